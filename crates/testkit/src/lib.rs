@@ -1,0 +1,1 @@
+//! Throw-away servers and a TCP proxy for the tests.

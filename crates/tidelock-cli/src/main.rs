@@ -1,0 +1,2 @@
+//! The tidelock command.
+fn main() {}
