@@ -1,0 +1,96 @@
+package tidelock.peer;
+
+import static java.util.concurrent.TimeUnit.MILLISECONDS;
+
+import com.google.gson.JsonObject;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.redisson.api.RLock;
+import org.redisson.api.RedissonClient;
+
+/** What a worker can be told to do. A request says {@code "kind":"fenced"} for a fenced lock. */
+final class Commands {
+    private final RedissonClient redisson;
+    // Redisson remembers the last lease in the lock object and uses it at a partial unlock, so objects are kept.
+    private final Map<String, RLock> locks = new ConcurrentHashMap<>();
+
+    Commands(RedissonClient redisson) {
+        this.redisson = redisson;
+    }
+
+    Object run(JsonObject request) throws Exception {
+        String command = request.get("do").getAsString();
+        if (command.equals("thread_id")) {
+            return threadId();
+        }
+        RLock lock = lock(request);
+        return switch (command) {
+            case "lock" -> take(lock, lease(request));
+            case "try_lock" -> tryLock(lock, request);
+            case "lock_when_free" -> lockWhenFree(lock);
+            case "unlock" -> {
+                lock.unlock();
+                yield null;
+            }
+            case "force_unlock" -> lock.forceUnlock();
+            case "is_locked" -> lock.isLocked();
+            case "is_held" -> lock.isHeldByCurrentThread();
+            case "hold_count" -> lock.getHoldCount();
+            case "ttl_ms" -> lock.remainTimeToLive();
+            case "lock_and_get_token" -> Fenced.token(lock, "lockAndGetToken");
+            case "try_lock_and_get_token" -> Fenced.token(lock, "tryLockAndGetToken");
+            case "token" -> Fenced.token(lock, "getToken");
+            case "hammer" -> new Hammer(lock, isFenced(request), request).run();
+            default -> throw new IllegalArgumentException("no such command: " + command);
+        };
+    }
+
+    private static boolean isFenced(JsonObject request) {
+        return request.get("kind").getAsString().equals("fenced");
+    }
+
+    private RLock lock(JsonObject request) throws Exception {
+        String name = request.get("name").getAsString();
+        String key = request.get("kind").getAsString() + " " + name;
+        RLock known = locks.get(key);
+        if (known != null) {
+            return known;
+        }
+        RLock made = isFenced(request) ? Fenced.of(redisson, name) : redisson.getLock(name);
+        RLock first = locks.putIfAbsent(key, made);
+        return first == null ? made : first;
+    }
+
+    private static long lease(JsonObject request) {
+        return request.has("lease_ms") ? request.get("lease_ms").getAsLong() : -1;
+    }
+
+    private static Object take(RLock lock, long leaseMs) {
+        if (leaseMs < 0) {
+            lock.lock();
+        } else {
+            lock.lock(leaseMs, MILLISECONDS);
+        }
+        return null;
+    }
+
+    private static boolean tryLock(RLock lock, JsonObject request) throws InterruptedException {
+        if (!request.has("wait_ms")) {
+            return lock.tryLock();
+        }
+        return lock.tryLock(request.get("wait_ms").getAsLong(), lease(request), MILLISECONDS);
+    }
+
+    /** Takes the lock, notes when, and gives it back. */
+    private static Answers.Timed lockWhenFree(RLock lock) {
+        lock.lock();
+        long at = System.nanoTime();
+        lock.unlock();
+        return new Answers.Timed(null, at);
+    }
+
+    @SuppressWarnings("deprecation")
+    private static long threadId() {
+        return Thread.currentThread().getId();
+    }
+}
