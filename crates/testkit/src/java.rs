@@ -1,0 +1,213 @@
+//! Real Redisson, in Java processes that do what they are told.
+//!
+//! A [`JavaPeer`] is one JVM with one Redisson client. Its locks belong to Java threads, so a [`JavaLock`] names the
+//! thread ("worker") that acts. Everything blocks; async tests call it through `spawn_blocking`, or take a
+//! [`Pending`] from a `begin_` method and wait for it later.
+
+mod build;
+mod lock;
+mod wire;
+mod word_file;
+
+pub use lock::{HammerPlan, HammerReport, JavaLock};
+pub use wire::{Answer, JavaError, Pending};
+pub use word_file::WordFile;
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use rustix::time::{ClockId, clock_gettime};
+
+/// Which Redisson a peer runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RedissonVersion {
+    /// The newest release of Redisson 4.
+    Newest,
+    /// The generation that most articles describe: no unlock latch, no fenced lock.
+    V3_15_6,
+}
+
+impl RedissonVersion {
+    /// Every version the tests run against.
+    pub const ALL: [Self; 2] = [Self::Newest, Self::V3_15_6];
+
+    /// The version number on Maven Central.
+    pub fn number(self) -> &'static str {
+        match self {
+            Self::Newest => "4.7.0",
+            Self::V3_15_6 => "3.15.6",
+        }
+    }
+
+    /// Whether this Redisson knows `getFencedLock`.
+    pub fn has_fenced_lock(self) -> bool {
+        self == Self::Newest
+    }
+}
+
+/// How a peer is started.
+#[derive(Debug, Clone)]
+pub struct PeerOptions {
+    version: RedissonVersion,
+    url: String,
+    watchdog: Duration,
+    answer_within: Duration,
+}
+
+impl PeerOptions {
+    /// A peer of this version on this `redis://` URL, with Redisson's own defaults.
+    pub fn new(version: RedissonVersion, url: impl Into<String>) -> Self {
+        Self {
+            version,
+            url: url.into(),
+            watchdog: Duration::from_secs(30),
+            answer_within: Duration::from_secs(120),
+        }
+    }
+
+    /// Redisson's `lockWatchdogTimeout`: the lease of a lock taken without one, renewed every third of it.
+    #[must_use]
+    pub fn watchdog(mut self, timeout: Duration) -> Self {
+        self.watchdog = timeout;
+        self
+    }
+
+    /// How long a command may take before the test is told that the peer is stuck.
+    #[must_use]
+    pub fn answer_within(mut self, limit: Duration) -> Self {
+        self.answer_within = limit;
+        self
+    }
+}
+
+/// A running JVM with one Redisson client. Dropping it kills the process; its locks stay until their lease ends.
+#[derive(Debug)]
+pub struct JavaPeer {
+    version: RedissonVersion,
+    child: Child,
+    link: Arc<wire::Link>,
+    client_id: String,
+}
+
+impl JavaPeer {
+    /// Builds the peer if needed, starts it, and waits until it is connected.
+    ///
+    /// # Errors
+    /// No JDK or Maven, a failed build, or a Redis that cannot be reached.
+    pub fn start(version: RedissonVersion, url: impl Into<String>) -> anyhow::Result<Self> {
+        Self::start_with(&PeerOptions::new(version, url))
+    }
+
+    /// As [`start`](Self::start), with options.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with(options: &PeerOptions) -> anyhow::Result<Self> {
+        let class_path = build::class_path(options.version)?;
+        let mut child = jvm(&class_path, options).spawn().context(build::MISSING)?;
+        let link = wire::Link::new(&mut child, options.answer_within);
+        let (link, ready) = match link {
+            Ok(made) => made,
+            Err(error) => {
+                end(&mut child);
+                return Err(error);
+            }
+        };
+        // Made before the handshake, so that a failed one ends the process too.
+        let mut peer = Self {
+            version: options.version,
+            child,
+            link,
+            client_id: String::new(),
+        };
+        peer.client_id = ready.wait().context("the Java peer did not start")?.value;
+        Ok(peer)
+    }
+
+    /// The Redisson it runs.
+    pub fn version(&self) -> RedissonVersion {
+        self.version
+    }
+
+    /// The process id, for signals.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The id of its Redisson client: the part of an owner before the colon.
+    pub fn client_id(&self) -> &str {
+        &self.client_id
+    }
+
+    /// `getLock(name)`, used by this worker.
+    pub fn lock(&self, worker: &str, name: &str) -> JavaLock {
+        JavaLock::new(Arc::clone(&self.link), worker, "plain", name)
+    }
+
+    /// `getFencedLock(name)`, used by this worker. Only the newest version has it.
+    pub fn fenced_lock(&self, worker: &str, name: &str) -> JavaLock {
+        JavaLock::new(Arc::clone(&self.link), worker, "fenced", name)
+    }
+
+    /// The Java thread id of this worker: the part of an owner after the colon.
+    ///
+    /// # Errors
+    /// The peer has gone.
+    pub fn thread_id(&self, worker: &str) -> Result<u64, JavaError> {
+        self.link
+            .begin(worker, "thread_id", serde_json::Map::new())?
+            .value()
+    }
+
+    /// The owner that this worker writes into a lock's hash.
+    ///
+    /// # Errors
+    /// The peer has gone.
+    pub fn owner(&self, worker: &str) -> Result<String, JavaError> {
+        Ok(format!("{}:{}", self.client_id, self.thread_id(worker)?))
+    }
+}
+
+impl Drop for JavaPeer {
+    fn drop(&mut self) {
+        end(&mut self.child);
+    }
+}
+
+fn end(child: &mut Child) {
+    // Nothing can be done about a failure here: the process has gone already.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+fn jvm(class_path: &Path, options: &PeerOptions) -> Command {
+    let mut command = Command::new("java");
+    command
+        .args([
+            "-Xmx128m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:-UsePerfData",
+            "-cp",
+        ])
+        .arg(format!("{0}/peer.jar:{0}/lib/*", class_path.display()))
+        .args([
+            "tidelock.peer.Peer",
+            &options.url,
+            &options.watchdog.as_millis().to_string(),
+        ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    command
+}
+
+/// Now on `CLOCK_MONOTONIC` in nanoseconds: comparable with the times in an [`Answer`], which is what wake-up
+/// latencies between Rust and Java are measured with.
+pub fn monotonic_now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    // The clock starts near zero at boot, so neither part is negative.
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+}

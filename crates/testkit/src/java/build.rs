@@ -1,0 +1,69 @@
+//! Builds the peer with Maven, once for each version.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::SystemTime;
+
+use anyhow::{Context as _, ensure};
+
+use super::RedissonVersion;
+
+pub(super) const MISSING: &str =
+    "Java tests need a JDK and Maven; `cargo xtask servers` says how to get them";
+
+/// The directory with `peer.jar` and `lib/`, built now if it is missing or older than its sources.
+pub(super) fn class_path(version: RedissonVersion) -> anyhow::Result<PathBuf> {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../interop/redisson");
+    let out = project.join("target").join(version.number());
+    fs::create_dir_all(&out)?;
+    // Tests run in parallel processes; two Mavens in one directory would tear each other's files. The file lock ends
+    // with the process, so a killed test leaves nothing behind.
+    let turn = File::create(
+        project
+            .join("target")
+            .join(format!("{}.lock", version.number())),
+    )?;
+    turn.lock()
+        .context("waiting for another build of the Java peer")?;
+    let stamp = out.join("built");
+    let sources = newest(&project.join("src"))?.max(modified(&project.join("pom.xml"))?);
+    if modified(&stamp).is_ok_and(|built| built > sources) {
+        return Ok(out);
+    }
+    maven(&project, version)?;
+    fs::write(&stamp, "")?;
+    Ok(out)
+}
+
+fn maven(project: &Path, version: RedissonVersion) -> anyhow::Result<()> {
+    let output = Command::new("mvn")
+        .args(["-q", "-B", "package"])
+        .arg(format!("-Dredisson.version={}", version.number()))
+        .current_dir(project)
+        .output()
+        .context(MISSING)?;
+    ensure!(
+        output.status.success(),
+        "mvn package for Redisson {} failed:\n{}{}",
+        version.number(),
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    Ok(())
+}
+
+fn modified(path: &Path) -> anyhow::Result<SystemTime> {
+    Ok(fs::metadata(path)?.modified()?)
+}
+
+/// The latest change in a tree. Directories count: they change when a file is removed.
+fn newest(path: &Path) -> anyhow::Result<SystemTime> {
+    let mut latest = modified(path)?;
+    if path.is_dir() {
+        for entry in fs::read_dir(path)? {
+            latest = latest.max(newest(&entry?.path())?);
+        }
+    }
+    Ok(latest)
+}
