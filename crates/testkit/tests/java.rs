@@ -1,5 +1,9 @@
 //! The Java peers do what they are told, in both versions of Redisson.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;

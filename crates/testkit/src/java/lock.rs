@@ -160,7 +160,8 @@ impl JavaLock {
         self.begin("lock_and_get_token", Value::Null)
     }
 
-    /// `tryLockAndGetToken()`, fenced locks only.
+    /// `tryLockAndGetToken()`, fenced locks only. In 4.7.0 it does not give up at once when another holds the lock: it
+    /// subscribes and waits. Use [`try_lock`](Self::try_lock) and [`token`](Self::token) to ask without waiting.
     pub fn try_lock_and_get_token(&self) -> Answered<Option<u64>> {
         self.ask("try_lock_and_get_token")
     }
