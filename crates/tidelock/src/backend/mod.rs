@@ -1,0 +1,242 @@
+//! The contract between the one acquisition loop and a store, and its plain data.
+
+pub mod memory;
+pub(crate) mod registry;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use crate::core::clock::{Clock, Moment};
+pub use crate::core::rt::Background;
+pub use crate::core::signals::{Signals, Wake};
+pub use crate::core::timers::{Timer, Timers};
+pub use crate::name::Name;
+pub use crate::owner::{ClientId, OwnerId};
+
+use crate::error::{Error, Result};
+use crate::guard::FencingToken;
+use crate::snapshot::{ClientInfo, Finding, Snapshot};
+
+/// A future behind a pointer: what makes [`Backend`] usable as `dyn`.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What kind of lock a name is used as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// One holder.
+    Mutex,
+    /// One holder, and every grant has a token larger than all before. Excludes [`Mutex`](Self::Mutex) on the same name.
+    Fenced,
+}
+
+/// All that is needed to renew, release or clean up one acquisition. Made before the first byte is sent, so that no
+/// cleanup ever depends on a reply.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Ticket {
+    /// What kind of lock.
+    pub kind: Kind,
+    /// Which lock.
+    pub name: Name,
+    /// Who acquires; used for this one acquisition only.
+    pub owner: OwnerId,
+}
+
+/// One question: may this ticket hold the lock now?
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// Who asks for what.
+    pub ticket: Ticket,
+    /// For how long, if it is granted.
+    pub lease: Duration,
+    /// How long the caller is ready to wait in all. Zero: it only wants to know, so make no effort to arm a wake.
+    pub patience: Duration,
+    /// The caller has a [`Wake`] for this lock already; do not arm another.
+    pub armed: bool,
+}
+
+/// The answer to an [`Ask`].
+#[derive(Debug)]
+pub enum Attempt {
+    /// It holds the lock.
+    Acquired(Grant),
+    /// Somebody else does.
+    Held(Wait),
+}
+
+/// What comes with a lock that was granted.
+#[derive(Debug, Clone, Default)]
+pub struct Grant {
+    /// The fencing token, where the store counts. Always there for [`Kind::Fenced`].
+    pub token: Option<FencingToken>,
+}
+
+/// What comes with a refusal.
+#[derive(Debug, Default)]
+pub struct Wait {
+    /// Resolves when the answer may have changed; armed before the question was decided. `None`: the caller polls.
+    pub wake: Option<Wake>,
+    /// When to ask again at the latest: what is left of the holder's lease, as far as it is known.
+    pub recheck: Option<Duration>,
+}
+
+/// One lease to be renewed.
+#[derive(Debug, Clone)]
+pub struct Renewal {
+    /// Whose.
+    pub ticket: Ticket,
+    /// To at least this much from now; never less than what stands.
+    pub lease: Duration,
+}
+
+/// What became of one [`Renewal`].
+#[derive(Debug)]
+pub enum Renewed {
+    /// It holds the lock, for the lease asked for.
+    Kept,
+    /// It does not hold the lock any more.
+    Gone,
+    /// This one could not be asked for; the others of the batch are not concerned.
+    Failed(Error),
+}
+
+/// What became of a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Released {
+    /// The ticket held the lock and holds it no more; waiters have been woken.
+    Freed,
+    /// The ticket did not hold it.
+    NotHeld,
+}
+
+/// What a store can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "a table of abilities, not a state"
+)]
+pub struct Capabilities {
+    /// A waiter is woken by the store; otherwise the loop polls.
+    pub wakes: bool,
+    /// Grants carry fencing tokens for [`Kind::Fenced`].
+    pub tokens: bool,
+    /// A refused ticket keeps a place in a queue of the store until it is withdrawn.
+    pub queues: bool,
+    /// Processes of other machines can share the locks.
+    pub shared: bool,
+    /// A grant that was reported survives a crash of the store.
+    pub durable: bool,
+}
+
+/// One page of [`Backend::list`].
+#[derive(Debug, Default)]
+pub struct Page {
+    /// Names of locks that are held, in no order. A name may come twice.
+    pub names: Vec<String>,
+    /// Where to go on. `None`: that was all.
+    pub next: Option<u64>,
+}
+
+/// Answers single questions about one store. Holds no loop, no timer, no opinion about waiting.
+///
+/// # Contract
+/// 1. `attempt` is decided at one instant on the server. Asked again with the same ticket, after `Held` or after an
+///    answer that was lost, it neither queues twice nor counts twice. It never shortens a lease that stands.
+/// 2. When `ask.patience > 0`, the store wakes and the ask is not `armed`, a `Held` carries a wake armed *before* that instant.
+///    Where arming costs nothing it does so also for `patience == 0`. A store that cannot arm just now says so by `wake: None`.
+/// 3. `release` ends the ticket's acquisition. `withdraw` does so too, removes whatever else the ticket left (a place in a
+///    queue), and makes an attempt of the ticket that arrives later take no effect. Both may be repeated.
+/// 4. No method retries what may have taken effect. An error that may have taken effect has the kind
+///    [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown), one that surely has not [`Unavailable`](crate::ErrorKind::Unavailable) or another.
+/// 5. Each call ends within the response timeout of its [`Env`], with an error if need be.
+/// 6. A future of this trait may be polled on several runtimes in turn, the last of them the background's: it must not
+///    own timers or sockets of the runtime it was first polled on; use [`Timers`].
+pub trait Backend: fmt::Debug + Send + Sync + 'static {
+    /// What the store can do. Constant.
+    fn capabilities(&self) -> Capabilities;
+    /// May this ticket hold the lock?
+    fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>>;
+    /// Renews a batch of one lane; answers in order.
+    fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>>;
+    /// Locks of different lanes fail apart: a batch of renewals never mixes lanes, and a lane that hangs holds up no other.
+    fn lane(&self, name: &Name) -> u64;
+    /// Gives up what the ticket holds.
+    fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>>;
+    /// Removes whatever the ticket left or may still leave.
+    fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>>;
+    /// Frees the lock, whoever holds it, and wakes its waiters. False: nobody held it.
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>>;
+    /// What can be seen of a lock.
+    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>>;
+    /// Names of held locks that match a glob (`*`, `?`), a page at a time, beginning with cursor 0.
+    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>>;
+    /// Leaves this process's details where operators find them, for that time.
+    fn announce<'a>(
+        &'a self,
+        client: &'a ClientId,
+        info: &'a ClientInfo,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<()>>;
+    /// Looks at everything about the store that weakens a lock.
+    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>>;
+    /// Ends connections and subscriptions in good order.
+    fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// Two faces of one store: the callers' own, and the steward's, which shares no connection with it.
+#[derive(Debug, Clone)]
+pub struct Store {
+    /// For the callers' tasks.
+    pub front: Arc<dyn Backend>,
+    /// For the steward's thread.
+    pub back: Arc<dyn Backend>,
+}
+
+impl Store {
+    /// A store that cannot be blocked by its callers and needs one face only.
+    pub fn single(backend: Arc<dyn Backend>) -> Self {
+        Self {
+            front: Arc::clone(&backend),
+            back: backend,
+        }
+    }
+}
+
+/// What a store is given at its start.
+#[derive(Clone)]
+pub struct Env {
+    /// The clock and the timers; they work on every runtime.
+    pub timers: Timers,
+    /// The steward's thread, for background connections.
+    pub background: Background,
+    /// Each request ends within this time.
+    pub response_timeout: Duration,
+    /// The client's lease: no recheck is later than this, whatever a foreign holder wrote.
+    pub lease: Duration,
+    /// User and password, asked for at each connect. `None`: those of the URL.
+    pub credentials: Option<Arc<dyn Fn() -> crate::Credentials + Send + Sync>>,
+    /// PEM files for TLS.
+    pub tls: TlsFiles,
+}
+
+impl fmt::Debug for Env {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Env")
+            .field("response_timeout", &self.response_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// PEM files for TLS.
+#[derive(Debug, Clone, Default)]
+pub struct TlsFiles {
+    /// Certificates of the authorities to trust instead of the public ones.
+    pub ca: Option<std::path::PathBuf>,
+    /// The client's certificate.
+    pub cert: Option<std::path::PathBuf>,
+    /// The key of the client's certificate.
+    pub key: Option<std::path::PathBuf>,
+}

@@ -1,0 +1,20 @@
+//! The only list of stores: URL scheme → constructor.
+
+use crate::backend::{Env, Store, memory};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Opens the store a URL names.
+pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
+    let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
+    match scheme {
+        "memory" => Ok(memory::open(rest, env)),
+        _ => Err(unknown(scheme)),
+    }
+}
+
+fn unknown(scheme: &str) -> Error {
+    Error::new(ErrorKind::InvalidOptions).because(format!(
+        "no store for URLs that begin with {scheme:?}; there are memory:, sqlite:PATH, redis://, rediss:// and redis+unix: \
+         (a store may be missing because its cargo feature is off)"
+    ))
+}

@@ -1,0 +1,445 @@
+//! The one acquisition loop, for every store and every kind of lock, and what happens to it when its caller leaves.
+
+use std::future::Future;
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::backend::{Ask, Attempt, BoxFuture, Grant, Kind, Moment, Name, Ticket, Wait, Wake};
+use crate::core::Core;
+use crate::core::hold::{Hold, Status};
+use crate::core::rt;
+use crate::core::steward::Chore;
+use crate::core::table::Keep;
+use crate::core::timers::Timer;
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::{AcquireOptions, Cancel, Term};
+
+/// Everything that is known before the first byte is sent.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) core: Arc<Core>,
+    pub(crate) kind: Kind,
+    pub(crate) name: Result<Name, Option<Error>>,
+    pub(crate) options: AcquireOptions,
+    pub(crate) place: &'static Location<'static>,
+}
+
+/// What the loop and its caller tell each other.
+#[derive(Debug, Default)]
+struct Caller {
+    /// The caller has left; the loop is finishing in the background.
+    gone: AtomicBool,
+    /// A request is on its way: the loop must not be dropped before it has been answered.
+    in_flight: AtomicBool,
+    /// Why the last request brought no answer, to be reported when the time is up.
+    trouble: Mutex<Option<Error>>,
+}
+
+impl Caller {
+    fn set_trouble(&self, trouble: Option<Error>) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    }
+
+    fn take_trouble(&self) -> Option<Error> {
+        self.trouble
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+}
+
+/// An acquisition: lazy, `Send`, and left at any moment without a trace. `None`: not free, and the caller only wanted to know.
+///
+/// Every way of leaving (dropped, out of time, cancelled) is one path, [`leave`](Self::leave).
+pub(crate) struct Acquisition {
+    state: State,
+    caller: Arc<Caller>,
+    deadline: Option<Timer>,
+    cancel: Option<BoxFuture<'static, ()>>,
+}
+
+enum State {
+    Lazy(Box<Plan>),
+    Running {
+        core: Arc<Core>,
+        name: Name,
+        rest: BoxFuture<'static, Result<Option<Arc<Hold>>>>,
+    },
+    Done,
+}
+
+impl Acquisition {
+    pub(crate) fn new(plan: Plan) -> Self {
+        Self {
+            state: State::Lazy(Box::new(plan)),
+            caller: Arc::default(),
+            deadline: None,
+            cancel: None,
+        }
+    }
+
+    /// Checks everything that needs no traffic, and makes the loop.
+    fn start(&mut self, plan: Plan) -> Result<()> {
+        let Plan {
+            core,
+            kind,
+            name,
+            options,
+            place,
+        } = plan;
+        let name =
+            name.map_err(|error| error.unwrap_or_else(|| Error::new(ErrorKind::InvalidName)))?;
+        let check = || -> Result<Term> {
+            core.refuse_if_closed()?;
+            rt::need_runtime()?;
+            if kind == Kind::Fenced && !core.front.capabilities().tokens {
+                return Err(Error::new(ErrorKind::Unsupported)
+                    .because("this store cannot count, so it has no fencing tokens"));
+            }
+            options.term(core.settings.lease, &core.settings.drift)
+        };
+        let term = check().map_err(|error| error.on_lock(&name))?;
+        let response = core.settings.response_timeout;
+        self.deadline = options.wait.map(|wait| {
+            core.timers
+                .after(if wait.is_zero() { response } else { wait })
+        });
+        self.cancel = options
+            .cancel
+            .clone()
+            .map(|cancel| Box::pin(Cancel::fired(cancel)) as _);
+        let patience = options.wait.unwrap_or(Duration::MAX);
+        let one = Loop {
+            core: Arc::clone(&core),
+            kind,
+            name: name.clone(),
+            term,
+            patience,
+            place,
+            options,
+            caller: Arc::clone(&self.caller),
+        };
+        self.state = State::Running {
+            core,
+            name,
+            rest: Box::pin(one.enter()),
+        };
+        Ok(())
+    }
+
+    /// Stops waiting. What is on its way is finished by the steward, and a lock that comes of it is released there.
+    fn leave(&mut self) {
+        self.caller.gone.store(true, Ordering::SeqCst);
+        if let State::Running { core, rest, .. } = std::mem::replace(&mut self.state, State::Done)
+            && self.caller.in_flight.load(Ordering::SeqCst)
+        {
+            core.steward
+                .send(Chore::Adopt(Box::pin(async move { drop(rest.await) })));
+        }
+    }
+
+    /// Why the caller should stop waiting now.
+    fn poll_departure(&mut self, cx: &mut Context<'_>) -> Option<Error> {
+        if let Some(cancel) = &mut self.cancel
+            && cancel.as_mut().poll(cx).is_ready()
+        {
+            return Some(Error::new(ErrorKind::Cancelled));
+        }
+        let deadline = self.deadline.as_mut()?;
+        Pin::new(deadline).poll(cx).is_ready().then(|| {
+            self.caller
+                .take_trouble()
+                .unwrap_or_else(|| Error::new(ErrorKind::TimedOut))
+        })
+    }
+}
+
+impl Future for Acquisition {
+    type Output = Result<Option<Arc<Hold>>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if matches!(self.state, State::Lazy(_))
+            && let State::Lazy(plan) = std::mem::replace(&mut self.state, State::Done)
+            && let Err(error) = self.start(*plan)
+        {
+            return Poll::Ready(Err(error));
+        }
+        let State::Running { rest, name, .. } = &mut self.state else {
+            return Poll::Ready(Err(
+                Error::new(ErrorKind::Cancelled).because("polled again after it was done")
+            ));
+        };
+        if let Poll::Ready(result) = rest.as_mut().poll(cx) {
+            let result = result.map_err(|error| error.on_lock(&*name));
+            self.state = State::Done;
+            return Poll::Ready(result);
+        }
+        let name = name.clone();
+        match self.poll_departure(cx) {
+            Some(error) => {
+                self.leave();
+                Poll::Ready(Err(error.on_lock(name)))
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Acquisition {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// The loop's own state. It knows nothing of deadlines: whoever waits for it leaves.
+struct Loop {
+    core: Arc<Core>,
+    kind: Kind,
+    name: Name,
+    term: Term,
+    patience: Duration,
+    place: &'static Location<'static>,
+    options: AcquireOptions,
+    caller: Arc<Caller>,
+}
+
+impl Loop {
+    /// Re-enters what the given owner holds, else acquires.
+    async fn enter(self) -> Result<Option<Arc<Hold>>> {
+        let Some(owner) = &self.options.owner else {
+            return self.drive().await;
+        };
+        let slot = owner.slot(self.kind, &self.name);
+        // Two acquisitions of one owner would wait for each other: they take turns, and the second re-enters.
+        let _turn = if self.patience.is_zero() {
+            match slot.turn.try_lock() {
+                Ok(turn) => turn,
+                Err(_) => return Ok(None),
+            }
+        } else {
+            slot.turn.lock().await
+        };
+        if let Some(hold) = slot.current() {
+            return Ok(Some(hold));
+        }
+        let hold = self.drive().await?;
+        if let Some(hold) = &hold {
+            slot.put(hold);
+        }
+        Ok(hold)
+    }
+
+    async fn drive(&self) -> Result<Option<Arc<Hold>>> {
+        let mut claim = Claim::new(self);
+        let mut wake: Option<Wake> = None;
+        let mut outage = Outage::default();
+        loop {
+            self.core.refuse_if_closed()?;
+            let sent = self.core.timers.now();
+            self.caller.in_flight.store(true, Ordering::SeqCst);
+            let answer = self.core.front.attempt(&claim.ask).await;
+            self.caller.in_flight.store(false, Ordering::SeqCst);
+            let wait = match answer {
+                Ok(Attempt::Acquired(grant)) => match self.grant(&mut claim, grant, sent) {
+                    Some(hold) => return Ok(Some(hold)),
+                    None => continue,
+                },
+                Ok(Attempt::Held(wait)) => wait,
+                Err(error) => {
+                    claim.unclear |= error.outcome_unknown();
+                    if self.caller.gone.load(Ordering::SeqCst) {
+                        return Ok(None);
+                    }
+                    let pause = outage.pause(error, sent, self)?;
+                    self.rest(pause).await;
+                    continue;
+                }
+            };
+            outage = Outage::default();
+            self.caller.set_trouble(None);
+            if let Some(wake) = &mut wake {
+                wake.answered();
+            }
+            if self.caller.gone.load(Ordering::SeqCst) || self.patience.is_zero() {
+                return Ok(None);
+            }
+            self.await_turn(&mut claim, &mut wake, wait).await;
+        }
+    }
+
+    /// After a refusal: arms a wake if that is still to be done, else sleeps until there is a reason to ask again.
+    async fn await_turn(&self, claim: &mut Claim, wake: &mut Option<Wake>, wait: Wait) {
+        let first = claim.ask.patience.is_zero();
+        claim.ask.patience = self.patience;
+        if wait.wake.is_some() {
+            *wake = wait.wake;
+        }
+        claim.ask.armed = wake.is_some();
+        if first {
+            self.explain_own_hold();
+            if wake.is_none() && self.core.front.capabilities().wakes {
+                return; // ask again: with patience the store arms a wake before it decides
+            }
+        }
+        let recheck = wait
+            .recheck
+            .unwrap_or(self.term.length)
+            .min(self.core.settings.lease)
+            .max(Duration::from_millis(1));
+        match wake {
+            Some(wake) => {
+                wake.recheck_after(recheck);
+                tokio::select! {
+                    () = wake.woken() => {}
+                    () = self.core.closed.bell.notified() => {}
+                }
+            }
+            None => self.rest(recheck).await,
+        }
+    }
+
+    async fn rest(&self, time: Duration) {
+        tokio::select! {
+            () = self.core.timers.after(time) => {}
+            () = self.core.closed.bell.notified() => {}
+        }
+    }
+
+    /// A classic mistake looks like a hang; the log tells it apart.
+    fn explain_own_hold(&self) {
+        if let Some(held_at) = self.core.places.of(&self.name) {
+            tracing::info!(lock = %self.name, held_since = %held_at, waiting_at = %self.place, "waits for a lock that a guard of this same client holds");
+        }
+    }
+
+    /// Arms the hold. `None`: the answer took so long that the lease proves nothing any more; it is given back.
+    fn grant(&self, claim: &mut Claim, grant: Grant, sent: Moment) -> Option<Arc<Hold>> {
+        let core = &self.core;
+        let valid_until = sent + core.settings.drift.proved(self.term.length);
+        let status = Arc::new(Status::new(valid_until, core.timers.clock()));
+        let keep = Keep {
+            ticket: claim.ask.ticket.clone(),
+            status: Arc::clone(&status),
+            lease: self.term.length,
+            renew_at: if self.term.renewed {
+                sent + self.term.length / 3
+            } else {
+                Moment::FAR
+            },
+            ends_at: self.options.max_hold.map_or(Moment::FAR, |cap| sent + cap),
+        };
+        let hold = Hold {
+            entry: core.steward.table.insert(keep),
+            core: Arc::clone(core),
+            ticket: claim.ask.ticket.clone(),
+            token: grant.token,
+            status,
+            unclear: claim.unclear,
+            lease: self.term.length,
+            place: self.place,
+            disarmed: AtomicBool::new(false),
+        };
+        core.places.add(&self.name, self.place);
+        claim.settled = true;
+        if hold.is_held() {
+            return Some(Arc::new(hold));
+        }
+        drop(hold);
+        self.caller.set_trouble(Some(
+            Error::new(ErrorKind::Unavailable)
+                .because("the store answers more slowly than the lease lasts"),
+        ));
+        *claim = Claim::new(self);
+        None
+    }
+}
+
+/// A ticket that may have left something in the store. Dropped unsettled, it is withdrawn.
+struct Claim {
+    core: Arc<Core>,
+    ask: Ask,
+    /// A request of this ticket brought no answer: it may hold the lock, or may still come to.
+    unclear: bool,
+    settled: bool,
+}
+
+impl Claim {
+    fn new(one: &Loop) -> Self {
+        let ticket = Ticket {
+            kind: one.kind,
+            name: one.name.clone(),
+            owner: one.core.mint.fresh(),
+        };
+        let ask = Ask {
+            ticket,
+            lease: one.term.length,
+            patience: Duration::ZERO,
+            armed: false,
+        };
+        Self {
+            core: Arc::clone(&one.core),
+            ask,
+            unclear: false,
+            settled: false,
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.settled && (self.unclear || self.core.front.capabilities().queues) {
+            // Twice the lease: a request may still lie in the buffers of a server that is frozen now.
+            let until = self.core.timers.now() + (self.ask.lease * 2).max(Duration::from_secs(60));
+            self.core.steward.send(Chore::Release {
+                ticket: self.ask.ticket.clone(),
+                unclear: true,
+                until,
+                answer: None,
+            });
+        }
+    }
+}
+
+/// How long the store has not answered.
+#[derive(Default)]
+struct Outage {
+    since: Option<Moment>,
+    tries: u32,
+}
+
+impl Outage {
+    /// How long to pause before the next try. An error that no repetition can mend is given back, and so is an outage
+    /// that has lasted for a whole lease: a waiter is not left without a word for ever.
+    fn pause(&mut self, error: Error, sent: Moment, one: &Loop) -> Result<Duration> {
+        let now = one.core.timers.now();
+        let limit = one
+            .core
+            .settings
+            .lease
+            .max(one.core.settings.response_timeout);
+        let since = *self.since.get_or_insert(sent);
+        if !error.is_retryable() || now.since(since) > limit {
+            return Err(error);
+        }
+        tracing::debug!(lock = %one.name, %error, "no answer from the store; trying again");
+        one.caller.set_trouble(Some(error));
+        self.tries += 1;
+        let step = Duration::from_millis(10 << self.tries.min(6));
+        Ok(step.mul_f64(jitter()))
+    }
+}
+
+/// Between a half and one: so that the waiters of a fleet do not come back together.
+fn jitter() -> f64 {
+    let (_, random) = uuid::Uuid::new_v4().as_u64_pair();
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "a rough random share is all that is needed"
+    )]
+    let share = (random % 1024) as f64 / 1024.0;
+    0.5 + share / 2.0
+}

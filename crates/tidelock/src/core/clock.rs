@@ -1,0 +1,72 @@
+//! The clock leases are counted on: it goes on while the machine sleeps, and no operator can step it.
+
+use std::time::Duration;
+
+/// An instant of a [`Clock`], in nanoseconds since an origin of that clock's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(pub(crate) u64);
+
+impl Moment {
+    /// Later than anything that happens.
+    pub const FAR: Self = Self(u64::MAX);
+
+    /// Nanoseconds since the clock's origin.
+    pub fn nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The instant that many nanoseconds after the clock's origin.
+    pub fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Time from `earlier` to this instant; zero if it was later.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl std::ops::Add<Duration> for Moment {
+    type Output = Self;
+
+    fn add(self, time: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    }
+}
+
+/// Where the time comes from.
+#[derive(Debug, Clone, Copy)]
+pub enum Clock {
+    /// `CLOCK_BOOTTIME` on Linux; elsewhere the standard library's monotonic clock, which may stand still while the machine sleeps.
+    Boot,
+    /// tokio's clock, which tests can pause.
+    Simulated(tokio::time::Instant),
+}
+
+impl Clock {
+    /// What time it is.
+    pub fn now(&self) -> Moment {
+        match self {
+            Self::Boot => boot_now(),
+            Self::Simulated(origin) => Moment(1) + origin.elapsed(),
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn boot_now() -> Moment {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    // Seconds since boot and nanoseconds below 1e9 are never negative.
+    Moment(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn boot_now() -> Moment {
+    use std::sync::LazyLock;
+    use std::time::Instant;
+    static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    Moment(1) + ORIGIN.elapsed()
+}

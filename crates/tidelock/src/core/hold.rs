@@ -1,0 +1,170 @@
+//! One acquisition: born armed, shared by its guards, released when the last one goes.
+
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::backend::{Moment, Ticket};
+use crate::core::Core;
+use crate::core::clock::Clock;
+use crate::core::steward::Chore;
+use crate::error::Error;
+use crate::guard::{FencingToken, LostReason};
+
+/// What a grant turned into. It exists before anybody has seen it, and its `Drop` releases: in a channel, in a
+/// cancelled future, in the user's variable, one path.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) core: Arc<Core>,
+    pub(crate) ticket: Ticket,
+    pub(crate) token: Option<FencingToken>,
+    pub(crate) status: Arc<Status>,
+    /// Its entry in the steward's table.
+    pub(crate) entry: u64,
+    /// An earlier request of this ticket may still arrive: the release must leave a tombstone.
+    pub(crate) unclear: bool,
+    pub(crate) lease: Duration,
+    pub(crate) place: &'static Location<'static>,
+    pub(crate) disarmed: AtomicBool,
+}
+
+impl Hold {
+    pub(crate) fn is_held(&self) -> bool {
+        self.status.check(self.core.timers.clock()).is_none()
+    }
+
+    /// Takes the hold out of everybody's books. False: that had been done.
+    pub(crate) fn disarm(&self) -> bool {
+        if self.disarmed.swap(true, Ordering::SeqCst) {
+            return false;
+        }
+        self.core.steward.table.remove(self.entry);
+        self.status.end();
+        self.core.places.remove(&self.ticket.name, self.place);
+        true
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if self.disarm() {
+            let until = self.core.timers.now() + self.lease;
+            self.core.steward.send(Chore::Release {
+                ticket: self.ticket.clone(),
+                unclear: self.unclear,
+                until,
+                answer: None,
+            });
+        }
+    }
+}
+
+const HELD: u8 = 0;
+const ENDED: u8 = 1;
+const LOST: u8 = 2;
+
+/// Whether a hold is held, as far as this process can prove it. Shared by the hold, the steward and the loss signals.
+#[derive(Debug)]
+pub(crate) struct Status {
+    /// Boot-clock nanoseconds up to which the lease is proved.
+    valid_until: AtomicU64,
+    /// `HELD`, `ENDED`, or `LOST` plus the number of the reason.
+    state: AtomicU8,
+    /// The client is closing: the holder is told, and keeps the lock for the grace.
+    closing: AtomicBool,
+    pub(crate) bell: Arc<Notify>,
+    clock: Clock,
+}
+
+impl Status {
+    pub(crate) fn new(valid_until: Moment, clock: Clock) -> Self {
+        Self {
+            valid_until: AtomicU64::new(valid_until.0),
+            state: AtomicU8::new(HELD),
+            closing: AtomicBool::new(false),
+            bell: Arc::new(Notify::new()),
+            clock,
+        }
+    }
+
+    pub(crate) fn valid_until(&self) -> Moment {
+        Moment(self.valid_until.load(Ordering::SeqCst))
+    }
+
+    /// A renewal was proved. Never moves backwards: an answer may come late.
+    pub(crate) fn prove(&self, until: Moment) {
+        self.valid_until.fetch_max(until.0, Ordering::SeqCst);
+    }
+
+    /// The first reason wins. Nothing is lost that was released before.
+    pub(crate) fn lose(&self, reason: LostReason) {
+        if self
+            .state
+            .compare_exchange(
+                HELD,
+                LOST + reason.number(),
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            )
+            .is_ok()
+        {
+            self.bell.notify_waiters();
+        }
+    }
+
+    /// Tells the holder to go while the lock is still kept.
+    pub(crate) fn announce_close(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+        self.bell.notify_waiters();
+    }
+
+    /// Marks the clean end of a hold: its loss signals never fire. One that was lost before stays lost.
+    fn end(&self) {
+        // An error means that it was lost before.
+        let _ = self
+            .state
+            .compare_exchange(HELD, ENDED, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    /// Why the lock is not held, by the clock as much as by what was heard: after a freeze nobody may have had time to say it.
+    pub(crate) fn check(&self, clock: Clock) -> Option<Gone> {
+        if self.state.load(Ordering::SeqCst) == HELD && clock.now() >= self.valid_until() {
+            self.lose(LostReason::Expired);
+        }
+        match self.state.load(Ordering::SeqCst) {
+            HELD => None,
+            ENDED => Some(Gone::Ended),
+            lost => Some(Gone::Lost(LostReason::from_number(lost - LOST))),
+        }
+    }
+
+    /// What the loss signal says, if it says something: lost, or asked to go.
+    pub(crate) fn signal(&self) -> Option<LostReason> {
+        match self.check(self.clock) {
+            Some(Gone::Lost(reason)) => Some(reason),
+            Some(Gone::Ended) => None,
+            None => self
+                .closing
+                .load(Ordering::SeqCst)
+                .then_some(LostReason::Closed),
+        }
+    }
+
+    /// The error for an operation that needs the lock held.
+    pub(crate) fn refusal(&self) -> Option<Error> {
+        match self.check(self.clock)? {
+            Gone::Lost(reason) => Some(Error::lost(reason)),
+            Gone::Ended => Some(Error::new(crate::ErrorKind::NotHeld).because("it was released")),
+        }
+    }
+}
+
+/// Why a hold is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gone {
+    Ended,
+    Lost(LostReason),
+}

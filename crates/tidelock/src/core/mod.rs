@@ -1,0 +1,113 @@
+//! What the clones of a client share, and the machinery behind every lock.
+
+pub(crate) mod acquire;
+pub(crate) mod clock;
+pub(crate) mod hold;
+pub(crate) mod release;
+pub(crate) mod rt;
+pub(crate) mod signals;
+pub(crate) mod steward;
+pub(crate) mod table;
+pub(crate) mod timers;
+
+use std::collections::HashMap;
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::backend::{Backend, Name};
+use crate::core::steward::StewardHandle;
+use crate::core::timers::Timers;
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::Drift;
+use crate::owner::OwnerMint;
+
+/// The settings of a client that the machinery needs.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) lease: Duration,
+    pub(crate) response_timeout: Duration,
+    pub(crate) drift: Drift,
+    pub(crate) prefix: String,
+}
+
+/// What the clones of a client, its locks and its guards share.
+#[derive(Debug)]
+pub(crate) struct Core {
+    /// Used by the callers' own tasks.
+    pub(crate) front: Arc<dyn Backend>,
+    /// The same store through a connection that lives on the steward's thread.
+    pub(crate) back: Arc<dyn Backend>,
+    pub(crate) settings: Settings,
+    pub(crate) mint: OwnerMint,
+    pub(crate) timers: Timers,
+    pub(crate) steward: StewardHandle,
+    pub(crate) closed: Closed,
+    /// Where the locks were taken that this client's own guards hold, so that a wait for one of them can be explained.
+    pub(crate) places: Places,
+}
+
+impl Core {
+    pub(crate) fn refuse_if_closed(&self) -> Result<()> {
+        if self.closed.is_set() {
+            Err(Error::new(ErrorKind::Closed))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Set once, by `Client::close`.
+#[derive(Debug, Default)]
+pub(crate) struct Closed {
+    set: AtomicBool,
+    pub(crate) bell: Notify,
+}
+
+impl Closed {
+    /// True for the caller that closes, false for every later one.
+    pub(crate) fn set(&self) -> bool {
+        let first = !self.set.swap(true, Ordering::SeqCst);
+        self.bell.notify_waiters();
+        first
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.set.load(Ordering::SeqCst)
+    }
+}
+
+/// Which names are held by this client's own guards, and where they were acquired.
+#[derive(Debug, Default)]
+pub(crate) struct Places(Mutex<HashMap<Name, Vec<&'static Location<'static>>>>);
+
+impl Places {
+    pub(crate) fn add(&self, name: &Name, place: &'static Location<'static>) {
+        self.lock().entry(name.clone()).or_default().push(place);
+    }
+
+    pub(crate) fn remove(&self, name: &Name, place: &'static Location<'static>) {
+        let mut places = self.lock();
+        if let Some(of_name) = places.get_mut(name) {
+            if let Some(at) = of_name.iter().position(|p| *p == place) {
+                of_name.swap_remove(at);
+            }
+            if of_name.is_empty() {
+                places.remove(name);
+            }
+        }
+    }
+
+    pub(crate) fn of(&self, name: &Name) -> Option<&'static Location<'static>> {
+        self.lock()
+            .get(name)
+            .and_then(|places| places.first().copied())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Name, Vec<&'static Location<'static>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

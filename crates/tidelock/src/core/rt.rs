@@ -1,0 +1,177 @@
+//! The only file that names tokio's spawn and tokio's time: the steward's thread, and the alarm on the boot clock.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+use crate::core::clock::{Clock, Moment};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Where the steward and a store's background connections run: a thread of their own, so that a blocked executor of the
+/// caller neither delays a renewal nor a deadline. In simulated time it is the test's own runtime.
+#[derive(Debug, Clone)]
+pub struct Background(Handle);
+
+impl Background {
+    /// Starts the thread. It ends when `stop` is dropped and `last_words` have been said, at most after `grace`.
+    pub(crate) fn start(clock: Clock) -> Result<(Self, Stop)> {
+        if matches!(clock, Clock::Simulated(_)) {
+            let here =
+                Handle::try_current().map_err(|e| Error::new(ErrorKind::Runtime).caused_by(e))?;
+            return Ok((Self(here), Stop(None)));
+        }
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|e| no_thread(e.to_string()))?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        std::thread::Builder::new()
+            .name("tidelock".to_owned())
+            .spawn(move || {
+                // An error means that the sender was dropped, which is the signal.
+                let _ = runtime.block_on(stopped);
+                runtime.shutdown_timeout(Duration::from_millis(100));
+            })
+            .map_err(|e| no_thread(e.to_string()))?;
+        Ok((Self(handle), Stop(Some(stop))))
+    }
+
+    /// Runs a future in the background. It is cut off when the client has gone.
+    pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn(future);
+    }
+
+    /// Runs a future in the background and waits for what it yields. `None`: the client is going.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let (answer, answered) = oneshot::channel();
+        self.spawn(async move {
+            // An error means that nobody waits any more.
+            let _ = answer.send(future.await);
+        });
+        answered.await.ok()
+    }
+}
+
+fn no_thread(why: String) -> Error {
+    Error::new(ErrorKind::Runtime)
+        .because(format!("the steward's thread could not be started: {why}"))
+}
+
+/// Keeps the background thread alive.
+#[derive(Debug)]
+pub(crate) struct Stop(
+    #[allow(dead_code, reason = "dropping it is its use")] Option<oneshot::Sender<()>>,
+);
+
+/// Fails with a clear error where a later panic of the driver would be the alternative.
+pub(crate) fn need_runtime() -> Result<()> {
+    Handle::try_current().map(drop).map_err(|_| {
+        Error::new(ErrorKind::Runtime)
+            .because("no tokio runtime here; call from async code, or use tidelock::blocking")
+    })
+}
+
+/// Sleeps until an instant of a clock.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    clock: Clock,
+    #[cfg(target_os = "linux")]
+    boot: Option<boot::BootAlarm>,
+}
+
+impl Alarm {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            #[cfg(target_os = "linux")]
+            boot: if matches!(clock, Clock::Boot) {
+                boot::BootAlarm::new()
+            } else {
+                None
+            },
+        }
+    }
+
+    /// May return early; the caller looks at the clock again.
+    pub(crate) async fn until(&mut self, at: Moment) {
+        if at == Moment::FAR {
+            return std::future::pending().await;
+        }
+        #[cfg(target_os = "linux")]
+        if let Some(boot) = &mut self.boot {
+            return boot.until(at).await;
+        }
+        // Without an alarm on the boot clock the sleep is cut in slices: tokio's clock may stand still while the
+        // machine sleeps, and a slice bounds how late that is noticed.
+        let left = at.since(self.clock.now());
+        let slice = if matches!(self.clock, Clock::Boot) {
+            left.min(Duration::from_secs(1))
+        } else {
+            left
+        };
+        tokio::time::sleep(slice).await;
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod boot {
+    use std::os::fd::OwnedFd;
+
+    use rustix::time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+        timerfd_settime,
+    };
+    use tokio::io::unix::AsyncFd;
+
+    use crate::core::clock::Moment;
+
+    /// A timerfd on `CLOCK_BOOTTIME`: it rings in time after the machine has slept.
+    #[derive(Debug)]
+    pub(super) struct BootAlarm(AsyncFd<OwnedFd>);
+
+    impl BootAlarm {
+        /// `None` where the kernel or a sandbox forbids it; then the sliced sleep takes over.
+        pub(super) fn new() -> Option<Self> {
+            let fd = timerfd_create(
+                TimerfdClockId::Boottime,
+                TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
+            )
+            .ok()?;
+            // `new` is deprecated because a type may lie about its descriptor; `OwnedFd` does not, and its replacement is unsafe.
+            #[allow(
+                deprecated,
+                reason = "OwnedFd gives the same descriptor for as long as it lives"
+            )]
+            AsyncFd::new(fd).ok().map(Self)
+        }
+
+        pub(super) async fn until(&mut self, at: Moment) {
+            let spec = Timespec {
+                tv_sec: i64::try_from(at.nanos() / 1_000_000_000).unwrap_or(i64::MAX),
+                // A time of zero would disarm the timer.
+                tv_nsec: i64::try_from(at.nanos() % 1_000_000_000)
+                    .unwrap_or(0)
+                    .max(1),
+            };
+            let once = Itimerspec {
+                it_interval: Timespec {
+                    tv_sec: 0,
+                    tv_nsec: 0,
+                },
+                it_value: spec,
+            };
+            if timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &once).is_err() {
+                return tokio::task::yield_now().await;
+            }
+            if let Ok(mut ready) = self.0.readable().await {
+                ready.clear_ready();
+            }
+        }
+    }
+}

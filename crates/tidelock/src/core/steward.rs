@@ -1,0 +1,237 @@
+//! The background task that does what a `Drop` or a timer must: renewals, deadlines, releases, withdrawals, adoptions.
+//!
+//! It polls its calls side by side: a renewal that hangs holds up neither a release nor a deadline.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::backend::{Backend, BoxFuture, Moment, Renewed, Ticket};
+use crate::core::release::{self, Release};
+use crate::core::rt::{Background, Stop};
+use crate::core::table::{Due, Table};
+use crate::core::timers::Timers;
+use crate::error::Result;
+use crate::guard::LostReason;
+use crate::options::Drift;
+
+/// The most names in one renewal script, as Redisson.
+const BATCH: usize = 100;
+
+/// Something to be done in the background.
+pub(crate) enum Chore {
+    /// Release a ticket, and go on trying until `until`.
+    Release {
+        ticket: Ticket,
+        unclear: bool,
+        until: Moment,
+        answer: Option<oneshot::Sender<Result<()>>>,
+    },
+    /// Finish what a caller left in flight.
+    Adopt(BoxFuture<'static, ()>),
+}
+
+/// How the rest of the client talks to its steward.
+#[derive(Debug)]
+pub(crate) struct StewardHandle {
+    inbox: mpsc::UnboundedSender<Chore>,
+    pub(crate) table: Arc<Table>,
+    pub(crate) background: Background,
+}
+
+impl StewardHandle {
+    /// Never waits, never fails: what cannot be sent any more is left to the lease.
+    pub(crate) fn send(&self, chore: Chore) {
+        if let Err(mpsc::error::SendError(chore)) = self.inbox.send(chore) {
+            chore.give_up();
+        }
+    }
+}
+
+impl Chore {
+    fn give_up(self) {
+        if let Self::Release { ticket, .. } = self {
+            tracing::warn!(lock = %ticket.name, owner = %ticket.owner, "the client's steward has gone; this lock stays until its lease ends");
+        }
+    }
+}
+
+/// What the steward needs.
+pub(crate) struct Steward {
+    pub(crate) back: Arc<dyn Backend>,
+    pub(crate) timers: Timers,
+    pub(crate) drift: Drift,
+    pub(crate) response_timeout: Duration,
+}
+
+impl Steward {
+    /// Starts it on the background thread, which lives as long as the steward does.
+    pub(crate) fn start(self, background: Background, stop: Stop) -> StewardHandle {
+        let (inbox, chores) = mpsc::unbounded_channel();
+        let table = Arc::new(Table::default());
+        let keeper = Keeper(Arc::clone(&table));
+        background.spawn(async move {
+            self.run(&keeper.0, chores).await;
+            drop(keeper);
+            drop(stop);
+        });
+        StewardHandle {
+            inbox,
+            table,
+            background,
+        }
+    }
+
+    async fn run(self, table: &Table, mut inbox: mpsc::UnboundedReceiver<Chore>) {
+        let mut calls: FuturesUnordered<BoxFuture<'static, Option<Answers>>> =
+            FuturesUnordered::new();
+        let mut look = self.timers.at(Moment::FAR);
+        loop {
+            let next = table.next_look();
+            if look.due() != next {
+                look = self.timers.at(next);
+            }
+            tokio::select! {
+                chore = inbox.recv() => match chore {
+                    Some(chore) => calls.push(self.call(chore)),
+                    None => break,
+                },
+                () = &mut look => {
+                    self.renew(table, &mut calls);
+                    look = self.timers.at(Moment::FAR);
+                }
+                () = table.bell.notified() => {}
+                Some(answers) = calls.next(), if !calls.is_empty() => self.take(table, answers),
+            }
+        }
+        // The client has gone. What it left to be done gets one more response time.
+        self.timers
+            .limit(self.response_timeout, async {
+                while calls.next().await.is_some() {}
+            })
+            .await;
+        self.back.close().await;
+    }
+
+    fn call(&self, chore: Chore) -> BoxFuture<'static, Option<Answers>> {
+        let (back, timers) = (Arc::clone(&self.back), self.timers.clone());
+        Box::pin(async move {
+            match chore {
+                Chore::Adopt(rest) => rest.await,
+                Chore::Release {
+                    ticket,
+                    unclear,
+                    until,
+                    answer,
+                } => {
+                    let result = Release {
+                        ticket,
+                        unclear,
+                        until,
+                    }
+                    .persist(&*back, &timers)
+                    .await;
+                    match answer {
+                        // An error means that the caller has stopped waiting; the release was still done.
+                        Some(answer) => drop(answer.send(result)),
+                        None => release::log(result),
+                    }
+                }
+            }
+            None
+        })
+    }
+
+    fn renew(
+        &self,
+        table: &Table,
+        calls: &mut FuturesUnordered<BoxFuture<'static, Option<Answers>>>,
+    ) {
+        let sent = self.timers.now();
+        let mut lanes: HashMap<u64, Vec<Due>> = HashMap::new();
+        for due in table.take_due(sent, |lease| self.ask_again_after(lease)) {
+            lanes
+                .entry(self.back.lane(&due.renewal.ticket.name))
+                .or_default()
+                .push(due);
+        }
+        for mut lane in lanes.into_values() {
+            while !lane.is_empty() {
+                let rest = lane.split_off(lane.len().min(BATCH));
+                let (ids, batch): (Vec<_>, Vec<_>) = std::mem::replace(&mut lane, rest)
+                    .into_iter()
+                    .map(|due| (due.id, due.renewal))
+                    .unzip();
+                let back = Arc::clone(&self.back);
+                calls.push(Box::pin(async move {
+                    let result = back.renew(&batch).await;
+                    Some(Answers { sent, ids, result })
+                }));
+            }
+        }
+    }
+
+    /// A renewal without an answer is sent again while it can still help, not only after the whole response timeout.
+    fn ask_again_after(&self, lease: Duration) -> Duration {
+        (lease / 6).min(self.response_timeout)
+    }
+
+    fn take(&self, table: &Table, answers: Option<Answers>) {
+        let Some(Answers { sent, ids, result }) = answers else {
+            return;
+        };
+        let now = self.timers.now();
+        match result {
+            Ok(each) => {
+                for (id, renewed) in ids.into_iter().zip(each) {
+                    self.note(table, id, sent, now, renewed);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(locks = ids.len(), %error, "renewal failed; trying again within the lease");
+                for id in ids {
+                    table.renewed(id, |keep| {
+                        keep.renew_at = keep.renew_at.min(now + keep.lease / 15)
+                    });
+                }
+            }
+        }
+    }
+
+    fn note(&self, table: &Table, id: u64, sent: Moment, now: Moment, renewed: Renewed) {
+        match renewed {
+            Renewed::Kept => table.renewed(id, |keep| keep.proved(sent, &self.drift)),
+            Renewed::Gone => {
+                table.renewed(id, |keep| {
+                    tracing::warn!(lock = %keep.ticket.name, owner = %keep.ticket.owner, "the store says that this lock is not held any more");
+                    keep.status.lose(LostReason::Taken);
+                });
+                table.remove(id);
+            }
+            Renewed::Failed(error) => table.renewed(id, |keep| {
+                tracing::warn!(lock = %keep.ticket.name, %error, "this lock could not be renewed; trying again within the lease");
+                keep.renew_at = keep.renew_at.min(now + keep.lease / 15);
+            }),
+        }
+    }
+}
+
+/// The answers to one batch of renewals.
+struct Answers {
+    sent: Moment,
+    ids: Vec<u64>,
+    result: Result<Vec<Renewed>>,
+}
+
+/// Nobody keeps the holds any more, also when the steward has panicked: they are lost, and their holders hear of it.
+struct Keeper(Arc<Table>);
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.0
+            .for_each(|keep| keep.status.lose(LostReason::Unattended));
+    }
+}

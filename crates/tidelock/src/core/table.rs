@@ -1,0 +1,212 @@
+//! What the steward keeps: every hold of the client, in the order in which something is due.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::backend::{Moment, Renewal, Ticket};
+use crate::core::hold::Status;
+use crate::guard::LostReason;
+use crate::options::Drift;
+
+/// One hold, as the steward sees it.
+#[derive(Debug)]
+pub(crate) struct Keep {
+    pub(crate) ticket: Ticket,
+    pub(crate) status: Arc<Status>,
+    pub(crate) lease: Duration,
+    /// When the next renewal is to be sent. `FAR`: never renewed.
+    pub(crate) renew_at: Moment,
+    /// The cap on the whole hold.
+    pub(crate) ends_at: Moment,
+}
+
+impl Keep {
+    fn next(&self) -> Moment {
+        self.renew_at
+            .min(self.status.valid_until())
+            .min(self.ends_at)
+    }
+}
+
+/// The holds of a client. Callers write to it without waking the steward, unless something is due before it looks anyway.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    inner: Mutex<Inner>,
+    pub(crate) bell: Notify,
+}
+
+#[derive(Debug)]
+struct Inner {
+    keeps: HashMap<u64, (Moment, Keep)>,
+    order: BTreeSet<(Moment, u64)>,
+    next_id: u64,
+    /// When the steward will look. It may be earlier than the first due time, never later.
+    looks_at: Moment,
+}
+
+impl Default for Inner {
+    fn default() -> Self {
+        Self {
+            keeps: HashMap::new(),
+            order: BTreeSet::new(),
+            next_id: 0,
+            looks_at: Moment::FAR,
+        }
+    }
+}
+
+/// A renewal to be sent, with the entry it is for.
+#[derive(Debug)]
+pub(crate) struct Due {
+    pub(crate) id: u64,
+    pub(crate) renewal: Renewal,
+}
+
+impl Table {
+    pub(crate) fn insert(&self, keep: Keep) -> u64 {
+        let mut inner = self.lock();
+        inner.next_id += 1;
+        let (id, next) = (inner.next_id, keep.next());
+        inner.order.insert((next, id));
+        inner.keeps.insert(id, (next, keep));
+        self.look_by(inner, next);
+        id
+    }
+
+    pub(crate) fn remove(&self, id: u64) {
+        let mut inner = self.lock();
+        if let Some((next, _)) = inner.keeps.remove(&id) {
+            inner.order.remove(&(next, id));
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().keeps.len()
+    }
+
+    /// Looks at every hold, and puts those back in order that were changed.
+    pub(crate) fn for_each(&self, mut change: impl FnMut(&mut Keep)) {
+        let mut inner = self.lock();
+        let ids: Vec<u64> = inner.keeps.keys().copied().collect();
+        for id in ids {
+            inner.change(id, &mut change);
+        }
+        let next = inner.first();
+        self.look_by(inner, next);
+    }
+
+    /// Writes down what a renewal sent at `sent` brought.
+    pub(crate) fn renewed(&self, id: u64, change: impl FnOnce(&mut Keep)) {
+        let mut inner = self.lock();
+        inner.change(id, change);
+        let next = inner.first();
+        self.look_by(inner, next);
+    }
+
+    /// When something is due next; the steward will look then.
+    pub(crate) fn next_look(&self) -> Moment {
+        let mut inner = self.lock();
+        inner.looks_at = inner.first();
+        inner.looks_at
+    }
+
+    /// Fires what is over and takes the renewals that are due, together with those that nearly are: so they fall into one
+    /// batch from the next period on. Each is marked as sent, to be asked again after `again` unless an answer comes.
+    pub(crate) fn take_due(&self, now: Moment, again: impl Fn(Duration) -> Duration) -> Vec<Due> {
+        let mut inner = self.lock();
+        let mut due = Vec::new();
+        while let Some(&(at, id)) = inner.order.first() {
+            if at > now {
+                break;
+            }
+            let Some((_, keep)) = inner.keeps.get(&id) else {
+                inner.order.remove(&(at, id));
+                continue;
+            };
+            if now >= keep.status.valid_until() {
+                keep.status.lose(LostReason::Expired);
+                inner.forget(id);
+            } else if now >= keep.ends_at {
+                keep.status.lose(LostReason::MaxHold);
+                inner.forget(id);
+            } else {
+                due.push(inner.send(id, now, &again));
+            }
+        }
+        if !due.is_empty() {
+            let soon = now + due[0].renewal.lease / 9;
+            let nearly: Vec<u64> = inner
+                .order
+                .range(..=(soon, u64::MAX))
+                .map(|(_, id)| *id)
+                .collect();
+            for id in nearly {
+                if inner
+                    .keeps
+                    .get(&id)
+                    .is_some_and(|(_, keep)| keep.renew_at <= soon)
+                {
+                    due.push(inner.send(id, now, &again));
+                }
+            }
+        }
+        due
+    }
+
+    fn look_by(&self, mut inner: MutexGuard<'_, Inner>, at: Moment) {
+        if at < inner.looks_at {
+            inner.looks_at = at;
+            drop(inner);
+            self.bell.notify_one();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn first(&self) -> Moment {
+        self.order.first().map_or(Moment::FAR, |(at, _)| *at)
+    }
+
+    fn change(&mut self, id: u64, change: impl FnOnce(&mut Keep)) {
+        if let Some((next, keep)) = self.keeps.get_mut(&id) {
+            change(keep);
+            self.order.remove(&(*next, id));
+            *next = keep.next();
+            self.order.insert((*next, id));
+        }
+    }
+
+    fn forget(&mut self, id: u64) {
+        if let Some((next, _)) = self.keeps.remove(&id) {
+            self.order.remove(&(next, id));
+        }
+    }
+
+    fn send(&mut self, id: u64, now: Moment, again: &impl Fn(Duration) -> Duration) -> Due {
+        self.change(id, |keep| keep.renew_at = now + again(keep.lease));
+        // `id` was found under the same lock.
+        let (_, keep) = &self.keeps[&id];
+        Due {
+            id,
+            renewal: Renewal {
+                ticket: keep.ticket.clone(),
+                lease: keep.lease,
+            },
+        }
+    }
+}
+
+impl Keep {
+    /// The lease was renewed by a request sent at `sent`.
+    pub(crate) fn proved(&mut self, sent: Moment, drift: &Drift) {
+        self.status.prove(sent + drift.proved(self.lease));
+        self.renew_at = sent + self.lease / 3;
+    }
+}

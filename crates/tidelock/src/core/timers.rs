@@ -1,0 +1,187 @@
+//! Every timer of a client, behind one alarm on the boot clock.
+//!
+//! The steward's thread rings the alarm, so timers work on any executor, without tokio's time driver, and when the
+//! caller's runtime has gone (a tokio `Sleep` panics then). A timer that is set and dropped again costs two map operations and wakes nobody.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::core::clock::{Clock, Moment};
+use crate::core::rt::Alarm;
+
+/// Hands out timers. Cheap to clone; the clones share one alarm.
+#[derive(Clone)]
+pub struct Timers(Arc<Shared>);
+
+struct Shared {
+    clock: Clock,
+    queue: Mutex<Queue>,
+    /// Rung when a timer is set that is due before the alarm.
+    bell: Notify,
+}
+
+struct Queue {
+    waiting: BTreeMap<(Moment, u64), Waker>,
+    next: u64,
+    /// When the alarm will ring. It may be earlier than the first timer, never later.
+    alarm: Moment,
+}
+
+impl Timers {
+    pub(crate) fn new(clock: Clock) -> Self {
+        let queue = Queue {
+            waiting: BTreeMap::new(),
+            next: 0,
+            alarm: Moment::FAR,
+        };
+        Self(Arc::new(Shared {
+            clock,
+            queue: Mutex::new(queue),
+            bell: Notify::new(),
+        }))
+    }
+
+    /// What time it is.
+    pub fn now(&self) -> Moment {
+        self.0.clock.now()
+    }
+
+    /// The clock these timers go by.
+    pub fn clock(&self) -> Clock {
+        self.0.clock
+    }
+
+    /// Resolves at that instant.
+    pub fn at(&self, at: Moment) -> Timer {
+        Timer {
+            at,
+            key: None,
+            timers: self.clone(),
+        }
+    }
+
+    /// Resolves after that time.
+    pub fn after(&self, time: Duration) -> Timer {
+        self.at(self.now() + time)
+    }
+
+    /// Runs a future, but no longer than that time. `None`: it took longer and was dropped.
+    pub async fn limit<F: Future>(&self, time: Duration, future: F) -> Option<F::Output> {
+        let mut timer = self.after(time);
+        let mut future = std::pin::pin!(future);
+        std::future::poll_fn(|cx| {
+            if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                return Poll::Ready(Some(output));
+            }
+            Pin::new(&mut timer).poll(cx).map(|()| None)
+        })
+        .await
+    }
+
+    /// Rings the alarm for ever. Runs on the steward's thread.
+    pub(crate) async fn drive(self) {
+        let mut alarm = Alarm::new(self.0.clock);
+        loop {
+            let next = self.lock().alarm;
+            tokio::select! {
+                () = alarm.until(next) => {}
+                () = self.0.bell.notified() => {}
+            }
+            for waker in self.take_due() {
+                waker.wake();
+            }
+        }
+    }
+
+    fn take_due(&self) -> Vec<Waker> {
+        let now = self.now();
+        let mut queue = self.lock();
+        let later = queue
+            .waiting
+            .split_off(&(Moment(now.0.saturating_add(1)), 0));
+        let due = std::mem::replace(&mut queue.waiting, later);
+        queue.alarm = queue
+            .waiting
+            .first_key_value()
+            .map_or(Moment::FAR, |((at, _), _)| *at);
+        due.into_values().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Timers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timers")
+            .field("clock", &self.0.clock)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Resolves at its instant. Dropping it leaves nothing behind.
+#[derive(Debug)]
+pub struct Timer {
+    at: Moment,
+    key: Option<(Moment, u64)>,
+    timers: Timers,
+}
+
+impl Timer {
+    /// When it is due.
+    pub fn due(&self) -> Moment {
+        self.at
+    }
+
+    fn leave(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.timers.lock().waiting.remove(&key);
+        }
+    }
+}
+
+impl Future for Timer {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        // The clock is asked before the queue: after a freeze nothing runs on in the belief that time has stood still.
+        if self.timers.now() >= self.at {
+            self.leave();
+            return Poll::Ready(());
+        }
+        if self.at == Moment::FAR {
+            return Poll::Pending;
+        }
+        let timers = self.timers.clone();
+        let mut queue = timers.lock();
+        let key = self.key.unwrap_or_else(|| {
+            queue.next += 1;
+            (self.at, queue.next)
+        });
+        self.key = Some(key);
+        match queue.waiting.get_mut(&key) {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => drop(queue.waiting.insert(key, cx.waker().clone())),
+        }
+        if self.at < queue.alarm {
+            queue.alarm = self.at;
+            drop(queue);
+            timers.0.bell.notify_one();
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}

@@ -1,0 +1,172 @@
+//! One opaque error: what happened, on which lock, and what to do.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use crate::guard::LostReason;
+
+/// What tidelock's operations return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, as far as a caller can act on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The lock was not free within the time the caller gave.
+    TimedOut,
+    /// The caller's [`Cancel`](crate::Cancel) was fired, or the attempt had been withdrawn.
+    Cancelled,
+    /// The lock had been lost before; [`Error::lost_reason`] says how.
+    Lost,
+    /// The store says that this owner holds nothing under this name.
+    NotHeld,
+    /// The key of the lock holds something that is no lock. It was left as it is.
+    WrongType,
+    /// The store refused: rights, user or password.
+    Refused,
+    /// The store could not be reached, or answered that it cannot serve. Nothing was changed.
+    Unavailable,
+    /// A request was sent and no usable answer came: it may or may not have taken effect.
+    OutcomeUnknown,
+    /// The client was closed.
+    Closed,
+    /// This store cannot do that. Nothing was sent.
+    Unsupported,
+    /// A lock name that no store could keep. Nothing was sent.
+    InvalidName,
+    /// An option, duration or address that makes no sense. Nothing was sent.
+    InvalidOptions,
+    /// No tokio runtime here, or a blocking call inside one.
+    Runtime,
+}
+
+impl ErrorKind {
+    fn text(self) -> &'static str {
+        match self {
+            Self::TimedOut => "not acquired in time",
+            Self::Cancelled => "cancelled",
+            Self::Lost => "the lock was lost",
+            Self::NotHeld => "not held by this owner",
+            Self::WrongType => "the key holds something that is not a lock",
+            Self::Refused => "refused by the store",
+            Self::Unavailable => "the store cannot be reached",
+            Self::OutcomeUnknown => "no usable answer came, the outcome is unknown",
+            Self::Closed => "the client is closed",
+            Self::Unsupported => "not supported by this store",
+            Self::InvalidName => "invalid lock name",
+            Self::InvalidOptions => "invalid option",
+            Self::Runtime => "wrong runtime",
+        }
+    }
+}
+
+/// An error of a lock operation. `Display` is one line; the driver's error, if any, is its [`source`](StdError::source).
+pub struct Error(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    kind: ErrorKind,
+    lock: Option<String>,
+    detail: Option<String>,
+    lost: Option<LostReason>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of that kind, to be filled by the setters. For stores.
+    pub fn new(kind: ErrorKind) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            lock: None,
+            detail: None,
+            lost: None,
+            source: None,
+        }))
+    }
+
+    /// Names the lock, unless it is named already. For stores.
+    #[must_use]
+    pub fn on_lock(mut self, name: impl fmt::Display) -> Self {
+        self.0.lock.get_or_insert_with(|| name.to_string());
+        self
+    }
+
+    /// Says what was wrong and what to do. Never put a secret in. For stores.
+    #[must_use]
+    pub fn because(mut self, detail: impl Into<String>) -> Self {
+        self.0.detail = Some(detail.into());
+        self
+    }
+
+    /// Keeps the error underneath. For stores.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    pub(crate) fn lost(reason: LostReason) -> Self {
+        let mut error = Self::new(ErrorKind::Lost).because(reason.to_string());
+        error.0.lost = Some(reason);
+        error
+    }
+
+    /// What happened, for a `match`.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The lock it happened on, if it was one.
+    pub fn lock_name(&self) -> Option<&str> {
+        self.0.lock.as_deref()
+    }
+
+    /// How the lock was lost, for [`ErrorKind::Lost`].
+    pub fn lost_reason(&self) -> Option<LostReason> {
+        self.0.lost
+    }
+
+    /// The lock was held by somebody else for the whole time the caller gave.
+    pub fn is_timeout(&self) -> bool {
+        self.0.kind == ErrorKind::TimedOut
+    }
+
+    /// The same call may succeed later without any change by the caller.
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self.0.kind,
+            ErrorKind::TimedOut | ErrorKind::Unavailable | ErrorKind::OutcomeUnknown
+        )
+    }
+
+    /// The request may have taken effect although this is an error. The client settles it by itself: an acquisition
+    /// whose outcome is unknown is withdrawn.
+    pub fn outcome_unknown(&self) -> bool {
+        self.0.kind == ErrorKind::OutcomeUnknown
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(lock) = &self.0.lock {
+            write!(f, "{lock}: ")?;
+        }
+        f.write_str(self.0.kind.text())?;
+        match &self.0.detail {
+            Some(detail) => write!(f, ": {detail}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}

@@ -1,0 +1,386 @@
+//! What a holder has in hand: the guard, its token, and the signal that it was lost.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::sync::futures::OwnedNotified;
+
+use crate::backend::{BoxFuture, Renewal, Renewed};
+use crate::core::hold::{Hold, Status};
+use crate::core::release;
+use crate::core::steward::Chore;
+use crate::error::{Error, ErrorKind, Result};
+use crate::options;
+
+/// A number that grows with every grant of a lock. Hand it to the resource the lock protects, and let the resource refuse
+/// a smaller one than it has seen: then not even a holder that was frozen past its lease can do harm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FencingToken(u64);
+
+impl FencingToken {
+    /// A token of that number, as read back from a resource or a store.
+    pub fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The number to store beside the data.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// How a lock was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// The lease could not be proved any longer: it ended, or no renewal was answered in time.
+    Expired,
+    /// The store says that somebody freed or took it: force release, flush, eviction, failover.
+    Taken,
+    /// The cap on the total hold was reached.
+    MaxHold,
+    /// The client is being closed.
+    Closed,
+    /// The task that keeps the leases has died.
+    Unattended,
+}
+
+impl LostReason {
+    const ALL: [Self; 5] = [
+        Self::Expired,
+        Self::Taken,
+        Self::MaxHold,
+        Self::Closed,
+        Self::Unattended,
+    ];
+
+    pub(crate) fn number(self) -> u8 {
+        self as u8
+    }
+
+    pub(crate) fn from_number(number: u8) -> Self {
+        Self::ALL
+            .get(usize::from(number))
+            .copied()
+            .unwrap_or(Self::Unattended)
+    }
+}
+
+impl fmt::Display for LostReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "its lease could not be proved any longer",
+            Self::Taken => "the store gave it up: force release, flush, eviction or failover",
+            Self::MaxHold => "the cap on the total hold was reached",
+            Self::Closed => "the client is being closed",
+            Self::Unattended => "the task that keeps the leases has died",
+        })
+    }
+}
+
+impl std::error::Error for LostReason {}
+
+/// A held lock. Dropping it asks for the release in the background; [`release`](Self::release) waits for it.
+///
+/// It has no lifetime and is `Send`: keep it in a struct, move it to another task. While it lives, its lease is renewed
+/// every third of its length by a thread of the client's own, so a blocked executor does not lose it.
+///
+/// A lock cannot stop time: a process that is frozen past its lease holds nothing when it wakes. The guard knows: see
+/// [`is_held`](Self::is_held), [`lost`](Self::lost), [`while_held`](Self::while_held), and for what must never happen twice, [`token`](Self::token).
+#[must_use = "if unused, the lock is released at once"]
+#[clippy::has_significant_drop]
+pub struct Guard(Arc<Hold>);
+
+impl Guard {
+    pub(crate) fn new(hold: Arc<Hold>) -> Self {
+        Self(hold)
+    }
+
+    /// The lock's name, prefix included.
+    pub fn name(&self) -> &str {
+        self.0.ticket.name.as_str()
+    }
+
+    /// This acquisition as other clients see it in the store: `uuid:n`.
+    pub fn owner_id(&self) -> String {
+        self.0.ticket.owner.to_string()
+    }
+
+    /// The fencing token. Always there on a [fenced lock](crate::Client::fenced_lock); on others where the store counts anyway.
+    /// Renewals and re-entries keep it.
+    pub fn token(&self) -> Option<FencingToken> {
+        self.0.token
+    }
+
+    /// Whether the lock is proved to be held right now, by this process's own knowledge and clock. No trip.
+    pub fn is_held(&self) -> bool {
+        self.0.is_held()
+    }
+
+    /// How long the lock is proved to be held if no further renewal succeeds. Zero: it is lost.
+    pub fn valid_for(&self) -> Duration {
+        if self.0.is_held() {
+            self.0.status.valid_until().since(self.0.core.timers.now())
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    /// Resolves when the lock is lost, before the store can give it to anybody else, and with [`LostReason::Closed`] when
+    /// the client begins to close. Never resolves for a lock that is released in good order. `'static`, for `select!`.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let guard = client.lock("job").acquire().await?;
+    /// let work = async { /* … */ };
+    /// tokio::select! {
+    ///     () = work => guard.release().await?,
+    ///     reason = guard.lost() => eprintln!("stopped: {reason}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
+    pub fn lost(&self) -> Lost {
+        Lost::new(Arc::clone(&self.0.status))
+    }
+
+    /// Runs work for as long as the lock is held; when it is lost, drops the work at that moment, before it is polled again.
+    ///
+    /// # Errors
+    /// The reason, when the lock was lost first. The work was dropped, at an await point.
+    ///
+    /// # Cancel safety
+    /// As cancel safe as the work.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let guard = client.lock("report").acquire().await?;
+    /// let pages = guard.while_held(async { 12 }).await.expect("nobody took it");
+    /// assert_eq!(pages, 12);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
+    pub fn while_held<F: Future>(&self, work: F) -> WhileHeld<F> {
+        WhileHeld {
+            lost: self.lost(),
+            work: Box::pin(work),
+        }
+    }
+
+    /// One more guard of the same acquisition, without a trip. The last one out releases.
+    pub fn reenter(&self) -> Guard {
+        Guard(Arc::clone(&self.0))
+    }
+
+    /// Lengthens the lease to at least `lease` from now. For holds that [expire](crate::AcquireOptions::expires_after)
+    /// and turn out to need longer; a renewed hold needs no extension.
+    ///
+    /// # Errors
+    /// [`Lost`](ErrorKind::Lost) when it is not held any more, [`InvalidOptions`](ErrorKind::InvalidOptions),
+    /// [`Unavailable`](ErrorKind::Unavailable), [`OutcomeUnknown`](ErrorKind::OutcomeUnknown).
+    ///
+    /// # Cancel safety
+    /// Goes on in the background once polled or has no effect; until it has returned, [`valid_for`](Self::valid_for) keeps the earlier value.
+    pub async fn extend(&self, lease: Duration) -> Result<()> {
+        let (hold, core) = (&self.0, &self.0.core);
+        options::check_lease("lease", lease, &core.settings.drift)?;
+        if let Some(refusal) = hold.status.refusal() {
+            return Err(refusal.on_lock(self.name()));
+        }
+        let sent = core.timers.now();
+        let batch = [Renewal {
+            ticket: hold.ticket.clone(),
+            lease,
+        }];
+        match core.front.renew(&batch).await?.into_iter().next() {
+            Some(Renewed::Kept) => {
+                core.steward.table.renewed(hold.entry, |keep| {
+                    keep.status.prove(sent + core.settings.drift.proved(lease))
+                });
+                Ok(())
+            }
+            Some(Renewed::Failed(error)) => Err(error.on_lock(self.name())),
+            _ => {
+                hold.status.lose(LostReason::Taken);
+                Err(Error::lost(LostReason::Taken).on_lock(self.name()))
+            }
+        }
+    }
+
+    /// Releases the lock and waits until the store has confirmed it. With guards from [`reenter`](Self::reenter) left,
+    /// the lock stays held and this returns at once.
+    ///
+    /// # Errors
+    /// [`Lost`](ErrorKind::Lost) when it had been lost before: whatever was done since may have overlapped with another
+    /// holder, who is not touched. [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) or [`Unavailable`](ErrorKind::Unavailable)
+    /// when the store did not answer within the response timeout; the release goes on in the background until the lease ends.
+    ///
+    /// # Cancel safety
+    /// Goes on in the background once polled; dropping the future only stops waiting for the answer. Dropped before
+    /// its first poll, it releases like a dropped guard.
+    pub fn release(self) -> Release {
+        match Arc::try_unwrap(self.0) {
+            Ok(hold) => Release(ReleaseState::Lazy(Box::new(hold))),
+            Err(shared) => {
+                // Not the last guard; if it has become so in the meantime, dropping it releases.
+                drop(shared);
+                Release(ReleaseState::Shared)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("name", &self.name())
+            .field("owner", &self.0.ticket.owner)
+            .field("token", &self.0.token)
+            .field("held", &self.is_held())
+            .finish()
+    }
+}
+
+/// Future of [`Guard::release`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Release(ReleaseState);
+
+enum ReleaseState {
+    Shared,
+    Lazy(Box<Hold>),
+    Running(
+        Option<BoxFuture<'static, Result<()>>>,
+        Arc<crate::core::Core>,
+    ),
+}
+
+impl Future for Release {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        if let ReleaseState::Lazy(_) = self.0
+            && let ReleaseState::Lazy(hold) = std::mem::replace(&mut self.0, ReleaseState::Shared)
+        {
+            let core = Arc::clone(&hold.core);
+            self.0 = ReleaseState::Running(Some(Box::pin(release::settle(*hold))), core);
+        }
+        let ReleaseState::Running(rest, _) = &mut self.0 else {
+            return Poll::Ready(Ok(()));
+        };
+        let Some(running) = rest else {
+            return Poll::Ready(Err(
+                Error::new(ErrorKind::NotHeld).because("polled again after it was done")
+            ));
+        };
+        let result = std::task::ready!(running.as_mut().poll(cx));
+        *rest = None;
+        Poll::Ready(result)
+    }
+}
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        if let ReleaseState::Running(rest, core) = &mut self.0
+            && let Some(rest) = rest.take()
+        {
+            core.steward.send(Chore::Adopt(Box::pin(
+                async move { release::log(rest.await) },
+            )));
+        }
+    }
+}
+
+impl fmt::Debug for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Release").finish_non_exhaustive()
+    }
+}
+
+/// Future of [`Guard::lost`]. Clones fire together.
+#[must_use = "futures do nothing unless awaited"]
+pub struct Lost {
+    status: Arc<Status>,
+    bell: Pin<Box<OwnedNotified>>,
+}
+
+impl Lost {
+    fn new(status: Arc<Status>) -> Self {
+        let bell = Box::pin(Arc::clone(&status.bell).notified_owned());
+        Self { status, bell }
+    }
+
+    fn poll_reason(&mut self, cx: &mut Context<'_>) -> Poll<LostReason> {
+        loop {
+            // Listen first, then look: a loss in between rings the bell.
+            let rung = self.bell.as_mut().poll(cx).is_ready();
+            if let Some(reason) = self.status.signal() {
+                return Poll::Ready(reason);
+            }
+            if !rung {
+                return Poll::Pending;
+            }
+            self.bell = Box::pin(Arc::clone(&self.status.bell).notified_owned());
+        }
+    }
+}
+
+impl Future for Lost {
+    type Output = LostReason;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LostReason> {
+        self.poll_reason(cx)
+    }
+}
+
+impl Clone for Lost {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.status))
+    }
+}
+
+impl fmt::Debug for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lost").finish_non_exhaustive()
+    }
+}
+
+/// Future of [`Guard::while_held`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct WhileHeld<F> {
+    lost: Lost,
+    work: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for WhileHeld<F> {
+    type Output = Result<F::Output, LostReason>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // The loss first: after a freeze the work must not take one more step.
+        match self.lost.poll_reason(cx) {
+            Poll::Ready(reason) => Poll::Ready(Err(reason)),
+            Poll::Pending => self.work.as_mut().poll(cx).map(Ok),
+        }
+    }
+}
+
+impl<F> fmt::Debug for WhileHeld<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WhileHeld").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,248 @@
+//! A lock: an immutable name with verbs.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::backend::{Kind, Name};
+use crate::core::Core;
+use crate::core::acquire::{Acquisition, Plan};
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::Guard;
+use crate::options::AcquireOptions;
+use crate::snapshot::Snapshot;
+
+/// A name of a lock on a store. Free to make, `Clone`, and without state: what is held lives in the [`Guard`].
+///
+/// *What does it exclude?* Every other guard of the same name on the same store, in this process, in others, and in Java
+/// processes with Redisson. Two acquisitions of one task exclude each other too, unless they are made by one [`Owner`](crate::Owner).
+/// *What does it cost?* On Redis one trip to acquire and one to release; a waiter sleeps until it is woken.
+/// *What breaks it?* See the [guarantees](https://docs.rs/tidelock): above all a holder that is frozen past its lease. It is told,
+/// but cannot be stopped: use a [fenced lock](crate::Client::fenced_lock) for what must never happen twice.
+#[derive(Clone)]
+pub struct Lock {
+    core: Arc<Core>,
+    kind: Kind,
+    name: Result<Name, Arc<str>>,
+}
+
+impl Lock {
+    pub(crate) fn new(core: Arc<Core>, kind: Kind, name: &str) -> Self {
+        let full = format!("{}{name}", core.settings.prefix);
+        let name = Name::new(full.as_str()).map_err(|_| Arc::from(full));
+        Self { core, kind, name }
+    }
+
+    /// The name, prefix included.
+    pub fn name(&self) -> &str {
+        match &self.name {
+            Ok(name) => name.as_str(),
+            Err(refused) => refused,
+        }
+    }
+
+    /// Waits until the lock is free, takes it, and keeps it until the returned [`Guard`] is dropped or released.
+    ///
+    /// No order is promised between processes; within this process the one that has waited longest is woken first, and a
+    /// newcomer may overtake it. An outage of the store of up to one lease is waited out.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable) or [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) when the store has not
+    /// answered for a whole lease, [`WrongType`](ErrorKind::WrongType), [`Refused`](ErrorKind::Refused),
+    /// [`InvalidName`](ErrorKind::InvalidName), [`Unsupported`](ErrorKind::Unsupported), [`Closed`](ErrorKind::Closed).
+    ///
+    /// # Cancel safety
+    /// Cancel safe. If the future is dropped, no lock and no place in a queue is left behind: a request already on the
+    /// wire is completed in the background and undone, and a wake-up that had been received goes to the next waiter.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let guard = client.lock("stock:42").acquire().await?;
+    /// // one process at a time
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
+    #[track_caller]
+    pub fn acquire(&self) -> Acquire {
+        self.acquire_with(AcquireOptions::new())
+    }
+
+    /// Takes the lock if it is free now. `None`: somebody holds it.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire); an outage is waited out for the response timeout only.
+    ///
+    /// # Cancel safety
+    /// Cancel safe. If the future is dropped, no lock is left behind.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// if let Some(guard) = client.lock("nightly").try_acquire().await? {
+    ///     // it is ours tonight
+    ///     guard.release().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
+    #[track_caller]
+    pub fn try_acquire(&self) -> TryAcquire {
+        self.try_acquire_with(AcquireOptions::new())
+    }
+
+    /// As [`try_acquire`](Self::try_acquire), with options; their wait does not count.
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Self::try_acquire), and [`InvalidOptions`](ErrorKind::InvalidOptions).
+    ///
+    /// # Cancel safety
+    /// Cancel safe. If the future is dropped, no lock is left behind.
+    #[track_caller]
+    pub fn try_acquire_with(&self, options: AcquireOptions) -> TryAcquire {
+        TryAcquire(self.acquisition(options.wait(std::time::Duration::ZERO)))
+    }
+
+    /// As [`acquire`](Self::acquire), with options: how long to wait, how long to hold, as whom.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), and [`TimedOut`](ErrorKind::TimedOut), [`Cancelled`](ErrorKind::Cancelled),
+    /// [`InvalidOptions`](ErrorKind::InvalidOptions).
+    ///
+    /// # Cancel safety
+    /// Cancel safe. If the future is dropped, no lock and no place in a queue is left behind.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// use std::time::Duration;
+    /// use tidelock::AcquireOptions;
+    ///
+    /// let lock = client.lock("report");
+    /// let held = lock.acquire().await?;
+    /// let error = lock.acquire_with(AcquireOptions::new().wait(Duration::from_millis(5))).await.unwrap_err();
+    /// assert!(error.is_timeout());
+    /// # drop(held);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
+    #[track_caller]
+    pub fn acquire_with(&self, options: AcquireOptions) -> Acquire {
+        Acquire(self.acquisition(options))
+    }
+
+    #[track_caller]
+    fn acquisition(&self, options: AcquireOptions) -> Acquisition {
+        let name = self.checked_name().map_err(Some);
+        Acquisition::new(Plan {
+            core: Arc::clone(&self.core),
+            kind: self.kind,
+            name,
+            options,
+            place: Location::caller(),
+        })
+    }
+
+    /// What the store shows of this lock: holders, counts, time left, token. For operators and logs; by the time you read it, it may be different.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable), [`WrongType`](ErrorKind::WrongType), [`Refused`](ErrorKind::Refused), [`InvalidName`](ErrorKind::InvalidName).
+    ///
+    /// # Cancel safety
+    /// Cancel safe; it only reads.
+    pub async fn inspect(&self) -> Result<Snapshot> {
+        let name = self.checked_name()?;
+        self.core.refuse_if_closed()?;
+        self.core
+            .front
+            .inspect(&name)
+            .await
+            .map_err(|error| error.on_lock(&name))
+    }
+
+    /// Frees the lock, whoever holds it, and wakes those that wait. The holder hears of it at its next renewal at the
+    /// latest, so for up to a third of its lease two may believe to hold it: for operators. `false`: nobody held it.
+    ///
+    /// # Errors
+    /// As [`inspect`](Self::inspect), and [`OutcomeUnknown`](ErrorKind::OutcomeUnknown).
+    ///
+    /// # Cancel safety
+    /// Dropped after its first poll it may or may not have happened.
+    pub async fn force_release(&self) -> Result<bool> {
+        let name = self.checked_name()?;
+        self.core.refuse_if_closed()?;
+        self.core
+            .front
+            .force_release(&name)
+            .await
+            .map_err(|error| error.on_lock(&name))
+    }
+
+    fn checked_name(&self) -> Result<Name> {
+        match &self.name {
+            Ok(name) => Ok(name.clone()),
+            // Checked again for the full message; names are checked once per lock, not per acquisition.
+            Err(refused) => Name::new(Arc::clone(refused)),
+        }
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock")
+            .field("name", &self.name())
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Future of [`Lock::acquire`] and [`Lock::acquire_with`].
+#[must_use = "nothing is asked for until the future is awaited"]
+pub struct Acquire(Acquisition);
+
+impl Future for Acquire {
+    type Output = Result<Guard>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx).map(|result| match result? {
+            Some(hold) => Ok(Guard::new(hold)),
+            None => Err(Error::new(ErrorKind::TimedOut)),
+        })
+    }
+}
+
+/// Future of [`Lock::try_acquire`].
+#[must_use = "nothing is asked for until the future is awaited"]
+pub struct TryAcquire(Acquisition);
+
+impl Future for TryAcquire {
+    type Output = Result<Option<Guard>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0)
+            .poll(cx)
+            .map_ok(|hold| hold.map(Guard::new))
+    }
+}
+
+impl fmt::Debug for Acquire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Acquire").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for TryAcquire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TryAcquire").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,82 @@
+//! One validated lock name.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The most bytes a name may have, prefix included. Redis would take more; other stores and every log line would not.
+const MOST_BYTES: usize = 512;
+
+/// A lock name every store accepts: 1 to 512 bytes of UTF-8 without NUL. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name(Arc<str>);
+
+impl Name {
+    /// Checks a name; nothing is sent anywhere.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`] for an empty name, one of more than 512 bytes, or one with a NUL byte.
+    pub fn new(name: impl Into<Arc<str>>) -> Result<Self> {
+        let name = name.into();
+        let wrong = if name.is_empty() {
+            "is empty; give it at least one character".to_owned()
+        } else if name.len() > MOST_BYTES {
+            format!("has {} bytes; {MOST_BYTES} are the most", name.len())
+        } else if name.contains('\0') {
+            "contains a NUL byte, which not every store can keep".to_owned()
+        } else {
+            return Ok(Self(name));
+        };
+        Err(Error::new(ErrorKind::InvalidName)
+            .on_lock(shortened(&name))
+            .because(format!("the name {wrong}")))
+    }
+
+    /// The name as it is written to the store, prefix included.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Long names are cut in messages, at a character boundary.
+fn shortened(name: &str) -> String {
+    match name.char_indices().nth(64) {
+        Some((at, _)) => format!("{}…", &name[..at]),
+        None => name.to_owned(),
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_not_every_store_can_keep_are_refused() {
+        for bad in ["", "a\0b", &"x".repeat(513)] {
+            let error = Name::new(bad).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidName, "{bad:?}");
+        }
+        for good in ["a", "{tag}:b", "äöü 漢字", &"x".repeat(512)] {
+            assert_eq!(Name::new(good).unwrap().as_str(), good);
+        }
+    }
+
+    #[test]
+    fn a_long_name_is_cut_in_the_message() {
+        let message = Name::new("ü".repeat(5000)).unwrap_err().to_string();
+        assert!(message.len() < 300, "{message}");
+    }
+}

@@ -1,0 +1,256 @@
+//! How one acquisition differs from the client's defaults.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::owner::Owner;
+
+/// Longer than this is a mistake in units, not a lease.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// How long to wait, how long to hold, and as whom. Everything unset is the client's default.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidelock::AcquireOptions;
+///
+/// let patient = AcquireOptions::new().wait(Duration::from_secs(5));
+/// let fixed = AcquireOptions::new().expires_after(Duration::from_secs(60)); // ends then, is never renewed
+/// # let _ = (patient, fixed);
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use = "options do nothing until they are given to `acquire_with`"]
+pub struct AcquireOptions {
+    pub(crate) wait: Option<Duration>,
+    pub(crate) lease: Option<Duration>,
+    pub(crate) expires_after: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) owner: Option<Owner>,
+    pub(crate) cancel: Option<Cancel>,
+}
+
+impl AcquireOptions {
+    /// The client's defaults: wait for ever, hold until released.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Gives up after this time; zero asks just once. Unset: waits for ever.
+    pub fn wait(mut self, limit: Duration) -> Self {
+        self.wait = Some(limit);
+        self
+    }
+
+    /// Length of the lease, which is renewed every third of it while the guard lives. When the process dies, others get
+    /// the lock after this time at the latest. Unset: the client's, 30 s by default.
+    pub fn lease(mut self, length: Duration) -> Self {
+        self.lease = Some(length);
+        self
+    }
+
+    /// The hold ends after this time and is never renewed (Redisson's `leaseTime`). Not to be combined with [`lease`](Self::lease).
+    pub fn expires_after(mut self, time: Duration) -> Self {
+        self.expires_after = Some(time);
+        self
+    }
+
+    /// A cap on the whole hold, renewals included: then [`lost`](crate::Guard::lost) fires with
+    /// [`MaxHold`](crate::LostReason::MaxHold) and the lease runs out. Against work that hangs for ever while its lock is renewed.
+    pub fn max_hold(mut self, cap: Duration) -> Self {
+        self.max_hold = Some(cap);
+        self
+    }
+
+    /// Acquires as this owner, who re-enters what it already holds. Unset: a fresh owner, who excludes everybody else.
+    pub fn owner(mut self, owner: &Owner) -> Self {
+        self.owner = Some(owner.clone());
+        self
+    }
+
+    /// Stops waiting with [`ErrorKind::Cancelled`] when the token is fired, from any thread. Async callers can as well drop the future.
+    pub fn cancel(mut self, cancel: &Cancel) -> Self {
+        self.cancel = Some(cancel.clone());
+        self
+    }
+
+    /// What is asked of the store: the length of the lease, and whether it is renewed.
+    pub(crate) fn term(&self, default_lease: Duration, drift: &Drift) -> Result<Term> {
+        if let Some(wait) = self.wait {
+            within("wait", wait, Duration::ZERO)?;
+        }
+        if let Some(cap) = self.max_hold {
+            within("max_hold", cap, Duration::from_millis(1))?;
+        }
+        let (what, length, renewed) = match (self.lease, self.expires_after) {
+            (Some(_), Some(_)) => {
+                return Err(invalid("lease and expires_after exclude each other: the first is renewed, the second never is".to_owned()));
+            }
+            (None, Some(length)) => ("expires_after", length, false),
+            (Some(length), None) => ("lease", length, true),
+            (None, None) => ("lease", default_lease, true),
+        };
+        check_lease(what, length, drift)?;
+        Ok(Term { length, renewed })
+    }
+}
+
+/// Refuses a lease nothing could be proved about.
+pub(crate) fn check_lease(what: &str, length: Duration, drift: &Drift) -> Result<()> {
+    within(what, length, Duration::from_millis(1))?;
+    if drift.proved(length).is_zero() {
+        return Err(invalid(format!(
+            "{what} of {length:?} is not longer than the allowance for clock drift; nothing could be proved"
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses durations that are a mistake in units.
+pub(crate) fn within(what: &str, given: Duration, least: Duration) -> Result<()> {
+    if given < least {
+        return Err(invalid(format!(
+            "{what} of {given:?} is too short; {least:?} is the least"
+        )));
+    }
+    if given > LONGEST {
+        return Err(invalid(format!(
+            "{what} of {} s is more than a year; a mistake in units?",
+            given.as_secs()
+        )));
+    }
+    Ok(())
+}
+
+fn invalid(detail: String) -> Error {
+    Error::new(ErrorKind::InvalidOptions).because(detail)
+}
+
+/// The length of a lease and whether it is renewed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Term {
+    pub(crate) length: Duration,
+    pub(crate) renewed: bool,
+}
+
+/// How much of a lease is not trusted, because the store's clock may run faster than ours.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Drift {
+    pub(crate) share: f64,
+    pub(crate) fixed: Duration,
+}
+
+impl Drift {
+    /// What of a lease is proved, counted from before the request was sent.
+    pub(crate) fn proved(&self, lease: Duration) -> Duration {
+        lease
+            .saturating_sub(lease.mul_f64(self.share))
+            .saturating_sub(self.fixed)
+    }
+}
+
+impl Default for Drift {
+    fn default() -> Self {
+        Self {
+            share: 0.01,
+            fixed: Duration::from_millis(2),
+        }
+    }
+}
+
+/// Stops a wait from another task or thread. Cheap to clone; the clones are one.
+///
+/// # Examples
+/// ```
+/// use tidelock::{AcquireOptions, Cancel};
+///
+/// let cancel = Cancel::new();
+/// let options = AcquireOptions::new().cancel(&cancel);
+/// cancel.fire(); // whoever waits with these options gets an error of kind `Cancelled`
+/// # let _ = options;
+/// ```
+#[derive(Clone, Default)]
+pub struct Cancel(Arc<CancelState>);
+
+#[derive(Default)]
+struct CancelState {
+    fired: AtomicBool,
+    bell: Arc<tokio::sync::Notify>,
+}
+
+impl Cancel {
+    /// A token that has not been fired.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Stops every acquisition that waits with this token, and every later one. May be called more than once.
+    pub fn fire(&self) {
+        self.0.fired.store(true, Ordering::SeqCst);
+        self.0.bell.notify_waiters();
+    }
+
+    /// It has been fired.
+    pub fn is_fired(&self) -> bool {
+        self.0.fired.load(Ordering::SeqCst)
+    }
+
+    /// Resolves when it is fired.
+    pub(crate) async fn fired(self) {
+        let bell = Arc::clone(&self.0.bell).notified_owned();
+        let mut bell = std::pin::pin!(bell);
+        bell.as_mut().enable(); // before the flag is read, else a `fire` in between would be missed
+        if !self.is_fired() {
+            bell.await;
+        }
+    }
+}
+
+impl fmt::Debug for Cancel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cancel")
+            .field("fired", &self.is_fired())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(options: &AcquireOptions) -> bool {
+        options
+            .term(Duration::from_secs(30), &Drift::default())
+            .is_err_and(|e| e.kind() == ErrorKind::InvalidOptions)
+    }
+
+    #[test]
+    fn durations_that_make_no_sense_are_refused() {
+        let ns = Duration::from_nanos(999_999);
+        for bad in [Duration::ZERO, ns, Duration::from_millis(2), Duration::MAX] {
+            assert!(refused(&AcquireOptions::new().lease(bad)), "{bad:?}");
+            assert!(
+                refused(&AcquireOptions::new().expires_after(bad)),
+                "{bad:?}"
+            );
+        }
+        assert!(refused(&AcquireOptions::new().max_hold(Duration::ZERO)));
+        assert!(refused(&AcquireOptions::new().wait(Duration::MAX)));
+        let second = Duration::from_secs(1);
+        assert!(refused(
+            &AcquireOptions::new().lease(second).expires_after(second)
+        ));
+        assert!(!refused(
+            &AcquireOptions::new().wait(Duration::ZERO).lease(second)
+        ));
+    }
+
+    #[test]
+    fn a_lease_is_proved_less_drift() {
+        let proved = Drift::default().proved(Duration::from_secs(30));
+        assert_eq!(proved, Duration::from_millis(30_000 - 300 - 2));
+    }
+}

@@ -1,0 +1,153 @@
+//! Who holds: the identity on the wire, and the explicit owner that may re-enter.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::backend::{Kind, Name};
+use crate::core::hold::Hold;
+
+/// The identity of one client: a random UUID, new for every connect.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct ClientId(Arc<str>);
+
+impl ClientId {
+    /// A new random identity.
+    pub fn random() -> Self {
+        Self(uuid::Uuid::new_v4().to_string().into())
+    }
+
+    /// The UUID as text: 36 characters, lower case.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The owner of one outermost acquisition, on the wire `uuid:n`. Never used for a second one: that is why a repeated
+/// request cannot count twice, and why a late one can be told from a new one.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct OwnerId {
+    client: ClientId,
+    number: u64,
+}
+
+impl OwnerId {
+    /// The client that acquires.
+    pub fn client(&self) -> &ClientId {
+        &self.client
+    }
+
+    /// The number of the acquisition within its client.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+impl fmt::Display for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.client.0, self.number)
+    }
+}
+
+impl fmt::Debug for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Hands out fresh owners of one client.
+#[derive(Debug)]
+pub(crate) struct OwnerMint {
+    client: ClientId,
+    next: AtomicU64,
+}
+
+impl OwnerMint {
+    pub(crate) fn new() -> Self {
+        Self {
+            client: ClientId::random(),
+            next: AtomicU64::new(1),
+        }
+    }
+
+    pub(crate) fn fresh(&self) -> OwnerId {
+        OwnerId {
+            client: self.client.clone(),
+            number: self.next.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn client(&self) -> &ClientId {
+        &self.client
+    }
+}
+
+/// An owner that may acquire again what it already holds. Cheap to clone; the clones are one owner.
+///
+/// Pass the same `Owner` along the calls that belong together; a second acquisition of the same lock by it is
+/// answered in the process, without a trip, while the first one is proved to be held.
+///
+/// # Examples
+/// ```
+/// # async fn f() -> tidelock::Result<()> {
+/// use tidelock::{AcquireOptions, Client};
+///
+/// let client = Client::connect("memory:").await?;
+/// let me = client.owner();
+/// let stock = client.lock("stock:42");
+/// let outer = stock.acquire_with(AcquireOptions::new().owner(&me)).await?;
+/// let inner = stock.acquire_with(AcquireOptions::new().owner(&me)).await?; // at once: the same owner
+/// drop(outer); // still held by `inner`
+/// inner.release().await?;
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// ```
+#[derive(Clone, Default)]
+pub struct Owner(Arc<Mutex<HashMap<(Kind, Name), Arc<Slot>>>>);
+
+impl Owner {
+    /// What this owner holds under one name. Kept while somebody uses it.
+    pub(crate) fn slot(&self, kind: Kind, name: &Name) -> Arc<Slot> {
+        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Slots nobody uses and nothing is held by would otherwise pile up with every name ever locked.
+        slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.current().is_some());
+        Arc::clone(slots.entry((kind, name.clone())).or_default())
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owner").finish_non_exhaustive()
+    }
+}
+
+/// One name of one [`Owner`]: acquisitions of it take turns, so that the second re-enters what the first one got.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    pub(crate) turn: tokio::sync::Mutex<()>,
+    hold: Mutex<Weak<Hold>>,
+}
+
+impl Slot {
+    /// The acquisition of this owner, if it is still proved to be held.
+    pub(crate) fn current(&self) -> Option<Arc<Hold>> {
+        let hold = self
+            .hold
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .upgrade()?;
+        hold.is_held().then_some(hold)
+    }
+
+    pub(crate) fn put(&self, hold: &Arc<Hold>) {
+        *self.hold.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(hold);
+    }
+}

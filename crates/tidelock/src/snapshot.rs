@@ -1,0 +1,148 @@
+//! What can be seen of a lock from outside, and of the health of a store.
+
+use std::time::{Duration, SystemTime};
+
+use crate::guard::FencingToken;
+
+/// A lock as the store showed it at one instant. It may be different by the time you read it: for operators and logs, not for decisions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// The name, prefix included.
+    pub name: String,
+    /// Who holds it. Empty: the lock is free.
+    pub holders: Vec<Holder>,
+    /// Time until the lease ends if nobody renews it. `None`: free, or held without a limit (written by hand).
+    pub expires_in: Option<Duration>,
+    /// The newest fencing token that was given out, where the store counts.
+    pub token: Option<FencingToken>,
+    /// How many processes wait, where the store can tell.
+    pub waiters: Option<u64>,
+}
+
+impl Snapshot {
+    /// Somebody holds it.
+    pub fn is_locked(&self) -> bool {
+        !self.holders.is_empty()
+    }
+}
+
+/// One holder of a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The owner as written in the store: `uuid:n` for tidelock and for Redisson.
+    pub owner: String,
+    /// Hold count in the store: 1 for tidelock, which counts re-entries in the process; any for Redisson.
+    pub holds: u64,
+    /// Which process that is, where it has left its details. Redisson leaves none.
+    pub client: Option<ClientInfo>,
+}
+
+impl Holder {
+    /// A holder without details. For stores.
+    pub fn new(owner: impl Into<String>, holds: u64) -> Self {
+        Self {
+            owner: owner.into(),
+            holds,
+            client: None,
+        }
+    }
+}
+
+/// Which process a client belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClientInfo {
+    /// Host name.
+    pub host: String,
+    /// Process id on that host.
+    pub pid: u32,
+    /// File name of the program.
+    pub program: String,
+    /// When the client connected, by its own wall clock.
+    pub since: SystemTime,
+}
+
+impl ClientInfo {
+    /// Details of a client. For stores, which read back what they had kept.
+    pub fn new(
+        host: impl Into<String>,
+        pid: u32,
+        program: impl Into<String>,
+        since: SystemTime,
+    ) -> Self {
+        Self {
+            host: host.into(),
+            pid,
+            program: program.into(),
+            since,
+        }
+    }
+}
+
+/// How much a [`Finding`] matters to a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Severity {
+    /// As it should be.
+    Good,
+    /// Locks work; one promise is weaker than it could be.
+    Advice,
+    /// Locks can be lost or stop working.
+    Danger,
+}
+
+/// One thing looked at by [`Client::examine`](crate::Client::examine): what was found, what it means for a lock, what to change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// How much it matters.
+    pub severity: Severity,
+    /// What was looked at, a word or two: `persistence`, `eviction policy`.
+    pub subject: String,
+    /// What was found.
+    pub found: String,
+    /// What that means for a lock.
+    pub meaning: String,
+    /// What to change. `None`: nothing.
+    pub advice: Option<String>,
+}
+
+impl Finding {
+    /// A finding. For stores.
+    pub fn new(
+        severity: Severity,
+        subject: impl Into<String>,
+        found: impl Into<String>,
+        meaning: impl Into<String>,
+    ) -> Self {
+        Self {
+            severity,
+            subject: subject.into(),
+            found: found.into(),
+            meaning: meaning.into(),
+            advice: None,
+        }
+    }
+
+    /// Says what to change.
+    #[must_use]
+    pub fn advise(mut self, advice: impl Into<String>) -> Self {
+        self.advice = Some(advice.into());
+        self
+    }
+}
+
+impl Snapshot {
+    /// A free lock of that name. For stores, which fill in what they saw.
+    pub fn free(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            holders: Vec::new(),
+            expires_in: None,
+            token: None,
+            waiters: None,
+        }
+    }
+}
