@@ -44,11 +44,19 @@ impl Caller {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 
-    fn take_trouble(&self) -> Option<Error> {
-        self.trouble
+    /// The error for a caller whose time is up: what kept the store from answering says more than the time does.
+    fn out_of_time(&self) -> Error {
+        let trouble = self
+            .trouble
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .take()
+            .take();
+        match trouble {
+            Some(error) => error,
+            None if self.in_flight.load(Ordering::SeqCst) => Error::new(ErrorKind::TimedOut)
+                .because("the store had not answered when the time was up"),
+            None => Error::new(ErrorKind::TimedOut),
+        }
     }
 }
 
@@ -103,11 +111,11 @@ impl Acquisition {
             options.term(core.settings.lease, &core.settings.drift)
         };
         let term = check().map_err(|error| error.on_lock(&name))?;
-        let response = core.settings.response_timeout;
-        self.deadline = options.wait.map(|wait| {
-            core.timers
-                .after(if wait.is_zero() { response } else { wait })
-        });
+        // Zero asks once: the answer is bounded by the response timeout, not by a deadline.
+        self.deadline = options
+            .wait
+            .filter(|wait| !wait.is_zero())
+            .map(|wait| core.timers.after(wait));
         self.cancel = options
             .cancel
             .clone()
@@ -150,11 +158,10 @@ impl Acquisition {
             return Some(Error::new(ErrorKind::Cancelled));
         }
         let deadline = self.deadline.as_mut()?;
-        Pin::new(deadline).poll(cx).is_ready().then(|| {
-            self.caller
-                .take_trouble()
-                .unwrap_or_else(|| Error::new(ErrorKind::TimedOut))
-        })
+        Pin::new(deadline)
+            .poll(cx)
+            .is_ready()
+            .then(|| self.caller.out_of_time())
     }
 }
 
@@ -416,13 +423,13 @@ impl Outage {
     /// that has lasted for a whole lease: a waiter is not left without a word for ever.
     fn pause(&mut self, error: Error, sent: Moment, one: &Loop) -> Result<Duration> {
         let now = one.core.timers.now();
-        let limit = one
-            .core
-            .settings
-            .lease
-            .max(one.core.settings.response_timeout);
+        let limit = if one.patience.is_zero() {
+            one.core.settings.response_timeout
+        } else {
+            one.core.settings.lease
+        };
         let since = *self.since.get_or_insert(sent);
-        if !error.is_retryable() || now.since(since) > limit {
+        if !error.is_retryable() || now.since(since) >= limit {
             return Err(error);
         }
         tracing::debug!(lock = %one.name, %error, "no answer from the store; trying again");

@@ -105,7 +105,14 @@ impl Release {
 
 /// For releases nobody waits for.
 pub(crate) fn log(result: Result<()>) {
-    if let Err(error) = result {
-        tracing::warn!(%error, "a lock could not be released; it stays until its lease ends");
+    match result {
+        Ok(()) => {}
+        // The holder was told by its loss signal; there is nothing left to release.
+        Err(error) if error.kind() == ErrorKind::Lost => {
+            tracing::debug!(%error, "nothing to release");
+        }
+        Err(error) => {
+            tracing::warn!(%error, "a lock could not be released; it stays until its lease ends");
+        }
     }
 }
