@@ -1,2 +1,30 @@
-//! Tasks of the repository.
-fn main() {}
+//! Tasks of the repository: `cargo xtask --help`.
+
+mod full;
+mod platforms;
+mod servers;
+mod sh;
+mod test;
+mod tools;
+
+use anyhow::Result;
+use clap::Parser;
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "Tasks of the repository")]
+enum Task {
+    /// Installs the servers and tools the tests need
+    Servers(servers::Args),
+    /// Runs everything a change has to pass
+    Test(test::Args),
+    /// Runs what is too long for every change, on every server, and writes docs/full.md
+    Full,
+}
+
+fn main() -> Result<()> {
+    match Task::parse() {
+        Task::Servers(args) => servers::run(args),
+        Task::Test(args) => test::run(&args),
+        Task::Full => full::run(),
+    }
+}

@@ -1,3 +1,36 @@
-//! Throw-away servers and a TCP proxy for the tests.
+//! Throw-away servers, a TCP proxy that misbehaves on request, and helpers for processes: what the tests of the
+//! workspace stand on. Nothing here is published, and a missing server is always an error, never a skipped test.
 
 pub mod java;
+pub mod process;
+pub mod proxy;
+pub mod servers;
+
+mod reaper;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+
+/// The root of the workspace, wherever the test was started from.
+pub fn workspace() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_path_buf()
+}
+
+/// The release build of the `tidelock` command: `TIDELOCK_BIN` if set, else the one in the workspace's target directory.
+///
+/// # Errors
+/// When it has not been built.
+pub fn tidelock_bin() -> Result<PathBuf> {
+    let path = std::env::var_os("TIDELOCK_BIN").map_or_else(
+        || workspace().join("target/release/tidelock"),
+        PathBuf::from,
+    );
+    ensure!(
+        path.is_file(),
+        "{} is missing: run `cargo build --release -p tidelock-cli`",
+        path.display()
+    );
+    Ok(path)
+}

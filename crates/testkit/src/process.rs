@@ -1,0 +1,83 @@
+//! Children of a test: read their lines, freeze them, kill them, count what they hold.
+
+mod clock;
+mod spawned;
+mod stats;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+pub use clock::FakeClock;
+pub use spawned::Spawned;
+pub use stats::{open_fds, rss_bytes, state, threads};
+
+/// How long the kernel may take to stop or continue a process before a test fails.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn send(pid: u32, signal: Signal) -> Result<()> {
+    let id = i32::try_from(pid)
+        .ok()
+        .and_then(Pid::from_raw)
+        .context("not a process id")?;
+    kill_process(id, signal).with_context(|| format!("signal {signal:?} to process {pid}"))
+}
+
+/// Stops `pid` (SIGSTOP) and returns once all of it stands still.
+///
+/// # Errors
+/// When there is no such process.
+pub fn freeze(pid: u32) -> Result<()> {
+    send(pid, Signal::STOP)?;
+    wait_state(pid, |state| state == 'T')
+}
+
+/// Lets `pid` go on (SIGCONT).
+///
+/// # Errors
+/// When there is no such process.
+pub fn thaw(pid: u32) -> Result<()> {
+    send(pid, Signal::CONT)?;
+    wait_state(pid, |state| state != 'T')
+}
+
+/// Ends `pid` at once (SIGKILL), frozen or not.
+///
+/// # Errors
+/// When there is no such process.
+pub fn kill(pid: u32) -> Result<()> {
+    send(pid, Signal::KILL)
+}
+
+/// Asks `pid` to end (SIGTERM).
+///
+/// # Errors
+/// When there is no such process.
+pub fn terminate(pid: u32) -> Result<()> {
+    send(pid, Signal::TERM)
+}
+
+/// Interrupts `pid` as Ctrl-C would (SIGINT).
+///
+/// # Errors
+/// When there is no such process.
+pub fn interrupt(pid: u32) -> Result<()> {
+    send(pid, Signal::INT)
+}
+
+/// Whether a process of this number runs. One that has ended but has not been waited for counts as gone.
+pub fn is_alive(pid: u32) -> bool {
+    state(pid).is_ok_and(|state| state != 'Z' && state != 'X')
+}
+
+fn wait_state(pid: u32, wanted: impl Fn(char) -> bool) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !wanted(state(pid)?) {
+        if Instant::now() > deadline {
+            bail!("process {pid} still has state {:?}", state(pid)?);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}

@@ -1,0 +1,61 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+const LIBRARIES: [&str; 3] = [
+    "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
+    "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
+    "/usr/lib64/faketime/libfaketimeMT.so.1",
+];
+
+/// A wall clock for one program that a test can move while the program runs. Its monotonic clock stays true.
+///
+/// Debian's redis-server cannot live under it (its allocator asks for the time before the library is ready and hangs);
+/// the Valkey 9 and Redis 6.2 builds the tests use can.
+#[derive(Debug, Clone)]
+pub struct FakeClock {
+    library: PathBuf,
+    file: PathBuf,
+}
+
+impl FakeClock {
+    /// A clock that for now shows the true time; its setting is kept in a file in `dir`.
+    ///
+    /// # Errors
+    /// When libfaketime is not installed.
+    pub fn new(dir: &Path) -> Result<Self> {
+        let library = LIBRARIES
+            .iter()
+            .map(PathBuf::from)
+            .find(|path| path.exists());
+        let library = library.context("libfaketime is missing: run `cargo xtask servers`")?;
+        let clock = Self {
+            library,
+            file: dir.join("faketime"),
+        };
+        clock.shift(0)?;
+        Ok(clock)
+    }
+
+    /// Puts `command` under this clock.
+    pub fn apply(&self, command: &mut Command) {
+        command
+            .env("LD_PRELOAD", &self.library)
+            .env("FAKETIME_TIMESTAMP_FILE", &self.file)
+            .env("FAKETIME_NO_CACHE", "1")
+            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    }
+
+    /// From now on the wall clock is `seconds` ahead of the true time (behind it, if negative).
+    ///
+    /// # Errors
+    /// When the setting cannot be written.
+    pub fn shift(&self, seconds: i64) -> Result<()> {
+        // Renamed into place: the program reads the file at any moment and must never see half of it.
+        let fresh = self.file.with_extension("new");
+        fs::write(&fresh, format!("{seconds:+}\n"))?;
+        fs::rename(&fresh, &self.file).context("moving the fake clock")
+    }
+}

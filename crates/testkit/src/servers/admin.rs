@@ -1,0 +1,43 @@
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use redis::{Client, Cmd, Connection, IntoConnectionInfo, RedisConnectionInfo};
+
+/// What a server answered.
+pub use redis::Value as Reply;
+
+/// The user under which the tests play operator on a server with an access list of its own.
+pub(crate) const OPERATOR: &str = "operator";
+
+/// Longer than any answer takes, shorter than a test may hang on a frozen server.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Opens an operator's connection. It goes through the Unix socket, so it needs neither TLS nor the TCP port that a
+/// test may have filled or closed.
+pub(crate) fn connect(socket: &Path, operator: bool) -> Result<Connection> {
+    let mut login = RedisConnectionInfo::default().set_skip_set_lib_name();
+    if operator {
+        login = login.set_username(OPERATOR).set_password(OPERATOR);
+    }
+    let address = redis::ConnectionAddr::Unix(socket.to_path_buf());
+    let info = address.into_connection_info()?.set_redis_settings(login);
+    let connection = Client::open(info)?.get_connection_with_timeout(PATIENCE)?;
+    connection.set_read_timeout(Some(PATIENCE))?;
+    Ok(connection)
+}
+
+/// One command, one answer.
+pub(crate) fn ask(connection: &mut Connection, args: &[&[u8]]) -> Result<Reply> {
+    let mut command = Cmd::new();
+    for arg in args {
+        command.arg(*arg);
+    }
+    let shown = || {
+        args.iter()
+            .map(|arg| String::from_utf8_lossy(arg))
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    command.query(connection).with_context(shown)
+}

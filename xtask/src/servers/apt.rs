@@ -1,0 +1,177 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::sh::{self, have, root};
+
+/// Asked by every package that wants to start a service; 101 means no.
+const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+/// Redis 8 of the next Debian, with the libraries it was built against.
+const REDIS8: [&str; 16] = [
+    "redis-server",
+    "redis-tools",
+    "libc6",
+    "libssl3t64",
+    "libatomic1",
+    "libjemalloc2",
+    "liblzf1",
+    "libsystemd0",
+    "libgcc-s1",
+    "libstdc++6",
+    "libcap2",
+    "zlib1g",
+    "libzstd1",
+    "liblua5.1-0",
+    "lua-cjson",
+    "lua-bitop",
+];
+
+/// Installs packages without letting any of them start a service.
+pub(super) fn install(packages: &[&str]) -> Result<()> {
+    println!("installing {}", packages.join(" "));
+    let _policy = NoServices::set()?;
+    // Lists may be missing altogether on a fresh machine.
+    sh::quiet(as_root("apt-get", &["update", "-qq"])?)?;
+    let options = [
+        "-o",
+        "DPkg::Lock::Timeout=300",
+        "install",
+        "-y",
+        "-qq",
+        "--no-install-recommends",
+    ];
+    sh::quiet(as_root("apt-get", &[&options, packages].concat())?).map(drop)
+}
+
+fn as_root(program: &str, args: &[&str]) -> Result<Command> {
+    let root = sh::quiet(sh::command("id", &["-u"]))?.trim() == "0";
+    let quietly = ["DEBIAN_FRONTEND=noninteractive", program];
+    let all = [&quietly, args].concat();
+    match (root, have("sudo")) {
+        (true, _) => Ok(sh::command("env", &all)),
+        (false, true) => Ok(sh::command("sudo", &[&["env"], all.as_slice()].concat())),
+        (false, false) => bail!(
+            "neither root nor sudo: run `apt-get install` by hand for {}",
+            args.join(" ")
+        ),
+    }
+}
+
+/// While it lives, no package starts a service. Then the policy is what it was.
+struct NoServices {
+    ours: bool,
+}
+
+impl NoServices {
+    fn set() -> Result<Self> {
+        // Whoever forbade or allowed services on this machine before keeps their way; only where nobody said
+        // anything do we.
+        let ours = !Path::new(POLICY).exists();
+        if ours {
+            let script = "printf '#!/bin/sh\\nexit 101\\n' > \"$0\" && chmod 755 \"$0\"";
+            sh::quiet(as_root("sh", &["-c", script, POLICY])?)?;
+        }
+        Ok(Self { ours })
+    }
+}
+
+impl Drop for NoServices {
+    fn drop(&mut self) {
+        let removed = !self.ours || as_root("rm", &["-f", POLICY]).and_then(sh::quiet).is_ok();
+        if !removed {
+            eprintln!("could not remove {POLICY}: while it is there, packages start no services");
+        }
+    }
+}
+
+/// Unpacks Redis 8 beside the system's packages, and puts a script in front of it that starts it with its own libraries.
+pub(super) fn redis8() -> Result<()> {
+    let home = root().join("target/servers/redis8");
+    let server = home.join("server");
+    if server.is_file() {
+        return Ok(());
+    }
+    println!("unpacking Redis 8");
+    let debs = home.join("debs");
+    fs::create_dir_all(home.join("lists/partial"))?;
+    fs::create_dir_all(&debs)?;
+    let sources =
+        "Types: deb\nURIs: http://deb.debian.org/debian\nSuites: trixie\nComponents: main\n";
+    let system = fs::read_to_string("/etc/apt/sources.list.d/debian.sources").unwrap_or_default();
+    fs::write(
+        home.join("x.sources"),
+        trixie(&system).unwrap_or_else(|| sources.to_owned()),
+    )?;
+    let apt = |args: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.current_dir(&debs).arg("-o").arg(format!(
+            "Dir::Etc::sourcelist={}",
+            home.join("x.sources").display()
+        ));
+        command.args([
+            "-o",
+            "Dir::Etc::sourceparts=-",
+            "-o",
+            "APT::Sandbox::User=root",
+            "-o",
+        ]);
+        command
+            .arg(format!(
+                "Dir::State::lists={}",
+                home.join("lists").display()
+            ))
+            .args(args);
+        sh::quiet(command)
+    };
+    apt(&["update", "-qq"])?;
+    apt(&[&["download", "-qq"], REDIS8.as_slice()].concat())?;
+    for deb in fs::read_dir(&debs)?.flatten() {
+        let mut unpack = sh::command("dpkg", &["-x"]);
+        unpack.arg(deb.path()).arg(home.join("root"));
+        sh::quiet(unpack)?;
+    }
+    fs::remove_dir_all(home.join("lists"))?;
+    let libraries = libraries(&home.join("root/usr/lib"))?;
+    let loader = fs::read_dir(&libraries)?
+        .flatten()
+        .map(|entry| entry.path());
+    let loader = loader.into_iter().find(|path| {
+        path.file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"ld-linux"))
+    });
+    let script = format!(
+        "#!/bin/sh\nexec '{}' --library-path '{}' '{}' \"$@\"\n",
+        loader.context("the packages hold no loader")?.display(),
+        libraries.display(),
+        home.join("root/usr/bin/redis-server").display()
+    );
+    fs::write(&server, script)?;
+    fs::set_permissions(&server, fs::Permissions::from_mode(0o755))
+        .context("making the script executable")
+}
+
+/// The system's own first source, with the suite changed, so that a mirror set there is used here too.
+fn trixie(system: &str) -> Option<String> {
+    let first = system
+        .split("\n\n")
+        .next()
+        .filter(|text| text.contains("Suites:"))?;
+    let line = |line: &str| {
+        if line.starts_with("Suites:") {
+            "Suites: trixie".to_owned()
+        } else {
+            line.to_owned()
+        }
+    };
+    Some(first.lines().map(line).collect::<Vec<_>>().join("\n") + "\n")
+}
+
+fn libraries(lib: &Path) -> Result<std::path::PathBuf> {
+    let mut dirs = fs::read_dir(lib)?.flatten().map(|entry| entry.path());
+    dirs.find(|path| path.to_string_lossy().ends_with("-linux-gnu"))
+        .context("the packages hold no libraries")
+}

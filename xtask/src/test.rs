@@ -1,0 +1,111 @@
+//! `cargo xtask test`: everything a change has to pass.
+
+mod parts;
+mod tally;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+pub(crate) use parts::{PARTS, tests_with};
+pub(crate) use tally::Tally;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only this part; may be given more than once
+    #[arg(long, value_name = "PART")]
+    only: Vec<String>,
+    /// Names the parts and does nothing
+    #[arg(long)]
+    list: bool,
+}
+
+/// How one part went.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) name: String,
+    pub(crate) time: Duration,
+    pub(crate) tally: Tally,
+    pub(crate) error: Option<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.list {
+        for part in &PARTS {
+            println!("{:<14} {}", part.name, part.about);
+        }
+        return Ok(());
+    }
+    if let Some(unknown) = args
+        .only
+        .iter()
+        .find(|name| PARTS.iter().all(|part| part.name != **name))
+    {
+        bail!("no part is called {unknown}; `cargo xtask test --list` names them");
+    }
+    let chosen = PARTS
+        .iter()
+        .filter(|part| args.only.is_empty() || args.only.iter().any(|name| name == part.name));
+    let outcomes: Vec<Outcome> = chosen.map(|part| perform(part.name, part.run)).collect();
+    finish(&outcomes)
+}
+
+/// Runs one part, says so, and goes on whatever comes of it.
+pub(crate) fn perform(name: &str, part: impl FnOnce(&mut Tally) -> Result<()>) -> Outcome {
+    println!("== {name}");
+    let start = Instant::now();
+    let mut tally = Tally::default();
+    let error = part(&mut tally).err().map(|error| format!("{error:#}"));
+    let time = start.elapsed();
+    match &error {
+        Some(error) => println!(
+            "== {name} FAILED after {:.1} s: {error}",
+            time.as_secs_f64()
+        ),
+        None => println!("== {name} ok in {:.1} s", time.as_secs_f64()),
+    }
+    Outcome {
+        name: name.to_owned(),
+        time,
+        tally,
+        error,
+    }
+}
+
+/// Prints the table and, as the last line, the totals.
+pub(crate) fn finish(outcomes: &[Outcome]) -> Result<()> {
+    println!();
+    let mut total = Tally::default();
+    for Outcome {
+        name,
+        time,
+        tally,
+        error,
+    } in outcomes
+    {
+        let verdict = if error.is_some() { "FAILED" } else { "ok" };
+        println!(
+            "{name:<24} {:>7.1} s  {verdict:<6}  {}",
+            time.as_secs_f64(),
+            tally.or_nothing()
+        );
+        total.add(tally);
+    }
+    let time: Duration = outcomes.iter().map(|outcome| outcome.time).sum();
+    println!("{:<24} {:>7.1} s", "all", time.as_secs_f64());
+    let failed: Vec<&str> = outcomes
+        .iter()
+        .filter(|one| one.error.is_some())
+        .map(|one| one.name.as_str())
+        .collect();
+    if !failed.is_empty() {
+        println!("failed parts: {}", failed.join(", "));
+    }
+    println!("{total}");
+    // The totals are the last word, so the exit code says the rest without a message.
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        std::process::exit(1)
+    }
+}

@@ -1,0 +1,204 @@
+use anyhow::{Result, ensure};
+
+use super::Tally;
+use crate::sh::{self, cargo, root};
+use crate::{platforms, servers, tools};
+
+/// One thing a change has to pass.
+pub(crate) struct Part {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) run: fn(&mut Tally) -> Result<()>,
+}
+
+/// All of them, in the order in which a change most likely fails.
+pub(crate) const PARTS: [Part; 12] = [
+    Part {
+        name: "servers",
+        about: "what the tests need is installed",
+        run: |_| servers::run(servers::Args::default()),
+    },
+    Part {
+        name: "format",
+        about: "cargo fmt",
+        run: |_| sh::run(cargo(&["fmt", "--all", "--check"])),
+    },
+    Part {
+        name: "clippy",
+        about: "no warnings anywhere",
+        run: clippy,
+    },
+    Part {
+        name: "command",
+        about: "release build, which tests start",
+        run: command,
+    },
+    Part {
+        name: "features",
+        about: "the library with no feature, and with each alone",
+        run: features,
+    },
+    Part {
+        name: "tests",
+        about: "library and command, without servers",
+        run: |tally| tests(tally, &["--lib", "--bins", "--tests"]),
+    },
+    Part {
+        name: "server-tests",
+        about: "proofs and test kit, on real servers",
+        run: server_tests,
+    },
+    Part {
+        name: "doc-tests",
+        about: "examples in the docs",
+        run: |tally| tests(tally, &["--workspace", "--doc"]),
+    },
+    Part {
+        name: "examples",
+        about: "example programs build",
+        run: |_| sh::run(cargo(&["build", "--examples", "--quiet"])),
+    },
+    Part {
+        name: "docs",
+        about: "docs without warnings",
+        run: docs,
+    },
+    Part {
+        name: "deny",
+        about: "licences, sources and advisories of dependencies",
+        run: deny,
+    },
+    Part {
+        name: "platforms",
+        about: "compiles for Windows and macOS",
+        run: other_platforms,
+    },
+];
+
+fn clippy(_: &mut Tally) -> Result<()> {
+    sh::run(cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--all-features",
+        "--quiet",
+        "--",
+        "-D",
+        "warnings",
+    ]))
+}
+
+fn command(_: &mut Tally) -> Result<()> {
+    sh::run(cargo(&[
+        "build",
+        "--release",
+        "-p",
+        "tidelock-cli",
+        "--quiet",
+    ]))
+}
+
+fn features(_: &mut Tally) -> Result<()> {
+    let check = [
+        "check",
+        "-p",
+        "tidelock",
+        "--quiet",
+        "--no-default-features",
+    ];
+    sh::run(cargo(&check))?;
+    let manifest = std::fs::read_to_string(root().join("crates/tidelock/Cargo.toml"))?;
+    let names = feature_names(&manifest);
+    ensure!(
+        !names.is_empty(),
+        "found no features in the library's manifest"
+    );
+    for name in names {
+        sh::run(cargo(&[&check, ["--features", name].as_slice()].concat()))?;
+    }
+    Ok(())
+}
+
+fn feature_names(manifest: &str) -> Vec<&str> {
+    let lines = manifest
+        .lines()
+        .skip_while(|line| *line != "[features]")
+        .skip(1);
+    let table = lines.take_while(|line| !line.starts_with('['));
+    let keys = table
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split_once(" = "));
+    keys.map(|(name, _)| name.trim())
+        .filter(|name| *name != "default")
+        .collect()
+}
+
+/// Runs `cargo test` with these arguments, all of it even if some fails.
+pub(crate) fn tests(tally: &mut Tally, args: &[&str]) -> Result<()> {
+    tests_with(tally, args, None)
+}
+
+/// As `tests`, on a server of another flavour.
+pub(crate) fn tests_with(tally: &mut Tally, args: &[&str], flavour: Option<&str>) -> Result<()> {
+    let mut command = cargo(&["test", "--no-fail-fast"]);
+    command
+        .args(args)
+        .env("TIDELOCK_BIN", root().join("target/release/tidelock"));
+    if let Some(flavour) = flavour {
+        command.env("TIDELOCK_FLAVOUR", flavour);
+    }
+    let shown = sh::show(&command);
+    let passed = sh::tee(command, |line| tally.read(line))?;
+    ensure!(passed, "{shown}");
+    Ok(())
+}
+
+fn server_tests(tally: &mut Tally) -> Result<()> {
+    tests(
+        tally,
+        &[
+            "-p", "testkit", "-p", "proofs", "-p", "xtask", "--lib", "--bins", "--tests",
+        ],
+    )
+}
+
+fn docs(_: &mut Tally) -> Result<()> {
+    let mut doc = cargo(&["doc", "--no-deps", "--workspace", "--quiet"]);
+    doc.env("RUSTDOCFLAGS", "-D warnings");
+    sh::run(doc)
+}
+
+fn deny(_: &mut Tally) -> Result<()> {
+    let program = tools::cargo_deny()?;
+    let check = |what: &[&str]| {
+        let mut command = sh::command(
+            &program.to_string_lossy(),
+            &["check", "--hide-inclusion-graph"],
+        );
+        command.args(what);
+        command
+    };
+    sh::run(check(&["bans", "licenses", "sources"]))?;
+    let fetched = sh::quiet(sh::command(&program.to_string_lossy(), &["fetch", "db"]));
+    if fetched.is_err() {
+        println!("advisories were NOT checked: their database cannot be fetched from here");
+        return Ok(());
+    }
+    sh::run(check(&["advisories"]))
+}
+
+fn other_platforms(_: &mut Tally) -> Result<()> {
+    for target in platforms::check()? {
+        println!("{target} was NOT checked: rustup cannot add it here");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn features_are_read_from_the_manifest() {
+        let manifest = "[package]\nname = \"x\"\n[features]\ndefault = [\"a\"]\n## Says a.\na = []\nb = [\"a\"]\n\n[lints]\nc = 1\n";
+        assert_eq!(super::feature_names(manifest), ["a", "b"]);
+    }
+}

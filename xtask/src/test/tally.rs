@@ -1,0 +1,60 @@
+use std::fmt;
+
+/// Tests that passed and failed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    passed: u64,
+    failed: u64,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+    }
+
+    /// Takes in the closing line of a test binary; any other line counts nothing.
+    pub(crate) fn read(&mut self, line: &str) {
+        // Colour codes may stand between the words that are looked for.
+        let Some((_, counts)) = line.split_once("test result: ") else {
+            return;
+        };
+        let before = |word: &str| -> u64 {
+            let number = counts
+                .split_once(word)
+                .and_then(|(head, _)| head.split_whitespace().next_back());
+            number.and_then(|number| number.parse().ok()).unwrap_or(0)
+        };
+        self.passed += before(" passed");
+        self.failed += before(" failed");
+    }
+
+    /// For a part that may have had no tests at all.
+    pub(crate) fn or_nothing(&self) -> String {
+        if *self == Self::default() {
+            String::new()
+        } else {
+            self.to_string()
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed", self.passed, self.failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closing_lines_are_summed() {
+        let mut tally = Tally::default();
+        tally.read("test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.01s");
+        tally.read("test result: \x1b[31mFAILED\x1b[0m. 7 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
+        tally.read("test a_thing ... ok");
+        assert_eq!(tally.to_string(), "12 passed, 2 failed");
+    }
+}
