@@ -1,12 +1,18 @@
 #![doc = include_str!("../../../README.md")]
+// What stores are written against is public only with `unstable-backend`; a build with every feature checks it all.
+#![cfg_attr(
+    not(feature = "unstable-backend"),
+    allow(
+        unreachable_pub,
+        unused_imports,
+        dead_code,
+        reason = "the contract for stores is private in this build"
+    )
+)]
 
 #[cfg(feature = "unstable-backend")]
 pub mod backend;
 #[cfg(not(feature = "unstable-backend"))]
-#[allow(
-    unreachable_pub,
-    reason = "public only with the feature that opens the contract to outside stores"
-)]
 mod backend;
 mod client;
 mod core;
