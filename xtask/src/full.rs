@@ -32,6 +32,7 @@ pub(crate) fn run() -> Result<()> {
     outcomes.push(perform("long proofs", |tally| {
         tests_with(tally, &long, None)
     }));
+    fs::create_dir_all(root().join("docs"))?;
     fs::write(root().join("docs/full.md"), summary(&outcomes))?;
     test::finish(&outcomes)
 }

@@ -143,11 +143,15 @@ pub(super) fn redis8() -> Result<()> {
         path.file_name()
             .is_some_and(|name| name.as_encoded_bytes().starts_with(b"ld-linux"))
     });
+    // Relative to itself, so that a copy of the target directory stays whole.
+    let within = |path: &Path| {
+        path.strip_prefix(&home)
+            .map(|path| path.display().to_string())
+    };
     let script = format!(
-        "#!/bin/sh\nexec '{}' --library-path '{}' '{}' \"$@\"\n",
-        loader.context("the packages hold no loader")?.display(),
-        libraries.display(),
-        home.join("root/usr/bin/redis-server").display()
+        "#!/bin/sh\nhere=$(dirname \"$0\")\nexec \"$here/{}\" --library-path \"$here/{}\" \"$here/root/usr/bin/redis-server\" \"$@\"\n",
+        within(&loader.context("the packages hold no loader")?)?,
+        within(&libraries)?,
     );
     fs::write(&server, script)?;
     fs::set_permissions(&server, fs::Permissions::from_mode(0o755))

