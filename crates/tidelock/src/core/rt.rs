@@ -1,6 +1,7 @@
 //! The only file that names tokio's spawn and tokio's time: the steward's thread, and the alarm on the boot clock.
 
 use std::future::Future;
+use std::io;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
@@ -25,7 +26,7 @@ impl Background {
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(|e| no_thread(e.to_string()))?;
+            .map_err(|e| no_thread(&e))?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
         std::thread::Builder::new()
@@ -35,7 +36,7 @@ impl Background {
                 let _ = runtime.block_on(stopped);
                 runtime.shutdown_timeout(Duration::from_millis(100));
             })
-            .map_err(|e| no_thread(e.to_string()))?;
+            .map_err(|e| no_thread(&e))?;
         Ok((Self(handle), Stop(Some(stop))))
     }
 
@@ -58,7 +59,7 @@ impl Background {
     }
 }
 
-fn no_thread(why: String) -> Error {
+fn no_thread(why: &io::Error) -> Error {
     Error::new(ErrorKind::Runtime)
         .because(format!("the steward's thread could not be started: {why}"))
 }
