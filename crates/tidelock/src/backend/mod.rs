@@ -2,6 +2,8 @@
 
 pub mod memory;
 pub(crate) mod registry;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 
 use std::fmt;
 use std::future::Future;
