@@ -9,12 +9,14 @@
 //! their requests fail with `Unavailable`, and their leases end as they do on any store that does not answer.
 
 mod desk;
+mod examine;
 mod place;
 mod records;
 mod rows;
 mod schema;
 mod timebase;
 mod trouble;
+mod volume;
 mod watch;
 mod worker;
 
@@ -43,6 +45,7 @@ const PAGE: i64 = 1000;
 /// Opens `sqlite:PATH`, and makes the file if there is none.
 pub(crate) async fn open(rest: &str, env: &Env) -> Result<Store> {
     let path = place::prepare(&place::path_of(rest)?)?;
+    volume::check(&path)?;
     let base = Timebase::new(env.timers.clock());
     let seen = Arc::new(Seen::default());
     let watch = Watch::of(&path);
@@ -270,7 +273,10 @@ impl Backend for Sqlite {
     }
 
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
-        Box::pin(async { Ok(Vec::new()) })
+        Box::pin(self.worker.call(|desk| {
+            let path = desk.path.clone();
+            Ok(examine::examine(&path, desk.connected()?))
+        }))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
