@@ -51,3 +51,19 @@ fn shown(step: Option<&Step>) -> String {
         |step| serde_json::to_string(step).unwrap(),
     )
 }
+
+/// The newest version has every step; 3.15.6 has those that need no fenced lock.
+#[test]
+fn the_wire_protocol_points_at_recorded_steps() {
+    let text = std::fs::read_to_string(testkit::workspace().join("docs/wire-protocol.md")).unwrap();
+    let kept = golden::kept(RedissonVersion::Newest).unwrap();
+    let named: Vec<&str> = text
+        .split("step \"")
+        .skip(1)
+        .map(|rest| rest.split('"').next().unwrap())
+        .collect();
+    assert!(named.len() > 30, "{named:?}");
+    for title in named {
+        kept.step(title).unwrap();
+    }
+}
