@@ -70,6 +70,29 @@ pub(crate) struct Stop(
     #[allow(dead_code, reason = "dropping it is its use")] Option<oneshot::Sender<()>>,
 );
 
+/// A task that ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Task(tokio::task::AbortHandle);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Runs a future on the runtime this is called on, for as long as the task is kept.
+pub(crate) fn spawn_here(future: impl Future<Output = ()> + Send + 'static) -> Result<Task> {
+    need_runtime()?;
+    Ok(Task(tokio::spawn(future).abort_handle()))
+}
+
+/// Runs a future on the runtime this is called on, to its end.
+pub(crate) fn spawn_detached(future: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+    need_runtime()?;
+    tokio::spawn(future);
+    Ok(())
+}
+
 /// Fails with a clear error where a later panic of the driver would be the alternative.
 pub(crate) fn need_runtime() -> Result<()> {
     Handle::try_current().map(drop).map_err(|_| {
