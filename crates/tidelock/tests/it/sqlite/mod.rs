@@ -7,6 +7,7 @@
 
 mod basics;
 mod child;
+mod faults;
 mod processes;
 
 use std::path::Path;
