@@ -33,10 +33,18 @@ impl Gate {
     pub(super) async fn enter(&self, pushes: Option<Ears>) -> Result<Conn> {
         match self.timers.limit(self.limit, self.knock(pushes)).await {
             Some(result) => result,
-            None => Err(unsent(format_args!(
-                "{}: no connection within {:?}",
-                self.target.place, self.limit
-            ))),
+            None => {
+                // A plain-text server takes the beginning of TLS for a command and waits for its end.
+                let hint = if self.target.is_tls() {
+                    "; if the port speaks plain text, write redis:// instead of rediss://"
+                } else {
+                    ""
+                };
+                Err(unsent(format_args!(
+                    "{}: no connection within {:?}{hint}",
+                    self.target.place, self.limit
+                )))
+            }
         }
     }
 
