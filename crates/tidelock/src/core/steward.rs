@@ -3,18 +3,22 @@
 //! It polls its calls side by side: a renewal that hangs holds up neither a release nor a deadline.
 
 use std::collections::HashMap;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::backend::{Backend, BoxFuture, Moment, Renewed, Ticket};
 use crate::core::release::{self, Release};
 use crate::core::rt::{Background, Stop};
 use crate::core::table::{Due, Table};
 use crate::core::timers::Timers;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::guard::LostReason;
 use crate::options::Drift;
 
@@ -37,7 +41,8 @@ pub(crate) enum Chore {
 /// How the rest of the client talks to its steward.
 #[derive(Debug)]
 pub(crate) struct StewardHandle {
-    inbox: mpsc::UnboundedSender<Chore>,
+    inbox: mpsc::UnboundedSender<Errand>,
+    open: Arc<Open>,
     pub(crate) table: Arc<Table>,
     pub(crate) background: Background,
 }
@@ -45,10 +50,68 @@ pub(crate) struct StewardHandle {
 impl StewardHandle {
     /// Never waits, never fails: what cannot be sent any more is left to the lease.
     pub(crate) fn send(&self, chore: Chore) {
-        if let Err(mpsc::error::SendError(chore)) = self.inbox.send(chore) {
-            chore.give_up();
+        let errand = Errand {
+            chore,
+            mark: Mark::new(&self.open),
+        };
+        if let Err(mpsc::error::SendError(errand)) = self.inbox.send(errand) {
+            errand.chore.give_up();
         }
     }
+
+    /// Resolves when nothing that was sent is left to be done.
+    pub(crate) async fn settled(&self) {
+        self.open.none().await;
+    }
+
+    /// Nothing is held and nothing is left to be done.
+    #[cfg(feature = "testing")]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.table.len() == 0 && self.open.count.load(Ordering::SeqCst) == 0
+    }
+}
+
+/// How many chores have been sent and are not done.
+#[derive(Debug, Default)]
+struct Open {
+    count: AtomicUsize,
+    bell: Notify,
+}
+
+impl Open {
+    async fn none(&self) {
+        loop {
+            let mut bell = std::pin::pin!(self.bell.notified());
+            bell.as_mut().enable(); // before the count is read, else the last one might end in between
+            if self.count.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            bell.await;
+        }
+    }
+}
+
+/// Counts one chore until it is dropped, done or not.
+struct Mark(Arc<Open>);
+
+impl Mark {
+    fn new(open: &Arc<Open>) -> Self {
+        open.count.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(open))
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        if self.0.count.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.bell.notify_waiters();
+        }
+    }
+}
+
+struct Errand {
+    chore: Chore,
+    mark: Mark,
 }
 
 impl Chore {
@@ -80,12 +143,13 @@ impl Steward {
         });
         StewardHandle {
             inbox,
+            open: Arc::default(),
             table,
             background,
         }
     }
 
-    async fn run(self, table: &Table, mut inbox: mpsc::UnboundedReceiver<Chore>) {
+    async fn run(self, table: &Table, mut inbox: mpsc::UnboundedReceiver<Errand>) {
         let mut calls: FuturesUnordered<BoxFuture<'static, Option<Answers>>> =
             FuturesUnordered::new();
         let mut look = self.timers.at(Moment::FAR);
@@ -95,8 +159,8 @@ impl Steward {
                 look = self.timers.at(next);
             }
             tokio::select! {
-                chore = inbox.recv() => match chore {
-                    Some(chore) => calls.push(self.call(chore)),
+                errand = inbox.recv() => match errand {
+                    Some(errand) => calls.push(self.call(errand)),
                     None => break,
                 },
                 () = &mut look => {
@@ -116,9 +180,9 @@ impl Steward {
         self.back.close().await;
     }
 
-    fn call(&self, chore: Chore) -> BoxFuture<'static, Option<Answers>> {
+    fn call(&self, Errand { chore, mark }: Errand) -> BoxFuture<'static, Option<Answers>> {
         let (back, timers) = (Arc::clone(&self.back), self.timers.clone());
-        Box::pin(async move {
+        let work = async move {
             match chore {
                 Chore::Adopt(rest) => rest.await,
                 Chore::Release {
@@ -141,6 +205,10 @@ impl Steward {
                     }
                 }
             }
+        };
+        Box::pin(async move {
+            contained(work).await;
+            drop(mark);
             None
         })
     }
@@ -167,7 +235,10 @@ impl Steward {
                     .unzip();
                 let back = Arc::clone(&self.back);
                 calls.push(Box::pin(async move {
-                    let result = back.renew(&batch).await;
+                    let result = contained(back.renew(&batch)).await.unwrap_or_else(|| {
+                        Err(Error::new(ErrorKind::OutcomeUnknown)
+                            .because("the store's code panicked while it renewed"))
+                    });
                     Some(Answers { sent, ids, result })
                 }));
             }
@@ -217,6 +288,15 @@ impl Steward {
             }),
         }
     }
+}
+
+/// A panic in one call must not end the steward: all other locks of the client would be lost with it.
+async fn contained<T>(work: impl Future<Output = T>) -> Option<T> {
+    let result = AssertUnwindSafe(work).catch_unwind().await;
+    if result.is_err() {
+        tracing::error!("a panic in the background; what it was about is left to its lease");
+    }
+    result.ok()
 }
 
 /// The answers to one batch of renewals.
