@@ -10,6 +10,7 @@
 //! | `work NAME FILE`, then `step NAME` | each step writes to FILE as `write` does, inside `while_held`; at its end `stopped NAME reason=…` |
 //! | `write NAME FILE` | writes although the lock may be lost: `written NAME …` or `refused NAME …` by the token in FILE |
 //! | `hammer NAME ROUNDS [fenced]` | a line `span NAME begin=… end=… token=…` for each round, then `done NAME` |
+//! | `clocks` | `clocks wall=… monotonic=…`: what the process is shown, in seconds since 1970, and in nanoseconds |
 //! | `block MS` | blocks the executor, then `unblocked` |
 //!
 //! Whenever a lock is lost, `lost NAME reason=…`. Every line begins with the boot clock in nanoseconds. The end of stdin ends
@@ -18,13 +19,15 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, Read, Seek, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use proofs::boot_time;
 use tidelock::{AcquireOptions, Client, Guard, Lock};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
@@ -92,6 +95,7 @@ impl Peer {
             ["hammer", name, rounds, options @ ..] => {
                 self.hammer(name, rounds.parse()?, options).await
             }
+            ["clocks"] => clocks(),
             ["block", time] => {
                 std::thread::sleep(millis(time)?);
                 say("unblocked");
@@ -226,6 +230,14 @@ fn write(guard: &Guard, path: &str) -> Result<()> {
     file.rewind()?;
     writeln!(file, "{mine}")?;
     say(&format!("written {name} token={mine}"));
+    Ok(())
+}
+
+/// The clocks as the standard library shows them, which a test may have tampered with. Only differences count.
+fn clocks() -> Result<()> {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let monotonic = START.elapsed().as_nanos();
+    say(&format!("clocks wall={wall} monotonic={monotonic}"));
     Ok(())
 }
 

@@ -4,4 +4,14 @@
 //! grow; no key that outlives the lease; a waiter that is woken in time; a holder that is told of a loss before the server
 //! can give the lock to another; nothing left behind: no connection, no channel, no key.
 
+mod clocks;
 mod common;
+mod foreign;
+mod logs;
+mod looks;
+mod rights;
+mod scripts;
+mod stalls;
+mod suspend;
+mod taken;
+mod waking;
