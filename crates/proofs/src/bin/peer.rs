@@ -165,6 +165,8 @@ impl Peer {
                 anyhow::Ok(())
             })
             .await;
+        // Before it is said: a release that is asked for next is to be the last guard's.
+        drop(guard);
         match done {
             Ok(end) => end,
             Err(reason) => {

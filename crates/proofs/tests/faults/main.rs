@@ -4,4 +4,14 @@
 //! grow; no key that outlives the lease; a waiter that is woken in time; a holder that is told of a loss before the server
 //! can give the lock to another; nothing left behind: no connection, no channel, no key.
 
+#![allow(
+    clippy::unchecked_time_subtraction,
+    reason = "stamps of one clock: a negative time is a failure like any other"
+)]
+
 mod common;
+
+mod holder;
+mod link;
+mod replies;
+mod server;
