@@ -111,6 +111,11 @@ impl Error {
         error
     }
 
+    /// What was wrong, without the kind's own words; for stores that must give one error to several callers.
+    pub(crate) fn detail(&self) -> Option<&str> {
+        self.0.detail.as_deref()
+    }
+
     /// What happened, for a `match`.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind

@@ -211,7 +211,7 @@ impl Guard {
         match core.front.renew(&batch).await?.into_iter().next() {
             Some(Renewed::Kept) => {
                 core.steward.table.renewed(hold.entry, |keep| {
-                    keep.status.prove(sent + core.settings.drift.proved(lease))
+                    keep.status.prove(sent + core.settings.drift.proved(lease));
                 });
                 Ok(())
             }

@@ -111,7 +111,9 @@ impl OwnerMint {
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
 /// ```
 #[derive(Clone, Default)]
-pub struct Owner(Arc<Mutex<HashMap<(Kind, Name), Arc<Slot>>>>);
+pub struct Owner(Arc<Mutex<Slots>>);
+
+type Slots = HashMap<(Kind, Name), Arc<Slot>>;
 
 impl Owner {
     /// What this owner holds under one name. Kept while somebody uses it.

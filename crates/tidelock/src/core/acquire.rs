@@ -250,12 +250,17 @@ impl Loop {
             self.caller.in_flight.store(true, Ordering::SeqCst);
             let answer = self.core.front.attempt(&claim.ask).await;
             self.caller.in_flight.store(false, Ordering::SeqCst);
+            if let (Ok(_), Some(wake)) = (&answer, &mut wake) {
+                wake.answered();
+            }
+            let answer = match answer {
+                Ok(Attempt::Acquired(grant)) => self.grant(&mut claim, &grant, sent).map(Ok),
+                Ok(Attempt::Held(wait)) => Ok(Err(wait)),
+                Err(error) => Err(error),
+            };
             let wait = match answer {
-                Ok(Attempt::Acquired(grant)) => match self.grant(&mut claim, grant, sent) {
-                    Some(hold) => return Ok(Some(hold)),
-                    None => continue,
-                },
-                Ok(Attempt::Held(wait)) => wait,
+                Ok(Ok(hold)) => return Ok(Some(hold)),
+                Ok(Err(wait)) => wait,
                 Err(error) => {
                     claim.unclear |= error.outcome_unknown();
                     if self.caller.gone.load(Ordering::SeqCst) {
@@ -268,9 +273,6 @@ impl Loop {
             };
             outage = Outage::default();
             self.caller.set_trouble(None);
-            if let Some(wake) = &mut wake {
-                wake.answered();
-            }
             if self.caller.gone.load(Ordering::SeqCst) || self.patience.is_zero() {
                 return Ok(None);
             }
@@ -323,8 +325,8 @@ impl Loop {
         }
     }
 
-    /// Arms the hold. `None`: the answer took so long that the lease proves nothing any more; it is given back.
-    fn grant(&self, claim: &mut Claim, grant: Grant, sent: Moment) -> Option<Arc<Hold>> {
+    /// Arms the hold. An error if the answer took so long that the lease proves nothing any more; it is given back.
+    fn grant(&self, claim: &mut Claim, grant: &Grant, sent: Moment) -> Result<Arc<Hold>> {
         let core = &self.core;
         let valid_until = sent + core.settings.drift.proved(self.term.length);
         let status = Arc::new(Status::new(valid_until, core.timers.clock()));
@@ -353,15 +355,12 @@ impl Loop {
         core.places.add(&self.name, self.place);
         claim.settled = true;
         if hold.is_held() {
-            return Some(Arc::new(hold));
+            return Ok(Arc::new(hold));
         }
         drop(hold);
-        self.caller.set_trouble(Some(
-            Error::new(ErrorKind::Unavailable)
-                .because("the store answers more slowly than the lease lasts"),
-        ));
         *claim = Claim::new(self);
-        None
+        Err(Error::new(ErrorKind::Unavailable)
+            .because("the store answers more slowly than the lease lasts"))
     }
 }
 

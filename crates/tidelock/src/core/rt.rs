@@ -1,6 +1,7 @@
 //! The only file that names tokio's spawn and tokio's time: the steward's thread, and the alarm on the boot clock.
 
 use std::future::Future;
+use std::io;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
@@ -25,7 +26,7 @@ impl Background {
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(|e| no_thread(e.to_string()))?;
+            .map_err(|e| no_thread(&e))?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
         std::thread::Builder::new()
@@ -35,7 +36,7 @@ impl Background {
                 let _ = runtime.block_on(stopped);
                 runtime.shutdown_timeout(Duration::from_millis(100));
             })
-            .map_err(|e| no_thread(e.to_string()))?;
+            .map_err(|e| no_thread(&e))?;
         Ok((Self(handle), Stop(Some(stop))))
     }
 
@@ -58,7 +59,7 @@ impl Background {
     }
 }
 
-fn no_thread(why: String) -> Error {
+fn no_thread(why: &io::Error) -> Error {
     Error::new(ErrorKind::Runtime)
         .because(format!("the steward's thread could not be started: {why}"))
 }
@@ -68,6 +69,29 @@ fn no_thread(why: String) -> Error {
 pub(crate) struct Stop(
     #[allow(dead_code, reason = "dropping it is its use")] Option<oneshot::Sender<()>>,
 );
+
+/// A task that ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Task(tokio::task::AbortHandle);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Runs a future on the runtime this is called on, for as long as the task is kept.
+pub(crate) fn spawn_here(future: impl Future<Output = ()> + Send + 'static) -> Result<Task> {
+    need_runtime()?;
+    Ok(Task(tokio::spawn(future).abort_handle()))
+}
+
+/// Runs a future on the runtime this is called on, to its end.
+pub(crate) fn spawn_detached(future: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+    need_runtime()?;
+    tokio::spawn(future);
+    Ok(())
+}
 
 /// Fails with a clear error where a later panic of the driver would be the alternative.
 pub(crate) fn need_runtime() -> Result<()> {

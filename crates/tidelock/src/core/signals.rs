@@ -65,15 +65,12 @@ impl Signals {
     /// Takes a place behind all that wait. From now on a wake-up can reach it, so arm it before the question is asked.
     pub fn arm(&self, channel: &str) -> Wake {
         let mut entries = self.lock();
-        let (channel, entry) = match entries.get_key_value(channel) {
-            Some((known, _)) => {
-                let known = Arc::clone(known);
-                (Arc::clone(&known), entries.entry(known).or_default())
-            }
-            None => {
-                let channel: Arc<str> = channel.into();
-                (Arc::clone(&channel), entries.entry(channel).or_default())
-            }
+        let (channel, entry) = if let Some((known, _)) = entries.get_key_value(channel) {
+            let known = Arc::clone(known);
+            (Arc::clone(&known), entries.entry(known).or_default())
+        } else {
+            let channel: Arc<str> = channel.into();
+            (Arc::clone(&channel), entries.entry(channel).or_default())
         };
         entry.next += 1;
         let id = entry.next;
@@ -194,19 +191,16 @@ impl Wake {
         }
         me.waker = Some(cx.waker().clone());
         drop(entries);
-        match recheck.filter(|_| lookout) {
-            Some(at) => {
-                if self.timer.as_ref().is_none_or(|timer| timer.due() != at) {
-                    self.timer = Some(signals.0.timers.at(at));
-                }
-                self.timer
-                    .as_mut()
-                    .map_or(Poll::Pending, |timer| Pin::new(timer).poll(cx))
+        if let Some(at) = recheck.filter(|_| lookout) {
+            if self.timer.as_ref().is_none_or(|timer| timer.due() != at) {
+                self.timer = Some(signals.0.timers.at(at));
             }
-            None => {
-                self.timer = None;
-                Poll::Pending
-            }
+            self.timer
+                .as_mut()
+                .map_or(Poll::Pending, |timer| Pin::new(timer).poll(cx))
+        } else {
+            self.timer = None;
+            Poll::Pending
         }
     }
 }

@@ -194,7 +194,7 @@ impl Steward {
                 tracing::warn!(locks = ids.len(), %error, "renewal failed; trying again within the lease");
                 for id in ids {
                     table.renewed(id, |keep| {
-                        keep.renew_at = keep.renew_at.min(now + keep.lease / 15)
+                        keep.renew_at = keep.renew_at.min(now + keep.lease / 15);
                     });
                 }
             }

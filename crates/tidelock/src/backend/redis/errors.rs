@@ -1,0 +1,151 @@
+//! From what a server or a connection says to an [`ErrorKind`]: did it surely not run, or may it have?
+
+use crate::error::{Error, ErrorKind};
+
+/// An error reply of the server.
+#[derive(Debug, Clone)]
+pub(super) struct Complaint {
+    code: String,
+    text: String,
+}
+
+impl Complaint {
+    pub(super) fn new(code: impl Into<String>, text: impl Into<String>) -> Self {
+        let (code, text) = (code.into(), text.into());
+        // Redis 6.2 wraps the error of a command within a script: the code that matters is in the text.
+        let inner = CODES
+            .iter()
+            .find(|known| code == "ERR" && names_code(&text, known));
+        Self {
+            code: inner.map_or(code, |known| (*known).to_owned()),
+            text,
+        }
+    }
+
+    /// From the text of an error as a script sees it: the code is its first word.
+    pub(super) fn parse(text: &str) -> Self {
+        let text = text.trim_start_matches('-');
+        let (code, rest) = text.split_once(' ').unwrap_or((text, ""));
+        Self::new(code, rest)
+    }
+
+    /// The server does not have the script: it surely did not run.
+    pub(super) fn is_no_script(&self) -> bool {
+        self.code == "NOSCRIPT"
+    }
+
+    /// The connection is not logged in any more.
+    pub(super) fn ends_session(&self) -> bool {
+        matches!(self.code.as_str(), "NOAUTH" | "WRONGPASS")
+    }
+
+    pub(super) fn error(&self) -> Error {
+        let Self { code, text } = self;
+        let (kind, advice) = match code.as_str() {
+            "WRONGTYPE" => (
+                ErrorKind::WrongType,
+                "the key was left as it is; choose another name, or find out who writes it",
+            ),
+            "NOPERM" => (
+                ErrorKind::Refused,
+                "give the user the rights that `tidelock doctor` lists",
+            ),
+            "NOAUTH" | "WRONGPASS" => (
+                ErrorKind::Refused,
+                "authentication: check user and password",
+            ),
+            "OOM" => (
+                ErrorKind::Unavailable,
+                "the server's memory is full; nothing was acquired",
+            ),
+            "MISCONF" => (
+                ErrorKind::Unavailable,
+                "the server cannot write its data to disk and takes no changes",
+            ),
+            "READONLY" | "MASTERDOWN" => (ErrorKind::Unavailable, "this server is a replica now"),
+            "LOADING" | "BUSY" | "CLUSTERDOWN" | "TRYAGAIN" | "NOREPLICAS" | "MOVED" | "ASK"
+            | "UNKILLABLE" => (ErrorKind::Unavailable, "it may answer soon"),
+            // Anything else may have come after a part of the work.
+            _ => (
+                ErrorKind::OutcomeUnknown,
+                "an error this client does not know",
+            ),
+        };
+        Error::new(kind).because(format!("{advice} (server: {code} {text})"))
+    }
+}
+
+/// Codes that say what happened also when a script has wrapped them.
+const CODES: [&str; 9] = [
+    "WRONGTYPE",
+    "NOPERM",
+    "OOM",
+    "MISCONF",
+    "READONLY",
+    "MASTERDOWN",
+    "NOREPLICAS",
+    "LOADING",
+    "NOSCRIPT",
+];
+
+fn names_code(text: &str, code: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_alphanumeric())
+        .any(|word| word == code)
+}
+
+/// A request that was surely not sent.
+pub(super) fn unsent(why: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Unavailable).because(why.to_string())
+}
+
+/// A request that was sent and brought no usable answer.
+pub(super) fn unanswered(why: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::OutcomeUnknown).because(why.to_string())
+}
+
+/// An answer of a shape that was not asked for: never a success.
+pub(super) fn unexpected(reply: &impl std::fmt::Debug) -> Error {
+    unanswered(format!("the server's answer makes no sense: {reply:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn complaints_tell_what_surely_did_not_run() {
+        for (text, kind) in [
+            ("WRONGTYPE Operation against a key", ErrorKind::WrongType),
+            ("NOPERM this user has no permissions", ErrorKind::Refused),
+            ("NOAUTH Authentication required.", ErrorKind::Refused),
+            (
+                "LOADING Redis is loading the dataset in memory",
+                ErrorKind::Unavailable,
+            ),
+            (
+                "BUSY Redis is busy running a script.",
+                ErrorKind::Unavailable,
+            ),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                ErrorKind::Unavailable,
+            ),
+            (
+                "READONLY You can't write against a read only replica.",
+                ErrorKind::Unavailable,
+            ),
+            ("ERR something new", ErrorKind::OutcomeUnknown),
+            (
+                "ERR Error running script (call to f_00): @user_script:5: @user_script: 5: -OOM command not allowed",
+                ErrorKind::Unavailable,
+            ),
+        ] {
+            assert_eq!(Complaint::parse(text).error().kind(), kind, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_answer_of_the_wrong_shape_is_never_a_success() {
+        assert!(unexpected(&"sunsubscribe").outcome_unknown());
+    }
+}

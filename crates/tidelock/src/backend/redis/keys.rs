@@ -1,0 +1,149 @@
+//! Every key, field and channel name, one function each. The first two are Redisson's, the others our own.
+
+use crate::backend::{ClientId, Name, OwnerId};
+
+/// How keys of our own begin.
+pub(super) const OURS: &str = "tidelock:";
+
+/// The field that marks a hash as a `ReadWriteLock`.
+pub(super) const MODE: &str = "mode";
+
+/// Where a release of the lock is published.
+pub(super) fn channel(name: &Name) -> String {
+    prefixed("redisson_lock__channel", name.as_str())
+}
+
+/// The counter of a fenced lock's tokens.
+pub(super) fn token(name: &Name) -> String {
+    prefixed("redisson_lock_token", name.as_str())
+}
+
+/// What keeps a withdrawn owner's late request from taking effect. In the slot of the lock, because one script looks at both.
+pub(super) fn tombstone(name: &Name, owner: &OwnerId) -> String {
+    let tag = hash_tag(name.as_str()).unwrap_or(name.as_str());
+    format!("{OURS}withdrawn:{{{tag}}}:{owner}")
+}
+
+/// The details of a client.
+pub(super) fn client(client: &ClientId) -> String {
+    client_of(client.as_str())
+}
+
+/// The details of a client that is known by its UUID only.
+pub(super) fn client_of(uuid: &str) -> String {
+    format!("{OURS}client:{uuid}")
+}
+
+/// Redisson's brace rule: a name that has a brace anywhere is left as it is.
+fn prefixed(prefix: &str, name: &str) -> String {
+    if name.contains('{') {
+        format!("{prefix}:{name}")
+    } else {
+        format!("{prefix}:{{{name}}}")
+    }
+}
+
+/// What a cluster hashes of a name instead of the whole: the text between the first `{` and the next `}`, unless it is empty.
+fn hash_tag(name: &str) -> Option<&str> {
+    let (_, after) = name.split_once('{')?;
+    let (tag, _) = after.split_once('}')?;
+    (!tag.is_empty()).then_some(tag)
+}
+
+/// The client part of an owner as Redisson and we write it, `uuid:n` and perhaps more; `None` for any other field.
+pub(super) fn owner_client(field: &str) -> Option<&str> {
+    let (uuid, rest) = field.split_at_checked(36)?;
+    let looks_right = uuid::Uuid::try_parse(uuid).is_ok()
+        && rest
+            .strip_prefix(':')
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '-'));
+    looks_right.then_some(uuid)
+}
+
+/// A glob of `*` and `?` as the server takes it, where brackets and backslashes mean something too.
+pub(super) fn glob(pattern: &str) -> String {
+    let mut escaped = String::with_capacity(pattern.len());
+    for c in pattern.chars() {
+        if matches!(c, '[' | ']' | '\\') {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    #[test]
+    fn braces_are_added_only_to_names_without_one() {
+        for (given, channel_name, token_key) in [
+            (
+                "abc",
+                "redisson_lock__channel:{abc}",
+                "redisson_lock_token:{abc}",
+            ),
+            (
+                "{a}:b",
+                "redisson_lock__channel:{a}:b",
+                "redisson_lock_token:{a}:b",
+            ),
+            (
+                "a{b",
+                "redisson_lock__channel:a{b",
+                "redisson_lock_token:a{b",
+            ),
+            (
+                "a}b",
+                "redisson_lock__channel:{a}b}",
+                "redisson_lock_token:{a}b}",
+            ),
+            (
+                "ä 漢",
+                "redisson_lock__channel:{ä 漢}",
+                "redisson_lock_token:{ä 漢}",
+            ),
+        ] {
+            assert_eq!(channel(&name(given)), channel_name);
+            assert_eq!(token(&name(given)), token_key);
+        }
+    }
+
+    #[test]
+    fn a_tombstone_lies_in_the_slot_of_its_lock() {
+        let owner = crate::owner::OwnerMint::new().fresh();
+        for (given, tag) in [("abc", "{abc}"), ("{a}:b", "{a}"), ("x{y}z", "{y}")] {
+            assert_eq!(
+                tombstone(&name(given), &owner),
+                format!("tidelock:withdrawn:{tag}:{owner}")
+            );
+        }
+    }
+
+    #[test]
+    fn owners_are_told_from_other_fields() {
+        let uuid = "0123abcd-0123-4123-8123-0123456789ab";
+        for good in [":1", ":42:write", ":7:0123"] {
+            assert_eq!(owner_client(&format!("{uuid}{good}")), Some(uuid));
+        }
+        for bad in [
+            "mode",
+            "price",
+            uuid,
+            "0123abcd-0123-4123-8123-0123456789ab:",
+            "ä",
+        ] {
+            assert_eq!(owner_client(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn brackets_of_a_pattern_mean_themselves() {
+        assert_eq!(glob("a[1]*?\\"), "a\\[1\\]*?\\\\");
+    }
+}

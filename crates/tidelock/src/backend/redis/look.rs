@@ -1,0 +1,209 @@
+//! What operators see: one lock, the list of locks, and who the clients are.
+
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::future::join_all;
+
+use super::errors::unexpected;
+use super::link::{Link, Reply, Request};
+use super::{keys, millis, scripts};
+use crate::backend::{ClientId, Moment, Name, Page};
+use crate::error::{ErrorKind, Result};
+use crate::guard::FencingToken;
+use crate::snapshot::{ClientInfo, Holder, Snapshot};
+
+/// How many keys the server looks at for one page.
+const PAGE: &str = "250";
+
+/// One lock, and the details its holders have left.
+pub(super) async fn at(link: &Link, name: &Name) -> Result<Snapshot> {
+    let deadline = link.deadline();
+    let (token, channel) = (keys::token(name), keys::channel(name));
+    let reply = link
+        .eval(
+            &scripts::INSPECT,
+            &[name.as_str()],
+            &[&token, &channel],
+            deadline,
+        )
+        .await
+        .map_err(|error| error.on_lock(name))?;
+    let Some([fields, left, token, listeners]) = reply.list() else {
+        return Err(unexpected(&reply));
+    };
+    let mut snapshot = Snapshot::free(name.as_str());
+    snapshot.holders = holders(fields);
+    snapshot.expires_in = left
+        .int()
+        .and_then(|left| u64::try_from(left).ok())
+        .map(Duration::from_millis);
+    snapshot.token = token
+        .int()
+        .and_then(|token| u64::try_from(token).ok())
+        .map(FencingToken::new);
+    snapshot.waiters = listeners.int().and_then(|count| u64::try_from(count).ok());
+    add_clients(link, &mut snapshot.holders, deadline).await;
+    Ok(snapshot)
+}
+
+fn holders(fields: &Reply) -> Vec<Holder> {
+    let pairs = fields.list().unwrap_or_default().chunks_exact(2);
+    pairs
+        .filter_map(|pair| Some((pair[0].text()?, pair[1].int()?)))
+        .filter_map(|(field, count)| Some(Holder::new(field, u64::try_from(count).ok()?)))
+        .collect()
+}
+
+async fn add_clients(link: &Link, holders: &mut [Holder], deadline: Moment) {
+    for holder in holders {
+        if let Some(uuid) = keys::owner_client(&holder.owner) {
+            let request = Request::new("HGETALL").arg(keys::client_of(uuid));
+            // Without them the lock is shown all the same.
+            if let Ok(reply) = link.ask(&request, deadline).await {
+                holder.client = client(&reply);
+            }
+        }
+    }
+}
+
+/// Fields this version does not know are left alone: a newer one may have written them.
+fn client(reply: &Reply) -> Option<ClientInfo> {
+    let fields: HashMap<&str, &Reply> = reply
+        .list()?
+        .chunks_exact(2)
+        .filter_map(|pair| Some((pair[0].text()?, &pair[1])))
+        .collect();
+    let since = fields
+        .get("since")
+        .and_then(|since| since.int())
+        .unwrap_or(0);
+    let since = UNIX_EPOCH + Duration::from_millis(u64::try_from(since).unwrap_or(0));
+    Some(ClientInfo::new(
+        fields.get("host")?.text()?,
+        u32::try_from(fields.get("pid")?.int()?).ok()?,
+        fields
+            .get("program")
+            .and_then(|program| program.text())
+            .unwrap_or_default(),
+        since,
+    ))
+}
+
+/// Leaves a client's details, as one key that goes by itself.
+pub(super) async fn announce(
+    link: &Link,
+    id: &ClientId,
+    info: &ClientInfo,
+    keep: Duration,
+) -> Result<()> {
+    let key = keys::client(id);
+    let since = info
+        .since
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let details = [
+        "host",
+        &info.host,
+        "pid",
+        &info.pid.to_string(),
+        "program",
+        &info.program,
+        "since",
+        &since.as_millis().to_string(),
+    ]
+    .map(str::to_owned);
+    let [put, limit] = [
+        Request::new("HSET").arg(&key).arg(&details[..]),
+        Request::new("PEXPIRE").arg(&key).arg(millis(keep)),
+    ];
+    let deadline = link.deadline();
+    link.ask(&put, deadline).await?;
+    link.ask(&limit, deadline).await.map(drop)
+}
+
+/// A page of the names that hold a lock.
+pub(super) async fn page(link: &Link, pattern: &str, cursor: u64) -> Result<Page> {
+    let deadline = link.deadline();
+    let scan = Request::new("SCAN")
+        .arg(cursor)
+        .arg("MATCH")
+        .arg(keys::glob(pattern))
+        .arg("COUNT")
+        .arg(PAGE)
+        .arg("TYPE")
+        .arg("hash");
+    let reply = link.ask(&scan, deadline).await?;
+    let Some([next, found]) = reply.list() else {
+        return Err(unexpected(&reply));
+    };
+    let next = next
+        .text()
+        .and_then(|next| next.parse::<u64>().ok())
+        .ok_or_else(|| unexpected(next))?;
+    let found = found
+        .list()
+        .unwrap_or_default()
+        .iter()
+        .filter_map(Reply::text);
+    let candidates = found.filter(|key| !key.starts_with(keys::OURS));
+    let checks = candidates
+        .map(|key| async move { Ok(is_lock(link, key, deadline).await?.then(|| key.to_owned())) });
+    let names = join_all(checks)
+        .await
+        .into_iter()
+        .collect::<Result<Vec<_>>>()?;
+    Ok(Page {
+        names: names.into_iter().flatten().collect(),
+        next: (next != 0).then_some(next),
+    })
+}
+
+/// Looks at a few fields only: a hash of somebody else may have millions.
+async fn is_lock(link: &Link, key: &str, deadline: Moment) -> Result<bool> {
+    let request = Request::new("HSCAN").arg(key).arg(0).arg("COUNT").arg(4);
+    let reply = match link.ask(&request, deadline).await {
+        Ok(reply) => reply,
+        // Changed or forbidden meanwhile: no lock that can be shown.
+        Err(error) if matches!(error.kind(), ErrorKind::WrongType | ErrorKind::Refused) => {
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
+    };
+    let fields = reply
+        .list()
+        .and_then(|answer| answer.get(1)?.list())
+        .unwrap_or_default();
+    let mut names = fields.iter().step_by(2).filter_map(Reply::text);
+    Ok(names.any(|field| field == keys::MODE || keys::owner_client(field).is_some()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(words: &[&str]) -> Reply {
+        Reply::List(
+            words
+                .iter()
+                .map(|word| Reply::Text(word.as_bytes().to_vec()))
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn details_of_a_newer_version_are_read_as_far_as_they_are_known() {
+        let info = client(&text(&["host", "a", "pid", "7", "colour", "blue"])).unwrap();
+        assert_eq!(
+            (info.host.as_str(), info.pid, info.program.as_str()),
+            ("a", 7, "")
+        );
+        assert!(client(&text(&[])).is_none());
+    }
+
+    #[test]
+    fn counts_of_other_clients_are_shown_and_the_mode_is_no_holder() {
+        let found = holders(&text(&["mode", "read", "u:7", "3"]));
+        assert_eq!(found, vec![Holder::new("u:7", 3)]);
+    }
+}

@@ -1,0 +1,42 @@
+-- Takes the lock for one owner, or tells how long it is held. Answers as RLock and RFencedLock do, in another shape.
+-- KEYS: lock, tombstone of this owner, fencing counter (only for fenced locks)
+-- ARGV: lease in milliseconds, owner
+-- Answers {1, token or 0}: held by this owner. {0, milliseconds left, -1 without limit}: held by another.
+--         {2}: this owner was withdrawn. {3}: the key is a lock of another kind.
+if redis.call('exists', KEYS[2]) == 1 then
+  return {2}
+end
+local own = redis.pcall('hget', KEYS[1], ARGV[2])
+if type(own) == 'table' then
+  return own -- not a hash: the error names it
+end
+local left = redis.call('pttl', KEYS[1])
+if left == -2 then
+  local token = 0
+  if KEYS[3] then
+    -- First, because it can fail: nothing has been written yet.
+    token = redis.pcall('incr', KEYS[3])
+    if type(token) == 'table' then
+      return token
+    end
+  end
+  redis.call('hset', KEYS[1], ARGV[2], 1)
+  redis.call('pexpire', KEYS[1], ARGV[1])
+  return {1, token}
+end
+if not own then
+  if redis.call('hexists', KEYS[1], 'mode') == 1 then
+    return {3}
+  end
+  return {0, left}
+end
+-- A repeat of a request whose answer was lost: it neither counts twice nor shortens what stands.
+if left ~= -1 and left < tonumber(ARGV[1]) then
+  redis.call('pexpire', KEYS[1], ARGV[1])
+end
+local token = 0
+if KEYS[3] then
+  -- Only a holder moves the counter, so it still shows the token of this one.
+  token = tonumber(redis.call('get', KEYS[3]) or 0)
+end
+return {1, token}

@@ -1,0 +1,28 @@
+-- Ends what one owner holds and wakes the waiters. Uses nothing that is denied when memory is full.
+-- KEYS: lock, tombstone of this owner (only to withdraw)
+-- ARGV: owner, channel, milliseconds the tombstone stays (only to withdraw)
+-- Answers 1: freed. 2: freed, but the message was refused. 0: not held by this owner.
+local refused = nil
+if KEYS[2] then
+  -- First: from here on an acquire of this owner that arrives late takes no effect.
+  local set = redis.pcall('set', KEYS[2], '1', 'px', ARGV[3])
+  if set.err then
+    refused = set -- memory may be full; the lock is given back all the same, and the caller hears of it
+  end
+end
+local own = redis.pcall('hexists', KEYS[1], ARGV[1])
+if type(own) == 'table' then
+  return own
+end
+local answer = 0
+if own == 1 then
+  redis.call('hdel', KEYS[1], ARGV[1])
+  answer = 1
+  if redis.call('exists', KEYS[1]) == 0 then
+    local sent = redis.pcall('publish', ARGV[2], '0')
+    if type(sent) == 'table' then
+      answer = 2
+    end
+  end
+end
+return refused or answer

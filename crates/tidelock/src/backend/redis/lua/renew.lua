@@ -1,0 +1,20 @@
+-- Keeps many locks. Each is handled apart: one bad key harms no other.
+-- KEYS: locks
+-- ARGV: for each lock its lease in milliseconds and its owner
+-- Answers a list: 1 kept, 0 not held by this owner, or the text of an error.
+local answers = {}
+for i = 1, #KEYS do
+  local lease, owner = ARGV[2 * i - 1], ARGV[2 * i]
+  local answer = redis.pcall('hexists', KEYS[i], owner)
+  if answer == 1 then
+    local left = redis.call('pttl', KEYS[i])
+    if left ~= -1 and left < tonumber(lease) then
+      answer = redis.pcall('pexpire', KEYS[i], lease)
+    end
+  end
+  if type(answer) == 'table' then
+    answer = answer.err
+  end
+  answers[i] = answer
+end
+return answers

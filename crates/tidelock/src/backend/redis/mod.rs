@@ -1,0 +1,392 @@
+//! Redis and Valkey, one server: the locks of Java's Redisson, byte for byte as other clients can see them.
+
+mod doctor;
+mod errors;
+mod keys;
+mod link;
+mod look;
+mod scripts;
+mod session;
+mod subscriber;
+mod url;
+mod wire;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use self::errors::{Complaint, unexpected};
+use self::link::{Gate, Home, Link, Reply};
+use self::subscriber::Subscriber;
+use self::url::Target;
+use crate::backend::{
+    Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Env, Grant, Kind, Moment, Name, Page,
+    Released, Renewal, Renewed, Store, Ticket, Wait, Wake,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::FencingToken;
+use crate::snapshot::{ClientInfo, Finding, Snapshot};
+
+/// How long a tombstone stays: longer than a request can lie in the buffers of a server that is frozen.
+const TOMBSTONE_KEPT: Duration = Duration::from_secs(300);
+
+/// Names of locks without a time to live that were warned about; a limit, so that it cannot grow without end.
+const MOST_WARNINGS: usize = 1000;
+
+/// Connects to a single server. Fails now if it cannot be reached or does not let us in.
+pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
+    let target = Target::parse(url)?;
+    let tls = &env.tls;
+    if !target.is_tls() && (tls.ca.is_some() || tls.cert.is_some() || tls.key.is_some()) {
+        return Err(Error::new(ErrorKind::InvalidOptions).because(
+            "certificates are given, but the URL asks for no TLS; write rediss:// instead of redis://",
+        ));
+    }
+    let gate = Arc::new(Gate {
+        target,
+        credentials: env.credentials.clone(),
+        tls: env.tls.clone(),
+        timers: env.timers.clone(),
+        limit: env.response_timeout,
+    });
+    let shared = Arc::new(Shared {
+        subscriber: Subscriber::new(Arc::clone(&gate), env.background.clone()),
+        lease: env.lease,
+        warned: Mutex::default(),
+    });
+    let face = |home| Redis {
+        link: Link::new(Arc::clone(&gate), home),
+        shared: Arc::clone(&shared),
+    };
+    let front = face(Home::Caller);
+    front.link.get().await?;
+    Ok(Store {
+        front: Arc::new(front),
+        back: Arc::new(face(Home::Background(env.background.clone()))),
+    })
+}
+
+/// One face of the store: its own connection for commands; the subscriptions are shared.
+struct Redis {
+    link: Link,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    subscriber: Subscriber,
+    lease: Duration,
+    warned: Mutex<HashSet<Name>>,
+}
+
+/// Milliseconds, rounded up: what the server keeps is never shorter than what the client relies on.
+fn millis(time: Duration) -> String {
+    time.as_nanos().div_ceil(1_000_000).to_string()
+}
+
+impl Redis {
+    async fn decide(&self, ask: &Ask) -> Result<Attempt> {
+        let deadline = self.link.deadline();
+        // Before the script: from here on no release is missed.
+        let wake = self.wake_for(ask).await;
+        let reply = self.acquire(&ask.ticket, ask.lease, deadline).await?;
+        let answer = reply.list().unwrap_or_default();
+        match (
+            answer.first().and_then(Reply::int),
+            answer.get(1).and_then(Reply::int),
+        ) {
+            (Some(1), Some(token)) => Ok(Attempt::Acquired(Grant {
+                token: fencing(ask.ticket.kind, token)?,
+            })),
+            (Some(0), Some(left)) => Ok(Attempt::Held(self.wait(ask, wake, left))),
+            (Some(2), None) => {
+                Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"))
+            }
+            (Some(3), None) => Err(Error::new(ErrorKind::WrongType)
+                .because("the key is a read-write lock of Redisson; it was left as it is")),
+            _ => Err(unexpected(&reply)),
+        }
+    }
+
+    async fn wake_for(&self, ask: &Ask) -> Option<Wake> {
+        if ask.armed {
+            return None;
+        }
+        let subscriber = &self.shared.subscriber;
+        if ask.patience.is_zero() {
+            return subscriber.arm_if_live(|| keys::channel(&ask.ticket.name));
+        }
+        // Half of the time: the script is to be answered too.
+        subscriber
+            .arm(&keys::channel(&ask.ticket.name), self.link.limit() / 2)
+            .await
+    }
+
+    async fn acquire(&self, ticket: &Ticket, lease: Duration, deadline: Moment) -> Result<Reply> {
+        let tombstone = keys::tombstone(&ticket.name, &ticket.owner);
+        let args = [&*millis(lease), &*ticket.owner.to_string()];
+        let name = ticket.name.as_str();
+        match ticket.kind {
+            Kind::Mutex => {
+                self.link
+                    .eval(&scripts::ACQUIRE, &[name, &tombstone], &args, deadline)
+                    .await
+            }
+            Kind::Fenced => {
+                let token = keys::token(&ticket.name);
+                self.link
+                    .eval(
+                        &scripts::ACQUIRE,
+                        &[name, &tombstone, &token],
+                        &args,
+                        deadline,
+                    )
+                    .await
+            }
+        }
+    }
+
+    fn wait(&self, ask: &Ask, wake: Option<Wake>, left: i64) -> Wait {
+        let cap = self.shared.lease;
+        let recheck = match u64::try_from(left) {
+            // One more, so that it is over then.
+            Ok(left) => Duration::from_millis(left + 1).min(cap),
+            Err(_) => {
+                self.warn_of_no_limit(&ask.ticket.name);
+                cap
+            }
+        };
+        let polls = wake.is_none() && !ask.armed && !ask.patience.is_zero();
+        let recheck = if polls {
+            recheck.min((recheck / 20).clamp(Duration::from_millis(100), Duration::from_secs(1)))
+        } else {
+            recheck
+        };
+        Wait {
+            wake,
+            recheck: Some(recheck),
+        }
+    }
+
+    fn warn_of_no_limit(&self, name: &Name) {
+        let mut warned = self
+            .shared
+            .warned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if warned.len() < MOST_WARNINGS && warned.insert(name.clone()) {
+            tracing::warn!(lock = %name, "its key has no time to live: if its holder has died, only a forced release frees it");
+        }
+    }
+
+    async fn end(&self, ticket: &Ticket, withdraw: bool) -> Result<Released> {
+        let (owner, channel) = (ticket.owner.to_string(), keys::channel(&ticket.name));
+        let (name, deadline) = (ticket.name.as_str(), self.link.deadline());
+        let reply = if withdraw {
+            let tombstone = keys::tombstone(&ticket.name, &ticket.owner);
+            let kept = millis(TOMBSTONE_KEPT);
+            self.link
+                .eval(
+                    &scripts::RELEASE,
+                    &[name, &tombstone],
+                    &[&owner, &channel, &kept],
+                    deadline,
+                )
+                .await?
+        } else {
+            self.link
+                .eval(&scripts::RELEASE, &[name], &[&owner, &channel], deadline)
+                .await?
+        };
+        match reply {
+            Reply::Int(0) => Ok(Released::NotHeld),
+            Reply::Int(1) => Ok(Released::Freed),
+            Reply::Int(2) => {
+                muted(&ticket.name);
+                Ok(Released::Freed)
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn keep(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
+        let names: Vec<&str> = batch
+            .iter()
+            .map(|renewal| renewal.ticket.name.as_str())
+            .collect();
+        let words: Vec<String> = batch
+            .iter()
+            .flat_map(|renewal| [millis(renewal.lease), renewal.ticket.owner.to_string()])
+            .collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let reply = self
+            .link
+            .eval(&scripts::RENEW, &names, &words, self.link.deadline())
+            .await?;
+        match reply.list() {
+            Some(answers) if answers.len() == batch.len() => {
+                Ok(answers.iter().map(renewed).collect())
+            }
+            _ => Err(unexpected(&reply)),
+        }
+    }
+
+    /// Rights are checked for all keys of a script before it runs, so one name that is forbidden would cost all of its
+    /// batch their lease: then each is asked for by itself.
+    async fn keep_each(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
+        match self.keep(batch).await {
+            Err(error) if error.kind() == ErrorKind::Refused && batch.len() > 1 => {
+                let each = batch.chunks(1).map(|one| async move {
+                    match self.keep(one).await {
+                        Ok(mut answers) => answers.pop().unwrap_or(Renewed::Gone),
+                        Err(error) => Renewed::Failed(error),
+                    }
+                });
+                Ok(join_all(each).await)
+            }
+            result => result,
+        }
+    }
+
+    async fn free(&self, name: &Name) -> Result<bool> {
+        let channel = keys::channel(name);
+        let reply = self
+            .link
+            .eval(
+                &scripts::FORCE_RELEASE,
+                &[name.as_str()],
+                &[&channel],
+                self.link.deadline(),
+            )
+            .await
+            .map_err(|error| error.on_lock(name))?;
+        match reply {
+            Reply::Int(0) => Ok(false),
+            Reply::Int(1) => Ok(true),
+            Reply::Int(2) => {
+                muted(name);
+                Ok(true)
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+fn fencing(kind: Kind, token: i64) -> Result<Option<FencingToken>> {
+    match (kind, u64::try_from(token)) {
+        (Kind::Mutex, _) => Ok(None),
+        (Kind::Fenced, Ok(token)) if token > 0 => Ok(Some(FencingToken::new(token))),
+        _ => Err(unexpected(&token)),
+    }
+}
+
+fn renewed(answer: &Reply) -> Renewed {
+    match answer {
+        Reply::Int(1) => Renewed::Kept,
+        Reply::Int(0) => Renewed::Gone,
+        Reply::Text(text) => {
+            Renewed::Failed(Complaint::parse(&String::from_utf8_lossy(text)).error())
+        }
+        other => Renewed::Failed(unexpected(other)),
+    }
+}
+
+/// The lock is free, but the rights forbid to say so.
+fn muted(name: &Name) {
+    tracing::warn!(lock = %name, "freed, but the user has no right to publish on the lock's channel: waiters find out by themselves, later");
+}
+
+impl Backend for Redis {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            wakes: true,
+            tokens: true,
+            queues: false,
+            shared: true,
+            durable: false,
+        }
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.decide(ask))
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
+        Box::pin(self.keep_each(batch))
+    }
+
+    fn lane(&self, _name: &Name) -> u64 {
+        0
+    }
+
+    fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.end(ticket, false))
+    }
+
+    fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.end(ticket, true))
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.free(name))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
+        Box::pin(look::at(&self.link, name))
+    }
+
+    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(look::page(&self.link, pattern, cursor))
+    }
+
+    fn announce<'a>(
+        &'a self,
+        client: &'a ClientId,
+        info: &'a ClientInfo,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(look::announce(&self.link, client, info, keep))
+    }
+
+    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(doctor::examine(&self.link))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.shared.subscriber.close();
+        self.link.close();
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Redis").field(&self.link).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_are_rounded_up_to_whole_milliseconds() {
+        for (nanos, text) in [
+            (1, "1"),
+            (1_000_000, "1"),
+            (1_000_001, "2"),
+            (30_000_000_000, "30000"),
+        ] {
+            assert_eq!(millis(Duration::from_nanos(nanos)), text);
+        }
+    }
+
+    #[test]
+    fn a_token_of_a_fenced_lock_is_never_missing() {
+        assert!(fencing(Kind::Fenced, 0).is_err());
+        assert!(fencing(Kind::Fenced, 7).unwrap().is_some());
+        assert!(fencing(Kind::Mutex, 0).unwrap().is_none());
+    }
+}

@@ -1,0 +1,84 @@
+//! The scripts: our own text with the effects Redisson's scripts have, as far as other clients can see them.
+//!
+//! None has a `#!lua` line: Redis 6.2 does not know it, and with one a script would be refused as a whole when memory is
+//! full. Each checks before it writes, because what a script has written stays when it fails later.
+
+use std::sync::LazyLock;
+
+/// A script, called by its hash and sent as text when the server does not have it.
+#[derive(Debug)]
+pub(super) struct Script {
+    pub(super) source: &'static str,
+    sha: LazyLock<String>,
+}
+
+macro_rules! script {
+    ($(#[$doc:meta])* $name:ident, $file:literal) => {
+        $(#[$doc])*
+        pub(super) static $name: Script = Script {
+            source: include_str!($file),
+            sha: LazyLock::new(|| sha1(include_str!($file))),
+        };
+    };
+}
+
+script!(
+    /// Redisson: `RedissonLock.tryLockInnerAsync`, `RedissonFencedLock.tryLockInnerAsync`.
+    ACQUIRE, "lua/acquire.lua"
+);
+script!(
+    /// Redisson: `RedissonLock.unlockInnerAsync`. Also withdraws.
+    RELEASE, "lua/release.lua"
+);
+script!(
+    /// Redisson: `LockTask`.
+    RENEW, "lua/renew.lua"
+);
+script!(
+    /// Redisson: `RedissonLock.forceUnlockAsync`.
+    FORCE_RELEASE, "lua/force_release.lua"
+);
+script!(
+    /// Only reads.
+    INSPECT, "lua/inspect.lua"
+);
+
+impl Script {
+    pub(super) fn sha(&self) -> &str {
+        &self.sha
+    }
+}
+
+fn sha1(text: &str) -> String {
+    sha1_smol::Sha1::from(text).digest().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [&Script; 5] = [&ACQUIRE, &RELEASE, &RENEW, &FORCE_RELEASE, &INSPECT];
+
+    #[test]
+    fn scripts_run_on_every_server_since_6_2() {
+        for script in ALL {
+            assert!(!script.source.starts_with("#!"), "{}", script.source);
+            assert_eq!(script.sha().len(), 40);
+        }
+    }
+
+    #[test]
+    fn nothing_is_counted_up_but_the_token() {
+        for script in ALL {
+            assert!(
+                !script.source.contains("hincrby"),
+                "a repeat would count twice"
+            );
+        }
+    }
+
+    #[test]
+    fn hashes_are_those_the_server_computes() {
+        assert_eq!(sha1("return 1"), "e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+    }
+}
