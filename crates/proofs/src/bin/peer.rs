@@ -220,14 +220,15 @@ fn write(guard: &Guard, path: &str) -> Result<()> {
     let mut text = String::new();
     file.read_to_string(&mut text)?;
     let seen = text.trim().parse().unwrap_or(0);
-    if mine < seen {
-        say(&format!("refused {name} token={mine} seen={seen}"));
-        return Ok(());
+    if mine >= seen {
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{mine}")?;
     }
-    file.set_len(0)?;
-    file.rewind()?;
-    writeln!(file, "{mine}")?;
-    say(&format!("written {name} token={mine}"));
+    // Before it is said: whoever hears it may freeze this process, and the lock of the file with it.
+    drop(file);
+    let outcome = if mine < seen { "refused" } else { "written" };
+    say(&format!("{outcome} {name} token={mine} seen={seen}"));
     Ok(())
 }
 

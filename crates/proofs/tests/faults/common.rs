@@ -126,10 +126,11 @@ impl Shop {
             Ok(leftovers(&server)?.is_empty() && connections(&server)? == 0)
         })
         .with_context(|| {
+            let clients = server.query::<String, _>(&["CLIENT", "LIST"]);
             format!(
-                "left: {:?}, connections: {:?}",
+                "left: {:?}, {}",
                 leftovers(&server),
-                connections(&server)
+                clients.unwrap_or_default()
             )
         })?;
         // Not before: it would have cut what somebody had left open.
@@ -183,6 +184,16 @@ pub(crate) async fn within<F: Future>(limit: Duration, what: &str, future: F) ->
 
 /// Listens for the loss of a guard, and notes when it was told.
 pub(crate) struct Told(JoinHandle<(Duration, LostReason)>);
+
+/// Acquires, and asks again when an outage has lasted longer than one acquisition waits it out.
+pub(crate) async fn insist(lock: Lock) -> Result<Guard> {
+    loop {
+        match lock.acquire().await {
+            Err(error) if error.is_retryable() => {}
+            answer => return Ok(answer?),
+        }
+    }
+}
 
 /// Starts to listen.
 pub(crate) fn listen(guard: &Guard) -> Told {

@@ -7,7 +7,7 @@ use testkit::servers::RedisServer;
 use tidelock::{ErrorKind, LostReason};
 use tokio::time::sleep;
 
-use crate::common::{SOON, boot_time, eventually, listen, ms, shop, shop_on, within};
+use crate::common::{SOON, boot_time, eventually, insist, listen, ms, shop, shop_on, within};
 
 /// T04. The server is frozen for a third of the lease, from just after a renewal was due. Nothing is lost, nobody is
 /// told so, and the lease on the server is renewed again and never longer than it should be.
@@ -57,7 +57,7 @@ async fn t05_a_long_freeze_of_the_server_is_told() -> Result<()> {
     );
     let lock = rival.fenced_lock("stock");
     let waiter = tokio::spawn(async move {
-        let guard = lock.acquire().await?;
+        let guard = insist(lock).await?;
         anyhow::Ok((guard, boot_time()))
     });
     let (at, reason) = told.told(shop.lease).await?;
