@@ -151,6 +151,8 @@ impl Client {
         }
         let left = self.release_all().await;
         core.front.close().await;
+        // A `Lock` that is still about keeps the steward, and with it would keep its connection.
+        core.back.close().await;
         left
     }
 

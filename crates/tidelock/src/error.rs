@@ -98,6 +98,16 @@ impl Error {
         self
     }
 
+    /// Writes before the detail what it is about: a file, a server.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn prefix(mut self, what: impl fmt::Display) -> Self {
+        self.0.detail = Some(match self.0.detail.take() {
+            Some(detail) => format!("{what}: {detail}"),
+            None => what.to_string(),
+        });
+        self
+    }
+
     /// Keeps the error underneath. For stores.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {

@@ -169,6 +169,8 @@ impl Peer {
                 anyhow::Ok(())
             })
             .await;
+        // Before it is said: a release that is asked for next is to be the last guard's.
+        drop(guard);
         match done {
             Ok(end) => end,
             Err(reason) => {
@@ -222,14 +224,15 @@ fn write(guard: &Guard, path: &str) -> Result<()> {
     let mut text = String::new();
     file.read_to_string(&mut text)?;
     let seen = text.trim().parse().unwrap_or(0);
-    if mine < seen {
-        say(&format!("refused {name} token={mine} seen={seen}"));
-        return Ok(());
+    if mine >= seen {
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{mine}")?;
     }
-    file.set_len(0)?;
-    file.rewind()?;
-    writeln!(file, "{mine}")?;
-    say(&format!("written {name} token={mine}"));
+    // Before it is said: whoever hears it may freeze this process, and the lock of the file with it.
+    drop(file);
+    let outcome = if mine < seen { "refused" } else { "written" };
+    say(&format!("{outcome} {name} token={mine} seen={seen}"));
     Ok(())
 }
 

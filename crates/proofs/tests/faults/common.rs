@@ -16,6 +16,11 @@ use tokio::task::JoinHandle;
 /// Longer than any event takes that is awaited only to be sure that it has come.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
+/// For durations as the rows name them.
+pub(crate) fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
 /// A server, a proxy in front of it, and a client whose every byte goes through the proxy.
 pub(crate) struct Shop {
     pub(crate) client: Client,
@@ -72,6 +77,24 @@ impl Shop {
         Ok(before + left.with_context(|| format!("nobody holds {name}"))?)
     }
 
+    /// Waits for the next renewal of a lock that is held, and says when it ends if no other follows, as [`ends_at`](Self::ends_at).
+    pub(crate) fn next_renewal(&self, name: &str) -> Result<Duration> {
+        let mut ends = self.ends_at(name)?;
+        eventually(self.lease, "a renewal", || {
+            let before = std::mem::replace(&mut ends, self.ends_at(name)?);
+            // Without a renewal it stands still but for the millisecond the server counts in.
+            Ok(ends > before + self.lease / 20)
+        })?;
+        Ok(ends)
+    }
+
+    /// Takes and gives back a lock of another name, so that the server knows the scripts and the connections stand.
+    pub(crate) async fn warm_up(&self) -> Result<()> {
+        let guard = self.client.lock("warm").acquire().await?;
+        self.next_renewal("warm")?;
+        Ok(guard.release().await?)
+    }
+
     /// Owner and count of each hold, as they stand on the server.
     pub(crate) fn holders(&self, name: &str) -> Result<Vec<(String, u64)>> {
         self.server.query(&["HGETALL", name])
@@ -103,10 +126,11 @@ impl Shop {
             Ok(leftovers(&server)?.is_empty() && connections(&server)? == 0)
         })
         .with_context(|| {
+            let clients = server.query::<String, _>(&["CLIENT", "LIST"]);
             format!(
-                "left: {:?}, connections: {:?}",
+                "left: {:?}, {}",
                 leftovers(&server),
-                connections(&server)
+                clients.unwrap_or_default()
             )
         })?;
         // Not before: it would have cut what somebody had left open.
@@ -161,6 +185,16 @@ pub(crate) async fn within<F: Future>(limit: Duration, what: &str, future: F) ->
 /// Listens for the loss of a guard, and notes when it was told.
 pub(crate) struct Told(JoinHandle<(Duration, LostReason)>);
 
+/// Acquires, and asks again when an outage has lasted longer than one acquisition waits it out.
+pub(crate) async fn insist(lock: Lock) -> Result<Guard> {
+    loop {
+        match lock.acquire().await {
+            Err(error) if error.is_retryable() => {}
+            answer => return Ok(answer?),
+        }
+    }
+}
+
 /// Starts to listen.
 pub(crate) fn listen(guard: &Guard) -> Told {
     let lost = guard.lost();
@@ -200,6 +234,10 @@ impl History {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(span);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// Fails if two held at once, or if a later holder has a token that is not larger (0: no tokens). Returns the number of spans.
@@ -273,7 +311,7 @@ pub(crate) struct Peer(pub(crate) Spawned);
 pub(crate) struct Line {
     /// On the boot clock.
     pub(crate) at: Duration,
-    text: String,
+    pub(crate) text: String,
 }
 
 impl Line {

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::wire::{Answer, JavaError, Link, Pending};
@@ -34,7 +34,7 @@ pub struct HammerPlan {
 }
 
 /// What a hammer saw.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HammerReport {
     /// Holds in all.
     pub acquisitions: u64,

@@ -4,6 +4,8 @@ pub mod memory;
 #[cfg(feature = "redis")]
 mod redis;
 pub(crate) mod registry;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 
 use std::fmt;
 use std::future::Future;

@@ -8,6 +8,8 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
     match scheme {
         "memory" => Ok(memory::open(rest, env)),
+        #[cfg(feature = "sqlite")]
+        "sqlite" => crate::backend::sqlite::open(rest, env).await,
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" => crate::backend::redis::connect(url, env).await,
         _ => Err(unknown(scheme)),

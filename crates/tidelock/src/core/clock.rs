@@ -54,6 +54,23 @@ impl Clock {
             Self::Simulated(origin) => Moment(1) + origin.elapsed(),
         }
     }
+
+    /// How many nanoseconds after the first simulated clock of this process this one started: what makes their instants
+    /// comparable. `None`: not simulated.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn simulated_origin(&self) -> Option<i64> {
+        use std::sync::OnceLock;
+        static FIRST: OnceLock<tokio::time::Instant> = OnceLock::new();
+        let Self::Simulated(origin) = self else {
+            return None;
+        };
+        let first = *FIRST.get_or_init(|| *origin);
+        let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+        Some(
+            nanos(origin.saturating_duration_since(first))
+                - nanos(first.saturating_duration_since(*origin)),
+        )
+    }
 }
 
 #[cfg(target_os = "linux")]

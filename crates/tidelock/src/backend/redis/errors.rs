@@ -16,6 +16,12 @@ impl Complaint {
         let inner = CODES
             .iter()
             .find(|known| code == "ERR" && names_code(&text, known));
+        let odd_counter = code == "ERR" && text.contains("not an integer");
+        let inner = if odd_counter {
+            Some(&"WRONGTYPE")
+        } else {
+            inner
+        };
         Self {
             code: inner.map_or(code, |known| (*known).to_owned()),
             text,

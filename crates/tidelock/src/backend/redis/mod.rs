@@ -150,13 +150,12 @@ impl Redis {
 
     fn wait(&self, ask: &Ask, wake: Option<Wake>, left: i64) -> Wait {
         let cap = self.shared.lease;
-        let recheck = match u64::try_from(left) {
+        let recheck = if let Ok(left) = u64::try_from(left) {
             // One more, so that it is over then.
-            Ok(left) => Duration::from_millis(left + 1).min(cap),
-            Err(_) => {
-                self.warn_of_no_limit(&ask.ticket.name);
-                cap
-            }
+            Duration::from_millis(left + 1).min(cap)
+        } else {
+            self.warn_of_no_limit(&ask.ticket.name);
+            cap
         };
         let polls = wake.is_none() && !ask.armed && !ask.patience.is_zero();
         let recheck = if polls {

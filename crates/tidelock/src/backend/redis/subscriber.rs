@@ -225,7 +225,7 @@ impl Shared {
         match push {
             // Redisson: 1 after the last reader or a writer has gone, when all may try.
             Push::Message { channel, payload } if payload == b"1" => {
-                self.signals.wake_all(&channel)
+                self.signals.wake_all(&channel);
             }
             Push::Message { channel, .. } => self.signals.wake_one(&channel),
             Push::Subscribed(channel) => self.subscribed(&channel),

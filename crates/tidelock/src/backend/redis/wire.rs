@@ -101,7 +101,7 @@ fn config(files: &TlsFiles) -> Result<ClientConfig> {
     let provider = Arc::new(crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|e| bad_tls(e.to_string()))?
+        .map_err(bad_tls)?
         .with_root_certificates(roots(files.ca.as_deref())?);
     match (&files.cert, &files.key) {
         (Some(cert), Some(key)) => {
@@ -114,7 +114,7 @@ fn config(files: &TlsFiles) -> Result<ClientConfig> {
         }
         (None, None) => Ok(builder.with_no_client_auth()),
         _ => Err(bad_tls(
-            "a client certificate and its key are needed together".to_owned(),
+            "a client certificate and its key are needed together",
         )),
     }
 }
@@ -137,7 +137,7 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore> {
     }
     if roots.is_empty() {
         return Err(bad_tls(
-            "no certificate of an authority was found; name a PEM file with `tls_ca`".to_owned(),
+            "no certificate of an authority was found; name a PEM file with `tls_ca`",
         ));
     }
     Ok(roots)
@@ -149,6 +149,6 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
         .map_err(|e| bad_tls(format!("{}: {e}", path.display())))
 }
 
-fn bad_tls(why: String) -> Error {
+fn bad_tls(why: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::InvalidOptions).because(format!("TLS: {why}"))
 }

@@ -1,0 +1,109 @@
+//! A process that takes a lock again and again and checks in a shared file that nobody else is inside: what the hammer
+//! of the Java peer does, in Rust. Prints a report like the Java one's.
+//!
+//! Arguments: store, `plain` or `fenced`, name, rounds of each task, tasks, word file, microseconds of each hold.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use testkit::java::{HammerReport, WordFile};
+use tidelock::{Client, Lock};
+
+struct Plan {
+    store: String,
+    fenced: bool,
+    name: String,
+    rounds: u32,
+    tasks: u32,
+    word_file: PathBuf,
+    hold: Duration,
+}
+
+impl Plan {
+    fn from_args() -> Result<Self> {
+        let mut args = std::env::args().skip(1);
+        let mut next = || args.next().context("too few arguments");
+        Ok(Self {
+            store: next()?,
+            fenced: next()? == "fenced",
+            name: next()?,
+            rounds: next()?.parse()?,
+            tasks: next()?.parse()?,
+            word_file: next()?.into(),
+            hold: Duration::from_micros(next()?.parse()?),
+        })
+    }
+}
+
+#[tokio::main(worker_threads = 2)]
+async fn main() -> Result<()> {
+    let plan = Plan::from_args()?;
+    let client = Client::connect(&plan.store).await?;
+    let lock = if plan.fenced {
+        client.fenced_lock(&plan.name)
+    } else {
+        client.lock(&plan.name)
+    };
+    let mut running = Vec::new();
+    for task in 1..=u64::from(plan.tasks) {
+        let me = u64::from(std::process::id()) << 16 | task;
+        let word = WordFile::open(&plan.word_file)?;
+        running.push(tokio::spawn(work(
+            lock.clone(),
+            word,
+            me,
+            plan.rounds,
+            plan.hold,
+        )));
+    }
+    let mut report = HammerReport::default();
+    let mut waits = Vec::new();
+    for task in running {
+        let (part, mut waited) = task.await??;
+        report.overlaps += part.overlaps;
+        report.token_faults += part.token_faults;
+        report.last_token = report.last_token.max(part.last_token);
+        waits.append(&mut waited);
+    }
+    waits.sort_unstable();
+    report.acquisitions = waits.len() as u64;
+    report.wait_p50_ns = at(&waits, 50);
+    report.wait_p99_ns = at(&waits, 99);
+    println!("{}", serde_json::to_string(&report)?);
+    client.close(Duration::from_secs(5)).await;
+    Ok(())
+}
+
+async fn work(
+    lock: Lock,
+    word: WordFile,
+    me: u64,
+    rounds: u32,
+    hold: Duration,
+) -> Result<(HammerReport, Vec<u64>)> {
+    let mut report = HammerReport::default();
+    let mut waits = Vec::new();
+    for _ in 0..rounds {
+        let asked = Instant::now();
+        let guard = lock.acquire().await?;
+        waits.push(u64::try_from(asked.elapsed().as_nanos())?);
+        let (alone, counter) = word.enter(me)?;
+        if let Some(token) = guard.token() {
+            report.token_faults += u64::from(!word.note_token(token.get())?);
+            report.last_token = report.last_token.max(token.get());
+        }
+        let end = Instant::now() + hold;
+        while Instant::now() < end {
+            tokio::task::yield_now().await;
+        }
+        report.overlaps += u64::from(!word.leave(me, counter)? || !alone);
+        guard.release().await?;
+    }
+    Ok((report, waits))
+}
+
+fn at(sorted: &[u64], percent: usize) -> u64 {
+    let place = sorted.len().saturating_sub(1) * percent / 100;
+    sorted.get(place).copied().unwrap_or(0)
+}

@@ -1,0 +1,25 @@
+//! Java's Redisson and tidelock on the same locks, in both directions and with both generations of Redisson.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+#[macro_use]
+#[path = "interop/world.rs"]
+mod world;
+
+#[path = "interop/counts.rs"]
+mod counts;
+#[path = "interop/fenced.rs"]
+mod fenced;
+#[path = "interop/force.rs"]
+mod force;
+#[path = "interop/leases.rs"]
+mod leases;
+#[path = "interop/load.rs"]
+mod load;
+#[path = "interop/remains.rs"]
+mod remains;
+#[path = "interop/wakes.rs"]
+mod wakes;

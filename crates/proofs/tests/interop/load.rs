@@ -1,0 +1,84 @@
+//! Mutual exclusion under load: two Java and two Rust processes on one name.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use testkit::java::{HammerPlan, HammerReport, JavaPeer, RedissonVersion, WordFile};
+use testkit::servers::RedisServer;
+
+const THREADS: u32 = 2;
+const HOLD: Duration = Duration::from_micros(20);
+
+with_each_redisson!(two_java_and_two_rust_processes_never_overlap);
+
+/// Four processes of two threads or tasks, 650 rounds each: 5,200 holds with each version.
+fn two_java_and_two_rust_processes_never_overlap(version: RedissonVersion) {
+    let holds = hammer(version, "plain", 650);
+    assert_eq!(holds, 5_200);
+}
+
+#[test]
+fn tokens_of_java_and_rust_grow_under_load() {
+    let holds = hammer(RedissonVersion::Newest, "fenced", 150);
+    assert_eq!(holds, 1_200);
+}
+
+fn hammer(version: RedissonVersion, kind: &str, rounds: u32) -> u64 {
+    let server = RedisServer::start().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("word");
+    let word = WordFile::create(&path).unwrap();
+    let peers = [0, 1].map(|_| JavaPeer::start(version, server.url()).unwrap());
+    let plan = HammerPlan {
+        rounds,
+        threads: THREADS,
+        word_file: path.clone(),
+        hold: HOLD,
+    };
+    let rust = [0, 1].map(|_| start_rust(&server.url(), kind, rounds, &path));
+    let java = peers.each_ref().map(|peer| {
+        let lock = match kind {
+            "fenced" => peer.fenced_lock("h", "load"),
+            _ => peer.lock("h", "load"),
+        };
+        lock.begin_hammer(&plan).unwrap()
+    });
+    let reports: Vec<HammerReport> = java
+        .into_iter()
+        .map(|pending| pending.value().unwrap())
+        .chain(rust.into_iter().map(report))
+        .collect();
+    println!("{reports:#?}");
+    let holds = reports.iter().map(|report| report.acquisitions).sum();
+    for report in &reports {
+        assert_eq!(
+            (report.overlaps, report.token_faults),
+            (0, 0),
+            "{reports:#?}"
+        );
+    }
+    assert_eq!(word.counter().unwrap(), holds, "an update was lost");
+    if kind == "fenced" {
+        let last = reports.iter().map(|report| report.last_token).max();
+        assert_eq!(last, Some(holds), "a token was skipped or given out twice");
+    }
+    holds
+}
+
+fn start_rust(url: &str, kind: &str, rounds: u32, word_file: &Path) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_hammer"))
+        .args([url, kind, "load"])
+        .args([rounds, THREADS].map(|number| number.to_string()))
+        .arg(word_file)
+        .arg(HOLD.as_micros().to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn report(child: Child) -> HammerReport {
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}

@@ -1,0 +1,163 @@
+//! What tidelock leaves on the server is, byte by byte, what Redisson was recorded to leave.
+
+use std::time::Duration;
+
+use testkit::golden::{self, Mask, Observed, Observer, Recording, Remains};
+use testkit::java::RedissonVersion;
+use testkit::servers::RedisServer;
+use tidelock::{AcquireOptions, Client, Guard};
+use tokio::runtime::Runtime;
+
+use crate::world::rust;
+
+const NAMES: [&str; 3] = ["{tag}:order", "half{brace", "schlüssel 漢字"];
+
+with_each_redisson!(
+    a_lock_leaves_what_redisson_leaves,
+    a_waiter_leaves_what_redisson_leaves,
+    any_name_is_written_as_redisson_writes_it,
+    a_renewal_leaves_what_redisson_leaves,
+);
+
+#[test]
+fn a_fenced_lock_leaves_what_redisson_leaves() {
+    let mut stage = Stage::new(RedissonVersion::Newest, 30);
+    for name in NAMES {
+        let lock = stage.client.fenced_lock(name);
+        let guard = stage.runtime.block_on(lock.acquire()).unwrap();
+        assert_eq!(guard.token().unwrap().get(), 1);
+        stage.same_with(&format!("fenced: lockAndGetToken {name}"), &guard);
+        stage.release(guard);
+        stage.same(&format!("fenced: unlock {name}"));
+    }
+}
+
+fn a_lock_leaves_what_redisson_leaves(version: RedissonVersion) {
+    let mut stage = Stage::new(version, 30);
+    let guard = stage.acquire("plain", AcquireOptions::new());
+    stage.same_with("lock", &guard);
+    stage.release(guard);
+    stage.same("unlock, the last");
+
+    let ten = AcquireOptions::new().expires_after(Duration::from_secs(10));
+    let guard = stage.acquire("leased", ten);
+    stage.same_with("lock for 10 s", &guard);
+    stage.release(guard);
+    stage.same("unlock of a lock for 10 s, the last");
+
+    let guard = stage.acquire("forced", AcquireOptions::new());
+    stage.same_with("lock, to be forced", &guard);
+    let lock = stage.client.lock("forced");
+    assert!(stage.runtime.block_on(lock.force_release()).unwrap());
+    stage.same("forceUnlock of a held lock");
+    assert!(!stage.runtime.block_on(lock.force_release()).unwrap());
+    stage.same("forceUnlock of a free lock");
+    stage.runtime.block_on(guard.release()).unwrap_err();
+    stage.same("unlock after a forceUnlock");
+}
+
+fn a_waiter_leaves_what_redisson_leaves(version: RedissonVersion) {
+    let mut stage = Stage::new(version, 30);
+    // The server learns the scripts, so that each question is one call.
+    let warm = stage.acquire("warm", AcquireOptions::new());
+    stage.release(warm);
+    let holder = stage.acquire("waited", AcquireOptions::new());
+    stage.same_with("tryLock with a wait of a free lock", &holder);
+    let ten = AcquireOptions::new().expires_after(Duration::from_secs(10));
+    let waiter = stage.client.lock("waited").acquire_with(ten);
+    let waiter = stage.runtime.spawn(waiter);
+    let seen = stage
+        .observer
+        .look(&["script", "SUBSCRIBE", "script"])
+        .unwrap();
+    let recorded = stage.recorded("a waiter subscribes");
+    assert_eq!(shared(&seen), shared(&recorded));
+    assert_eq!(seen.subscribed, recorded.subscribed);
+    stage.release(holder);
+    let guard = stage.runtime.block_on(waiter).unwrap().unwrap();
+    stage.shown(&guard, "<client>:<thread b>");
+    stage.same("unlock wakes the waiter");
+    stage.release(guard);
+    stage.same("unlock by the waiter");
+}
+
+fn any_name_is_written_as_redisson_writes_it(version: RedissonVersion) {
+    let mut stage = Stage::new(version, 30);
+    for name in NAMES {
+        let guard = stage.acquire(name, AcquireOptions::new());
+        stage.same_with(&format!("lock {name}"), &guard);
+        stage.release(guard);
+        stage.same(&format!("unlock {name}"));
+    }
+}
+
+fn a_renewal_leaves_what_redisson_leaves(version: RedissonVersion) {
+    let mut stage = Stage::new(version, 3);
+    let guard = stage.acquire("renewed", AcquireOptions::new());
+    stage.same_with("watchdog of 3 s: lock", &guard);
+    let seen = stage.observer.look(&["script"]).unwrap();
+    assert_eq!(
+        shared(&seen),
+        shared(&stage.recorded("watchdog of 3 s: renewal"))
+    );
+    stage.release(guard);
+    stage.same("watchdog of 3 s: unlock");
+}
+
+/// tidelock alone on a server that is watched.
+struct Stage {
+    recording: Recording,
+    runtime: Runtime,
+    client: Client,
+    observer: Observer<'static>,
+}
+
+impl Stage {
+    fn new(version: RedissonVersion, lease_s: u64) -> Self {
+        // The observer borrows it; the test kit ends it with the process.
+        let server: &'static RedisServer = Box::leak(Box::new(RedisServer::start().unwrap()));
+        let (runtime, client) = rust(&server.url(), Duration::from_secs(lease_s));
+        let observer = Observer::new(server, Mask::default()).unwrap();
+        Self {
+            recording: golden::kept(version).unwrap(),
+            runtime,
+            client,
+            observer,
+        }
+    }
+
+    fn acquire(&self, name: &str, options: AcquireOptions) -> Guard {
+        let lock = self.client.lock(name);
+        self.runtime.block_on(lock.acquire_with(options)).unwrap()
+    }
+
+    fn release(&self, guard: Guard) {
+        self.runtime.block_on(guard.release()).unwrap();
+    }
+
+    fn shown(&mut self, guard: &Guard, placeholder: &str) {
+        self.observer.mask().owner(guard.owner_id(), placeholder);
+    }
+
+    fn recorded(&self, step: &str) -> Observed {
+        self.recording.step(step).unwrap().observed.clone()
+    }
+
+    /// Compares while this guard is the holder.
+    fn same_with(&mut self, step: &str, guard: &Guard) {
+        self.shown(guard, "<client>:<thread a>");
+        self.same(step);
+    }
+
+    fn same(&mut self, step: &str) {
+        let seen = self.observer.look(&[]).unwrap();
+        assert_eq!(shared(&seen), shared(&self.recorded(step)), "{step}");
+    }
+}
+
+/// What other clients can see: keys that are not tidelock's own, and messages.
+fn shared(observed: &Observed) -> (Remains, Vec<golden::Message>) {
+    let mut keys = observed.keys.clone();
+    keys.retain(|name, _| !name.starts_with("tidelock:"));
+    (keys, observed.messages.clone())
+}

@@ -1,0 +1,95 @@
+//! A server, a Java peer, and a client of tidelock, for one test.
+
+use std::future::Future;
+use std::time::Duration;
+
+use testkit::golden::{Mask, Observer};
+use testkit::java::{JavaPeer, RedissonVersion, monotonic_now_ns};
+use testkit::servers::RedisServer;
+use tidelock::{AcquireOptions, Client, Guard, Lock};
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+/// A wake-up comes in a part of a lease, which is 30 s: a lost one would show.
+pub(crate) const WAKE_BOUND: Duration = Duration::from_secs(1);
+
+/// Runs a test of this name with each version of Redisson.
+macro_rules! with_each_redisson {
+    ($($(#[$doc:meta])* $test:ident),+ $(,)?) => {
+        mod newest {
+            $($(#[$doc])* #[test] fn $test() { super::$test(testkit::java::RedissonVersion::Newest); })+
+        }
+        mod redisson_3_15_6 {
+            $($(#[$doc])* #[test] fn $test() { super::$test(testkit::java::RedissonVersion::V3_15_6); })+
+        }
+    };
+}
+
+pub(crate) struct World {
+    runtime: Runtime,
+    pub(crate) client: Client,
+    pub(crate) java: JavaPeer,
+    pub(crate) server: RedisServer,
+}
+
+impl World {
+    pub(crate) fn new(version: RedissonVersion) -> Self {
+        let server = RedisServer::start().unwrap();
+        let java = JavaPeer::start(version, server.url()).unwrap();
+        let (runtime, client) = rust(&server.url(), Duration::from_secs(30));
+        Self {
+            runtime,
+            client,
+            java,
+            server,
+        }
+    }
+
+    /// Waits for Rust.
+    pub(crate) fn run<F: Future>(&self, future: F) -> F::Output {
+        self.runtime.block_on(future)
+    }
+
+    pub(crate) fn acquire(&self, lock: &Lock) -> Guard {
+        self.run(lock.acquire()).unwrap()
+    }
+
+    pub(crate) fn acquire_with(&self, lock: &Lock, options: AcquireOptions) -> Guard {
+        self.run(lock.acquire_with(options)).unwrap()
+    }
+
+    pub(crate) fn is_free_for_rust(&self, lock: &Lock) -> bool {
+        self.run(lock.try_acquire()).unwrap().is_some()
+    }
+
+    /// Lets Rust wait, and notes when it got the lock.
+    pub(crate) fn begin_acquire(&self, lock: &Lock) -> JoinHandle<(Guard, u64)> {
+        let waiting = lock.acquire();
+        self.runtime.spawn(async move {
+            let guard = waiting.await.unwrap();
+            (guard, monotonic_now_ns())
+        })
+    }
+
+    pub(crate) fn observer(&self) -> Observer<'_> {
+        Observer::new(&self.server, Mask::default()).unwrap()
+    }
+}
+
+/// A client with a runtime of its own.
+pub(crate) fn rust(url: &str, lease: Duration) -> (Runtime, Client) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    let client = runtime
+        .block_on(Client::builder().lease(lease).connect(url))
+        .unwrap();
+    (runtime, client)
+}
+
+/// From one instant of `monotonic_now_ns` to a later one.
+pub(crate) fn between(earlier: u64, later: u64) -> Duration {
+    Duration::from_nanos(later.saturating_sub(earlier))
+}

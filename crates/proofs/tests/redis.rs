@@ -1,0 +1,53 @@
+//! The Redis store on a real server: what it writes, what it costs, and what it survives.
+
+#[path = "redis/faults.rs"]
+mod faults;
+#[path = "redis/rights.rs"]
+mod rights;
+#[path = "redis/trips.rs"]
+mod trips;
+#[path = "redis/wire.rs"]
+mod wire;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use testkit::servers::RedisServer;
+use tidelock::Client;
+
+/// A client with a short lease and an even shorter patience with the server.
+async fn client(url: &str) -> Result<Client> {
+    let builder = Client::builder()
+        .lease(Duration::from_secs(1))
+        .response_timeout(Duration::from_millis(400))
+        .details(false);
+    Ok(builder.connect(url).await?)
+}
+
+/// Waits until something holds, looking often; an error when it takes too long.
+async fn eventually(
+    what: &str,
+    limit: Duration,
+    mut holds: impl FnMut() -> Result<bool>,
+) -> Result<()> {
+    let end = Instant::now() + limit;
+    while !holds()? {
+        ensure!(Instant::now() < end, "not within {limit:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+/// Channels somebody is subscribed to.
+fn channels(server: &RedisServer) -> Result<Vec<String>> {
+    server.query(&["PUBSUB", "CHANNELS"])
+}
+
+/// Waits until that many clients listen on a lock's channel.
+async fn listeners(server: &RedisServer, channel: &str, count: i64) -> Result<()> {
+    eventually("subscribers", Duration::from_secs(8), || {
+        let (_, subscribers): (String, i64) = server.query(&["PUBSUB", "NUMSUB", channel])?;
+        Ok(subscribers == count)
+    })
+    .await
+}

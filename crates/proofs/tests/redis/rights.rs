@@ -1,0 +1,106 @@
+//! Users, passwords and rights.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::Result;
+use testkit::servers::RedisServer;
+use tidelock::{AcquireOptions, Client, Credentials, ErrorKind};
+
+use crate::{client, eventually};
+
+#[tokio::test]
+async fn a_user_with_a_password_is_let_in_and_others_are_told_why_not() -> Result<()> {
+    let server = RedisServer::builder()
+        .acl("user default off\nuser shop on >secret ~* &* +@all")
+        .start()?;
+    let address = server.addr();
+    client(&format!("redis://shop:secret@{address}"))
+        .await?
+        .lock("a")
+        .acquire()
+        .await?
+        .release()
+        .await?;
+    for url in [
+        format!("redis://shop:hunter2@{address}"),
+        format!("redis://nobody:hunter2@{address}"),
+        format!("redis://{address}"),
+    ] {
+        let error = Client::connect(&url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+        assert!(error.to_string().contains("authentication"), "{error}");
+        assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn t28_without_rights_to_channels_releases_work_and_waiters_poll() -> Result<()> {
+    let server = RedisServer::builder()
+        .acl("user default off\nuser shop on >secret ~* resetchannels +@all")
+        .start()?;
+    let url = format!("redis://shop:secret@{}", server.addr());
+    let (one, two) = (client(&url).await?, client(&url).await?);
+    let options = || AcquireOptions::new().expires_after(Duration::from_secs(60));
+    let guard = one.lock("a").acquire_with(options()).await?;
+    let waiter = tokio::spawn(two.lock("a").acquire_with(options()));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    guard.release().await?;
+    tokio::time::timeout(Duration::from_millis(1500), waiter)
+        .await???
+        .release()
+        .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn t27_a_user_without_rights_to_the_key_is_refused() -> Result<()> {
+    let server = RedisServer::builder()
+        .acl("user default off\nuser shop on >secret ~shop:* ~tidelock:* &* +@all")
+        .start()?;
+    let client = client(&format!("redis://shop:secret@{}", server.addr())).await?;
+    client.lock("shop:1").acquire().await?.release().await?;
+    let error = client.lock("other").acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert_eq!(error.lock_name(), Some("other"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn t30_a_rotated_password_is_taken_up_at_the_next_connect() -> Result<()> {
+    let server = RedisServer::builder()
+        .acl("user default off\nuser shop on >old ~* &* +@all")
+        .start()?;
+    let password = Arc::new(Mutex::new("old"));
+    let source = Arc::clone(&password);
+    let client = Client::builder()
+        .lease(Duration::from_secs(2))
+        .details(false)
+        .credentials_from(move || Credentials::new("shop", *source.lock().unwrap()))
+        .connect(&server.url())
+        .await?;
+    let guard = client.lock("a").acquire().await?;
+    server.admin(&["ACL", "SETUSER", "shop", "resetpass", ">new"])?;
+    server.admin(&["CLIENT", "KILL", "USER", "shop"])?;
+    let mut refused = false;
+    eventually(
+        "a refusal that names authentication",
+        Duration::from_secs(1),
+        || Ok(true),
+    )
+    .await?;
+    for _ in 0..3 {
+        if let Err(error) = client.lock("b").try_acquire().await {
+            refused |=
+                error.kind() == ErrorKind::Refused && error.to_string().contains("authentication");
+        }
+    }
+    assert!(refused, "the error names authentication");
+    *password.lock().unwrap() = "new";
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert!(guard.is_held(), "renewed with the new password");
+    client.lock("b").acquire().await?.release().await?;
+    guard.release().await?;
+    Ok(())
+}

@@ -1,0 +1,182 @@
+//! What other clients can see, byte for byte.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+use testkit::servers::RedisServer;
+use tidelock::{AcquireOptions, ErrorKind, FencingToken};
+
+use crate::{channels, client, eventually, listeners};
+
+#[tokio::test]
+async fn a_lock_is_a_hash_with_one_field_and_a_time_to_live_and_nothing_stays() -> Result<()> {
+    let server = RedisServer::start()?;
+    let client = client(&server.url()).await?;
+    let guard = client.lock("stock").acquire().await?;
+    assert_eq!(server.keys()?, ["stock"]);
+    let fields: BTreeMap<String, String> = server.query(&["HGETALL", "stock"])?;
+    assert_eq!(fields, BTreeMap::from([(guard.owner_id(), "1".to_owned())]));
+    let left: i64 = server.query(&["PTTL", "stock"])?;
+    assert!((800..=1000).contains(&left), "{left}");
+    guard.release().await?;
+    assert!(server.keys()?.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_fenced_lock_counts_where_redisson_counts() -> Result<()> {
+    let server = RedisServer::start()?;
+    let client = client(&server.url()).await?;
+    for (name, key) in [
+        ("ledger", "redisson_lock_token:{ledger}"),
+        ("{a}:b", "redisson_lock_token:{a}:b"),
+    ] {
+        for expected in 1..=3_u64 {
+            let guard = client.fenced_lock(name).acquire().await?;
+            assert_eq!(guard.token().map(FencingToken::get), Some(expected));
+            assert_eq!(server.query::<u64, _>(&["GET", key])?, expected);
+            guard.release().await?;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_release_wakes_a_waiter_of_another_client_at_once() -> Result<()> {
+    let server = RedisServer::start()?;
+    let (one, two) = (client(&server.url()).await?, client(&server.url()).await?);
+    let options = AcquireOptions::new().expires_after(Duration::from_secs(60));
+    let guard = one.lock("a").acquire_with(options).await?;
+    let waiter = tokio::spawn(two.lock("a").acquire());
+    listeners(&server, "redisson_lock__channel:{a}", 1).await?;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    guard.release().await?;
+    let guard = tokio::time::timeout(Duration::from_millis(300), waiter).await???;
+    guard.release().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_subscription_goes_a_while_after_its_last_waiter() -> Result<()> {
+    let server = RedisServer::start()?;
+    let (one, two) = (client(&server.url()).await?, client(&server.url()).await?);
+    let guard = one.lock("a").acquire().await?;
+    let options = AcquireOptions::new().wait(Duration::from_millis(200));
+    let error = two.lock("a").acquire_with(options).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert_eq!(channels(&server)?, ["redisson_lock__channel:{a}"]);
+    eventually("no channel is left", Duration::from_secs(8), || {
+        Ok(channels(&server)?.is_empty())
+    })
+    .await?;
+    guard.release().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_foreign_holder_is_respected_and_its_counts_are_shown() -> Result<()> {
+    let server = RedisServer::start()?;
+    let client = client(&server.url()).await?;
+    let java = "0123abcd-0123-4123-8123-0123456789ab:7";
+    server.admin(&["HSET", "a", java, "3"])?;
+    server.admin(&["PEXPIRE", "a", "600"])?;
+    let lock = client.lock("a");
+    assert!(lock.try_acquire().await?.is_none());
+    let snapshot = lock.inspect().await?;
+    assert_eq!(
+        (
+            snapshot.holders[0].owner.as_str(),
+            snapshot.holders[0].holds
+        ),
+        (java, 3)
+    );
+    assert_eq!(client.list("*", 10).await?, ["a"]);
+    let guard = tokio::time::timeout(Duration::from_secs(2), lock.acquire()).await??;
+    assert!(lock.force_release().await?);
+    assert!(!lock.force_release().await?);
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_no_plain_lock_is_refused_and_left_as_it_is() -> Result<()> {
+    let server = RedisServer::start()?;
+    let client = client(&server.url()).await?;
+    server.admin(&["SET", "text", "x"])?;
+    server.admin(&["HSET", "both", "mode", "read", "u:1", "1"])?;
+    server.admin(&["SET", "redisson_lock_token:{odd}", "x"])?;
+    for name in ["text", "both"] {
+        let lock = client.lock(name);
+        assert_eq!(
+            lock.try_acquire().await.unwrap_err().kind(),
+            ErrorKind::WrongType,
+            "{name}"
+        );
+        assert_eq!(
+            lock.force_release().await.unwrap_err().kind(),
+            ErrorKind::WrongType,
+            "{name}"
+        );
+    }
+    let error = client.fenced_lock("odd").try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+    assert_eq!(
+        server.keys()?,
+        ["both", "redisson_lock_token:{odd}", "text"]
+    );
+    assert_eq!(server.query::<String, _>(&["GET", "text"])?, "x");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_key_without_a_limit_is_waited_for_with_a_cap() -> Result<()> {
+    let server = RedisServer::start()?;
+    let client = client(&server.url()).await?;
+    server.admin(&["HSET", "a", "0123abcd-0123-4123-8123-0123456789ab:7", "1"])?;
+    let waiter = tokio::spawn(client.lock("a").acquire());
+    listeners(&server, "redisson_lock__channel:{a}", 1).await?;
+    server.admin(&["DEL", "a"])?; // and nobody publishes
+    let guard = tokio::time::timeout(Duration::from_secs(2), waiter).await???;
+    guard.release().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn details_are_left_for_operators() -> Result<()> {
+    let server = RedisServer::start()?;
+    let client = tidelock::Client::connect(&server.url()).await?;
+    let key = format!("tidelock:client:{}", client.id());
+    eventually("details", Duration::from_secs(2), || {
+        Ok(server.keys()?.contains(&key))
+    })
+    .await?;
+    assert!(server.query::<i64, _>(&["PTTL", &key])? > 0);
+    let _guard = client.lock("a").acquire().await?;
+    let holder = client.lock("a").inspect().await?.holders.remove(0);
+    let details = holder.client.expect("this process has left its details");
+    assert_eq!(details.pid, std::process::id());
+    assert_eq!(
+        client.list("*", 10).await?,
+        ["a"],
+        "keys of our own are no locks"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn databases_and_sockets_are_reached_by_url() -> Result<()> {
+    let server = RedisServer::start()?;
+    for url in [
+        format!("{}/3", server.url()),
+        format!("{}?db=3", server.unix_url()),
+    ] {
+        let client = client(&url).await?;
+        let guard = client.lock("a").acquire().await?;
+        assert!(server.keys()?.is_empty(), "not in database 0");
+        let info: String = server.query(&["INFO", "keyspace"])?;
+        assert!(info.contains("db3:keys=1"), "{info}");
+        guard.release().await?;
+    }
+    Ok(())
+}

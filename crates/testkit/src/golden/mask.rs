@@ -1,0 +1,55 @@
+//! Placeholders for what is different each time.
+
+use std::collections::HashMap;
+
+use super::Call;
+
+const LATCH: &str = "redisson_unlock_latch:";
+
+/// Puts names in the place of owners, and of the request ids and times of unlock latches.
+#[derive(Debug, Clone, Default)]
+pub struct Mask(HashMap<String, String>);
+
+impl Mask {
+    /// Shows `owner` as `shown`. Only whole words are replaced, so `uuid:1` leaves `uuid:10` alone.
+    pub fn owner(&mut self, owner: impl Into<String>, shown: impl Into<String>) {
+        self.0.insert(owner.into(), shown.into());
+    }
+
+    /// One key, field, value or argument.
+    #[must_use]
+    pub fn word(&self, word: String) -> String {
+        if let Some(shown) = self.0.get(&word) {
+            return shown.clone();
+        }
+        match word.rsplit_once(':') {
+            Some((latch, _)) if word.starts_with(LATCH) => format!("{latch}:<request>"),
+            _ => word,
+        }
+    }
+
+    pub(super) fn call(&self, words: Vec<String>) -> Call {
+        let words: Vec<String> = words.into_iter().map(|word| self.word(word)).collect();
+        let Some((keys, args)) = script(&words) else {
+            return Call::Command(words);
+        };
+        let (keys, mut args) = (keys.to_vec(), args.to_vec());
+        // Redisson 4 draws the latch's time to live by lot, and passes it last.
+        if keys.iter().any(|key| key.starts_with(LATCH))
+            && let Some(last) = args.last_mut()
+        {
+            "<latch ttl>".clone_into(last);
+        }
+        Call::Script { keys, args }
+    }
+}
+
+/// KEYS and ARGV, if these are the words of a script call.
+fn script(words: &[String]) -> Option<(&[String], &[String])> {
+    let [command, _text, count, rest @ ..] = words else {
+        return None;
+    };
+    let is_script = matches!(command.to_uppercase().as_str(), "EVAL" | "EVALSHA");
+    let count: usize = count.parse().ok().filter(|_| is_script)?;
+    rest.split_at_checked(count)
+}

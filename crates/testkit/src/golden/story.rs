@@ -1,0 +1,236 @@
+//! What is done with Redisson for a recording.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{Mask, Observer, Step};
+use crate::java::{Answer, JavaError, JavaLock, JavaPeer, RedissonVersion};
+use crate::servers::RedisServer;
+
+const LEASE: Duration = Duration::from_secs(10);
+/// Long enough to subscribe, short against the second to which times to live are rounded.
+const SHORT_WAIT: Duration = Duration::from_millis(200);
+const LONG_WAIT: Duration = Duration::from_secs(60);
+/// Names that try the brace rule, and bytes beyond ASCII.
+const NAMES: [&str; 3] = ["{tag}:order", "half{brace", "schlüssel 漢字"];
+
+/// Takes every step with names that begin with `prefix`.
+pub(super) fn tell(server: &RedisServer, peer: &JavaPeer, prefix: &str) -> Result<Vec<Step>> {
+    let mut story = Story::new(server, peer, prefix)?;
+    story.re_entry()?;
+    story.leases()?;
+    story.waiting()?;
+    story.force()?;
+    story.names()?;
+    if peer.version().has_fenced_lock() {
+        story.fenced()?;
+        story.fenced_names()?;
+    }
+    Ok(story.steps)
+}
+
+/// What the watchdog of a peer does, which must be new and have one of 3 s.
+pub(super) fn watchdog(server: &RedisServer, peer: &JavaPeer) -> Result<Vec<Step>> {
+    let mut story = Story::new(server, peer, "")?;
+    story.afresh()?;
+    let lock = story.lock("a", "renewed");
+    story.call("watchdog of 3 s: lock", &["script"], lock.lock())?;
+    story.took("watchdog of 3 s: renewal", &["script"], Value::Null)?;
+    story.unlock("watchdog of 3 s: unlock", &lock)?;
+    Ok(story.steps)
+}
+
+/// Makes the server know the script of the watchdog. Redisson 4 asks for it without its text first, and twice if the
+/// server has never seen it. To be done by another peer: a second lock soon after an unlock has two timers there.
+pub(super) fn warm_watchdog(server: &RedisServer, peer: &JavaPeer) -> Result<()> {
+    let mut story = Story::new(server, peer, "")?;
+    let lock = story.lock("a", "warm");
+    story.call("warm: lock", &["script"], lock.lock())?;
+    story.took("warm: renewals", &["script", "script"], Value::Null)?;
+    story.unlock("warm: unlock", &lock)
+}
+
+struct Story<'a> {
+    server: &'a RedisServer,
+    peer: &'a JavaPeer,
+    prefix: &'a str,
+    observer: Observer<'a>,
+    steps: Vec<Step>,
+}
+
+impl<'a> Story<'a> {
+    fn new(server: &'a RedisServer, peer: &'a JavaPeer, prefix: &'a str) -> Result<Self> {
+        let mut mask = Mask::default();
+        for worker in ["a", "b"] {
+            mask.owner(peer.owner(worker)?, format!("<client>:<thread {worker}>"));
+        }
+        Ok(Self {
+            server,
+            peer,
+            prefix,
+            observer: Observer::new(server, mask)?,
+            steps: Vec::new(),
+        })
+    }
+
+    /// Each chapter begins on an empty server, so that what is left is its own.
+    fn afresh(&self) -> Result<()> {
+        let _: String = self.server.query(&["FLUSHALL"])?;
+        Ok(())
+    }
+
+    fn lock(&self, worker: &str, name: &str) -> JavaLock {
+        self.peer.lock(worker, &format!("{}{name}", self.prefix))
+    }
+
+    fn fenced_lock(&self, name: &str) -> JavaLock {
+        self.peer
+            .fenced_lock("a", &format!("{}{name}", self.prefix))
+    }
+
+    /// Looks once everything that belongs to the step was seen: an event on the server, never a guess at its time.
+    fn took(&mut self, step: &str, awaited: &[&str], answer: Value) -> Result<()> {
+        let observed = self.observer.look(awaited).context(step.to_owned())?;
+        self.steps.push(Step {
+            step: step.into(),
+            answer,
+            observed,
+        });
+        Ok(())
+    }
+
+    fn call<T: Serialize>(&mut self, step: &str, awaited: &[&str], got: Answered<T>) -> Result<()> {
+        let answer = match got {
+            Ok(answer) => serde_json::to_value(answer.value)?,
+            Err(JavaError::Thrown { class, .. }) => json!({ "thrown": class }),
+            Err(error) => return Err(error).context(step.to_owned()),
+        };
+        self.took(step, awaited, answer)
+    }
+
+    /// As `call`, for an unlock: Redisson 4 deletes its latch afterwards, without waiting for that.
+    fn unlock(&mut self, step: &str, lock: &JavaLock) -> Result<()> {
+        let latch = self.peer.version() != RedissonVersion::V3_15_6;
+        let awaited: &[&str] = if latch { &["DEL"] } else { &[] };
+        self.call(step, awaited, lock.unlock())
+    }
+
+    fn re_entry(&mut self) -> Result<()> {
+        self.afresh()?;
+        let (a, b) = (self.lock("a", "plain"), self.lock("b", "plain"));
+        self.call("lock", &[], a.lock())?;
+        self.call("lock again", &[], a.lock())?;
+        self.call("tryLock of another thread", &[], b.try_lock())?;
+        self.unlock("unlock of another thread", &b)?;
+        self.call("isLocked", &[], b.is_locked())?;
+        self.call("isHeldByCurrentThread", &[], a.is_held())?;
+        self.call("getHoldCount", &[], a.hold_count())?;
+        self.call("getHoldCount of another thread", &[], b.hold_count())?;
+        let left = a.ttl_ms()?.value;
+        self.took(
+            "remainTimeToLive, in seconds",
+            &[],
+            json!((left + 999) / 1000),
+        )?;
+        self.unlock("unlock, not the last", &a)?;
+        self.unlock("unlock, the last", &a)?;
+        self.unlock("unlock of a free lock", &a)
+    }
+
+    fn leases(&mut self) -> Result<()> {
+        self.afresh()?;
+        let a = self.lock("a", "leased");
+        self.call("lock for 10 s", &[], a.lock_for(LEASE))?;
+        self.call("lock for 10 s again", &[], a.lock_for(LEASE))?;
+        self.unlock("unlock of a lock for 10 s, not the last", &a)?;
+        self.unlock("unlock of a lock for 10 s, the last", &a)
+    }
+
+    fn waiting(&mut self) -> Result<()> {
+        self.afresh()?;
+        let (a, b) = (self.lock("a", "waited"), self.lock("b", "waited"));
+        self.call(
+            "tryLock with a wait of a free lock",
+            &[],
+            a.try_lock_for(LONG_WAIT, None),
+        )?;
+        let refused = b.try_lock_for(SHORT_WAIT, Some(LEASE));
+        self.call("tryLock with a wait, refused", &["UNSUBSCRIBE"], refused)?;
+        let waiter = b.begin_try_lock_for(LONG_WAIT, Some(LEASE))?;
+        self.took(
+            "a waiter subscribes",
+            &["script", "SUBSCRIBE", "script"],
+            Value::Null,
+        )?;
+        a.unlock()?;
+        let latch: &[&str] = match self.peer.version() {
+            RedissonVersion::V3_15_6 => &["UNSUBSCRIBE"],
+            RedissonVersion::Newest => &["UNSUBSCRIBE", "DEL"],
+        };
+        self.call("unlock wakes the waiter", latch, waiter.wait())?;
+        self.unlock("unlock by the waiter", &b)
+    }
+
+    fn force(&mut self) -> Result<()> {
+        self.afresh()?;
+        let (a, b) = (self.lock("a", "forced"), self.lock("b", "forced"));
+        self.call("lock, to be forced", &[], a.lock())?;
+        self.call("forceUnlock of a held lock", &[], b.force_unlock())?;
+        self.call("forceUnlock of a free lock", &[], b.force_unlock())?;
+        self.unlock("unlock after a forceUnlock", &a)
+    }
+
+    fn names(&mut self) -> Result<()> {
+        self.afresh()?;
+        for name in NAMES {
+            let a = self.lock("a", name);
+            self.call(&format!("lock {name}"), &[], a.lock())?;
+            self.unlock(&format!("unlock {name}"), &a)?;
+        }
+        Ok(())
+    }
+
+    fn fenced(&mut self) -> Result<()> {
+        self.afresh()?;
+        let lock = self.fenced_lock("fenced");
+        self.call("fenced: getToken before any", &[], lock.token())?;
+        self.call("fenced: lockAndGetToken", &[], lock.lock_and_get_token())?;
+        self.call(
+            "fenced: lockAndGetToken again",
+            &[],
+            lock.lock_and_get_token(),
+        )?;
+        let plain = self.lock("b", "fenced");
+        self.call(
+            "fenced: tryLock of a plain lock of the name",
+            &[],
+            plain.try_lock(),
+        )?;
+        self.unlock("fenced: unlock, not the last", &lock)?;
+        self.unlock("fenced: unlock, the last", &lock)?;
+        self.call("fenced: lock", &[], lock.lock())?;
+        self.call("fenced: getToken", &[], lock.token())?;
+        self.call("fenced: forceUnlock", &[], lock.force_unlock())?;
+        self.call("fenced: tryLock", &[], lock.try_lock())?;
+        self.unlock("fenced: unlock after tryLock", &lock)
+    }
+
+    fn fenced_names(&mut self) -> Result<()> {
+        self.afresh()?;
+        for name in NAMES {
+            let lock = self.fenced_lock(name);
+            self.call(
+                &format!("fenced: lockAndGetToken {name}"),
+                &[],
+                lock.lock_and_get_token(),
+            )?;
+            self.unlock(&format!("fenced: unlock {name}"), &lock)?;
+        }
+        Ok(())
+    }
+}
+
+type Answered<T> = Result<Answer<T>, JavaError>;

@@ -1,0 +1,231 @@
+//! The row-lease algorithm as statements: what each verb reads and writes inside one transaction.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rusqlite::{Connection, OptionalExtension, Result, params};
+
+use super::rows::{Now, Row, Seen, Standing, nanos};
+use super::timebase::Timebase;
+use crate::backend::{ClientId, Kind, Name, Released, Renewal, Ticket};
+use crate::snapshot::ClientInfo;
+
+/// How long a withdrawn ticket is remembered: far longer than a request of it can lie in a queue of its own process.
+const REMEMBERED: Duration = Duration::from_secs(300);
+
+/// One transaction's view.
+pub(super) struct View<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) now: Now<'a>,
+    pub(super) seen: &'a Seen,
+}
+
+/// The answer to an attempt.
+#[derive(Debug)]
+pub(super) enum Decision {
+    Granted(Option<i64>),
+    Held(Duration),
+    Withdrawn,
+}
+
+impl View<'_> {
+    pub(super) fn row(&self, name: &str) -> Result<Option<Row>> {
+        self.connection
+            .prepare_cached(
+                "SELECT owner, revision, lease, ends, domain, token FROM locks WHERE name = ?1",
+            )?
+            .query_row([name], |row| {
+                Ok(Row {
+                    owner: row.get(0)?,
+                    revision: row.get(1)?,
+                    lease: row.get(2)?,
+                    ends: row.get(3)?,
+                    domain: row.get(4)?,
+                    token: row.get(5)?,
+                })
+            })
+            .optional()
+    }
+
+    fn standing(&self, row: Option<&Row>, name: &str, owner: &str) -> Standing {
+        row.map_or(Standing::Free, |row| {
+            row.standing(name, owner, self.now, self.seen)
+        })
+    }
+
+    /// Whether somebody else holds the lock, and for how long. Only reads.
+    pub(super) fn held_by_other(&self, name: &str, owner: &str) -> Result<Option<Duration>> {
+        Ok(match self.standing(self.row(name)?.as_ref(), name, owner) {
+            Standing::Theirs(left) => Some(left),
+            Standing::Free | Standing::Ours => None,
+        })
+    }
+
+    pub(super) fn attempt(&self, ticket: &Ticket, lease: Duration) -> Result<Decision> {
+        let (name, owner) = (ticket.name.as_str(), ticket.owner.to_string());
+        if self.is_withdrawn(&owner)? {
+            return Ok(Decision::Withdrawn);
+        }
+        let row = self.row(name)?;
+        match self.standing(row.as_ref(), name, &owner) {
+            Standing::Theirs(left) => Ok(Decision::Held(left)),
+            Standing::Ours => {
+                self.extend(name, &owner, lease)?;
+                Ok(Decision::Granted(row.and_then(|row| row.token)))
+            }
+            Standing::Free => {
+                let token = match ticket.kind {
+                    Kind::Mutex => None,
+                    Kind::Fenced => Some(self.next_token(name)?),
+                };
+                let revision = row.map_or(1, |row| row.revision + 1);
+                self.connection
+                    .prepare_cached("REPLACE INTO locks (name, owner, revision, lease, ends, domain, token, since) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?
+                    .execute(params![name, owner, revision, nanos(lease), self.now.plus(lease), self.now.domain, token, millis(SystemTime::now())])?;
+                self.seen.forget(name);
+                Ok(Decision::Granted(token))
+            }
+        }
+    }
+
+    /// Counts on also when the row of the lock has gone: tokens have a table of their own, which nothing ever deletes from.
+    fn next_token(&self, name: &str) -> Result<i64> {
+        self.connection
+            .prepare_cached("INSERT INTO tokens (name, token) VALUES (?1, 1) ON CONFLICT (name) DO UPDATE SET token = token + 1 RETURNING token")?
+            .query_row([name], |row| row.get(0))
+    }
+
+    /// The end of the lease never moves backwards.
+    fn extend(&self, name: &str, owner: &str, lease: Duration) -> Result<()> {
+        self.connection
+            .prepare_cached("UPDATE locks SET revision = revision + 1, lease = max(lease, ?3), ends = max(ends, ?4) WHERE name = ?1 AND owner = ?2")?
+            .execute(params![name, owner, nanos(lease), self.now.plus(lease)])?;
+        Ok(())
+    }
+
+    /// False: the lock is not held by this ticket any more.
+    pub(super) fn renew(&self, renewal: &Renewal) -> Result<bool> {
+        let (name, owner) = (
+            renewal.ticket.name.as_str(),
+            renewal.ticket.owner.to_string(),
+        );
+        let row = self.row(name)?;
+        let ours = self.standing(row.as_ref(), name, &owner) == Standing::Ours;
+        if ours {
+            self.extend(name, &owner, renewal.lease)?;
+        }
+        Ok(ours)
+    }
+
+    pub(super) fn release(&self, ticket: &Ticket) -> Result<Released> {
+        let (name, owner) = (ticket.name.as_str(), ticket.owner.to_string());
+        let row = self.row(name)?;
+        let ours = self.standing(row.as_ref(), name, &owner) == Standing::Ours;
+        self.connection
+            .prepare_cached("DELETE FROM locks WHERE name = ?1 AND owner = ?2")?
+            .execute([name, owner.as_str()])?;
+        Ok(if ours {
+            Released::Freed
+        } else {
+            Released::NotHeld
+        })
+    }
+
+    /// Releases, and leaves a mark that makes a later attempt of the ticket take no effect.
+    pub(super) fn withdraw(&self, ticket: &Ticket, base: &Timebase) -> Result<Released> {
+        self.sweep("withdrawn", base)?;
+        self.connection
+            .prepare_cached("REPLACE INTO withdrawn (owner, ends, domain) VALUES (?1, ?2, ?3)")?
+            .execute(params![
+                ticket.owner.to_string(),
+                self.now.plus(REMEMBERED),
+                self.now.domain
+            ])?;
+        self.release(ticket)
+    }
+
+    fn is_withdrawn(&self, owner: &str) -> Result<bool> {
+        self.connection
+            .prepare_cached("SELECT 1 FROM withdrawn WHERE owner = ?1")?
+            .exists([owner])
+    }
+
+    pub(super) fn force_release(&self, name: &Name) -> Result<bool> {
+        let name = name.as_str();
+        let row = self.row(name)?;
+        let held = self.standing(row.as_ref(), name, "") != Standing::Free;
+        self.connection
+            .prepare_cached("DELETE FROM locks WHERE name = ?1")?
+            .execute([name])?;
+        self.seen.forget(name);
+        Ok(held)
+    }
+
+    pub(super) fn newest_token(&self, name: &str) -> Result<Option<i64>> {
+        self.connection
+            .prepare_cached("SELECT token FROM tokens WHERE name = ?1")?
+            .query_row([name], |row| row.get(0))
+            .optional()
+    }
+
+    /// Up to `most` names after `after`, in order, held or not.
+    pub(super) fn names(&self, most: i64, skip: i64) -> Result<Vec<String>> {
+        self.connection
+            .prepare_cached("SELECT name FROM locks ORDER BY name LIMIT ?1 OFFSET ?2")?
+            .query_map([most, skip], |row| row.get(0))?
+            .collect()
+    }
+
+    pub(super) fn announce(
+        &self,
+        client: &ClientId,
+        info: &ClientInfo,
+        keep: Duration,
+        base: &Timebase,
+    ) -> Result<()> {
+        self.sweep("clients", base)?;
+        self.sweep("locks", base)?;
+        self.connection
+            .prepare_cached("REPLACE INTO clients (client, host, pid, program, since, ends, domain) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
+            .execute(params![client.as_str(), info.host, info.pid, info.program, millis(info.since), self.now.plus(keep), self.now.domain])?;
+        Ok(())
+    }
+
+    pub(super) fn client(&self, client: &str) -> Result<Option<ClientInfo>> {
+        self.connection
+            .prepare_cached("SELECT host, pid, program, since FROM clients WHERE client = ?1")?
+            .query_row([client], |row| {
+                let since = u64::try_from(row.get::<_, i64>(3)?).unwrap_or(0);
+                Ok(ClientInfo::new(
+                    row.get::<_, String>(0)?,
+                    row.get(1)?,
+                    row.get::<_, String>(2)?,
+                    UNIX_EPOCH + Duration::from_millis(since),
+                ))
+            })
+            .optional()
+    }
+
+    /// Deletes what has ended. Marks and details of an earlier boot go too: the processes they concern did not live
+    /// through it. A lock of another clock stays, because only a waiter who watches it knows when it may be taken.
+    fn sweep(&self, table: &str, base: &Timebase) -> Result<()> {
+        let Now { stamp, domain } = self.now;
+        self.connection
+            .prepare_cached(&format!(
+                "DELETE FROM {table} WHERE domain = ?1 AND ends <= ?2"
+            ))?
+            .execute(params![domain, stamp])?;
+        if table != "locks" && !domain.starts_with("process:") {
+            self.connection
+                .prepare_cached(&format!(
+                    "DELETE FROM {table} WHERE domain NOT LIKE ?1 || '+%' AND domain NOT LIKE 'process:%'"
+                ))?
+                .execute([base.boot()])?;
+        }
+        Ok(())
+    }
+}
+
+fn millis(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}

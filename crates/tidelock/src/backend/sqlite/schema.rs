@@ -1,0 +1,78 @@
+//! The tables, and who may share them.
+//!
+//! A later tidelock may add tables and columns with defaults and keep the version; what an older one could misread gets a new one.
+
+use rusqlite::Connection;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// "tdlk": marks the file as ours, so that we never write into another program's database.
+const APPLICATION: i64 = 0x7464_6c6b;
+const VERSION: i64 = 1;
+
+const TABLES: &str = "
+CREATE TABLE locks (
+    name TEXT NOT NULL PRIMARY KEY,
+    owner TEXT NOT NULL,
+    revision INTEGER NOT NULL,  -- changes with every write
+    lease INTEGER NOT NULL,     -- nanoseconds
+    ends INTEGER NOT NULL,      -- deadline: nanoseconds of the clock named by domain
+    domain TEXT NOT NULL,       -- boot id and offset of the time namespace
+    token INTEGER,              -- of a fenced lock
+    since INTEGER NOT NULL      -- wall clock, milliseconds; for people only
+) WITHOUT ROWID;
+CREATE TABLE tokens (name TEXT NOT NULL PRIMARY KEY, token INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE withdrawn (owner TEXT NOT NULL PRIMARY KEY, ends INTEGER NOT NULL, domain TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE clients (
+    client TEXT NOT NULL PRIMARY KEY,
+    host TEXT NOT NULL,
+    pid INTEGER NOT NULL,
+    program TEXT NOT NULL,
+    since INTEGER NOT NULL,     -- wall clock, milliseconds
+    ends INTEGER NOT NULL,
+    domain TEXT NOT NULL
+) WITHOUT ROWID;
+";
+
+/// What is wrong with a file.
+#[derive(Debug)]
+pub(super) enum Unfit {
+    Sqlite(rusqlite::Error),
+    Other(Error),
+}
+
+impl From<rusqlite::Error> for Unfit {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+/// Whether the file is ready for use; an error if it is not ours or from the future. To be called inside a transaction:
+/// seen in pieces, a file that another process is just making looks like a stranger's.
+pub(super) fn is_ready(connection: &Connection) -> Result<bool, Unfit> {
+    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let (application, version) = (
+        number("PRAGMA application_id")?,
+        number("PRAGMA user_version")?,
+    );
+    if application == APPLICATION && version > VERSION {
+        return Err(Unfit::Other(Error::new(ErrorKind::Unsupported).because(format!(
+            "the lock file was made by a newer tidelock (format {version}, this one knows {VERSION}); update this program, or give it a file of its own"
+        ))));
+    }
+    let empty = number("SELECT count(*) FROM sqlite_schema")? == 0;
+    if application != APPLICATION && (application != 0 || version != 0 || !empty) {
+        return Err(Unfit::Other(Error::new(ErrorKind::InvalidOptions).because(
+            "the file is another program's SQLite database; give tidelock a file of its own. It was left as it is",
+        )));
+    }
+    Ok(version == VERSION)
+}
+
+/// Makes the tables. To be called inside a write transaction, when [`is_ready`] said no in it.
+pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(TABLES)?;
+    connection.execute_batch(&format!(
+        "PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
+    ))
+}

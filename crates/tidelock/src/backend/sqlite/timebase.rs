@@ -1,0 +1,114 @@
+//! The clock the deadlines in the file are stamps of, and its name: two processes compare stamps only if both name the same.
+
+use std::sync::{Arc, LazyLock};
+
+use super::rows::Now;
+use crate::backend::Clock;
+
+/// This process's clock.
+#[derive(Debug, Clone)]
+pub(super) struct Timebase {
+    clock: Clock,
+    /// Simulated clocks of one process have origins of their own; this makes their stamps comparable.
+    shift: i64,
+    domain: Arc<str>,
+}
+
+/// For processes that cannot tell whether another one goes by the same clock: nobody else has this name.
+static OWN: LazyLock<Arc<str>> =
+    LazyLock::new(|| format!("process:{}", uuid::Uuid::new_v4()).into());
+
+static MACHINE: LazyLock<Arc<str>> = LazyLock::new(|| match machine() {
+    Some(domain) => domain.into(),
+    None => Arc::clone(&OWN),
+});
+
+impl Timebase {
+    pub(super) fn new(clock: Clock) -> Self {
+        let simulated = clock.simulated_origin();
+        Self {
+            clock,
+            shift: simulated.unwrap_or(0),
+            domain: Arc::clone(if simulated.is_some() { &OWN } else { &MACHINE }),
+        }
+    }
+
+    pub(super) fn now(&self) -> Now<'_> {
+        let nanos = i64::try_from(self.clock.now().nanos()).unwrap_or(i64::MAX);
+        Now {
+            stamp: nanos.saturating_add(self.shift),
+            domain: &self.domain,
+        }
+    }
+
+    /// What the names of all clocks of this boot begin with. Whoever wrote another one has not lived through the last boot.
+    pub(super) fn boot(&self) -> &str {
+        self.domain.split('+').next().unwrap_or(&self.domain)
+    }
+
+    #[cfg(test)]
+    pub(super) fn elsewhere(domain: &str) -> Self {
+        Self {
+            clock: Clock::Boot,
+            shift: 0,
+            domain: domain.into(),
+        }
+    }
+}
+
+/// Boot id and offset of the time namespace: `CLOCK_BOOTTIME` is the same for all processes that agree on both.
+#[cfg(target_os = "linux")]
+fn machine() -> Option<String> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    // The offsets shown are those children will get; they are ours only if children go into the same namespace.
+    let link = |which: &str| std::fs::read_link(format!("/proc/self/ns/{which}")).ok();
+    if link("time") != link("time_for_children") {
+        return None;
+    }
+    // A kernel without time namespaces has no such file.
+    let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    Some(format!("{}+{}", boot.trim(), boottime_offset(&offsets)))
+}
+
+/// Elsewhere the clock starts with the process, and nothing tells one boot from another: deadlines of other processes
+/// are never trusted, a waiter sees the row stand still for a whole lease instead.
+#[cfg(not(target_os = "linux"))]
+fn machine() -> Option<String> {
+    None
+}
+
+/// `SECONDS.NANOSECONDS` of the line `boottime`.
+#[cfg(any(target_os = "linux", test))]
+fn boottime_offset(offsets: &str) -> String {
+    offsets
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .find_map(|words| match words[..] {
+            ["boottime" | "7", seconds, nanos] => Some(format!("{seconds}.{nanos}")),
+            _ => None,
+        })
+        .unwrap_or_else(|| "0.0".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_offset_of_the_time_namespace_is_part_of_the_clocks_name() {
+        let usual = "monotonic           0         0\nboottime            0         0\n";
+        let moved = "monotonic           0         0\nboottime      -86400         5\n";
+        assert_eq!(boottime_offset(usual), "0.0");
+        assert_eq!(boottime_offset(""), "0.0");
+        assert_eq!(boottime_offset(moved), "-86400.5");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn all_processes_of_a_boot_share_one_clock() {
+        let base = Timebase::new(Clock::Boot);
+        assert!(!base.now().domain.starts_with("process:"));
+        assert!(base.now().domain.starts_with(base.boot()));
+        assert!(base.now().stamp > 0);
+    }
+}

@@ -1,0 +1,63 @@
+//! What an error of SQLite means for a lock.
+
+use rusqlite::ErrorCode;
+
+use crate::error::{Error, ErrorKind};
+
+/// Where in a transaction it happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Before the commit: nothing was changed.
+    Before,
+    /// In the commit: it may be in the file.
+    Commit,
+}
+
+/// Turns an error of SQLite into one of ours.
+pub(super) fn explain(error: rusqlite::Error, stage: Stage) -> Error {
+    let code = error.sqlite_error_code();
+    let (kind, why) = match code {
+        // Writing the log failed before the mark that makes a commit of it.
+        Some(ErrorCode::DiskFull) => (
+            ErrorKind::Unavailable,
+            "the disk with the lock file is full; nothing was changed",
+        ),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
+            ErrorKind::Unavailable,
+            "another process has the lock file locked (stopped inside a transaction, or a tool that has it open); nothing was changed",
+        ),
+        _ if stage == Stage::Commit => {
+            (ErrorKind::OutcomeUnknown, "writing to the lock file failed")
+        }
+        Some(
+            ErrorCode::ReadOnly
+            | ErrorCode::PermissionDenied
+            | ErrorCode::AuthorizationForStatementDenied,
+        ) => (
+            ErrorKind::Refused,
+            "the lock file (or its -wal or -shm companion, or its folder) may not be written by this user",
+        ),
+        Some(ErrorCode::CannotOpen) => (
+            ErrorKind::Unavailable,
+            "the lock file cannot be opened; is its folder there, and may this user write to it?",
+        ),
+        Some(ErrorCode::NotADatabase) => (
+            ErrorKind::InvalidOptions,
+            "the file is not an SQLite database; it was left as it is",
+        ),
+        Some(ErrorCode::DatabaseCorrupt) => (
+            ErrorKind::Unavailable,
+            "the lock file is damaged; stop all that use it, move it away with its -wal and -shm, and start again",
+        ),
+        _ => (ErrorKind::Unavailable, "SQLite reported an error"),
+    };
+    Error::new(kind).because(why).caused_by(error)
+}
+
+/// The connection is not to be used again after this.
+pub(super) fn spoils(error: &rusqlite::Error) -> bool {
+    !matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::DiskFull)
+    )
+}

@@ -1,0 +1,122 @@
+//! One process, one or two clients.
+
+use std::time::Duration;
+
+use tidelock::{AcquireOptions, Client, ErrorKind, LostReason};
+
+const LEASE: Duration = Duration::from_millis(900);
+
+#[tokio::test]
+async fn two_clients_exclude_each_other_and_hand_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("new/folder/locks.db");
+    let (one, two) = (
+        super::client(&file, LEASE).await,
+        super::client(&file, LEASE).await,
+    );
+    let held = one.lock("stock").acquire().await.unwrap();
+    assert!(two.lock("stock").try_acquire().await.unwrap().is_none());
+    let seen = two.lock("stock").inspect().await.unwrap();
+    assert_eq!(seen.holders.len(), 1);
+    assert!(seen.expires_in.unwrap() <= LEASE);
+    assert_eq!(two.list("st*", 10).await.unwrap(), ["stock"]);
+    let waiter = tokio::spawn({
+        let lock = two.lock("stock");
+        async move { lock.acquire().await }
+    });
+    tokio::time::sleep(LEASE * 2).await; // renewed meanwhile
+    assert!(!waiter.is_finished());
+    held.release().await.unwrap();
+    let guard = waiter.await.unwrap().unwrap();
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    assert!(!one.lock("stock").inspect().await.unwrap().is_locked());
+    assert!(one.list("*", 10).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn tokens_grow_over_releases_and_new_clients() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let mut last = None;
+    for _ in 0..3 {
+        let client = super::client(&file, LEASE).await;
+        for _ in 0..3 {
+            let guard = client.fenced_lock("ledger").acquire().await.unwrap();
+            assert!(guard.token() > last);
+            last = guard.token();
+            guard.release().await.unwrap();
+        }
+        assert_eq!(
+            client.fenced_lock("ledger").inspect().await.unwrap().token,
+            last
+        );
+        client.close(Duration::from_secs(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_holder_hears_of_a_force_release_and_of_a_deleted_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let (one, two) = (
+        super::client(&file, LEASE).await,
+        super::client(&file, LEASE).await,
+    );
+    let held = one.lock("a").acquire().await.unwrap();
+    assert!(two.lock("a").force_release().await.unwrap());
+    assert!(!two.lock("a").force_release().await.unwrap());
+    assert_eq!(held.lost().await, LostReason::Taken);
+
+    let held = one.lock("a").acquire().await.unwrap();
+    for end in ["", "-wal", "-shm"] {
+        std::fs::remove_file(format!("{}{end}", file.display())).unwrap();
+    }
+    assert_eq!(held.lost().await, LostReason::Taken);
+    // The store goes on with a new file.
+    one.lock("a")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    two.lock("a")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn what_is_no_lock_file_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("notes.txt");
+    std::fs::write(&text, "x".repeat(5000)).unwrap();
+    let error = Client::connect(&super::url(&text)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
+    assert_eq!(std::fs::read_to_string(&text).unwrap(), "x".repeat(5000));
+    for url in [
+        "sqlite:",
+        "sqlite::memory:",
+        "sqlite://host/x.db",
+        &super::url(folder.path()),
+    ] {
+        let error = Client::connect(url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{url}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_that_gives_up_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let client = super::client(&folder.path().join("locks.db"), LEASE).await;
+    let held = client.lock("a").acquire().await.unwrap();
+    let wait = AcquireOptions::new().wait(Duration::from_millis(50));
+    let error = client.lock("a").acquire_with(wait).await.unwrap_err();
+    assert!(error.is_timeout());
+    held.release().await.unwrap();
+    assert!(!client.lock("a").inspect().await.unwrap().is_locked());
+}
