@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::backend::{Clock, Env, Kind, Timers, TlsFiles, registry};
+use crate::backend::{Clock, Env, Kind, Moment, Timers, TlsFiles, registry};
 use crate::core::rt::{self, Background};
 use crate::core::steward::{Chore, Steward};
 use crate::core::{Closed, Core, Places, Settings};
@@ -150,10 +150,20 @@ impl Client {
                 .await;
         }
         let left = self.release_all().await;
+        self.settle_chores().await;
         core.front.close().await;
-        // A `Lock` that is still about keeps the steward, and with it would keep its connection.
-        core.back.close().await;
         left
+    }
+
+    /// What guards and waiters have left to be done before is done, and the steward ends its connection: a `Lock` that is
+    /// still about would keep both. A store that does not answer is not waited for; the steward goes on trying.
+    async fn settle_chores(&self) {
+        let core = &self.0;
+        let (answer, done) = tokio::sync::oneshot::channel();
+        core.steward.send(Chore::Close(answer));
+        core.timers
+            .limit(core.settings.response_timeout, done)
+            .await;
     }
 
     async fn release_all(&self) -> usize {
@@ -161,6 +171,8 @@ impl Client {
         let mut tickets = Vec::new();
         core.steward.table.for_each(|keep| {
             keep.status.lose(LostReason::Closed);
+            // Should the release fail, nobody is to keep what nobody holds.
+            keep.renew_at = Moment::FAR;
             tickets.push(keep.ticket.clone());
         });
         let until = core.timers.now() + core.settings.response_timeout;

@@ -32,6 +32,8 @@ pub(crate) enum Chore {
     },
     /// Finish what a caller left in flight.
     Adopt(BoxFuture<'static, ()>),
+    /// The client is closed: say when everything before this is done, and keep no connection from then on.
+    Close(oneshot::Sender<()>),
 }
 
 /// How the rest of the client talks to its steward.
@@ -89,13 +91,20 @@ impl Steward {
         let mut calls: FuturesUnordered<BoxFuture<'static, Option<Answers>>> =
             FuturesUnordered::new();
         let mut look = self.timers.at(Moment::FAR);
+        let mut closing = Closing::default();
         loop {
+            if calls.is_empty() && closing.begun {
+                // Also after what comes later: the guards of a closed client may still be dropped one by one.
+                self.back.close().await;
+                closing.tell();
+            }
             let next = table.next_look();
             if look.due() != next {
                 look = self.timers.at(next);
             }
             tokio::select! {
                 chore = inbox.recv() => match chore {
+                    Some(Chore::Close(answer)) => closing.begin(answer),
                     Some(chore) => calls.push(self.call(chore)),
                     None => break,
                 },
@@ -121,6 +130,7 @@ impl Steward {
         Box::pin(async move {
             match chore {
                 Chore::Adopt(rest) => rest.await,
+                Chore::Close(answer) => drop(answer),
                 Chore::Release {
                     ticket,
                     unclear,
@@ -215,6 +225,27 @@ impl Steward {
                 tracing::warn!(lock = %keep.ticket.name, %error, "this lock could not be renewed; trying again within the lease");
                 keep.renew_at = keep.renew_at.min(now + keep.lease / 15);
             }),
+        }
+    }
+}
+
+/// Whether the client is being closed, and who waits for that.
+#[derive(Default)]
+struct Closing {
+    begun: bool,
+    waiting: Vec<oneshot::Sender<()>>,
+}
+
+impl Closing {
+    fn begin(&mut self, answer: oneshot::Sender<()>) {
+        self.begun = true;
+        self.waiting.push(answer);
+    }
+
+    fn tell(&mut self) {
+        for answer in self.waiting.drain(..) {
+            // An error means that the caller has stopped waiting.
+            let _ = answer.send(());
         }
     }
 }
