@@ -126,7 +126,7 @@ async fn t21_a_key_overwritten_under_a_holder_harms_no_other() -> Result<()> {
     let ends_at = shop.ends_at("till")?;
     shop.server.admin(&["SET", "till", "x"])?;
     let (at, reason) = told.told(SOON).await?;
-    ensure!(at < ends_at, "told too late: {reason}");
+    ensure!(at < ends_at, "told {:?} too late: {reason}", at - ends_at);
     let error = held.release().await.unwrap_err();
     ensure!(error.kind() == ErrorKind::Lost, "{error}");
     let answer = within(LEASE + FAST, "the waiter", waiting).await??;
