@@ -1,1 +1,11 @@
 //! Tests of the promises on real servers.
+
+use std::time::Duration;
+
+/// What the boot clock shows: the one clock that a test, its tasks and its child processes can compare.
+pub fn boot_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    // Neither is ever negative on this clock.
+    Duration::from_secs(time.tv_sec.unsigned_abs())
+        + Duration::from_nanos(time.tv_nsec.unsigned_abs())
+}

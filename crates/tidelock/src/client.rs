@@ -145,6 +145,8 @@ impl Client {
         core.timers
             .limit(core.settings.response_timeout, core.steward.settled())
             .await;
+        core.steward.retire();
+        core.back.close().await;
         core.front.close().await;
         left
     }

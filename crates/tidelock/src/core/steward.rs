@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -43,6 +43,7 @@ pub(crate) enum Chore {
 pub(crate) struct StewardHandle {
     inbox: mpsc::UnboundedSender<Errand>,
     open: Arc<Open>,
+    retired: Arc<AtomicBool>,
     pub(crate) table: Arc<Table>,
     pub(crate) background: Background,
 }
@@ -62,6 +63,13 @@ impl StewardHandle {
     /// Resolves when nothing that was sent is left to be done.
     pub(crate) async fn settled(&self) {
         self.open.none().await;
+    }
+
+    /// The client is closed: from now on no connection outlives the chores that need it. A `Lock` that is still about
+    /// keeps the steward, and a guard that is dropped late would otherwise leave a new connection behind.
+    pub(crate) fn retire(&self) {
+        self.retired.store(true, Ordering::SeqCst);
+        self.table.bell.notify_one();
     }
 
     /// Nothing is held and nothing is left to be done.
@@ -136,24 +144,35 @@ impl Steward {
         let (inbox, chores) = mpsc::unbounded_channel();
         let table = Arc::new(Table::default());
         let keeper = Keeper(Arc::clone(&table));
+        let retired = Arc::<AtomicBool>::default();
+        let told = Arc::clone(&retired);
         background.spawn(async move {
-            self.run(&keeper.0, chores).await;
+            self.run(&keeper.0, chores, &told).await;
             drop(keeper);
             drop(stop);
         });
         StewardHandle {
             inbox,
             open: Arc::default(),
+            retired,
             table,
             background,
         }
     }
 
-    async fn run(self, table: &Table, mut inbox: mpsc::UnboundedReceiver<Errand>) {
+    async fn run(
+        self,
+        table: &Table,
+        mut inbox: mpsc::UnboundedReceiver<Errand>,
+        retired: &AtomicBool,
+    ) {
         let mut calls: FuturesUnordered<BoxFuture<'static, Option<Answers>>> =
             FuturesUnordered::new();
         let mut look = self.timers.at(Moment::FAR);
         loop {
+            if retired.load(Ordering::SeqCst) && calls.is_empty() {
+                self.back.close().await;
+            }
             let next = table.next_look();
             if look.due() != next {
                 look = self.timers.at(next);

@@ -115,13 +115,14 @@ pub(super) async fn announce(
         &since.as_millis().to_string(),
     ]
     .map(str::to_owned);
-    let [put, limit] = [
-        Request::new("HSET").arg(&key).arg(&details[..]),
-        Request::new("PEXPIRE").arg(&key).arg(millis(keep)),
-    ];
-    let deadline = link.deadline();
-    link.ask(&put, deadline).await?;
-    link.ask(&limit, deadline).await.map(drop)
+    // As text: it is sent once an hour or so, and a script that is asked for by its hash may have to be sent twice.
+    let put = Request::new("EVAL")
+        .arg(scripts::ANNOUNCE.source)
+        .arg(1)
+        .arg(&key)
+        .arg(millis(keep))
+        .arg(&details[..]);
+    link.ask(&put, link.deadline()).await.map(drop)
 }
 
 /// A page of the names that hold a lock.

@@ -42,6 +42,10 @@ script!(
     /// Only reads.
     INSPECT, "lua/inspect.lua"
 );
+script!(
+    /// Writes only what is ours.
+    ANNOUNCE, "lua/announce.lua"
+);
 
 impl Script {
     pub(super) fn sha(&self) -> &str {
@@ -57,7 +61,14 @@ fn sha1(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const ALL: [&Script; 5] = [&ACQUIRE, &RELEASE, &RENEW, &FORCE_RELEASE, &INSPECT];
+    const ALL: [&Script; 6] = [
+        &ACQUIRE,
+        &RELEASE,
+        &RENEW,
+        &FORCE_RELEASE,
+        &INSPECT,
+        &ANNOUNCE,
+    ];
 
     #[test]
     fn scripts_run_on_every_server_since_6_2() {

@@ -1,0 +1,282 @@
+//! Another process that holds locks: told what to do by lines on stdin, it answers by lines on stdout.
+//!
+//! `peer URL LEASE_MS [RESPONSE_TIMEOUT_MS]`, then one command a line:
+//!
+//! | command | answers |
+//! | --- | --- |
+//! | `acquire NAME [fenced] [wait=MS]` | `acquired NAME owner=… token=…`, or `failed NAME kind=…` |
+//! | `release NAME` | `released NAME`, or `failed NAME kind=…` |
+//! | `status NAME` | `status NAME held=… valid_ms=…` |
+//! | `work NAME FILE`, then `step NAME` | each step writes to FILE as `write` does, inside `while_held`; at its end `stopped NAME reason=…` |
+//! | `write NAME FILE` | writes although the lock may be lost: `written NAME …` or `refused NAME …` by the token in FILE |
+//! | `hammer NAME ROUNDS [fenced]` | a line `span NAME begin=… end=… token=…` for each round, then `done NAME` |
+//! | `clocks` | `clocks wall=… monotonic=…`: what the process is shown, in seconds since 1970, and in nanoseconds |
+//! | `block MS` | blocks the executor, then `unblocked` |
+//!
+//! Whenever a lock is lost, `lost NAME reason=…`. Every line begins with the boot clock in nanoseconds. The end of stdin ends
+//! the process in good order.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufRead, Read, Seek, Write};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use proofs::boot_time;
+use tidelock::{AcquireOptions, Client, Guard, Lock};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().collect();
+    let [_, url, lease, rest @ ..] = args.as_slice() else {
+        bail!("usage: peer URL LEASE_MS [RESPONSE_TIMEOUT_MS]");
+    };
+    let lease = millis(lease)?;
+    let timeout = rest.first().map_or(Ok(lease / 4), |text| millis(text))?;
+    let client = Client::builder()
+        .lease(lease)
+        .response_timeout(timeout)
+        .connect(url)
+        .await?;
+    let peer = Peer {
+        client,
+        holds: Arc::default(),
+        steps: Arc::default(),
+    };
+    say(&format!("ready client={}", peer.client.id()));
+    let mut lines = stdin_lines();
+    while let Some(line) = lines.recv().await {
+        let peer = peer.clone();
+        // Each on its own: a wait for a lock must not keep the next command waiting.
+        tokio::spawn(async move {
+            if let Err(error) = peer.obey(&line).await {
+                say(&format!("error {line}: {error:#}"));
+            }
+        });
+    }
+    peer.client.close(Duration::ZERO).await;
+    Ok(())
+}
+
+#[derive(Clone)]
+struct Peer {
+    client: Client,
+    holds: Arc<Mutex<HashMap<String, Guard>>>,
+    steps: Arc<Mutex<HashMap<String, UnboundedSender<()>>>>,
+}
+
+impl Peer {
+    async fn obey(&self, line: &str) -> Result<()> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["acquire", name, options @ ..] => self.acquire(name, options).await,
+            ["release", name] => self.release(name).await,
+            ["status", name] => self.with(name, |guard| {
+                let valid = guard.valid_for().as_millis();
+                say(&format!(
+                    "status {name} held={} valid_ms={valid}",
+                    guard.is_held()
+                ));
+                Ok(())
+            }),
+            ["work", name, file] => self.work(name, file).await,
+            ["step", name] => {
+                let steps = lock(&self.steps);
+                let step = steps.get(*name).context("no work on that lock")?;
+                // An error means that the work has stopped, which has been said.
+                let _ = step.send(());
+                Ok(())
+            }
+            ["write", name, file] => self.with(name, |guard| write(guard, file)),
+            ["hammer", name, rounds, options @ ..] => {
+                self.hammer(name, rounds.parse()?, options).await
+            }
+            ["clocks"] => clocks(),
+            ["block", time] => {
+                std::thread::sleep(millis(time)?);
+                say("unblocked");
+                Ok(())
+            }
+            _ => bail!("not a command"),
+        }
+    }
+
+    fn lock(&self, name: &str, options: &[&str]) -> Lock {
+        if options.contains(&"fenced") {
+            self.client.fenced_lock(name)
+        } else {
+            self.client.lock(name)
+        }
+    }
+
+    fn with(&self, name: &str, look: impl FnOnce(&Guard) -> Result<()>) -> Result<()> {
+        look(
+            lock(&self.holds)
+                .get(name)
+                .context("nothing of that name")?,
+        )
+    }
+
+    async fn acquire(&self, name: &str, words: &[&str]) -> Result<()> {
+        let mut options = AcquireOptions::new();
+        if let Some(wait) = words.iter().find_map(|word| word.strip_prefix("wait=")) {
+            options = options.wait(millis(wait)?);
+        }
+        match self.lock(name, words).acquire_with(options).await {
+            Ok(guard) => {
+                say(&format!(
+                    "acquired {name} owner={} token={}",
+                    guard.owner_id(),
+                    token(&guard)
+                ));
+                let (lost, of) = (guard.lost(), name.to_owned());
+                tokio::spawn(async move { say(&format!("lost {of} reason={:?}", lost.await)) });
+                lock(&self.holds).insert(name.to_owned(), guard);
+            }
+            Err(error) => failed(name, &error),
+        }
+        Ok(())
+    }
+
+    async fn release(&self, name: &str) -> Result<()> {
+        let guard = lock(&self.holds)
+            .remove(name)
+            .context("nothing of that name")?;
+        match guard.release().await {
+            Ok(()) => say(&format!("released {name}")),
+            Err(error) => failed(name, &error),
+        }
+        Ok(())
+    }
+
+    async fn work(&self, name: &str, file: &str) -> Result<()> {
+        let (sender, mut steps) = unbounded_channel();
+        lock(&self.steps).insert(name.to_owned(), sender);
+        let guard = lock(&self.holds)
+            .get(name)
+            .context("nothing of that name")?
+            .reenter();
+        say(&format!("working {name}"));
+        let done = guard
+            .while_held(async {
+                while steps.recv().await.is_some() {
+                    write(&guard, file)?;
+                }
+                anyhow::Ok(())
+            })
+            .await;
+        // Before it is said: a release that is asked for next is to be the last guard's.
+        drop(guard);
+        match done {
+            Ok(end) => end,
+            Err(reason) => {
+                say(&format!("stopped {name} reason={reason:?}"));
+                Ok(())
+            }
+        }
+    }
+
+    async fn hammer(&self, name: &str, rounds: u64, options: &[&str]) -> Result<()> {
+        let shared = self.lock(name, options);
+        for _ in 0..rounds {
+            let guard = match shared.acquire().await {
+                Ok(guard) => guard,
+                Err(error) => {
+                    failed(name, &error);
+                    continue;
+                }
+            };
+            let begin = boot_time();
+            // What ends the section early is a loss, and then it has ended by then.
+            let _ = guard
+                .while_held(tokio::time::sleep(Duration::from_millis(1)))
+                .await;
+            let end = boot_time();
+            say(&format!(
+                "span {name} begin={} end={} token={}",
+                begin.as_nanos(),
+                end.as_nanos(),
+                token(&guard)
+            ));
+            if let Err(error) = guard.release().await {
+                failed(name, &error);
+            }
+        }
+        say(&format!("done {name}"));
+        Ok(())
+    }
+}
+
+/// A resource that defends itself: a file that keeps the highest token it has seen, and refuses a smaller one.
+fn write(guard: &Guard, path: &str) -> Result<()> {
+    let (name, mine) = (guard.name(), token(guard));
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)?;
+    file.lock()?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    let seen = text.trim().parse().unwrap_or(0);
+    if mine >= seen {
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{mine}")?;
+    }
+    // Before it is said: whoever hears it may freeze this process, and the lock of the file with it.
+    drop(file);
+    let outcome = if mine < seen { "refused" } else { "written" };
+    say(&format!("{outcome} {name} token={mine} seen={seen}"));
+    Ok(())
+}
+
+/// The clocks as the standard library shows them, which a test may have tampered with. Only differences count.
+fn clocks() -> Result<()> {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let monotonic = START.elapsed().as_nanos();
+    say(&format!("clocks wall={wall} monotonic={monotonic}"));
+    Ok(())
+}
+
+fn token(guard: &Guard) -> u64 {
+    guard.token().map_or(0, tidelock::FencingToken::get)
+}
+
+fn failed(name: &str, error: &tidelock::Error) {
+    say(&format!("failed {name} kind={:?} {error}", error.kind()));
+}
+
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    // Without a reader nobody misses the line.
+    let _ = writeln!(out, "{} {text}", boot_time().as_nanos());
+    let _ = out.flush();
+}
+
+fn millis(text: &str) -> Result<Duration> {
+    Ok(Duration::from_millis(
+        text.parse().context(text.to_owned())?,
+    ))
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn stdin_lines() -> UnboundedReceiver<String> {
+    let (sender, lines) = unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}

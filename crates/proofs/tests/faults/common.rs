@@ -1,0 +1,369 @@
+//! A server, a proxy before it, a client through the proxy, and the questions every row asks.
+
+use std::future::Future;
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+pub(crate) use proofs::boot_time;
+use testkit::process::Spawned;
+use testkit::proxy::Proxy;
+use testkit::servers::{RedisBuilder, RedisServer};
+use tidelock::{AcquireOptions, Client, ClientBuilder, Guard, Lock, LostReason};
+use tokio::task::JoinHandle;
+
+/// Longer than any event takes that is awaited only to be sure that it has come.
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+
+/// For durations as the rows name them.
+pub(crate) fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// A server, a proxy in front of it, and a client whose every byte goes through the proxy.
+pub(crate) struct Shop {
+    pub(crate) client: Client,
+    pub(crate) proxy: Proxy,
+    pub(crate) server: RedisServer,
+    pub(crate) lease: Duration,
+}
+
+/// A shop with a plain server.
+pub(crate) async fn shop(lease: Duration) -> Result<Shop> {
+    shop_on(RedisServer::builder(), lease).await
+}
+
+/// A shop with a server of its own making.
+pub(crate) async fn shop_on(server: RedisBuilder, lease: Duration) -> Result<Shop> {
+    let server = server.start()?;
+    let proxy = Proxy::start(server.addr())?;
+    let client = builder(lease).connect(&proxy.url()).await?;
+    Ok(Shop {
+        client,
+        proxy,
+        server,
+        lease,
+    })
+}
+
+/// The settings the rows share: an answer is waited for no longer than a quarter of the lease.
+pub(crate) fn builder(lease: Duration) -> ClientBuilder {
+    Client::builder().lease(lease).response_timeout(lease / 4)
+}
+
+impl Shop {
+    /// A second client, straight to the server: what is done to the proxy does not touch it.
+    pub(crate) async fn direct(&self) -> Result<Client> {
+        Ok(builder(self.lease).connect(&self.server.url()).await?)
+    }
+
+    /// Another process, straight to the server.
+    pub(crate) fn peer(&self) -> Result<Peer> {
+        Peer::start(&self.server.url(), self.lease)
+    }
+
+    /// What is left of the lock's lease on the server. `None`: there is no such key.
+    pub(crate) fn time_left(&self, name: &str) -> Result<Option<Duration>> {
+        let left: i64 = self.server.query(&["PTTL", name])?;
+        ensure!(left != -1, "{name} would stay for ever");
+        Ok(u64::try_from(left).ok().map(Duration::from_millis))
+    }
+
+    /// When, on the boot clock, the server will give the lock to another at the earliest.
+    pub(crate) fn ends_at(&self, name: &str) -> Result<Duration> {
+        let before = boot_time();
+        let left = self.time_left(name)?;
+        Ok(before + left.with_context(|| format!("nobody holds {name}"))?)
+    }
+
+    /// Waits for the next renewal of a lock that is held, and says when it ends if no other follows, as [`ends_at`](Self::ends_at).
+    pub(crate) fn next_renewal(&self, name: &str) -> Result<Duration> {
+        let mut ends = self.ends_at(name)?;
+        eventually(self.lease, "a renewal", || {
+            let before = std::mem::replace(&mut ends, self.ends_at(name)?);
+            // Without a renewal it stands still but for the millisecond the server counts in.
+            Ok(ends > before + self.lease / 20)
+        })?;
+        Ok(ends)
+    }
+
+    /// Takes and gives back a lock of another name, so that the server knows the scripts and the connections stand.
+    pub(crate) async fn warm_up(&self) -> Result<()> {
+        let guard = self.client.lock("warm").acquire().await?;
+        self.next_renewal("warm")?;
+        Ok(guard.release().await?)
+    }
+
+    /// Owner and count of each hold, as they stand on the server.
+    pub(crate) fn holders(&self, name: &str) -> Result<Vec<(String, u64)>> {
+        self.server.query(&["HGETALL", name])
+    }
+
+    /// Connections of clients, without the operator's own.
+    pub(crate) fn connections(&self) -> Result<usize> {
+        connections(&self.server)
+    }
+
+    /// Keys and channels that no lock should leave: all but fencing counters, and our own keys that end by themselves.
+    pub(crate) fn leftovers(&self) -> Result<Vec<String>> {
+        leftovers(&self.server)
+    }
+
+    /// Ends the clients, and waits until neither key nor channel nor connection is left: at most the lease and a second.
+    pub(crate) async fn nothing_left(self, others: Vec<Client>) -> Result<()> {
+        let Self {
+            client,
+            proxy,
+            server,
+            lease,
+        } = self;
+        for client in others.into_iter().chain([client]) {
+            client.close(Duration::ZERO).await;
+        }
+        let limit = lease + Duration::from_secs(1);
+        eventually(limit, "nothing is left behind", || {
+            Ok(leftovers(&server)?.is_empty() && connections(&server)? == 0)
+        })
+        .with_context(|| {
+            let clients = server.query::<String, _>(&["CLIENT", "LIST"]);
+            format!(
+                "left: {:?}, {}",
+                leftovers(&server),
+                clients.unwrap_or_default()
+            )
+        })?;
+        // Not before: it would have cut what somebody had left open.
+        drop(proxy);
+        Ok(())
+    }
+}
+
+fn connections(server: &RedisServer) -> Result<usize> {
+    let list: String = server.query(&["CLIENT", "LIST"])?;
+    Ok(list.matches(" addr=127.0.0.1:").count())
+}
+
+fn leftovers(server: &RedisServer) -> Result<Vec<String>> {
+    let mut left: Vec<String> = server.query(&["PUBSUB", "CHANNELS"])?;
+    for key in server.keys()? {
+        if key.starts_with("redisson_lock_token:") {
+            continue;
+        }
+        let ttl: i64 = server.query(&["PTTL", &key])?;
+        // -2: gone since it was listed.
+        if ttl != -2 && (ttl == -1 || !key.starts_with("tidelock:")) {
+            left.push(key);
+        }
+    }
+    Ok(left)
+}
+
+/// Asks until it is so, and says how long that took. For what only the server can tell.
+pub(crate) fn eventually(
+    limit: Duration,
+    what: &str,
+    mut reached: impl FnMut() -> Result<bool>,
+) -> Result<Duration> {
+    let start = Instant::now();
+    loop {
+        if reached()? {
+            return Ok(start.elapsed());
+        }
+        ensure!(start.elapsed() < limit, "not within {limit:?}: {what}");
+        std::thread::sleep(Duration::from_millis(3));
+    }
+}
+
+/// Awaits a future, but not for ever.
+pub(crate) async fn within<F: Future>(limit: Duration, what: &str, future: F) -> Result<F::Output> {
+    tokio::time::timeout(limit, future)
+        .await
+        .with_context(|| format!("not within {limit:?}: {what}"))
+}
+
+/// Listens for the loss of a guard, and notes when it was told.
+pub(crate) struct Told(JoinHandle<(Duration, LostReason)>);
+
+/// Acquires, and asks again when an outage has lasted longer than one acquisition waits it out.
+pub(crate) async fn insist(lock: Lock) -> Result<Guard> {
+    loop {
+        match lock.acquire().await {
+            Err(error) if error.is_retryable() => {}
+            answer => return Ok(answer?),
+        }
+    }
+}
+
+/// Starts to listen.
+pub(crate) fn listen(guard: &Guard) -> Told {
+    let lost = guard.lost();
+    Told(tokio::spawn(async move {
+        let reason = lost.await;
+        (boot_time(), reason)
+    }))
+}
+
+impl Told {
+    /// Nothing has been told.
+    pub(crate) fn is_quiet(&self) -> bool {
+        !self.0.is_finished()
+    }
+
+    /// When, on the boot clock, and why.
+    pub(crate) async fn told(self, limit: Duration) -> Result<(Duration, LostReason)> {
+        Ok(within(limit, "the holder is told", self.0).await??)
+    }
+}
+
+/// Who held when, on the boot clock.
+#[derive(Debug, Clone)]
+pub(crate) struct Span {
+    pub(crate) begin: Duration,
+    pub(crate) end: Duration,
+    pub(crate) token: u64,
+}
+
+/// The spans of one lock, from all its holders.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct History(Arc<Mutex<Vec<Span>>>);
+
+impl History {
+    pub(crate) fn add(&self, span: Span) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(span);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Fails if two held at once, or if a later holder has a token that is not larger (0: no tokens). Returns the number of spans.
+    pub(crate) fn check(&self) -> Result<usize> {
+        let mut spans = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        spans.sort_by_key(|span| span.begin);
+        for pair in spans.windows(2) {
+            let (first, second) = (&pair[0], &pair[1]);
+            ensure!(first.end <= second.begin, "two held at once: {pair:#?}");
+            ensure!(
+                second.token == 0 || first.token < second.token,
+                "a token did not grow: {pair:#?}"
+            );
+        }
+        Ok(spans.len())
+    }
+}
+
+/// What a crowd of workers met with.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Toll {
+    pub(crate) failed_acquires: usize,
+    pub(crate) failed_releases: usize,
+}
+
+/// Takes and gives back the lock until `stop`, and writes down each span. Failures that the fault explains are counted,
+/// any other ends the test.
+pub(crate) async fn hammer(
+    lock: Lock,
+    history: History,
+    stop: tokio::sync::watch::Receiver<bool>,
+) -> Result<Toll> {
+    let mut toll = Toll::default();
+    while !*stop.borrow() {
+        let patience = AcquireOptions::new().wait(SOON);
+        let guard = match lock.acquire_with(patience).await {
+            Ok(guard) => guard,
+            Err(error) if error.is_retryable() => {
+                toll.failed_acquires += 1;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let begin = boot_time();
+        // A loss ends the section: the holder was told.
+        let _ = guard
+            .while_held(tokio::time::sleep(Duration::from_millis(1)))
+            .await;
+        history.add(Span {
+            begin,
+            end: boot_time(),
+            token: guard.token().map_or(0, tidelock::FencingToken::get),
+        });
+        if let Err(error) = guard.release().await {
+            ensure!(error.is_retryable(), "released with {error}");
+            toll.failed_releases += 1;
+        }
+    }
+    Ok(toll)
+}
+
+/// Another process with a client of its own; see `src/bin/peer.rs` for what it understands.
+pub(crate) struct Peer(pub(crate) Spawned);
+
+/// A line a peer has said.
+#[derive(Debug)]
+pub(crate) struct Line {
+    /// On the boot clock.
+    pub(crate) at: Duration,
+    pub(crate) text: String,
+}
+
+impl Line {
+    /// What stands behind `key=`.
+    pub(crate) fn get(&self, key: &str) -> Result<&str> {
+        let value = self.text.split_whitespace().find_map(|word| {
+            word.strip_prefix(key)
+                .and_then(|rest| rest.strip_prefix('='))
+        });
+        value.with_context(|| format!("no {key} in {:?}", self.text))
+    }
+
+    pub(crate) fn number(&self, key: &str) -> Result<u64> {
+        Ok(self.get(key)?.parse()?)
+    }
+}
+
+impl Peer {
+    pub(crate) fn start(url: &str, lease: Duration) -> Result<Self> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_peer"));
+        command.arg(url).arg(lease.as_millis().to_string());
+        Self::run(command)
+    }
+
+    /// Starts a command line that was prepared for it, and waits until its client is connected.
+    pub(crate) fn run(command: Command) -> Result<Self> {
+        let mut peer = Self(Spawned::start(command)?);
+        peer.hear("ready")?;
+        Ok(peer)
+    }
+
+    /// Tells it what to do.
+    pub(crate) fn tell(&mut self, line: &str) -> Result<()> {
+        self.0.write_line(line)
+    }
+
+    /// The next line, which must begin with these words.
+    pub(crate) fn hear(&mut self, words: &str) -> Result<Line> {
+        let line = self.0.next_line(SOON)?;
+        let (stamp, text) = line.split_once(' ').unwrap_or_default();
+        if !text.starts_with(words) {
+            bail!("the peer said {line:?} where {words:?} was due");
+        }
+        Ok(Line {
+            at: Duration::from_nanos(stamp.parse()?),
+            text: text.to_owned(),
+        })
+    }
+
+    /// Tells it, and hears what it says next.
+    pub(crate) fn ask(&mut self, line: &str, words: &str) -> Result<Line> {
+        self.tell(line)?;
+        self.hear(words)
+    }
+}

@@ -1,0 +1,52 @@
+//! What the library writes to the log during a test that runs on one thread.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tracing::subscriber::DefaultGuard;
+
+/// Gathers the lines this thread logs, until it is dropped.
+pub(crate) struct Logs {
+    text: Text,
+    _scope: DefaultGuard,
+}
+
+#[derive(Clone, Default)]
+struct Text(Arc<Mutex<Vec<u8>>>);
+
+impl Logs {
+    pub(crate) fn gather() -> Self {
+        let text = Text::default();
+        let writer = text.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        Self {
+            text,
+            _scope: tracing::subscriber::set_default(subscriber),
+        }
+    }
+
+    /// The warnings so far.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let bytes = self.text.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&bytes)
+            .lines()
+            .filter(|line| line.contains(" WARN "))
+            .map(str::to_owned)
+            .collect()
+    }
+}
+
+impl Write for Text {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let mut text = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! A machine that can be suspended, as far as the processes see it that are started on it: they stand still, and so does
+//! their monotonic clock, while the boot clock and the wall clock go on.
+//!
+//! A real suspension would stop the test as well, and a time namespace can only set a clock off once. So a small library
+//! is preloaded that answers for the clock.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use proofs::boot_time;
+use rustix::time::{ClockId, clock_gettime};
+use tempfile::TempDir;
+
+use crate::common::Peer;
+
+const SHIM: &str = include_str!("clock_shim.c");
+
+pub(crate) struct Suspended {
+    /// What the processes read: how far their clock is behind, and where it stands (0: it runs), in nanoseconds.
+    shared: File,
+    library: PathBuf,
+    behind: Mutex<(i64, i64)>,
+    started: Mutex<Vec<(u32, i64, Duration)>>,
+    dir: TempDir,
+}
+
+impl Suspended {
+    /// One that runs.
+    pub(crate) fn machine() -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let (source, library) = (dir.path().join("clock.c"), dir.path().join("clock.so"));
+        fs::write(&source, SHIM)?;
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-o"])
+            .args([&library, &source])
+            .output()
+            .context("a C compiler is needed: `cc`")?;
+        let said = String::from_utf8_lossy(&built.stderr);
+        ensure!(built.status.success(), "cc failed: {said}");
+        let shared = File::create_new(dir.path().join("shared"))?;
+        shared.write_all_at(&[0; 16], 0)?;
+        Ok(Self {
+            shared,
+            library,
+            behind: Mutex::default(),
+            started: Mutex::default(),
+            dir,
+        })
+    }
+
+    /// Starts a process on it.
+    pub(crate) fn start(&self, mut command: Command) -> Result<Peer> {
+        command
+            .env("LD_PRELOAD", &self.library)
+            .env("HELD_BACK", self.dir.path().join("shared"));
+        let mut peer = Peer::run(command)?;
+        let shown = monotonic_of(&mut peer)?;
+        let note = (peer.0.pid(), shown, boot_time());
+        self.started.lock().unwrap().push(note);
+        Ok(peer)
+    }
+
+    /// The clock stands, the processes go on.
+    pub(crate) fn hold_back(&self) -> Result<()> {
+        let mut behind = self.behind.lock().unwrap();
+        behind.1 = monotonic();
+        self.put(*behind)
+    }
+
+    /// The process and the clock stand.
+    pub(crate) fn suspend(&self, peer: &Peer) -> Result<()> {
+        peer.0.freeze()?;
+        self.hold_back()
+    }
+
+    /// The clock goes on where it stood, and so does the process.
+    pub(crate) fn resume(&self, peer: &Peer) -> Result<()> {
+        let mut behind = self.behind.lock().unwrap();
+        behind.0 += monotonic() - behind.1;
+        behind.1 = 0;
+        self.put(*behind)?;
+        peer.0.thaw()
+    }
+
+    fn put(&self, (behind, stands): (i64, i64)) -> Result<()> {
+        let words = [behind.to_ne_bytes(), stands.to_ne_bytes()].concat();
+        Ok(self.shared.write_all_at(&words, 0)?)
+    }
+
+    /// Fails unless the clock of the process has been held back by at least this: else there was no fault.
+    pub(crate) fn stood_still(&self, peer: &mut Peer, least: Duration) -> Result<()> {
+        let shown = monotonic_of(peer)?;
+        let now = boot_time();
+        let started = self.started.lock().unwrap();
+        let (_, then, since) = started
+            .iter()
+            .find(|(pid, ..)| *pid == peer.0.pid())
+            .context("not started here")?;
+        let went_on = Duration::from_nanos(u64::try_from(shown - then)?);
+        let truly = now.saturating_sub(*since);
+        ensure!(
+            went_on + least <= truly,
+            "its clock went on {went_on:?} of {truly:?}"
+        );
+        Ok(())
+    }
+}
+
+fn monotonic_of(peer: &mut Peer) -> Result<i64> {
+    Ok(peer.ask("clocks", "clocks")?.get("monotonic")?.parse()?)
+}
+
+fn monotonic() -> i64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}

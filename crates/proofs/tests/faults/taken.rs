@@ -1,0 +1,141 @@
+//! Rows about a key that is taken away, or turned into something else, under a holder.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tidelock::{ErrorKind, Guard, LostReason};
+
+use crate::common::{SOON, listen, shop, within};
+use crate::looks::{FAST, listening};
+
+const LEASE: Duration = Duration::from_millis(1500);
+/// A renewal is sent every third of the lease and hears of a loss; what comes on top is the machine's own slowness.
+const NEXT_RENEWAL: Duration = Duration::from_millis(500 + 300);
+
+async fn told_taken(held: &Guard) -> Result<()> {
+    let reason = within(NEXT_RENEWAL, "the holder is told", held.lost()).await?;
+    ensure!(reason == LostReason::Taken, "{reason}");
+    ensure!(!held.is_held() && held.valid_for().is_zero());
+    Ok(())
+}
+
+/// T20: `FLUSHALL`, and an operator's `DEL`, under a holder. It is told at its next renewal; its release says `Lost`.
+/// Nothing it does afterwards touches the one who has the lock by then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t20_a_vanished_key_is_told_at_the_next_renewal() -> Result<()> {
+    for fault in [&["FLUSHALL"][..], &["DEL", "till"][..]] {
+        let shop = shop(LEASE).await?;
+        let other = shop.direct().await?;
+        let held = shop.client.lock("till").acquire().await?;
+        shop.server.admin(fault)?;
+        // The lock is free for everybody from here on: that is the fault, and the next one has it.
+        let next = other.lock("till").acquire().await?;
+        told_taken(&held).await?;
+        let error = held.release().await.unwrap_err();
+        ensure!(error.kind() == ErrorKind::Lost, "{error}");
+        ensure!(error.lost_reason() == Some(LostReason::Taken), "{error}");
+        tokio::time::sleep(LEASE).await;
+        shop.held_once(&next)?;
+        next.release().await?;
+        shop.nothing_left(vec![other]).await?;
+    }
+    Ok(())
+}
+
+/// T20 for a waiter: the key vanishes without a message. The waiter has the lock when the lease it was told of is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t20_a_waiter_notices_a_vanished_key() -> Result<()> {
+    let shop = shop(LEASE).await?;
+    let holder = shop.direct().await?;
+    let held = holder.lock("till").acquire().await?;
+    let waiting = tokio::spawn(shop.client.lock("till").acquire());
+    listening(&shop.server, "till").await?;
+    let rest = shop.time_left("till")?.context("it is held")?;
+    shop.server.admin(&["DEL", "till"])?;
+    told_taken(&held).await?;
+    let next = within(rest + FAST, "the waiter", waiting).await???;
+    drop(held);
+    tokio::time::sleep(LEASE).await;
+    shop.held_once(&next)?;
+    next.release().await?;
+    shop.nothing_left(vec![holder]).await
+}
+
+/// T20 and tokens: after the key of a fenced lock was deleted the next token is larger. `FLUSHALL` takes the counter with
+/// the rest: the tokens begin anew, which is documented, and the holder of the old one has been told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t20_tokens_grow_unless_their_counter_is_flushed() -> Result<()> {
+    let shop = shop(LEASE).await?;
+    let lock = shop.client.fenced_lock("till");
+    let held = lock.acquire().await?;
+    let first = held.token().context("a token")?;
+    shop.server.admin(&["DEL", "till"])?;
+    told_taken(&held).await?;
+    drop(held);
+    let held = lock.acquire().await?;
+    let second = held.token().context("a token")?;
+    ensure!(second > first, "{second} after {first}");
+    shop.server.admin(&["FLUSHALL"])?;
+    told_taken(&held).await?;
+    drop(held);
+    let held = lock.acquire().await?;
+    ensure!(held.token().context("a token")?.get() == 1);
+    held.release().await?;
+    shop.nothing_left(vec![]).await
+}
+
+/// T21: the key holds a string. Every verb says so with an error of its own, at once; the string stays as it is, and no
+/// channel, key or connection is left of the tries.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t21_a_key_of_the_wrong_type_is_named_and_left() -> Result<()> {
+    let shop = shop(LEASE).await?;
+    shop.server.admin(&["SET", "till", "x"])?;
+    let (lock, fenced) = (shop.client.lock("till"), shop.client.fenced_lock("till"));
+    let asked = Instant::now();
+    let errors = [
+        ("acquire", lock.acquire().await.map(drop).unwrap_err()),
+        ("try", lock.try_acquire().await.map(drop).unwrap_err()),
+        ("fenced", fenced.acquire().await.map(drop).unwrap_err()),
+        ("inspect", lock.inspect().await.map(drop).unwrap_err()),
+        ("force", lock.force_release().await.map(drop).unwrap_err()),
+    ];
+    ensure!(asked.elapsed() < FAST, "took {:?}", asked.elapsed());
+    for (verb, error) in errors {
+        ensure!(error.kind() == ErrorKind::WrongType, "{verb}: {error}");
+        ensure!(error.lock_name() == Some("till"), "{verb}: {error}");
+    }
+    ensure!(shop.server.query::<String, _>(&["GET", "till"])? == "x");
+    ensure!(shop.leftovers()? == ["till"], "{:?}", shop.leftovers()?);
+    shop.server.admin(&["DEL", "till"])?;
+    // The same client goes on.
+    lock.acquire().await?.release().await?;
+    shop.nothing_left(vec![]).await
+}
+
+/// T21 under a holder: its key is overwritten by a string. It is told within its lease; a lock that is renewed in the
+/// same batch is not harmed; a waiter hears what is wrong; the string stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t21_a_key_overwritten_under_a_holder_harms_no_other() -> Result<()> {
+    let shop = shop(LEASE).await?;
+    let waiter = shop.direct().await?;
+    let held = shop.client.lock("till").acquire().await?;
+    let beside = shop.client.lock("safe").acquire().await?;
+    let told = listen(&held);
+    let waiting = tokio::spawn(waiter.lock("till").acquire());
+    listening(&shop.server, "till").await?;
+    let ends_at = shop.ends_at("till")?;
+    shop.server.admin(&["SET", "till", "x"])?;
+    let (at, reason) = told.told(SOON).await?;
+    ensure!(at < ends_at, "told {:?} too late: {reason}", at - ends_at);
+    let error = held.release().await.unwrap_err();
+    ensure!(error.kind() == ErrorKind::Lost, "{error}");
+    let answer = within(LEASE + FAST, "the waiter", waiting).await??;
+    let error = answer.map(drop).unwrap_err();
+    ensure!(error.kind() == ErrorKind::WrongType, "{error}");
+    tokio::time::sleep(LEASE).await;
+    shop.held_once(&beside)?;
+    ensure!(shop.server.query::<String, _>(&["GET", "till"])? == "x");
+    beside.release().await?;
+    shop.server.admin(&["DEL", "till"])?;
+    shop.nothing_left(vec![waiter]).await
+}
