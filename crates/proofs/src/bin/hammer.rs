@@ -70,6 +70,7 @@ async fn main() -> Result<()> {
     report.acquisitions = waits.len() as u64;
     report.wait_p50_ns = at(&waits, 50);
     report.wait_p99_ns = at(&waits, 99);
+    report.wait_max_ns = at(&waits, 100);
     println!("{}", serde_json::to_string(&report)?);
     client.close(Duration::from_secs(5)).await;
     Ok(())

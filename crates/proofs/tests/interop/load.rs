@@ -8,6 +8,8 @@ use testkit::java::{HammerPlan, HammerReport, JavaPeer, RedissonVersion, WordFil
 use testkit::servers::RedisServer;
 
 const THREADS: u32 = 2;
+/// What both sides have by default. A waiter whose wake-up is lost sleeps for the rest of one.
+const LEASE: Duration = Duration::from_secs(30);
 const HOLD: Duration = Duration::from_micros(20);
 
 with_each_redisson!(two_java_and_two_rust_processes_never_overlap);
@@ -57,6 +59,8 @@ fn hammer(version: RedissonVersion, kind: &str, rounds: u32) -> u64 {
             (0, 0),
             "{reports:#?}"
         );
+        let longest = Duration::from_nanos(report.wait_max_ns);
+        assert!(longest < LEASE / 2, "a wake-up was lost: {reports:#?}");
     }
     assert_eq!(word.counter().unwrap(), holds, "an update was lost");
     if kind == "fenced" {

@@ -61,6 +61,7 @@ fn a_waiter_leaves_what_redisson_leaves(version: RedissonVersion) {
     // The server learns the scripts, so that each question is one call.
     let warm = stage.acquire("warm", AcquireOptions::new());
     stage.release(warm);
+    stage.observer.look(&[]).unwrap();
     let holder = stage.acquire("waited", AcquireOptions::new());
     stage.same_with("tryLock with a wait of a free lock", &holder);
     let ten = AcquireOptions::new().expires_after(Duration::from_secs(10));

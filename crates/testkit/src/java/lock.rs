@@ -48,6 +48,8 @@ pub struct HammerReport {
     pub wait_p50_ns: u64,
     /// The same, 99th percentile.
     pub wait_p99_ns: u64,
+    /// The same, the longest.
+    pub wait_max_ns: u64,
 }
 
 type Asked<T> = Result<Pending<T>, JavaError>;

@@ -5,8 +5,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
 
+use super::conn::Request;
 use super::errors::unexpected;
-use super::link::{Link, Reply, Request};
+use super::link::Link;
+use super::reply::Reply;
 use super::{keys, millis, scripts};
 use crate::backend::{ClientId, Moment, Name, Page};
 use crate::error::{ErrorKind, Result};

@@ -1,10 +1,13 @@
 //! Redis and Valkey, one server: the locks of Java's Redisson, byte for byte as other clients can see them.
 
+mod conn;
 mod doctor;
 mod errors;
+mod gate;
 mod keys;
 mod link;
 mod look;
+mod reply;
 mod scripts;
 mod session;
 mod subscriber;
@@ -19,7 +22,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use self::errors::{Complaint, unexpected};
-use self::link::{Gate, Home, Link, Reply};
+use self::gate::Gate;
+use self::link::{Home, Link};
+use self::reply::Reply;
 use self::subscriber::Subscriber;
 use self::url::Target;
 use crate::backend::{

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use super::link::{Conn, Request, Trouble};
+use super::conn::{Conn, Request};
+use super::reply::Trouble;
 use super::subscriber::{Order, Shared};
 use crate::backend::BoxFuture;
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
-use super::link::{Gate, Push};
+use super::gate::Gate;
+use super::reply::Push;
 use super::session;
 use crate::backend::{Background, Moment, Signals, Wake};
 

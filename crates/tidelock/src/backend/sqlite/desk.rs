@@ -13,6 +13,7 @@ use super::rows::Seen;
 use super::schema::{self, Unfit};
 use super::timebase::Timebase;
 use super::trouble::{Stage, explain, spoils};
+use super::volume;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Whether a commit is on the disk before it is reported.
@@ -158,6 +159,22 @@ impl Desk {
         })
     }
 
+    /// As [`write`](Self::write), for what makes the file grow: not while the disk is full, because what was granted
+    /// then would fill the log with what cannot be moved out of it, and nothing could be renewed any more.
+    pub(super) fn grow<T>(
+        &mut self,
+        change: impl Fn(&View<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T> {
+        let path = self.path.clone();
+        self.write(Durable::Yes, move |view| {
+            if schema::is_tight(view.connection)? && volume::is_full(&path) {
+                let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
+                return Err(rusqlite::Error::SqliteFailure(full, None));
+            }
+            change(view)
+        })
+    }
+
     /// On a full disk: moves what is in the log into the file, so that the log's space can be written again. A release
     /// needs no more room than that. False: that was not possible.
     fn make_room(&self) -> bool {
@@ -228,10 +245,15 @@ fn open_connection(path: &Path) -> Result<Connection, Unfit> {
     if !ready {
         connection.execute_batch("BEGIN IMMEDIATE")?;
         // Asked again: another process may have been faster.
-        if !schema::is_ready(&connection)? {
+        let first = !schema::is_ready(&connection)?;
+        if first {
             schema::create(&connection)?;
         }
         connection.execute_batch("COMMIT")?;
+        if first {
+            // Of no consequence for the locks; where there is no room for it, there is none.
+            let _ = schema::reserve(&connection);
+        }
     }
     Ok(connection)
 }

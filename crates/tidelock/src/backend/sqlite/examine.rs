@@ -109,17 +109,15 @@ fn log_size(path: &Path) -> Finding {
     .advise("end the tool that has the file open")
 }
 
-#[cfg(unix)]
 fn free_space(path: &Path) -> Option<Finding> {
-    let found = rustix::fs::statvfs(path.parent()?).ok()?;
-    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    let free = volume::free_space(path)?;
     let text = format!("{} MB free", free >> 20);
     Some(if free < LITTLE_SPACE {
         Finding::new(
             Severity::Danger,
             "free space",
             text,
-            "on a full disk locks can be neither granted nor, in the end, renewed",
+            "on a full disk nothing more is granted; what is held is kept as long as the file has room inside",
         )
         .advise("make room")
     } else {
@@ -130,11 +128,6 @@ fn free_space(path: &Path) -> Option<Finding> {
             "enough for the log to grow",
         )
     })
-}
-
-#[cfg(not(unix))]
-fn free_space(_path: &Path) -> Option<Finding> {
-    None
 }
 
 #[cfg(unix)]

@@ -142,7 +142,7 @@ fn attempt(desk: &mut Desk, ticket: &Ticket, lease: Duration) -> Result<Decision
     if let Some(left) = desk.read(|view| view.held_by_other(ticket.name.as_str(), &owner))? {
         return Ok(Decision::Held(left));
     }
-    desk.write(Durable::Yes, |view| view.attempt(ticket, lease))
+    desk.grow(|view| view.attempt(ticket, lease))
 }
 
 /// Nobody is there any more to hear of a grant: it would stand until the lease ends.

@@ -34,6 +34,11 @@ CREATE TABLE clients (
 ) WITHOUT ROWID;
 ";
 
+/// Bytes of the file that are kept in reserve.
+const RESERVE: i64 = 256 * 1024;
+/// So few free pages are left when the reserve is used up: a grant changes no more than that.
+const FEW_PAGES: i64 = 8;
+
 /// What is wrong with a file.
 #[derive(Debug)]
 pub(super) enum Unfit {
@@ -75,4 +80,23 @@ pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(&format!(
         "PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
     ))
+}
+
+/// Makes the file longer than it need be. With room inside the file the log can be moved into it, and so be written anew,
+/// also when the disk has become full: what is held can still be renewed and released then.
+pub(super) fn reserve(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(&format!(
+        "CREATE TABLE reserve (room); INSERT INTO reserve VALUES (zeroblob({RESERVE}));"
+    ))?;
+    // Pages that were freed before they had ever been in the file would be holes in it.
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
+    connection.execute_batch("DROP TABLE reserve")
+}
+
+/// Whether the room inside the file is used up.
+pub(super) fn is_tight(connection: &Connection) -> rusqlite::Result<bool> {
+    connection
+        .prepare_cached("PRAGMA freelist_count")?
+        .query_row([], |row| row.get::<_, i64>(0))
+        .map(|free| free < FEW_PAGES)
 }

@@ -45,15 +45,6 @@ impl Timebase {
     pub(super) fn boot(&self) -> &str {
         self.domain.split('+').next().unwrap_or(&self.domain)
     }
-
-    #[cfg(test)]
-    pub(super) fn elsewhere(domain: &str) -> Self {
-        Self {
-            clock: Clock::Boot,
-            shift: 0,
-            domain: domain.into(),
-        }
-    }
 }
 
 /// Boot id and offset of the time namespace: `CLOCK_BOOTTIME` is the same for all processes that agree on both.

@@ -129,6 +129,23 @@ fn lists_point(mountinfo: &str, file: &Path) -> bool {
     points.any(|point| Path::new(&unescaped(point)) == file)
 }
 
+/// Bytes a user may still write beside that file.
+#[cfg(unix)]
+pub(super) fn free_space(file: &Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(file.parent()?).ok()?;
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+#[cfg(not(unix))]
+pub(super) fn free_space(_file: &Path) -> Option<u64> {
+    None
+}
+
+/// There is less space left than a few hundred transactions need.
+pub(super) fn is_full(file: &Path) -> bool {
+    free_space(file).is_some_and(|free| free < 1 << 20)
+}
+
 /// The file system of a folder.
 #[cfg(target_os = "linux")]
 pub(super) fn of(folder: &Path) -> Volume {

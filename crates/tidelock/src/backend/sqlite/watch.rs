@@ -14,8 +14,13 @@ use super::timebase::Timebase;
 use crate::backend::{Clock, Signals};
 use crate::error::Result;
 
-/// Between two looks: half of it is what a hand-over between processes costs on average.
-const PAUSE: Duration = Duration::from_millis(5);
+/// Between two looks while somebody has just begun to wait: most locks are held for a short time.
+const SHORT: Duration = Duration::from_millis(4);
+/// How many looks are so close to each other.
+const SHORT_LOOKS: u32 = 50;
+/// Between two looks from then on. Half of it is what a hand-over between processes costs on average; a look costs some
+/// tens of microseconds, so that waiting stays below a hundredth of a core.
+const LONG: Duration = Duration::from_millis(8);
 /// How long the thread stays when nobody waits any more; the next waiter need not start one then.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -115,25 +120,27 @@ impl Watch {
             Arc::new(Seen::default()),
         );
         let mut known = None;
+        let mut since_fresh = 0;
         while self.is_needed() {
             self.looks.fetch_add(1, Ordering::Relaxed);
             let fresh = std::mem::take(&mut self.lock().fresh);
+            since_fresh = if fresh { 0 } else { since_fresh + 1 };
             match self.look(&mut desk, known, fresh) {
                 Ok(version) => known = Some(version),
                 Err(error) => {
                     tracing::debug!(%error, "the lock file could not be looked at");
                     self.listeners().iter().for_each(Signals::wake_each);
                     known = None;
-                    std::thread::sleep(PAUSE * 20);
+                    std::thread::sleep(LONG * 10);
                 }
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(pause(since_fresh));
         }
     }
 
     /// Wakes waiters of what is free, if anything was written since version `known`.
     fn look(&self, desk: &mut Desk, known: Option<i64>, fresh: bool) -> Result<i64> {
-        Desk::be_patient_for(PAUSE);
+        Desk::be_patient_for(LONG);
         let version = desk.version()?;
         if known == Some(version) && !fresh {
             return Ok(version);
@@ -181,6 +188,14 @@ impl Watch {
     }
 }
 
+fn pause(since_fresh: u32) -> Duration {
+    if since_fresh < SHORT_LOOKS {
+        SHORT
+    } else {
+        LONG
+    }
+}
+
 /// One client's waiters are woken as long as this lives.
 #[derive(Debug)]
 pub(super) struct Listening {
@@ -192,5 +207,45 @@ impl Drop for Listening {
     fn drop(&mut self) {
         let mut state = self.watch.lock();
         state.listeners.retain(|(id, _)| *id != self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Timers;
+
+    #[tokio::test]
+    async fn it_looks_while_somebody_waits_and_rests_when_nobody_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let watch = Watch::of(&folder.path().join("locks.db"));
+        let signals = Signals::new(Timers::new(Clock::Boot), |_| {});
+        let listening = watch.listen(signals.clone());
+        assert_eq!(watch.looks(), 0);
+        // Nothing is in the file: the first look finds the lock free, and says so.
+        let mut wake = signals.arm("free");
+        watch.begin(Clock::Boot);
+        wake.woken().await;
+        drop(wake);
+        let wake = signals.arm("free");
+        watch.begin(Clock::Boot);
+        let (before, time) = (watch.looks(), Duration::from_secs(1));
+        std::thread::sleep(time);
+        let looks = watch.looks() - before;
+        // 50 short pauses and as many long ones as the rest has room for, on a machine that may be busy.
+        assert!((10..=160).contains(&looks), "{looks} looks a second");
+        drop(wake);
+        std::thread::sleep(LONG * 4);
+        let before = watch.looks();
+        std::thread::sleep(LONG * 10);
+        assert_eq!(watch.looks(), before);
+        drop(listening);
+    }
+
+    #[test]
+    fn two_ways_to_one_file_are_one_watch() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("locks.db");
+        assert!(Arc::ptr_eq(&Watch::of(&file), &Watch::of(&file)));
     }
 }

@@ -17,7 +17,18 @@ pub(crate) struct Other {
 
 impl Other {
     pub(crate) fn start(role: &str, file: &Path, rounds: u32) -> Self {
-        let mut process = Command::new(std::env::current_exe().unwrap())
+        Self::start_in(&[], role, file, rounds)
+    }
+
+    /// Starts it as the last argument of another command.
+    pub(crate) fn start_in(wrapper: &[&str], role: &str, file: &Path, rounds: u32) -> Self {
+        let program = std::env::current_exe().unwrap();
+        let mut words = wrapper
+            .iter()
+            .map(std::ffi::OsStr::new)
+            .chain([program.as_os_str()]);
+        let mut process = Command::new(words.next().unwrap())
+            .args(words)
             .args([
                 "sqlite::child::plays_its_role",
                 "--exact",
@@ -58,6 +69,18 @@ impl Other {
         self.process.wait().unwrap();
     }
 
+    /// What it had said and nobody had heard, up to the last whole line.
+    pub(crate) fn rest(&mut self) -> Vec<String> {
+        let mut rest = String::new();
+        std::io::Read::read_to_string(&mut self.says, &mut rest).unwrap();
+        let whole = rest.rfind('\n').map_or("", |end| &rest[..end]);
+        whole
+            .lines()
+            .filter_map(|line| line.split_once('@'))
+            .map(|(_, word)| word.to_owned())
+            .collect()
+    }
+
     pub(crate) fn finish(mut self) {
         let mut rest = String::new();
         std::io::Read::read_to_string(&mut self.says, &mut rest).unwrap();
@@ -96,6 +119,8 @@ fn plays_its_role() {
             "hold" => hold(&file, rounds).await,
             "hammer" => hammer(&file, rounds).await,
             "wait" => wait(&file).await,
+            "stop" => stop(&file).await,
+            "full" => super::faults::fill_the_disk(&file).await,
             "echo" => echo(&file, rounds).await,
             _ => panic!("no role {role:?}"),
         }
@@ -139,6 +164,18 @@ async fn wait(file: &Path) {
     say("waiting");
     drop(lock.acquire().await.unwrap());
     say("got it");
+}
+
+/// Stays for ever inside a transaction that has written something.
+async fn stop(file: &Path) {
+    let tool = rusqlite::Connection::open(file).unwrap();
+    tool.execute_batch(
+        "BEGIN IMMEDIATE; INSERT INTO locks (name, owner, revision, lease, ends, domain, since)
+         VALUES ('half', 'x:1', 1, 1000000000, 9000000000000000000, 'nowhere+0.0', 0)",
+    )
+    .unwrap();
+    say("inside");
+    std::future::pending::<()>().await;
 }
 
 /// Acquires what the parent releases, says when it had it, and gives it back.

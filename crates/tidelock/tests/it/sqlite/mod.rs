@@ -7,7 +7,10 @@
 
 mod basics;
 mod child;
+mod faults;
 mod processes;
+#[cfg(feature = "testing")]
+mod simulated;
 
 use std::path::Path;
 use std::time::Duration;

@@ -104,7 +104,8 @@ final class Hammer {
         Map<String, Object> report() {
             long[] sorted = waits.stream().mapToLong(Long::longValue).sorted().toArray();
             return Map.of("acquisitions", sorted.length, "overlaps", overlaps, "token_faults", tokenFaults,
-                    "last_token", lastToken, "wait_p50_ns", at(sorted, 50), "wait_p99_ns", at(sorted, 99));
+                    "last_token", lastToken, "wait_p50_ns", at(sorted, 50), "wait_p99_ns", at(sorted, 99),
+                    "wait_max_ns", at(sorted, 100));
         }
 
         private static long at(long[] sorted, int percent) {

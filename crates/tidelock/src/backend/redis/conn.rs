@@ -1,0 +1,236 @@
+//! One connection: the only file that names the driver.
+//!
+//! The driver only frames and matches requests and answers. It retries nothing, has no time limit, and its task ends
+//! when the connection does, which is how a dead connection is noticed at once.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use redis::aio::{AsyncPushSender, MultiplexedConnection};
+use tokio::sync::Notify;
+
+use super::errors::Complaint;
+use super::reply::{Push, Reply, Trouble};
+use super::wire::Stream;
+use crate::core::rt::{self, Task};
+
+/// A request, in the order of its words.
+#[derive(Debug, Clone)]
+pub(super) struct Request(redis::Cmd);
+
+impl Request {
+    pub(super) fn new(command: &str) -> Self {
+        Self(redis::cmd(command))
+    }
+
+    pub(super) fn arg(mut self, arg: impl redis::ToRedisArgs) -> Self {
+        self.0.arg(arg);
+        self
+    }
+
+    pub(super) fn script(how: &str, what: &str, keys: &[&str], args: &[&str]) -> Self {
+        let size = keys
+            .iter()
+            .chain(args)
+            .map(|word| word.len())
+            .sum::<usize>()
+            + what.len()
+            + 16;
+        let mut cmd = redis::Cmd::with_capacity(3 + keys.len() + args.len(), size);
+        cmd.arg(how).arg(what).arg(keys.len());
+        for word in keys.iter().chain(args) {
+            cmd.arg(*word);
+        }
+        Self(cmd)
+    }
+}
+
+/// One connection and the task that drives it.
+pub(super) struct Conn {
+    mux: MultiplexedConnection,
+    pub(super) life: Arc<Life>,
+    /// Dropped with the last user of the connection, which ends it.
+    _task: Task,
+}
+
+/// Whether a connection still lives.
+#[derive(Debug, Default)]
+pub(super) struct Life {
+    over: AtomicBool,
+    pub(super) end: Notify,
+}
+
+/// Marks the end however the driver's task ends, also when its runtime goes.
+struct Obituary(Arc<Life>);
+
+impl Drop for Obituary {
+    fn drop(&mut self) {
+        self.0.over.store(true, Ordering::SeqCst);
+        self.0.end.notify_one();
+    }
+}
+
+/// Who connects, and to which database.
+pub(super) struct Login {
+    pub(super) db: i64,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<String>,
+}
+
+/// Why a server did not let us in.
+#[derive(Debug)]
+pub(super) enum Closed {
+    /// User or password.
+    Stranger(String),
+    /// The connection ended, or what came was no Redis.
+    Ended(String),
+    Complaint(Complaint),
+    Other(String),
+}
+
+/// Who hears what the server says unasked.
+pub(super) type Ears = Arc<dyn Fn(Push) + Send + Sync>;
+
+impl Conn {
+    /// Introduces us on a stream that stands. The connection lives on the runtime this is called on. With ears it is
+    /// for subscriptions. The caller bounds the time.
+    pub(super) async fn open(
+        stream: Pin<Box<dyn Stream>>,
+        login: &Login,
+        ears: Option<Ears>,
+    ) -> Result<Self, Closed> {
+        let mut config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+        let mut info = redis::RedisConnectionInfo::default()
+            .set_db(login.db)
+            .set_lib_name("tidelock", env!("CARGO_PKG_VERSION"));
+        if let Some(password) = &login.password {
+            info = info.set_password(password);
+            if let Some(user) = &login.user {
+                info = info.set_username(user);
+            }
+        }
+        if let Some(ears) = ears {
+            info = info.set_protocol(redis::ProtocolVersion::RESP3);
+            config = config.set_push_sender(Listener(ears));
+        }
+        let (mux, driver) = MultiplexedConnection::new_with_config(&info, stream, config)
+            .await
+            .map_err(|e| closed(&e))?;
+        let life = Arc::new(Life::default());
+        let obituary = Obituary(Arc::clone(&life));
+        let task = rt::spawn_here(async move {
+            let _obituary = obituary;
+            driver.await;
+        })
+        .map_err(|e| Closed::Other(e.to_string()))?;
+        Ok(Self {
+            mux,
+            life,
+            _task: task,
+        })
+    }
+
+    pub(super) fn alive(&self) -> bool {
+        !self.life.over.load(Ordering::SeqCst)
+    }
+
+    /// Sends one request. The caller bounds the time.
+    pub(super) async fn ask(&self, request: &Request) -> Result<Reply, Trouble> {
+        let mut mux = self.mux.clone();
+        match mux.send_packed_command(&request.0).await {
+            Ok(value) => reply(value),
+            Err(e) => Err(trouble(&e)),
+        }
+    }
+
+    /// The outcome shows as a [`Push`]; what comes back here is only a refusal.
+    pub(super) async fn subscribe(&self, channel: &str) -> Result<(), Trouble> {
+        let mut mux = self.mux.clone();
+        mux.subscribe(channel).await.map_err(|e| trouble(&e))
+    }
+
+    pub(super) async fn unsubscribe(&self, channel: &str) -> Result<(), Trouble> {
+        let mut mux = self.mux.clone();
+        mux.unsubscribe(channel).await.map_err(|e| trouble(&e))
+    }
+}
+
+impl fmt::Debug for Conn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Conn")
+            .field("alive", &self.alive())
+            .finish_non_exhaustive()
+    }
+}
+
+fn reply(value: redis::Value) -> Result<Reply, Trouble> {
+    Ok(match value {
+        redis::Value::Nil => Reply::Nil,
+        redis::Value::Int(number) => Reply::Int(number),
+        redis::Value::BulkString(text) => Reply::Text(text),
+        redis::Value::SimpleString(text) => Reply::Text(text.into_bytes()),
+        redis::Value::Okay => Reply::Text(b"OK".to_vec()),
+        redis::Value::Array(list) => {
+            Reply::List(list.into_iter().map(reply).collect::<Result<_, _>>()?)
+        }
+        redis::Value::ServerError(e) => {
+            return Err(Trouble::Complaint(Complaint::new(
+                e.code(),
+                e.details().unwrap_or_default(),
+            )));
+        }
+        other => {
+            return Err(Trouble::Broken(format!(
+                "an answer of a kind that was not asked for: {other:?}"
+            )));
+        }
+    })
+}
+
+fn trouble(error: &redis::RedisError) -> Trouble {
+    match (error.kind(), error.code()) {
+        (redis::ErrorKind::Server(_) | redis::ErrorKind::Extension, Some(code)) => {
+            Trouble::Complaint(Complaint::new(code, error.detail().unwrap_or_default()))
+        }
+        _ => Trouble::Broken(format!(
+            "the connection broke before the answer came: {error}"
+        )),
+    }
+}
+
+fn closed(error: &redis::RedisError) -> Closed {
+    match error.kind() {
+        redis::ErrorKind::AuthenticationFailed => Closed::Stranger(error.to_string()),
+        redis::ErrorKind::Io | redis::ErrorKind::Parse => Closed::Ended(error.to_string()),
+        _ => match trouble(error) {
+            Trouble::Complaint(complaint) => Closed::Complaint(complaint),
+            Trouble::Broken(_) => Closed::Other(error.to_string()),
+        },
+    }
+}
+
+struct Listener(Ears);
+
+impl AsyncPushSender for Listener {
+    fn send(&self, info: redis::PushInfo) -> Result<(), redis::aio::SendError> {
+        let mut words = info.data.into_iter().map(|word| match word {
+            redis::Value::BulkString(text) => text,
+            redis::Value::SimpleString(text) => text.into_bytes(),
+            _ => Vec::new(),
+        });
+        let channel = words.next().and_then(|text| String::from_utf8(text).ok());
+        let push = match (info.kind, channel) {
+            (redis::PushKind::Message, Some(channel)) => Push::Message {
+                channel,
+                payload: words.next().unwrap_or_default(),
+            },
+            (redis::PushKind::Subscribe, Some(channel)) => Push::Subscribed(channel),
+            (redis::PushKind::Unsubscribe, Some(channel)) => Push::Unsubscribed(channel),
+            _ => return Ok(()),
+        };
+        (self.0)(push);
+        Ok(())
+    }
+}

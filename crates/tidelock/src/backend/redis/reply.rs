@@ -1,0 +1,63 @@
+//! What a server says, in our own words.
+
+use super::errors::{Complaint, unanswered};
+use crate::error::Error;
+
+/// An answer of the server.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Reply {
+    Nil,
+    Int(i64),
+    Text(Vec<u8>),
+    List(Vec<Reply>),
+}
+
+impl Reply {
+    pub(super) fn int(&self) -> Option<i64> {
+        match self {
+            Self::Int(number) => Some(*number),
+            Self::Text(text) => std::str::from_utf8(text).ok()?.parse().ok(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => std::str::from_utf8(text).ok(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn list(&self) -> Option<&[Reply]> {
+        match self {
+            Self::List(list) => Some(list),
+            _ => None,
+        }
+    }
+}
+
+/// Why a request brought no answer.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The server said no.
+    Complaint(Complaint),
+    /// No usable answer: it may have run.
+    Broken(String),
+}
+
+impl Trouble {
+    pub(super) fn error(&self) -> Error {
+        match self {
+            Self::Complaint(complaint) => complaint.error(),
+            Self::Broken(why) => unanswered(why),
+        }
+    }
+}
+
+/// Something the server said unasked, on a connection for subscriptions.
+#[derive(Debug)]
+pub(super) enum Push {
+    Message { channel: String, payload: Vec<u8> },
+    Subscribed(String),
+    Unsubscribed(String),
+}

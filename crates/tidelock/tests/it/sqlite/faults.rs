@@ -1,0 +1,232 @@
+//! What goes wrong with files: T58 of the fault catalogue, and its relatives.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+use tidelock::{AcquireOptions, Client, ErrorKind, LostReason};
+
+use super::child::Other;
+
+const LEASE: Duration = Duration::from_millis(900);
+const RESPONSE: Duration = Duration::from_millis(300);
+
+async fn impatient(file: &Path) -> Client {
+    let builder = Client::builder().lease(LEASE).response_timeout(RESPONSE);
+    builder.connect(&super::url(file)).await.unwrap()
+}
+
+#[tokio::test]
+async fn t58_a_process_stopped_inside_a_transaction_keeps_all_out_until_it_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let client = impatient(&file).await;
+    let held = client.lock("a").acquire().await.unwrap();
+    let mut other = Other::start("stop", &file, 0);
+    assert_eq!(other.hear(), "inside");
+
+    let began = Instant::now();
+    let error = client.lock("b").try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(began.elapsed() < LEASE, "{:?}", began.elapsed());
+    // Looking is possible meanwhile.
+    assert!(client.lock("a").inspect().await.unwrap().is_locked());
+    assert!(!client.lock("b").inspect().await.unwrap().is_locked());
+    // Nothing renews, so the holder is told in time.
+    assert_eq!(held.lost().await, LostReason::Expired);
+    assert!(began.elapsed() < LEASE, "{:?}", began.elapsed());
+
+    other.kill();
+    let guard = client.lock("a").acquire().await.unwrap();
+    // What the killed process had begun to write is not there.
+    assert!(!client.lock("half").inspect().await.unwrap().is_locked());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn t58_a_tool_that_reads_for_long_disturbs_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let client = impatient(&file).await;
+    let held = client.lock("a").acquire().await.unwrap();
+    let tool = Connection::open(&file).unwrap();
+    tool.execute_batch("BEGIN; SELECT count(*) FROM locks")
+        .unwrap();
+    let _: i64 = tool
+        .query_row("SELECT count(*) FROM locks", [], |row| row.get(0))
+        .unwrap();
+    let end = Instant::now() + LEASE * 2;
+    while Instant::now() < end {
+        client
+            .lock("b")
+            .acquire()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+    }
+    assert!(held.is_held());
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn t58_killed_at_any_moment_a_process_leaves_a_whole_file_and_growing_tokens() {
+    const ROUNDS: u64 = 12;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let client = super::client(&file, Duration::from_millis(600)).await;
+    let lock = client.fenced_lock("ledger");
+    let mut last = 0;
+    for round in 0..ROUNDS {
+        let mut others = [
+            Other::start("hold", &file, u32::MAX),
+            Other::start("hold", &file, u32::MAX),
+        ];
+        others[0].hear();
+        tokio::time::sleep(Duration::from_micros(3_000 + round * 1_700)).await;
+        for other in &mut others {
+            other.kill();
+            for token in other.rest() {
+                last = last.max(token.parse::<u64>().unwrap());
+            }
+        }
+        let killed = Instant::now();
+        let guard = lock.acquire().await.unwrap();
+        assert!(
+            killed.elapsed() < Duration::from_millis(1200),
+            "{:?}",
+            killed.elapsed()
+        );
+        let token: u64 = guard.token().unwrap().to_string().parse().unwrap();
+        assert!(token > last, "{token} after {last}");
+        last = token;
+        guard.release().await.unwrap();
+    }
+    let tool = Connection::open(&file).unwrap();
+    let whole: String = tool
+        .query_row("PRAGMA integrity_check", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(whole, "ok");
+}
+
+/// Needs a small disk of its own, so it runs in a namespace where it may mount one.
+#[cfg(target_os = "linux")]
+#[test]
+fn t58_on_a_full_disk_nothing_is_granted_and_what_is_held_can_be_released() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = ["--user", "--map-root-user", "--mount"];
+    let able = std::process::Command::new("unshare")
+        .args(own)
+        .arg("true")
+        .status();
+    if !able.is_ok_and(|status| status.success()) {
+        eprintln!("LEFT OUT: this machine does not allow `unshare --user --mount`");
+        return;
+    }
+    let script = format!(
+        "mount -t tmpfs -o size=4m none '{}' && exec \"$0\" \"$@\"",
+        folder.path().display()
+    );
+    let mut command = vec!["unshare"];
+    command.extend(own);
+    command.extend(["sh", "-c", script.as_str()]);
+    Other::start_in(&command, "full", &folder.path().join("locks.db"), 0).finish();
+}
+
+/// The child's part of the test above.
+pub(crate) async fn fill_the_disk(file: &Path) {
+    let client = impatient(file).await;
+    let held = client.lock("held").acquire().await.unwrap();
+    let other = client.lock("other").acquire().await.unwrap();
+    let mut filler = std::fs::File::create(file.with_extension("filler")).unwrap();
+    let error = std::io::copy(&mut std::io::repeat(7), &mut filler).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+    // The log has room of its own for a while; then there is none left.
+    let mut guards = Vec::new();
+    let refused = loop {
+        let name = format!("{}{}", "x".repeat(500), guards.len());
+        match client.lock(&name).try_acquire().await {
+            Ok(guard) => guards.push(guard.unwrap()),
+            Err(error) => break error,
+        }
+        assert!(guards.len() < 10_000);
+    };
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    assert!(format!("{refused}").contains("full"), "{refused}");
+    // What is held stays held past its lease, and goes when it is told to.
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(held.is_held(), "{:?}", held.lost().await);
+    held.release().await.unwrap();
+    assert!(!client.lock("held").inspect().await.unwrap().is_locked());
+    drop(filler);
+    std::fs::remove_file(file.with_extension("filler")).unwrap();
+    client
+        .lock("again")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    other.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_row_of_another_clock_is_taken_only_after_it_has_stood_still_for_a_lease() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let client = super::client(&file, LEASE).await;
+    let tool = Connection::open(&file).unwrap();
+    // Written on the machine's previous boot, as if its lease had ended long ago.
+    let row = "REPLACE INTO locks (name, owner, revision, lease, ends, domain, since) VALUES ('a', 'x:1', ?1, 900000000, 5, 'another boot+0.0', 0)";
+    tool.execute(row, [1]).unwrap();
+    assert!(client.lock("a").try_acquire().await.unwrap().is_none());
+    // Renewed by its owner after two thirds of the lease: the waiter begins anew.
+    tokio::time::sleep(LEASE * 2 / 3).await;
+    tool.execute(row, [2]).unwrap();
+    let renewed = Instant::now();
+    let guard = client.lock("a").acquire().await.unwrap();
+    let waited = renewed.elapsed();
+    assert!(waited >= LEASE && waited < LEASE * 2, "{waited:?}");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn files_of_a_newer_tidelock_and_of_other_programs_are_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let newer = folder.path().join("newer.db");
+    drop(super::client(&newer, LEASE).await);
+    Connection::open(&newer)
+        .unwrap()
+        .execute_batch("PRAGMA user_version = 99")
+        .unwrap();
+    let error = Client::connect(&super::url(&newer)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+
+    let foreign = folder.path().join("shop.db");
+    Connection::open(&foreign)
+        .unwrap()
+        .execute_batch("CREATE TABLE goods (id)")
+        .unwrap();
+    let before = std::fs::read(&foreign).unwrap();
+    let error = Client::connect(&super::url(&foreign)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
+    assert_eq!(std::fs::read(&foreign).unwrap(), before);
+}
+
+#[tokio::test]
+async fn an_attempt_out_of_time_behind_a_busy_file_leaves_no_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let client = impatient(&file).await;
+    let tool = Connection::open(&file).unwrap();
+    tool.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let wait = AcquireOptions::new().wait(Duration::from_millis(100));
+    client.lock("a").acquire_with(wait).await.unwrap_err();
+    tool.execute_batch("COMMIT").unwrap();
+    // Asks after the abandoned attempt on the same connection.
+    tokio::time::sleep(RESPONSE).await;
+    let guard = client.lock("a").try_acquire().await.unwrap();
+    assert!(guard.is_some(), "the abandoned attempt has left a lock");
+}
