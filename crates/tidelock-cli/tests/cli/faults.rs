@@ -26,7 +26,9 @@ fn two(run: &mut Run) -> [Process; 2] {
 /// The group is gone, and not after the lock has become another's.
 fn gone_before_taken(bench: &Bench, group: [Process; 2]) {
     let taken = next_holder(bench);
-    group.iter().for_each(|process| process.await_end());
+    for process in group {
+        process.await_end();
+    }
     let gone = Instant::now();
     let taken = taken
         .recv_timeout(PATIENCE)
