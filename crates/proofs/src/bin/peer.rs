@@ -7,7 +7,7 @@
 //! | `acquire NAME [fenced] [wait=MS]` | `acquired NAME owner=… token=…`, or `failed NAME kind=…` |
 //! | `release NAME` | `released NAME`, or `failed NAME kind=…` |
 //! | `status NAME` | `status NAME held=… valid_ms=…` |
-//! | `work NAME FILE`, then `step NAME` | each step writes to FILE as `write` does, inside `while_held`; at its end `stopped NAME reason=…` |
+//! | `work NAME FILE MS` | sleeps that long and writes to FILE as `write` does, again and again, inside `while_held`; at its end `stopped NAME reason=…` |
 //! | `write NAME FILE` | writes although the lock may be lost: `written NAME …` or `refused NAME …` by the token in FILE |
 //! | `hammer NAME ROUNDS [fenced]` | a line `span NAME begin=… end=… token=…` for each round, then `done NAME` |
 //! | `clocks` | `clocks wall=… monotonic=…`: what the process is shown, in seconds since 1970, and in nanoseconds |
@@ -17,6 +17,7 @@
 //! the process in good order.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::fs::File;
 use std::io::{BufRead, Read, Seek, Write};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -25,7 +26,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use proofs::boot_time;
 use tidelock::{AcquireOptions, Client, Guard, Lock};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
@@ -45,7 +46,6 @@ async fn main() -> Result<()> {
     let peer = Peer {
         client,
         holds: Arc::default(),
-        steps: Arc::default(),
     };
     say(&format!("ready client={}", peer.client.id()));
     let mut lines = stdin_lines();
@@ -66,7 +66,6 @@ async fn main() -> Result<()> {
 struct Peer {
     client: Client,
     holds: Arc<Mutex<HashMap<String, Guard>>>,
-    steps: Arc<Mutex<HashMap<String, UnboundedSender<()>>>>,
 }
 
 impl Peer {
@@ -83,14 +82,7 @@ impl Peer {
                 ));
                 Ok(())
             }),
-            ["work", name, file] => self.work(name, file).await,
-            ["step", name] => {
-                let steps = lock(&self.steps);
-                let step = steps.get(*name).context("no work on that lock")?;
-                // An error means that the work has stopped, which has been said.
-                let _ = step.send(());
-                Ok(())
-            }
+            ["work", name, file, every] => self.work(name, file, millis(every)?).await,
             ["write", name, file] => self.with(name, |guard| write(guard, file)),
             ["hammer", name, rounds, options @ ..] => {
                 self.hammer(name, rounds.parse()?, options).await
@@ -153,26 +145,23 @@ impl Peer {
         Ok(())
     }
 
-    async fn work(&self, name: &str, file: &str) -> Result<()> {
-        let (sender, mut steps) = unbounded_channel();
-        lock(&self.steps).insert(name.to_owned(), sender);
+    async fn work(&self, name: &str, file: &str, every: Duration) -> Result<()> {
         let guard = lock(&self.holds)
             .get(name)
             .context("nothing of that name")?
             .reenter();
-        say(&format!("working {name}"));
-        let done = guard
+        let done: Result<Result<Infallible>, _> = guard
             .while_held(async {
-                while steps.recv().await.is_some() {
+                loop {
+                    tokio::time::sleep(every).await;
                     write(&guard, file)?;
                 }
-                anyhow::Ok(())
             })
             .await;
         // Before it is said: a release that is asked for next is to be the last guard's.
         drop(guard);
         match done {
-            Ok(end) => end,
+            Ok(end) => end.map(drop),
             Err(reason) => {
                 say(&format!("stopped {name} reason={reason:?}"));
                 Ok(())

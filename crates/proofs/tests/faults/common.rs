@@ -367,3 +367,34 @@ impl Peer {
         self.hear(words)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{History, Span, ms};
+
+    fn checked(spans: &[(u64, u64, u64)]) -> Option<usize> {
+        let history = History::default();
+        for &(begin, end, token) in spans {
+            let (begin, end) = (ms(begin), ms(end));
+            history.add(Span { begin, end, token });
+        }
+        history.check().ok()
+    }
+
+    #[test]
+    fn the_checker_finds_what_must_not_be() {
+        assert_eq!(checked(&[(5, 6, 2), (1, 5, 1)]), Some(2));
+        assert_eq!(checked(&[(1, 5, 1), (4, 6, 2)]), None, "two at once");
+        assert_eq!(
+            checked(&[(1, 9, 0), (4, 6, 0)]),
+            None,
+            "one within the other"
+        );
+        assert_eq!(
+            checked(&[(1, 2, 3), (4, 6, 3)]),
+            None,
+            "the same token twice"
+        );
+        assert_eq!(checked(&[(1, 2, 0), (4, 6, 0)]), Some(2), "no tokens");
+    }
+}

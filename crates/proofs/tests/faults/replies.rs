@@ -92,7 +92,8 @@ fn arrives_late(shop: &crate::common::Shop, release: impl Fn()) -> Result<()> {
     eventually(SOON, "it arrives", || {
         Ok(scripts_run(&shop.server)? > before)
     })?;
-    ensure!(shop.time_left("seat")?.is_none(), "a ghost holds the lock");
+    let left = shop.leftovers()?;
+    ensure!(left.is_empty(), "a ghost has left {left:?}");
     Ok(())
 }
 
