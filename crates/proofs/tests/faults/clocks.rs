@@ -148,16 +148,17 @@ async fn t44_a_short_nap_loses_nothing() -> Result<()> {
 /// limit ends a wait, and a holder whose server is mute is told before its lease is over.
 #[test]
 fn t44_no_deadline_hangs_on_the_monotonic_clock() -> Result<()> {
-    let lease = Duration::from_millis(900);
+    // A hundredth of it is what the holder has to hear the loss in.
+    let lease = Duration::from_millis(2400);
     let shop = tokio::runtime::Runtime::new()?.block_on(shop(lease))?;
     let machine = Suspended::machine()?;
     let (mut holder, mut waiter) = (machine.start(peer(&shop))?, machine.start(peer(&shop))?);
     holder.ask("acquire till", "acquired till")?;
     machine.hold_back()?;
     let asked = proofs::boot_time();
-    let failed = waiter.ask("acquire till wait=1500", "failed till kind=TimedOut")?;
+    let failed = waiter.ask("acquire till wait=2600", "failed till kind=TimedOut")?;
     let took = failed.at.saturating_sub(asked);
-    ensure!(took < Duration::from_millis(2000), "{took:?}");
+    ensure!(took < Duration::from_millis(3100), "{took:?}");
     let status = holder.ask("status till", "status till")?;
     ensure!(status.get("held")? == "true", "not renewed");
     machine.stood_still(&mut holder, lease)?;

@@ -5,12 +5,25 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use testkit::proxy::Proxy;
 use testkit::servers::RedisServer;
-use tidelock::{Client, Guard};
+use tidelock::{Client, ClientBuilder, Guard};
 
-use crate::common::{SOON, Shop, builder};
+use crate::common::{SOON, Shop, builder, shop};
 
 /// A wake-up on a link that works, and what comes on top of a wait that ends by itself.
 pub(crate) const FAST: Duration = Duration::from_secs(1);
+
+/// Settings for the rows in which a loss must be told before the lease ends: a twentieth of it is kept back for that
+/// instead of a hundredth, because many tests share two cores, and whoever is to hear it may have to wait for its turn.
+pub(crate) fn wary_builder(lease: Duration) -> ClientBuilder {
+    builder(lease).drift(0.05, Duration::from_millis(2))
+}
+
+/// A shop whose client has these settings.
+pub(crate) async fn wary(lease: Duration) -> Result<Shop> {
+    let mut shop = shop(lease).await?;
+    shop.client = wary_builder(lease).connect(&shop.proxy.url()).await?;
+    Ok(shop)
+}
 
 /// The channel on which releases of a lock are told.
 pub(crate) fn channel(name: &str) -> String {

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use tidelock::{ErrorKind, Guard, LostReason};
 
 use crate::common::{SOON, listen, shop, within};
-use crate::looks::{FAST, listening};
+use crate::looks::{FAST, listening, wary};
 
 const LEASE: Duration = Duration::from_millis(1500);
 /// A renewal is sent every third of the lease and hears of a loss; what comes on top is the machine's own slowness.
@@ -116,7 +116,7 @@ async fn t21_a_key_of_the_wrong_type_is_named_and_left() -> Result<()> {
 /// same batch is not harmed; a waiter hears what is wrong; the string stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t21_a_key_overwritten_under_a_holder_harms_no_other() -> Result<()> {
-    let shop = shop(LEASE).await?;
+    let shop = wary(LEASE).await?;
     let waiter = shop.direct().await?;
     let held = shop.client.lock("till").acquire().await?;
     let beside = shop.client.lock("safe").acquire().await?;
