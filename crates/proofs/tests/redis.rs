@@ -1,9 +1,13 @@
 //! The Redis store on a real server: what it writes, what it costs, and what it survives.
 
+#[path = "redis/doctor.rs"]
+mod doctor;
 #[path = "redis/faults.rs"]
 mod faults;
 #[path = "redis/rights.rs"]
 mod rights;
+#[path = "redis/tls.rs"]
+mod tls;
 #[path = "redis/trips.rs"]
 mod trips;
 #[path = "redis/wire.rs"]

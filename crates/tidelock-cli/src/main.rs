@@ -1,2 +1,77 @@
-//! The tidelock command.
-fn main() {}
+//! The `tidelock` command.
+
+mod args;
+mod demo;
+mod exit;
+mod inspect;
+mod pages;
+mod run;
+mod store;
+mod watch;
+
+use std::future::Future;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::exit::{Failure, Outcome, say};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(told) => {
+            // A closed stdout is no reason for another exit code.
+            let _ = told.print();
+            let wrong = told.use_stderr();
+            return ExitCode::from(if wrong { exit::USAGE } else { 0 });
+        }
+    };
+    log_to_stderr(cli.store.verbose);
+    match act(cli) {
+        Ok(code) => code,
+        Err(failure) => {
+            say(&failure.message);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn act(cli: Cli) -> Outcome {
+    let store = cli.store;
+    match cli.command {
+        Command::Run(args) => run::run(&store, args.wait, &args.job),
+        Command::Try(args) => run::run(&store, Some(std::time::Duration::ZERO), &args.job),
+        Command::Show(args) => block_on(inspect::show(&store, args)),
+        Command::Ls(args) => block_on(inspect::ls(&store, args)),
+        Command::Watch(args) => block_on(watch::watch(&store, args)),
+        Command::Unlock(args) => block_on(inspect::unlock(&store, args)),
+        Command::Doctor(args) => block_on(inspect::doctor(&store, args)),
+        Command::Demo(args) => block_on(demo::demo(&store, args)),
+        Command::Supervise(args) => run::supervise(args),
+        Command::Exec(args) => run::exec(args),
+        Command::Seller(args) => block_on(demo::seller::sell(&store, args)),
+        Command::Pages(args) => pages::write(&args.folder),
+    }
+}
+
+pub(crate) fn block_on<T>(work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::internal)?
+        .block_on(work)
+}
+
+fn log_to_stderr(verbose: u8) {
+    let level = match verbose {
+        // Warnings of the library are for its users; the command says by itself what matters.
+        0 => tracing_subscriber::filter::LevelFilter::ERROR,
+        1 => tracing_subscriber::filter::LevelFilter::DEBUG,
+        _ => tracing_subscriber::filter::LevelFilter::TRACE,
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .init();
+}

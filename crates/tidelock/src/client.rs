@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::backend::{Clock, Env, Kind, Moment, Timers, TlsFiles, registry};
+use crate::backend::{Clock, Env, Kind, Timers, TlsFiles, registry};
 use crate::core::rt::{self, Background};
 use crate::core::steward::{Chore, Steward};
 use crate::core::{Closed, Core, Places, Settings};
@@ -134,66 +134,44 @@ impl Client {
     /// Dropped early, the client is closed all the same, but what is held stays until the guards go.
     pub async fn close(&self, grace: Duration) -> usize {
         let core = &self.0;
-        let timers = core.timers.clone();
         if core.closed.set() {
             core.steward
                 .table
                 .for_each(|keep| keep.status.announce_close());
         }
-        let end = timers.now() + grace;
-        while core.steward.table.len() > 0 && timers.now() < end {
-            timers
-                .after(
-                    (end.since(timers.now()) / 20)
-                        .clamp(Duration::from_millis(1), Duration::from_millis(20)),
-                )
-                .await;
-        }
-        let left = self.release_all().await;
-        self.settle_chores().await;
+        core.timers.limit(grace, core.steward.table.emptied()).await;
+        let left = self.release_all();
+        // No answer in time: the lease is the last line.
+        core.timers
+            .limit(core.settings.response_timeout, core.steward.settled())
+            .await;
+        core.steward.retire();
+        core.back.close().await;
         core.front.close().await;
         left
     }
 
-    /// What guards and waiters have left to be done before is done, and the steward ends its connection: a `Lock` that is
-    /// still about would keep both. A store that does not answer is not waited for; the steward goes on trying.
-    async fn settle_chores(&self) {
-        let core = &self.0;
-        let (answer, done) = tokio::sync::oneshot::channel();
-        core.steward.send(Chore::Close(answer));
-        core.timers
-            .limit(core.settings.response_timeout, done)
-            .await;
+    /// Nothing is held, and the steward has nothing left to do. For tests that look for what was left behind.
+    #[cfg(feature = "testing")]
+    pub fn is_idle(&self) -> bool {
+        self.0.steward.is_idle()
     }
 
-    async fn release_all(&self) -> usize {
+    fn release_all(&self) -> usize {
         let core = &self.0;
-        let mut tickets = Vec::new();
-        core.steward.table.for_each(|keep| {
-            keep.status.lose(LostReason::Closed);
-            // Should the release fail, nobody is to keep what nobody holds.
-            keep.renew_at = Moment::FAR;
-            tickets.push(keep.ticket.clone());
-        });
         let until = core.timers.now() + core.settings.response_timeout;
-        let mut answers = Vec::new();
-        for ticket in tickets.iter().cloned() {
-            let (answer, answered) = tokio::sync::oneshot::channel();
+        // Out of the table first: what cannot be released must at least not be renewed for ever.
+        let rest = core.steward.table.drain();
+        for keep in &rest {
+            keep.status.lose(LostReason::Closed);
             core.steward.send(Chore::Release {
-                ticket,
+                ticket: keep.ticket.clone(),
                 unclear: true,
                 until,
-                answer: Some(answer),
+                answer: None,
             });
-            answers.push(answered);
         }
-        for answered in answers {
-            // No answer in time: the lease is the last line.
-            core.timers
-                .limit(core.settings.response_timeout, answered)
-                .await;
-        }
-        tickets.len()
+        rest.len()
     }
 }
 

@@ -157,6 +157,12 @@ impl Guard {
         Lost::new(Arc::clone(&self.0.status))
     }
 
+    /// What [`lost`](Self::lost) says within that time.
+    #[cfg(feature = "blocking")]
+    pub(crate) async fn lost_within(&self, limit: Duration) -> Option<LostReason> {
+        self.0.core.timers.limit(limit, self.lost()).await
+    }
+
     /// Runs work for as long as the lock is held; when it is lost, drops the work at that moment, before it is polled again.
     ///
     /// # Errors
@@ -208,7 +214,12 @@ impl Guard {
             ticket: hold.ticket.clone(),
             lease,
         }];
-        match core.front.renew(&batch).await?.into_iter().next() {
+        let answers = core.front.renew(&batch).await;
+        match answers
+            .map_err(|error| error.on_lock(self.name()))?
+            .into_iter()
+            .next()
+        {
             Some(Renewed::Kept) => {
                 core.steward.table.renewed(hold.entry, |keep| {
                     keep.status.prove(sent + core.settings.drift.proved(lease));
@@ -235,14 +246,13 @@ impl Guard {
     /// Goes on in the background once polled; dropping the future only stops waiting for the answer. Dropped before
     /// its first poll, it releases like a dropped guard.
     pub fn release(self) -> Release {
-        match Arc::try_unwrap(self.0) {
-            Ok(hold) => Release(ReleaseState::Lazy(Box::new(hold))),
-            Err(shared) => {
-                // Not the last guard; if it has become so in the meantime, dropping it releases.
-                drop(shared);
-                Release(ReleaseState::Shared)
-            }
-        }
+        let refusal = self.0.status.refusal();
+        let error = refusal.map(|error| error.on_lock(self.name()));
+        // Of guards that are released at the same moment, exactly one is the last.
+        Release(match Arc::into_inner(self.0) {
+            Some(hold) => ReleaseState::Lazy(Box::new(hold)),
+            None => ReleaseState::Shared(error),
+        })
     }
 }
 
@@ -262,7 +272,8 @@ impl fmt::Debug for Guard {
 pub struct Release(ReleaseState);
 
 enum ReleaseState {
-    Shared,
+    /// Not the last guard. With the error, if the lock had been lost.
+    Shared(Option<Error>),
     Lazy(Box<Hold>),
     Running(
         Option<BoxFuture<'static, Result<()>>>,
@@ -275,13 +286,16 @@ impl Future for Release {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         if let ReleaseState::Lazy(_) = self.0
-            && let ReleaseState::Lazy(hold) = std::mem::replace(&mut self.0, ReleaseState::Shared)
+            && let ReleaseState::Lazy(hold) =
+                std::mem::replace(&mut self.0, ReleaseState::Shared(None))
         {
             let core = Arc::clone(&hold.core);
             self.0 = ReleaseState::Running(Some(Box::pin(release::settle(*hold))), core);
         }
-        let ReleaseState::Running(rest, _) = &mut self.0 else {
-            return Poll::Ready(Ok(()));
+        let rest = match &mut self.0 {
+            ReleaseState::Running(rest, _) => rest,
+            ReleaseState::Shared(error) => return Poll::Ready(error.take().map_or(Ok(()), Err)),
+            ReleaseState::Lazy(_) => return Poll::Ready(Ok(())),
         };
         let Some(running) = rest else {
             return Poll::Ready(Err(

@@ -14,6 +14,8 @@
 pub mod backend;
 #[cfg(not(feature = "unstable-backend"))]
 mod backend;
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod client;
 mod core;
 mod error;
@@ -23,6 +25,8 @@ mod name;
 mod options;
 mod owner;
 mod snapshot;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use client::{Client, ClientBuilder, Credentials};
 pub use error::{Error, ErrorKind, Result};

@@ -10,7 +10,9 @@ use std::task::{Context, Poll};
 use crate::backend::{Kind, Name};
 use crate::core::Core;
 use crate::core::acquire::{Acquisition, Plan};
-use crate::error::{Error, ErrorKind, Result};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::Result;
 use crate::guard::Guard;
 use crate::options::AcquireOptions;
 use crate::snapshot::Snapshot;
@@ -31,7 +33,12 @@ pub struct Lock {
 
 impl Lock {
     pub(crate) fn new(core: Arc<Core>, kind: Kind, name: &str) -> Self {
-        let full = format!("{}{name}", core.settings.prefix);
+        // An empty name is a mistake that a prefix must not hide.
+        let full = if name.is_empty() {
+            String::new()
+        } else {
+            format!("{}{name}", core.settings.prefix)
+        };
         let name = Name::new(full.as_str()).map_err(|_| Arc::from(full));
         Self { core, kind, name }
     }
@@ -216,7 +223,7 @@ impl Future for Acquire {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.0).poll(cx).map(|result| match result? {
             Some(hold) => Ok(Guard::new(hold)),
-            None => Err(Error::new(ErrorKind::TimedOut)),
+            None => Err(self.0.not_free()),
         })
     }
 }

@@ -113,15 +113,20 @@ impl OwnerMint {
 #[derive(Clone, Default)]
 pub struct Owner(Arc<Mutex<Slots>>);
 
-type Slots = HashMap<(Kind, Name), Arc<Slot>>;
+/// With the client: another client may be another store, where nothing of this is held.
+type Slots = HashMap<(ClientId, Kind, Name), Arc<Slot>>;
 
 impl Owner {
     /// What this owner holds under one name. Kept while somebody uses it.
-    pub(crate) fn slot(&self, kind: Kind, name: &Name) -> Arc<Slot> {
+    pub(crate) fn slot(&self, client: &ClientId, kind: Kind, name: &Name) -> Arc<Slot> {
         let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Slots nobody uses and nothing is held by would otherwise pile up with every name ever locked.
         slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.current().is_some());
-        Arc::clone(slots.entry((kind, name.clone())).or_default())
+        Arc::clone(
+            slots
+                .entry((client.clone(), kind, name.clone()))
+                .or_default(),
+        )
     }
 }
 

@@ -1,15 +1,18 @@
 //! Mutual exclusion under load: two Java and two Rust processes on one name.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use testkit::java::{HammerPlan, HammerReport, JavaPeer, RedissonVersion, WordFile};
+use testkit::process::Spawned;
 use testkit::servers::RedisServer;
 
 const THREADS: u32 = 2;
 /// What both sides have by default. A waiter whose wake-up is lost sleeps for the rest of one.
 const LEASE: Duration = Duration::from_secs(30);
+/// Far longer than the load takes.
+const PATIENCE: Duration = Duration::from_secs(120);
 const HOLD: Duration = Duration::from_micros(20);
 
 with_each_redisson!(two_java_and_two_rust_processes_never_overlap);
@@ -70,19 +73,19 @@ fn hammer(version: RedissonVersion, kind: &str, rounds: u32) -> u64 {
     holds
 }
 
-fn start_rust(url: &str, kind: &str, rounds: u32, word_file: &Path) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_hammer"))
+/// Ends with the test: on its own it would wait for ever for a server that has gone.
+fn start_rust(url: &str, kind: &str, rounds: u32, word_file: &Path) -> Spawned {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hammer"));
+    command
         .args([url, kind, "load"])
         .args([rounds, THREADS].map(|number| number.to_string()))
         .arg(word_file)
-        .arg(HOLD.as_micros().to_string())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap()
+        .arg(HOLD.as_micros().to_string());
+    Spawned::start(command).unwrap()
 }
 
-fn report(child: Child) -> HammerReport {
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    serde_json::from_slice(&output.stdout).unwrap()
+fn report(mut process: Spawned) -> HammerReport {
+    let line = process.wait_line("acquisitions", PATIENCE).unwrap();
+    assert!(process.wait(PATIENCE).unwrap().success());
+    serde_json::from_str(&line).unwrap()
 }

@@ -158,6 +158,11 @@ impl Stage {
 
 /// What other clients can see: keys that are not tidelock's own, and messages.
 fn shared(observed: &Observed) -> (Remains, Vec<golden::Message>) {
+    let withdrawn = |name: &String| name.starts_with("tidelock:withdrawn:");
+    assert!(
+        !observed.keys.keys().any(withdrawn),
+        "nothing was unclear: {observed:?}"
+    );
     let mut keys = observed.keys.clone();
     keys.retain(|name, _| !name.starts_with("tidelock:"));
     (keys, observed.messages.clone())

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use testkit::proxy::{Proxy, Then, When};
 use testkit::servers::RedisServer;
-use tidelock::{AcquireOptions, ErrorKind, FencingToken, LostReason};
+use tidelock::{AcquireOptions, Client, ErrorKind, FencingToken, LostReason};
 
 use crate::{client, eventually, listeners};
 
@@ -224,5 +224,111 @@ async fn t08_a_half_open_connection_is_given_up_in_time() -> Result<()> {
     proxy.set_both(Mode::Pass);
     proxy.cut();
     client.lock("b").acquire().await?.release().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn t04_a_freeze_of_the_server_shorter_than_the_lease_costs_nothing() -> Result<()> {
+    let server = RedisServer::start()?;
+    let client = Client::builder()
+        .details(false)
+        .lease(Duration::from_secs(3))
+        .connect(&server.url())
+        .await?;
+    let guard = client.lock("a").acquire().await?;
+    server.freeze()?;
+    tokio::time::sleep(Duration::from_millis(1300)).await;
+    server.thaw()?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(guard.is_held());
+    guard.release().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn t05_a_mute_server_is_told_to_the_holder_before_the_lease_ends() -> Result<()> {
+    let server = RedisServer::start()?;
+    let client = client(&server.url()).await?;
+    let start = std::time::Instant::now();
+    let guard = client.lock("a").acquire().await?;
+    server.freeze()?;
+    assert_eq!(guard.lost().await, LostReason::Expired);
+    assert!(
+        start.elapsed() < Duration::from_millis(1400),
+        "{:?}",
+        start.elapsed()
+    );
+    server.thaw()?;
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    let next = tokio::time::timeout(Duration::from_secs(2), client.lock("a").acquire()).await??;
+    next.release().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn t06_a_server_that_comes_back_empty_is_told_and_then_serves() -> Result<()> {
+    let server = RedisServer::start()?;
+    let (one, two) = (client(&server.url()).await?, client(&server.url()).await?);
+    let guard = one.lock("a").acquire().await?;
+    let waiter = tokio::spawn(two.lock("a").acquire());
+    listeners(&server, "redisson_lock__channel:{a}", 1).await?;
+    server.restart_empty()?;
+    let reason = tokio::time::timeout(Duration::from_millis(1100), guard.lost()).await?;
+    assert!(
+        matches!(reason, LostReason::Taken | LostReason::Expired),
+        "{reason}"
+    );
+    let next = tokio::time::timeout(Duration::from_secs(2), waiter).await???;
+    next.release().await?;
+    Ok(())
+}
+
+#[test]
+fn a_client_goes_on_when_the_runtime_of_its_connection_has_gone() -> Result<()> {
+    let server = RedisServer::start()?;
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+    };
+    let (client, guard) = {
+        let first = runtime()?;
+        first.block_on(async {
+            let client = client(&server.url()).await?;
+            let guard = client.lock("kept").acquire().await?;
+            anyhow::Ok((client, guard))
+        })?
+    };
+    std::thread::sleep(Duration::from_millis(1500));
+    runtime()?.block_on(async {
+        assert!(guard.is_held(), "the steward has a runtime of its own");
+        client.lock("a").acquire().await?.release().await?;
+        guard.release().await?;
+        anyhow::Ok(())
+    })?;
+    assert!(server.keys()?.is_empty(), "{:?}", server.keys()?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn closing_ends_every_connection() -> Result<()> {
+    let server = RedisServer::start()?;
+    let (one, two) = (client(&server.url()).await?, client(&server.url()).await?);
+    let guard = one.lock("a").acquire().await?;
+    let waiter = tokio::spawn(two.lock("a").acquire());
+    listeners(&server, "redisson_lock__channel:{a}", 1).await?;
+    two.close(Duration::ZERO).await;
+    assert_eq!(waiter.await?.unwrap_err().kind(), ErrorKind::Closed);
+    drop(two);
+    one.close(Duration::ZERO).await;
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    drop(one);
+    eventually("all connections are closed", Duration::from_secs(2), || {
+        let list: String = server.query(&["CLIENT", "LIST"])?;
+        Ok(!list.contains("lib-name=tidelock") && list.lines().count() == 1)
+    })
+    .await?;
+    // A tombstone may stay for a while; no lock does.
+    assert_eq!(server.query::<i64, _>(&["EXISTS", "a"])?, 0);
     Ok(())
 }

@@ -104,3 +104,15 @@ async fn t30_a_rotated_password_is_taken_up_at_the_next_connect() -> Result<()> 
     guard.release().await?;
     Ok(())
 }
+
+#[tokio::test]
+async fn a_user_who_may_write_but_not_limit_leaves_no_lock_without_an_end() -> Result<()> {
+    let server = RedisServer::builder()
+        .acl("user default off\nuser shop on >secret ~* &* +@all -pexpire")
+        .start()?;
+    let client = client(&format!("redis://shop:secret@{}", server.addr())).await?;
+    let error = client.lock("a").acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(server.keys()?.is_empty(), "{:?}", server.keys()?);
+    Ok(())
+}

@@ -78,10 +78,9 @@ async fn a_batch_of_renewals_costs_one_trip() -> Result<()> {
         .lease(Duration::from_millis(1500))
         .connect(&proxy.url())
         .await?;
-    let mut guards = Vec::new();
-    for n in 0..100 {
-        guards.push(client.lock(&format!("lock {n}")).acquire().await?);
-    }
+    // All at once, so that they fall due together.
+    let all = (0..100).map(|n| client.lock(&format!("lock {n}")).acquire());
+    let guards = futures_util::future::try_join_all(all).await?;
     // The first period gathers them into one batch.
     tokio::time::sleep(Duration::from_secs(1)).await;
     proxy.reset_counts();

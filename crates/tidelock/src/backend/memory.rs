@@ -79,6 +79,15 @@ struct Memory {
     timers: Timers,
 }
 
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let mut records = self.world.lock();
+        records
+            .listeners
+            .retain(|signals| !signals.is(&self.signals));
+    }
+}
+
 impl Records {
     /// The holder at this instant; a lease that has ended is no holder.
     fn holder(&mut self, name: &Name, now: Moment) -> Option<&mut Record> {
@@ -168,6 +177,11 @@ impl Memory {
         let now = self.timers.now();
         let mut records = self.world.lock();
         let mut snapshot = Snapshot::free(name.as_str());
+        let waiting = records
+            .listeners
+            .iter()
+            .filter(|signals| signals.is_watched(name.as_str()));
+        snapshot.waiters = Some(waiting.count() as u64);
         snapshot.token = records.tokens.get(name).copied().map(FencingToken::new);
         if let Some(record) = records.holder(name, now) {
             let (owner, left) = (record.owner.clone(), record.ends.since(now));

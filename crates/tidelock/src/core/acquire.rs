@@ -45,7 +45,7 @@ impl Caller {
     }
 
     /// The error for a caller whose time is up: what kept the store from answering says more than the time does.
-    fn out_of_time(&self) -> Error {
+    fn out_of_time(&self, only_asked: bool) -> Error {
         let trouble = self
             .trouble
             .lock()
@@ -53,8 +53,15 @@ impl Caller {
             .take();
         match trouble {
             Some(error) => error,
-            None if self.in_flight.load(Ordering::SeqCst) => Error::new(ErrorKind::TimedOut)
-                .because("the store had not answered when the time was up"),
+            None if self.in_flight.load(Ordering::SeqCst) => {
+                // Who only asked did not wait for a holder: what did not come is an answer.
+                let kind = if only_asked {
+                    ErrorKind::OutcomeUnknown
+                } else {
+                    ErrorKind::TimedOut
+                };
+                Error::new(kind).because("the store had not answered when the time was up")
+            }
             None => Error::new(ErrorKind::TimedOut),
         }
     }
@@ -65,6 +72,8 @@ impl Caller {
 /// Every way of leaving (dropped, out of time, cancelled) is one path, [`leave`](Self::leave).
 pub(crate) struct Acquisition {
     state: State,
+    name: Option<Name>,
+    only_asks: bool,
     caller: Arc<Caller>,
     deadline: Option<Timer>,
     cancel: Option<BoxFuture<'static, ()>>,
@@ -74,7 +83,6 @@ enum State {
     Lazy(Box<Plan>),
     Running {
         core: Arc<Core>,
-        name: Name,
         rest: BoxFuture<'static, Result<Option<Arc<Hold>>>>,
     },
     Done,
@@ -83,6 +91,8 @@ enum State {
 impl Acquisition {
     pub(crate) fn new(plan: Plan) -> Self {
         Self {
+            name: plan.name.as_ref().ok().cloned(),
+            only_asks: plan.options.wait.is_some_and(|wait| wait.is_zero()),
             state: State::Lazy(Box::new(plan)),
             caller: Arc::default(),
             deadline: None,
@@ -107,6 +117,9 @@ impl Acquisition {
             if kind == Kind::Fenced && !core.front.capabilities().tokens {
                 return Err(Error::new(ErrorKind::Unsupported)
                     .because("this store cannot count, so it has no fencing tokens"));
+            }
+            if options.cancel.as_ref().is_some_and(Cancel::is_fired) {
+                return Err(Error::new(ErrorKind::Cancelled));
             }
             options.term(core.settings.lease, &core.settings.drift)
         };
@@ -133,7 +146,6 @@ impl Acquisition {
         };
         self.state = State::Running {
             core,
-            name,
             rest: Box::pin(one.enter()),
         };
         Ok(())
@@ -157,11 +169,20 @@ impl Acquisition {
         {
             return Some(Error::new(ErrorKind::Cancelled));
         }
-        let deadline = self.deadline.as_mut()?;
-        Pin::new(deadline)
-            .poll(cx)
-            .is_ready()
-            .then(|| self.caller.out_of_time())
+        let over = Pin::new(self.deadline.as_mut()?).poll(cx).is_ready();
+        over.then(|| self.caller.out_of_time(self.only_asks))
+    }
+
+    /// Not free, for a caller that had no time to wait.
+    pub(crate) fn not_free(&self) -> Error {
+        self.named(Error::new(ErrorKind::TimedOut))
+    }
+
+    fn named(&self, error: Error) -> Error {
+        match &self.name {
+            Some(name) => error.on_lock(name),
+            None => error,
+        }
     }
 }
 
@@ -175,21 +196,19 @@ impl Future for Acquisition {
         {
             return Poll::Ready(Err(error));
         }
-        let State::Running { rest, name, .. } = &mut self.state else {
+        let State::Running { rest, .. } = &mut self.state else {
             return Poll::Ready(Err(
                 Error::new(ErrorKind::Cancelled).because("polled again after it was done")
             ));
         };
         if let Poll::Ready(result) = rest.as_mut().poll(cx) {
-            let result = result.map_err(|error| error.on_lock(&*name));
             self.state = State::Done;
-            return Poll::Ready(result);
+            return Poll::Ready(result.map_err(|error| self.named(error)));
         }
-        let name = name.clone();
         match self.poll_departure(cx) {
             Some(error) => {
                 self.leave();
-                Poll::Ready(Err(error.on_lock(name)))
+                Poll::Ready(Err(self.named(error)))
             }
             None => Poll::Pending,
         }
@@ -220,7 +239,7 @@ impl Loop {
         let Some(owner) = &self.options.owner else {
             return self.drive().await;
         };
-        let slot = owner.slot(self.kind, &self.name);
+        let slot = owner.slot(self.core.mint.client(), self.kind, &self.name);
         // Two acquisitions of one owner would wait for each other: they take turns, and the second re-enters.
         let _turn = if self.patience.is_zero() {
             match slot.turn.try_lock() {
@@ -304,7 +323,7 @@ impl Loop {
                 wake.recheck_after(recheck);
                 tokio::select! {
                     () = wake.woken() => {}
-                    () = self.core.closed.bell.notified() => {}
+                    () = self.core.closed.happened() => {}
                 }
             }
             None => self.rest(recheck).await,
@@ -314,7 +333,7 @@ impl Loop {
     async fn rest(&self, time: Duration) {
         tokio::select! {
             () = self.core.timers.after(time) => {}
-            () = self.core.closed.bell.notified() => {}
+            () = self.core.closed.happened() => {}
         }
     }
 
@@ -325,7 +344,8 @@ impl Loop {
         }
     }
 
-    /// Arms the hold. An error if the answer took so long that the lease proves nothing any more; it is given back.
+    /// Arms the hold. Where it is of no use any more it is given back: the client has been closed, or the answer took
+    /// so long that the lease proves nothing.
     fn grant(&self, claim: &mut Claim, grant: &Grant, sent: Moment) -> Result<Arc<Hold>> {
         let core = &self.core;
         let valid_until = sent + core.settings.drift.proved(self.term.length);
@@ -354,6 +374,8 @@ impl Loop {
         };
         core.places.add(&self.name, self.place);
         claim.settled = true;
+        // After it is in the table: either this sees the close, or the close sees the hold.
+        core.refuse_if_closed()?;
         if hold.is_held() {
             return Ok(Arc::new(hold));
         }

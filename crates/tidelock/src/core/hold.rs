@@ -129,6 +129,11 @@ impl Status {
             .compare_exchange(HELD, ENDED, Ordering::SeqCst, Ordering::SeqCst);
     }
 
+    /// Somebody has said that it is lost, whatever the clock says.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.state.load(Ordering::SeqCst) >= LOST
+    }
+
     /// Why the lock is not held, by the clock as much as by what was heard: after a freeze nobody may have had time to say it.
     pub(crate) fn check(&self, clock: Clock) -> Option<Gone> {
         if self.state.load(Ordering::SeqCst) == HELD && clock.now() >= self.valid_until() {

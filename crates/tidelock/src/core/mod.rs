@@ -64,7 +64,7 @@ impl Core {
 #[derive(Debug, Default)]
 pub(crate) struct Closed {
     set: AtomicBool,
-    pub(crate) bell: Notify,
+    bell: Notify,
 }
 
 impl Closed {
@@ -77,6 +77,15 @@ impl Closed {
 
     pub(crate) fn is_set(&self) -> bool {
         self.set.load(Ordering::SeqCst)
+    }
+
+    /// Resolves when it is set, also when that was long ago.
+    pub(crate) async fn happened(&self) {
+        let mut bell = std::pin::pin!(self.bell.notified());
+        bell.as_mut().enable(); // before the flag is read, else a close in between would be missed
+        if !self.is_set() {
+            bell.await;
+        }
     }
 }
 

@@ -101,6 +101,61 @@ pub(crate) fn need_runtime() -> Result<()> {
     })
 }
 
+/// The runtime behind the blocking face: callers wait on it with their own threads.
+#[cfg(feature = "blocking")]
+#[derive(Debug)]
+pub(crate) struct Blocker(Option<tokio::runtime::Runtime>);
+
+#[cfg(feature = "blocking")]
+impl Blocker {
+    /// One worker: it serves connections and callbacks; the waiting is done by the callers' threads.
+    pub(crate) fn start() -> Result<Self> {
+        refuse_inside_a_runtime()?;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("tidelock-blocking")
+            .enable_all()
+            .build()
+            .map_err(|e| no_thread(&e))?;
+        Ok(Self(Some(runtime)))
+    }
+
+    /// Waits for a future on this thread. Where that would stop an executor it fails instead, and drops the future.
+    pub(crate) fn run<F: Future>(&self, future: F) -> Result<F::Output> {
+        refuse_inside_a_runtime()?;
+        match &self.0 {
+            Some(runtime) => Ok(runtime.block_on(future)),
+            None => Err(Error::new(ErrorKind::Closed)),
+        }
+    }
+
+    /// Runs a future on the worker for as long as the task is kept.
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) -> Option<Task> {
+        let runtime = self.0.as_ref()?;
+        Some(Task(runtime.spawn(future).abort_handle()))
+    }
+}
+
+#[cfg(feature = "blocking")]
+impl Drop for Blocker {
+    fn drop(&mut self) {
+        // Dropping a runtime waits for its threads, and panics inside another one; this does neither.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// tokio would panic in `block_on`; an error can be handled.
+#[cfg(feature = "blocking")]
+fn refuse_inside_a_runtime() -> Result<()> {
+    if Handle::try_current().is_ok() {
+        return Err(Error::new(ErrorKind::Runtime)
+            .because("a blocking call inside an async runtime; use the async client there"));
+    }
+    Ok(())
+}
+
 /// Sleeps until an instant of a clock.
 #[derive(Debug)]
 pub(crate) struct Alarm {

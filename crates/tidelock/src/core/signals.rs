@@ -109,6 +109,11 @@ impl Signals {
         }
     }
 
+    /// These are the same waiters.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Somebody waits for that channel.
     pub fn is_watched(&self, channel: &str) -> bool {
         self.lock().contains_key(channel)

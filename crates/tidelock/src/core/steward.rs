@@ -3,18 +3,22 @@
 //! It polls its calls side by side: a renewal that hangs holds up neither a release nor a deadline.
 
 use std::collections::HashMap;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::backend::{Backend, BoxFuture, Moment, Renewed, Ticket};
 use crate::core::release::{self, Release};
 use crate::core::rt::{Background, Stop};
 use crate::core::table::{Due, Table};
 use crate::core::timers::Timers;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::guard::LostReason;
 use crate::options::Drift;
 
@@ -32,14 +36,14 @@ pub(crate) enum Chore {
     },
     /// Finish what a caller left in flight.
     Adopt(BoxFuture<'static, ()>),
-    /// The client is closed: say when everything before this is done, and keep no connection from then on.
-    Close(oneshot::Sender<()>),
 }
 
 /// How the rest of the client talks to its steward.
 #[derive(Debug)]
 pub(crate) struct StewardHandle {
-    inbox: mpsc::UnboundedSender<Chore>,
+    inbox: mpsc::UnboundedSender<Errand>,
+    open: Arc<Open>,
+    retired: Arc<AtomicBool>,
     pub(crate) table: Arc<Table>,
     pub(crate) background: Background,
 }
@@ -47,10 +51,75 @@ pub(crate) struct StewardHandle {
 impl StewardHandle {
     /// Never waits, never fails: what cannot be sent any more is left to the lease.
     pub(crate) fn send(&self, chore: Chore) {
-        if let Err(mpsc::error::SendError(chore)) = self.inbox.send(chore) {
-            chore.give_up();
+        let errand = Errand {
+            chore,
+            mark: Mark::new(&self.open),
+        };
+        if let Err(mpsc::error::SendError(errand)) = self.inbox.send(errand) {
+            errand.chore.give_up();
         }
     }
+
+    /// Resolves when nothing that was sent is left to be done.
+    pub(crate) async fn settled(&self) {
+        self.open.none().await;
+    }
+
+    /// The client is closed: from now on no connection outlives the chores that need it. A `Lock` that is still about
+    /// keeps the steward, and a guard that is dropped late would otherwise leave a new connection behind.
+    pub(crate) fn retire(&self) {
+        self.retired.store(true, Ordering::SeqCst);
+        self.table.bell.notify_one();
+    }
+
+    /// Nothing is held and nothing is left to be done.
+    #[cfg(feature = "testing")]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.table.len() == 0 && self.open.count.load(Ordering::SeqCst) == 0
+    }
+}
+
+/// How many chores have been sent and are not done.
+#[derive(Debug, Default)]
+struct Open {
+    count: AtomicUsize,
+    bell: Notify,
+}
+
+impl Open {
+    async fn none(&self) {
+        loop {
+            let mut bell = std::pin::pin!(self.bell.notified());
+            bell.as_mut().enable(); // before the count is read, else the last one might end in between
+            if self.count.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            bell.await;
+        }
+    }
+}
+
+/// Counts one chore until it is dropped, done or not.
+struct Mark(Arc<Open>);
+
+impl Mark {
+    fn new(open: &Arc<Open>) -> Self {
+        open.count.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(open))
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        if self.0.count.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.bell.notify_waiters();
+        }
+    }
+}
+
+struct Errand {
+    chore: Chore,
+    mark: Mark,
 }
 
 impl Chore {
@@ -75,37 +144,42 @@ impl Steward {
         let (inbox, chores) = mpsc::unbounded_channel();
         let table = Arc::new(Table::default());
         let keeper = Keeper(Arc::clone(&table));
+        let retired = Arc::<AtomicBool>::default();
+        let told = Arc::clone(&retired);
         background.spawn(async move {
-            self.run(&keeper.0, chores).await;
+            self.run(&keeper.0, chores, &told).await;
             drop(keeper);
             drop(stop);
         });
         StewardHandle {
             inbox,
+            open: Arc::default(),
+            retired,
             table,
             background,
         }
     }
 
-    async fn run(self, table: &Table, mut inbox: mpsc::UnboundedReceiver<Chore>) {
+    async fn run(
+        self,
+        table: &Table,
+        mut inbox: mpsc::UnboundedReceiver<Errand>,
+        retired: &AtomicBool,
+    ) {
         let mut calls: FuturesUnordered<BoxFuture<'static, Option<Answers>>> =
             FuturesUnordered::new();
         let mut look = self.timers.at(Moment::FAR);
-        let mut closing = Closing::default();
         loop {
-            if calls.is_empty() && closing.begun {
-                // Also after what comes later: the guards of a closed client may still be dropped one by one.
+            if retired.load(Ordering::SeqCst) && calls.is_empty() {
                 self.back.close().await;
-                closing.tell();
             }
             let next = table.next_look();
             if look.due() != next {
                 look = self.timers.at(next);
             }
             tokio::select! {
-                chore = inbox.recv() => match chore {
-                    Some(Chore::Close(answer)) => closing.begin(answer),
-                    Some(chore) => calls.push(self.call(chore)),
+                errand = inbox.recv() => match errand {
+                    Some(errand) => calls.push(self.call(errand)),
                     None => break,
                 },
                 () = &mut look => {
@@ -125,12 +199,11 @@ impl Steward {
         self.back.close().await;
     }
 
-    fn call(&self, chore: Chore) -> BoxFuture<'static, Option<Answers>> {
+    fn call(&self, Errand { chore, mark }: Errand) -> BoxFuture<'static, Option<Answers>> {
         let (back, timers) = (Arc::clone(&self.back), self.timers.clone());
-        Box::pin(async move {
+        let work = async move {
             match chore {
                 Chore::Adopt(rest) => rest.await,
-                Chore::Close(answer) => drop(answer),
                 Chore::Release {
                     ticket,
                     unclear,
@@ -151,6 +224,10 @@ impl Steward {
                     }
                 }
             }
+        };
+        Box::pin(async move {
+            contained(work).await;
+            drop(mark);
             None
         })
     }
@@ -177,7 +254,10 @@ impl Steward {
                     .unzip();
                 let back = Arc::clone(&self.back);
                 calls.push(Box::pin(async move {
-                    let result = back.renew(&batch).await;
+                    let result = contained(back.renew(&batch)).await.unwrap_or_else(|| {
+                        Err(Error::new(ErrorKind::OutcomeUnknown)
+                            .because("the store's code panicked while it renewed"))
+                    });
                     Some(Answers { sent, ids, result })
                 }));
             }
@@ -229,25 +309,13 @@ impl Steward {
     }
 }
 
-/// Whether the client is being closed, and who waits for that.
-#[derive(Default)]
-struct Closing {
-    begun: bool,
-    waiting: Vec<oneshot::Sender<()>>,
-}
-
-impl Closing {
-    fn begin(&mut self, answer: oneshot::Sender<()>) {
-        self.begun = true;
-        self.waiting.push(answer);
+/// A panic in one call must not end the steward: all other locks of the client would be lost with it.
+async fn contained<T>(work: impl Future<Output = T>) -> Option<T> {
+    let result = AssertUnwindSafe(work).catch_unwind().await;
+    if result.is_err() {
+        tracing::error!("a panic in the background; what it was about is left to its lease");
     }
-
-    fn tell(&mut self) {
-        for answer in self.waiting.drain(..) {
-            // An error means that the caller has stopped waiting.
-            let _ = answer.send(());
-        }
-    }
+    result.ok()
 }
 
 /// The answers to one batch of renewals.

@@ -36,6 +36,8 @@ impl Keep {
 pub(crate) struct Table {
     inner: Mutex<Inner>,
     pub(crate) bell: Notify,
+    /// Rung when the last hold has gone.
+    emptied: Notify,
 }
 
 #[derive(Debug)]
@@ -78,9 +80,33 @@ impl Table {
 
     pub(crate) fn remove(&self, id: u64) {
         let mut inner = self.lock();
-        if let Some((next, _)) = inner.keeps.remove(&id) {
-            inner.order.remove(&(next, id));
+        inner.forget(id);
+        if inner.keeps.is_empty() {
+            drop(inner);
+            self.emptied.notify_waiters();
         }
+    }
+
+    /// Resolves when nothing is held.
+    pub(crate) async fn emptied(&self) {
+        loop {
+            let mut bell = std::pin::pin!(self.emptied.notified());
+            bell.as_mut().enable(); // before the table is looked at, else the last one might go in between
+            if self.len() == 0 {
+                return;
+            }
+            bell.await;
+        }
+    }
+
+    /// Takes all holds out: nothing of them is renewed any more.
+    pub(crate) fn drain(&self) -> Vec<Keep> {
+        let mut inner = self.lock();
+        inner.order.clear();
+        let all = inner.keeps.drain().map(|(_, (_, keep))| keep).collect();
+        drop(inner);
+        self.emptied.notify_waiters();
+        all
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -126,7 +152,7 @@ impl Table {
                 inner.order.remove(&(at, id));
                 continue;
             };
-            if now >= keep.status.valid_until() {
+            if now >= keep.status.valid_until() || keep.status.is_lost() {
                 keep.status.lose(LostReason::Expired);
                 inner.forget(id);
             } else if now >= keep.ends_at {
@@ -152,6 +178,10 @@ impl Table {
                     due.push(inner.send(id, now, &again));
                 }
             }
+        }
+        if inner.keeps.is_empty() {
+            drop(inner);
+            self.emptied.notify_waiters();
         }
         due
     }

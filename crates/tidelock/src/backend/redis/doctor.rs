@@ -1,11 +1,374 @@
-//! What about a server weakens a lock.
+//! What about a server weakens a lock. What the rights forbid to look at is a finding, not an error.
 
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::conn::Request;
 use super::link::Link;
-use crate::error::Result;
-use crate::snapshot::Finding;
+use super::{keys, scripts};
+use crate::backend::{ClientId, Name, Timers};
+use crate::error::{Error, ErrorKind, Result};
+use crate::snapshot::{Finding, Severity};
+
+use Severity::{Advice, Danger, Good};
+
+/// The oldest server that is tested.
+const OLDEST: (u32, u32) = (6, 2);
+
+/// A clock further off than this is worth a word.
+const FAR_OFF: Duration = Duration::from_secs(2);
 
 /// Looks at the server.
-pub(super) async fn examine(link: &Link) -> Result<Vec<Finding>> {
-    link.get().await?;
-    Ok(Vec::new())
+pub(super) async fn examine(link: &Link, timers: &Timers) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    match allowed(link.ask(&Request::new("INFO"), link.deadline()).await)? {
+        Some(reply) => {
+            let info = Info::parse(reply.text().unwrap_or_default());
+            findings.extend([
+                version(&info),
+                mode(&info),
+                eviction(&info),
+                persistence(link, &info).await?,
+                role(&info),
+            ]);
+        }
+        None => findings.push(unseen(
+            "server",
+            "INFO",
+            "version, eviction policy, persistence and replicas are not known",
+        )),
+    }
+    findings.push(scripting(link).await?);
+    findings.push(channels(link).await?);
+    findings.push(tokens(link).await?);
+    findings.push(clock(link).await?);
+    findings.push(distance(link, timers).await?);
+    Ok(findings)
+}
+
+/// `None`: the rights forbid it.
+fn allowed<T>(result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == ErrorKind::Refused || unknown_command(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Hosted servers rename or remove what they do not want to be used.
+fn unknown_command(error: &Error) -> bool {
+    error
+        .detail()
+        .is_some_and(|detail| detail.contains("unknown command"))
+}
+
+fn unseen(subject: &str, command: &str, meaning: &str) -> Finding {
+    Finding::new(
+        Advice,
+        subject,
+        format!("cannot see: {command} is not allowed"),
+        meaning,
+    )
+    .advise(format!("allow {command}, or look by other means"))
+}
+
+/// The answer to `INFO`: lines of `name:value`.
+struct Info<'a>(HashMap<&'a str, &'a str>);
+
+impl<'a> Info<'a> {
+    fn parse(text: &'a str) -> Self {
+        Self(
+            text.lines()
+                .filter_map(|line| line.trim_end().split_once(':'))
+                .collect(),
+        )
+    }
+
+    fn get(&self, name: &str) -> &'a str {
+        self.0.get(name).copied().unwrap_or_default()
+    }
+}
+
+fn version(info: &Info<'_>) -> Finding {
+    let valkey = info.get("valkey_version");
+    let redis = info.get("redis_version");
+    let mut parts = redis.split('.').map_while(|part| part.parse::<u32>().ok());
+    let old = (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) < OLDEST;
+    let found = if valkey.is_empty() {
+        format!("Redis {redis}")
+    } else {
+        format!("Valkey {valkey}")
+    };
+    if old {
+        Finding::new(
+            Danger,
+            "version",
+            found,
+            "older than what this client is tested with; its scripts may fail",
+        )
+        .advise("use Redis 6.2 or later, or Valkey")
+    } else {
+        Finding::new(Good, "version", found, "locks work on it")
+    }
+}
+
+fn mode(info: &Info<'_>) -> Finding {
+    match info.get("redis_mode") {
+        "cluster" => Finding::new(
+            Danger,
+            "mode",
+            "a node of a cluster",
+            "locks whose names belong to other nodes fail",
+        )
+        .advise("connect with redis+cluster://"),
+        "sentinel" => Finding::new(Danger, "mode", "a sentinel", "it keeps no locks")
+            .advise("connect to the server it watches, or with redis+sentinel://"),
+        _ => Finding::new(Good, "mode", "a single server", "as this URL expects"),
+    }
+}
+
+fn eviction(info: &Info<'_>) -> Finding {
+    let policy = info.get("maxmemory_policy");
+    let limited = info.get("maxmemory") != "0";
+    let found = format!(
+        "{policy}, {}",
+        if limited {
+            "memory is limited"
+        } else {
+            "memory is not limited"
+        }
+    );
+    match (policy, limited) {
+        ("noeviction" | "", _) => Finding::new(
+            Good,
+            "eviction",
+            found,
+            "no lock is thrown away; when memory is full, acquiring fails and releasing works",
+        ),
+        (_, false) => Finding::new(
+            Advice,
+            "eviction",
+            found,
+            "no lock is thrown away as long as memory stays without a limit",
+        )
+        .advise("set maxmemory-policy noeviction"),
+        _ => Finding::new(
+            Danger,
+            "eviction",
+            found,
+            "the server may throw a lock away while it is held, and give it to another",
+        )
+        .advise("set maxmemory-policy noeviction, or keep locks on a server of their own"),
+    }
+}
+
+async fn persistence(link: &Link, info: &Info<'_>) -> Result<Finding> {
+    if info.get("aof_enabled") == "1" {
+        let fsync = setting(link, "appendfsync")
+            .await?
+            .unwrap_or_else(|| "appendfsync unknown".to_owned());
+        let found = format!("append-only file, {fsync}");
+        return Ok(if fsync == "always" {
+            Finding::new(
+                Good,
+                "persistence",
+                found,
+                "locks and fencing counters survive a crash of the server",
+            )
+        } else {
+            Finding::new(Advice, "persistence", found, "a crash may forget the last second of locks and tokens; holders are told at the next renewal")
+                .advise("set appendfsync always if a second is too much")
+        });
+    }
+    let save = setting(link, "save").await?;
+    let found = match save.as_deref() {
+        Some("") => "nothing is written to disk".to_owned(),
+        Some(save) => format!("snapshots now and then ({save})"),
+        None => "no append-only file; CONFIG is not allowed".to_owned(),
+    };
+    Ok(Finding::new(Advice, "persistence", found, "after a crash locks are forgotten, and fencing counters start again or go back; holders are told at the next renewal")
+        .advise("set appendonly yes; if fencing tokens guard your data, also appendfsync always"))
+}
+
+async fn setting(link: &Link, name: &str) -> Result<Option<String>> {
+    let request = Request::new("CONFIG").arg("GET").arg(name);
+    let reply = allowed(link.ask(&request, link.deadline()).await)?;
+    Ok(reply.and_then(|reply| reply.list()?.get(1)?.text().map(str::to_owned)))
+}
+
+fn role(info: &Info<'_>) -> Finding {
+    let replicas = info.get("connected_slaves");
+    match (info.get("role"), replicas) {
+        ("slave", _) => Finding::new(Danger, "role", "a replica", "it takes no locks").advise("connect to its primary"),
+        (_, "0" | "") => Finding::new(Good, "replicas", "none", "no fail-over can forget a lock; while the server is down, nobody gets one"),
+        (_, count) => Finding::new(Advice, "replicas", count, "a fail-over may forget locks that had not been copied yet; their holders are told at the next renewal")
+            .advise("guard data by fencing tokens"),
+    }
+}
+
+/// Takes, keeps and frees a lock under a name of our own, which goes by itself should the end of it be lost.
+async fn scripting(link: &Link) -> Result<Finding> {
+    let probe = format!("{}probe:{}", keys::OURS, ClientId::random().as_str());
+    let tombstone = format!("{probe}:withdrawn");
+    let owner = "probe:1";
+    let tried = async {
+        let deadline = link.deadline();
+        link.eval(
+            &scripts::ACQUIRE,
+            &[&probe, &tombstone],
+            &["1000", owner],
+            deadline,
+        )
+        .await?;
+        link.eval(&scripts::RENEW, &[&probe], &["1000", owner], deadline)
+            .await?;
+        link.eval(
+            &scripts::RELEASE,
+            &[&probe, &tombstone],
+            &[owner, &probe, "1"],
+            deadline,
+        )
+        .await
+    };
+    Ok(match allowed(tried.await)? {
+        Some(_) => Finding::new(Good, "rights: scripts", "a lock was taken, kept and freed", "the user may run what locks need"),
+        None => Finding::new(Danger, "rights: scripts", "refused", "this user cannot lock").advise(
+            "allow the keys of your locks and tidelock:*, and +evalsha +eval +exists +hget +hset +hexists +hdel +pttl +pexpire +set +get +incr +del +type +hgetall",
+        ),
+    })
+}
+
+/// A message on the channel of a lock nobody has.
+async fn channels(link: &Link) -> Result<Finding> {
+    let channel = Name::new(format!("{}probe", keys::OURS)).map(|name| keys::channel(&name))?;
+    let sent = link
+        .ask(
+            &Request::new("PUBLISH").arg(&channel).arg("0"),
+            link.deadline(),
+        )
+        .await;
+    Ok(match allowed(sent)? {
+        Some(_) => Finding::new(Good, "rights: channels", "a message was sent", "waiters are woken"),
+        None => Finding::new(Danger, "rights: channels", "refused", "waiters are not woken by this client's releases; Java waiters sleep until the lease ends")
+            .advise("allow &redisson_lock__channel:* with +publish +subscribe +unsubscribe"),
+    })
+}
+
+async fn tokens(link: &Link) -> Result<Finding> {
+    let counter = Name::new(format!("{}probe", keys::OURS)).map(|name| keys::token(&name))?;
+    let looked = link
+        .ask(&Request::new("EXISTS").arg(&counter), link.deadline())
+        .await;
+    Ok(match allowed(looked)? {
+        Some(_) => Finding::new(
+            Good,
+            "rights: fencing",
+            "the counters' keys are allowed",
+            "fenced locks work",
+        ),
+        None => Finding::new(
+            Advice,
+            "rights: fencing",
+            "refused",
+            "fenced locks fail; others work",
+        )
+        .advise("allow ~redisson_lock_token:* and +exists"),
+    })
+}
+
+async fn clock(link: &Link) -> Result<Finding> {
+    let Some(reply) = allowed(link.ask(&Request::new("TIME"), link.deadline()).await)? else {
+        return Ok(unseen(
+            "clock",
+            "TIME",
+            "the server's clock was not compared with ours",
+        ));
+    };
+    let seconds = reply
+        .list()
+        .and_then(|words| words.first()?.int())
+        .and_then(|seconds| u64::try_from(seconds).ok());
+    let server = UNIX_EPOCH + Duration::from_secs(seconds.unwrap_or_default());
+    let now = SystemTime::now();
+    let off = now
+        .duration_since(server)
+        .or_else(|_| server.duration_since(now))
+        .unwrap_or_default();
+    let found = format!("{} s from ours", off.as_secs());
+    Ok(if off < FAR_OFF {
+        Finding::new(
+            Good,
+            "clock",
+            found,
+            "leases do not depend on it, as long as neither clock is stepped",
+        )
+    } else {
+        Finding::new(Advice, "clock", found, "leases do not depend on the distance, but a clock that is set right by a step ends or prolongs every lease at once")
+            .advise("keep both clocks disciplined (NTP, chrony), slewing instead of stepping")
+    })
+}
+
+/// The quickest of a few answers: the others may have met something else.
+async fn distance(link: &Link, timers: &Timers) -> Result<Finding> {
+    let mut best = Duration::MAX;
+    for _ in 0..5 {
+        let sent = timers.now();
+        if allowed(link.ask(&Request::new("PING"), link.deadline()).await)?.is_none() {
+            return Ok(unseen(
+                "distance",
+                "PING",
+                "the time of a trip is not known",
+            ));
+        }
+        best = best.min(timers.now().since(sent));
+    }
+    let found = format!("{:.2} ms", best.as_secs_f64() * 1000.0);
+    Ok(if best < Duration::from_millis(50) {
+        Finding::new(
+            Good,
+            "distance",
+            found,
+            "time of one trip; a lock costs two",
+        )
+    } else {
+        Finding::new(
+            Advice,
+            "distance",
+            found,
+            "each acquire and each release takes that long, and so much of every lease is lost",
+        )
+        .advise("keep the server near its clients, and leases well above this")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(text: &str, judge: impl Fn(&Info<'_>) -> Finding) -> Severity {
+        judge(&Info::parse(text)).severity
+    }
+
+    #[test]
+    fn what_loses_locks_is_a_danger() {
+        assert_eq!(judged("redis_version:6.0.16\r\n", version), Danger);
+        assert_eq!(judged("redis_version:10.0.1\r\n", version), Good);
+        assert_eq!(judged("redis_mode:cluster\r\n", mode), Danger);
+        assert_eq!(
+            judged(
+                "maxmemory:100\r\nmaxmemory_policy:allkeys-lru\r\n",
+                eviction
+            ),
+            Danger
+        );
+        assert_eq!(
+            judged("maxmemory:100\r\nmaxmemory_policy:noeviction\r\n", eviction),
+            Good
+        );
+        assert_eq!(judged("role:slave\r\n", role), Danger);
+        assert_eq!(
+            judged("role:master\r\nconnected_slaves:1\r\n", role),
+            Advice
+        );
+    }
 }

@@ -12,18 +12,8 @@ pub(super) struct Complaint {
 impl Complaint {
     pub(super) fn new(code: impl Into<String>, text: impl Into<String>) -> Self {
         let (code, text) = (code.into(), text.into());
-        // Redis 6.2 wraps the error of a command within a script: the code that matters is in the text.
-        let inner = CODES
-            .iter()
-            .find(|known| code == "ERR" && names_code(&text, known));
-        let odd_counter = code == "ERR" && text.contains("not an integer");
-        let inner = if odd_counter {
-            Some(&"WRONGTYPE")
-        } else {
-            inner
-        };
         Self {
-            code: inner.map_or(code, |known| (*known).to_owned()),
+            code: meaning(&code, &text).map_or(code, str::to_owned),
             text,
         }
     }
@@ -81,7 +71,7 @@ impl Complaint {
     }
 }
 
-/// Codes that say what happened also when a script has wrapped them.
+/// Codes that say what happened, also when a script has wrapped them.
 const CODES: [&str; 9] = [
     "WRONGTYPE",
     "NOPERM",
@@ -93,6 +83,21 @@ const CODES: [&str; 9] = [
     "LOADING",
     "NOSCRIPT",
 ];
+
+/// The code an error should have had. Within a script some have none of their own, and Redis 6.2 wraps all of them in text.
+fn meaning(code: &str, text: &str) -> Option<&'static str> {
+    let own_code = !matches!(code, "ERR" | "Error") && !code.starts_with('@');
+    if own_code {
+        return None;
+    }
+    if text.contains("not an integer") {
+        return Some("WRONGTYPE");
+    }
+    if text.contains("user executing the script") || text.contains("ACL failure in script") {
+        return Some("NOPERM");
+    }
+    CODES.into_iter().find(|known| names_code(text, known))
+}
 
 fn names_code(text: &str, code: &str) -> bool {
     text.split(|c: char| !c.is_ascii_alphanumeric())
@@ -141,6 +146,14 @@ mod tests {
                 ErrorKind::Unavailable,
             ),
             ("ERR something new", ErrorKind::OutcomeUnknown),
+            (
+                "ERR The user executing the script can't run this command or subcommand script: 00, on @user_script:23.",
+                ErrorKind::Refused,
+            ),
+            (
+                "ERR value is not an integer or out of range",
+                ErrorKind::WrongType,
+            ),
             (
                 "ERR Error running script (call to f_00): @user_script:5: @user_script: 5: -OOM command not allowed",
                 ErrorKind::Unavailable,

@@ -29,7 +29,7 @@ use self::subscriber::Subscriber;
 use self::url::Target;
 use crate::backend::{
     Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Env, Grant, Kind, Moment, Name, Page,
-    Released, Renewal, Renewed, Store, Ticket, Wait, Wake,
+    Released, Renewal, Renewed, Store, Ticket, Timers, Wait, Wake,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
@@ -60,6 +60,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let shared = Arc::new(Shared {
         subscriber: Subscriber::new(Arc::clone(&gate), env.background.clone()),
         lease: env.lease,
+        timers: env.timers.clone(),
         warned: Mutex::default(),
     });
     let face = |home| Redis {
@@ -83,6 +84,7 @@ struct Redis {
 struct Shared {
     subscriber: Subscriber,
     lease: Duration,
+    timers: Timers,
     warned: Mutex<HashSet<Name>>,
 }
 
@@ -355,7 +357,7 @@ impl Backend for Redis {
     }
 
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
-        Box::pin(doctor::examine(&self.link))
+        Box::pin(doctor::examine(&self.link, &self.shared.timers))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -20,7 +20,7 @@ const SHORT: Duration = Duration::from_millis(4);
 const SHORT_LOOKS: u32 = 50;
 /// Between two looks from then on. Half of it is what a hand-over between processes costs on average; a look costs some
 /// tens of microseconds, so that waiting stays below a hundredth of a core.
-const LONG: Duration = Duration::from_millis(8);
+const LONG: Duration = Duration::from_millis(10);
 /// How long the thread stays when nobody waits any more; the next waiter need not start one then.
 const LINGER: Duration = Duration::from_secs(1);
 

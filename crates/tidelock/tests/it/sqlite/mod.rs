@@ -7,6 +7,7 @@
 
 mod basics;
 mod child;
+mod conformance;
 mod faults;
 mod processes;
 #[cfg(feature = "testing")]

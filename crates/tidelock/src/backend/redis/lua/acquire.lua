@@ -21,7 +21,11 @@ if left == -2 then
     end
   end
   redis.call('hset', KEYS[1], ARGV[2], 1)
-  redis.call('pexpire', KEYS[1], ARGV[1])
+  local limited = redis.pcall('pexpire', KEYS[1], ARGV[1])
+  if type(limited) == 'table' then
+    redis.call('hdel', KEYS[1], ARGV[2]) -- never a lock without an end
+    return limited
+  end
   return {1, token}
 end
 if not own then

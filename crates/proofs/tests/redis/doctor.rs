@@ -1,0 +1,72 @@
+//! What is said about a server.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use testkit::servers::RedisServer;
+use tidelock::{Client, Finding, Severity};
+
+use crate::{client, eventually};
+
+async fn said(client: &Client, subject: &str) -> Result<Finding> {
+    let findings = client.examine().await?;
+    let found = findings.iter().find(|finding| finding.subject == subject);
+    found
+        .cloned()
+        .with_context(|| format!("nothing about {subject} in {findings:#?}"))
+}
+
+#[tokio::test]
+async fn a_server_that_throws_keys_away_is_a_danger() -> Result<()> {
+    let server = RedisServer::start()?;
+    let client = client(&server.url()).await?;
+    assert_eq!(said(&client, "eviction").await?.severity, Severity::Good);
+    server.admin(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])?;
+    assert_eq!(said(&client, "eviction").await?.severity, Severity::Advice);
+    server.admin(&["CONFIG", "SET", "maxmemory", "100mb"])?;
+    assert_eq!(said(&client, "eviction").await?.severity, Severity::Danger);
+    for finding in client
+        .examine()
+        .await?
+        .iter()
+        .filter(|finding| finding.subject != "eviction")
+    {
+        assert_ne!(finding.severity, Severity::Danger, "{finding:?}");
+    }
+    eventually("nothing is left behind", Duration::from_secs(1), || {
+        Ok(server.keys()?.is_empty())
+    })
+    .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn t27_missing_rights_are_named_and_what_cannot_be_seen_is_no_error() -> Result<()> {
+    let locks = "+evalsha +eval +exists +hget +hset +hexists +hdel +pttl +pexpire +set +get +incr +del +type +hgetall";
+    let server = RedisServer::builder()
+        .acl(&format!(
+            "user default off\nuser shop on >secret ~shop:* ~tidelock:* resetchannels -@all {locks}"
+        ))
+        .start()?;
+    let shop = client(&format!("redis://shop:secret@{}", server.addr())).await?;
+    shop.lock("shop:1").acquire().await?.release().await?;
+    assert!(said(&shop, "server").await?.found.contains("cannot see"));
+    assert_eq!(
+        said(&shop, "rights: scripts").await?.severity,
+        Severity::Good
+    );
+    assert_eq!(
+        said(&shop, "rights: channels").await?.severity,
+        Severity::Danger
+    );
+    assert_eq!(
+        said(&shop, "rights: fencing").await?.severity,
+        Severity::Advice
+    );
+    server.admin(&["ACL", "SETUSER", "shop", "-hset"])?;
+    assert_eq!(
+        said(&shop, "rights: scripts").await?.severity,
+        Severity::Danger
+    );
+    Ok(())
+}

@@ -1,0 +1,248 @@
+
+using namespace System.Management.Automation
+using namespace System.Management.Automation.Language
+
+Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
+    param($wordToComplete, $commandAst, $cursorPosition)
+
+    $commandElements = $commandAst.CommandElements
+    $command = @(
+        'tidelock'
+        for ($i = 1; $i -lt $commandElements.Count; $i++) {
+            $element = $commandElements[$i]
+            if ($element -isnot [StringConstantExpressionAst] -or
+                $element.StringConstantType -ne [StringConstantType]::BareWord -or
+                $element.Value.StartsWith('-') -or
+                $element.Value -eq $wordToComplete) {
+                break
+        }
+        $element.Value
+    }) -join ';'
+
+    $completions = @(switch ($command) {
+        'tidelock' {
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
+            [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
+            [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
+            [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'A file whose content is the password; read anew at every connect')
+            [CompletionResult]::new('--tls-ca', '--tls-ca', [CompletionResultType]::ParameterName, 'Trust the authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]')
+            [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Show this certificate to the store [env: TIDELOCK_TLS_CERT]')
+            [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Key of the certificate [env: TIDELOCK_TLS_KEY]')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'Run a command while holding a lock: the `flock` of many machines')
+            [CompletionResult]::new('try', 'try', [CompletionResultType]::ParameterValue, 'The same as `run`, without waiting: exit code 75 if somebody else holds the lock')
+            [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Show who holds locks, since when, for how long, and who waits')
+            [CompletionResult]::new('ls', 'ls', [CompletionResultType]::ParameterValue, 'List the names of locks that are held')
+            [CompletionResult]::new('watch', 'watch', [CompletionResultType]::ParameterValue, 'Print every change of a lock until interrupted')
+            [CompletionResult]::new('unlock', 'unlock', [CompletionResultType]::ParameterValue, 'Break a lock that somebody else holds, and wake those that wait')
+            [CompletionResult]::new('doctor', 'doctor', [CompletionResultType]::ParameterValue, 'Examine whether this store can keep its promises; exit code 1 if locks are in danger')
+            [CompletionResult]::new('demo', 'demo', [CompletionResultType]::ParameterValue, 'Sell one stock from several processes: without a lock, with it, and with fencing')
+            [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
+            break
+        }
+        'tidelock;run' {
+            [CompletionResult]::new('--wait', '--wait', [CompletionResultType]::ParameterName, 'Give up after this time; without it, wait for ever')
+            [CompletionResult]::new('--max-hold', '--max-hold', [CompletionResultType]::ParameterName, 'End the command after this time of holding the lock')
+            [CompletionResult]::new('--on-lost', '--on-lost', [CompletionResultType]::ParameterName, 'What to do when the lock is lost while the command runs')
+            [CompletionResult]::new('--grace', '--grace', [CompletionResultType]::ParameterName, 'Time between TERM and KILL; shorter when the lease would end before')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
+            [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
+            [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
+            [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'A file whose content is the password; read anew at every connect')
+            [CompletionResult]::new('--tls-ca', '--tls-ca', [CompletionResultType]::ParameterName, 'Trust the authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]')
+            [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Show this certificate to the store [env: TIDELOCK_TLS_CERT]')
+            [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Key of the certificate [env: TIDELOCK_TLS_KEY]')
+            [CompletionResult]::new('--fenced', '--fenced', [CompletionResultType]::ParameterName, 'Take a fenced lock (Redisson''s RFencedLock): TIDELOCK_TOKEN is always there, or the store is refused')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
+            break
+        }
+        'tidelock;try' {
+            [CompletionResult]::new('--max-hold', '--max-hold', [CompletionResultType]::ParameterName, 'End the command after this time of holding the lock')
+            [CompletionResult]::new('--on-lost', '--on-lost', [CompletionResultType]::ParameterName, 'What to do when the lock is lost while the command runs')
+            [CompletionResult]::new('--grace', '--grace', [CompletionResultType]::ParameterName, 'Time between TERM and KILL; shorter when the lease would end before')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
+            [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
+            [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
+            [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'A file whose content is the password; read anew at every connect')
+            [CompletionResult]::new('--tls-ca', '--tls-ca', [CompletionResultType]::ParameterName, 'Trust the authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]')
+            [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Show this certificate to the store [env: TIDELOCK_TLS_CERT]')
+            [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Key of the certificate [env: TIDELOCK_TLS_KEY]')
+            [CompletionResult]::new('--fenced', '--fenced', [CompletionResultType]::ParameterName, 'Take a fenced lock (Redisson''s RFencedLock): TIDELOCK_TOKEN is always there, or the store is refused')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
+            break
+        }
+        'tidelock;show' {
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
+            [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
+            [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
+            [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'A file whose content is the password; read anew at every connect')
+            [CompletionResult]::new('--tls-ca', '--tls-ca', [CompletionResultType]::ParameterName, 'Trust the authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]')
+            [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Show this certificate to the store [env: TIDELOCK_TLS_CERT]')
+            [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Key of the certificate [env: TIDELOCK_TLS_KEY]')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'One JSON object per lock')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
+            break
+        }
+        'tidelock;ls' {
+            [CompletionResult]::new('--most', '--most', [CompletionResultType]::ParameterName, 'At most this many')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
+            [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
+            [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
+            [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'A file whose content is the password; read anew at every connect')
+            [CompletionResult]::new('--tls-ca', '--tls-ca', [CompletionResultType]::ParameterName, 'Trust the authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]')
+            [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Show this certificate to the store [env: TIDELOCK_TLS_CERT]')
+            [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Key of the certificate [env: TIDELOCK_TLS_KEY]')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'One JSON object per lock')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
+            break
+        }
+        'tidelock;watch' {
+            [CompletionResult]::new('--every', '--every', [CompletionResultType]::ParameterName, 'How often to look')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
+            [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
+            [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
+            [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'A file whose content is the password; read anew at every connect')
+            [CompletionResult]::new('--tls-ca', '--tls-ca', [CompletionResultType]::ParameterName, 'Trust the authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]')
+            [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Show this certificate to the store [env: TIDELOCK_TLS_CERT]')
+            [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Key of the certificate [env: TIDELOCK_TLS_KEY]')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'One JSON object per change')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
+            break
+        }
+        'tidelock;unlock' {
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
+            [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
+            [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
+            [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'A file whose content is the password; read anew at every connect')
+            [CompletionResult]::new('--tls-ca', '--tls-ca', [CompletionResultType]::ParameterName, 'Trust the authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]')
+            [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Show this certificate to the store [env: TIDELOCK_TLS_CERT]')
+            [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Key of the certificate [env: TIDELOCK_TLS_KEY]')
+            [CompletionResult]::new('--force', '--force', [CompletionResultType]::ParameterName, 'Yes: whoever holds it goes on believing that it does, up to a third of its lease')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
+            break
+        }
+        'tidelock;doctor' {
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
+            [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
+            [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
+            [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'A file whose content is the password; read anew at every connect')
+            [CompletionResult]::new('--tls-ca', '--tls-ca', [CompletionResultType]::ParameterName, 'Trust the authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]')
+            [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Show this certificate to the store [env: TIDELOCK_TLS_CERT]')
+            [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Key of the certificate [env: TIDELOCK_TLS_KEY]')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'One JSON object per finding')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
+            break
+        }
+        'tidelock;demo' {
+            [CompletionResult]::new('--processes', '--processes', [CompletionResultType]::ParameterName, 'How many selling processes')
+            [CompletionResult]::new('--workers', '--workers', [CompletionResultType]::ParameterName, 'How many sellers in each')
+            [CompletionResult]::new('--stock', '--stock', [CompletionResultType]::ParameterName, 'How many pieces there are to sell')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
+            [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
+            [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
+            [CompletionResult]::new('--password-file', '--password-file', [CompletionResultType]::ParameterName, 'A file whose content is the password; read anew at every connect')
+            [CompletionResult]::new('--tls-ca', '--tls-ca', [CompletionResultType]::ParameterName, 'Trust the authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]')
+            [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Show this certificate to the store [env: TIDELOCK_TLS_CERT]')
+            [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Key of the certificate [env: TIDELOCK_TLS_KEY]')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'One JSON object per act on stdout')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
+            break
+        }
+        'tidelock;help' {
+            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'Run a command while holding a lock: the `flock` of many machines')
+            [CompletionResult]::new('try', 'try', [CompletionResultType]::ParameterValue, 'The same as `run`, without waiting: exit code 75 if somebody else holds the lock')
+            [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Show who holds locks, since when, for how long, and who waits')
+            [CompletionResult]::new('ls', 'ls', [CompletionResultType]::ParameterValue, 'List the names of locks that are held')
+            [CompletionResult]::new('watch', 'watch', [CompletionResultType]::ParameterValue, 'Print every change of a lock until interrupted')
+            [CompletionResult]::new('unlock', 'unlock', [CompletionResultType]::ParameterValue, 'Break a lock that somebody else holds, and wake those that wait')
+            [CompletionResult]::new('doctor', 'doctor', [CompletionResultType]::ParameterValue, 'Examine whether this store can keep its promises; exit code 1 if locks are in danger')
+            [CompletionResult]::new('demo', 'demo', [CompletionResultType]::ParameterValue, 'Sell one stock from several processes: without a lock, with it, and with fencing')
+            [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
+            break
+        }
+        'tidelock;help;run' {
+            break
+        }
+        'tidelock;help;try' {
+            break
+        }
+        'tidelock;help;show' {
+            break
+        }
+        'tidelock;help;ls' {
+            break
+        }
+        'tidelock;help;watch' {
+            break
+        }
+        'tidelock;help;unlock' {
+            break
+        }
+        'tidelock;help;doctor' {
+            break
+        }
+        'tidelock;help;demo' {
+            break
+        }
+        'tidelock;help;help' {
+            break
+        }
+    })
+
+    $completions.Where{ $_.CompletionText -like "$wordToComplete*" } |
+        Sort-Object -Property ListItemText
+}

@@ -1,0 +1,294 @@
+//! Every flag of the command. Nothing else reads the command line; the man pages and the completions are made from here.
+#![allow(
+    clippy::doc_markdown,
+    reason = "these comments are the help, which is shown as plain text"
+)]
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Distributed locks from the command line.
+///
+/// Runs a program under a lock that is shared by many machines, shows who holds what, and breaks a lock in an emergency.
+/// Shares its locks with Java's Redisson when the store is Redis or Valkey.
+///
+/// Exit codes: the child's own (128 and the signal's number if a signal ended it); 64 wrong usage; 69 the store cannot be
+/// reached or cannot serve; 75 the lock was not acquired in time; 76 the lock was lost while the command ran; 126 the
+/// command cannot be executed; 127 there is no such command.
+#[derive(Debug, Parser)]
+#[command(name = "tidelock", version, propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Which store, and how to get in.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Store")]
+pub(crate) struct StoreArgs {
+    /// Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`. Default: a file in your state folder, for the processes of this machine
+    ///
+    /// A password belongs in TIDELOCK_PASSWORD or a --password-file, not here: other users can read a command line.
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "TIDELOCK_STORE",
+        hide_env_values = true
+    )]
+    pub(crate) store: Option<String>,
+    /// Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise
+    #[arg(long, global = true, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) lease: Option<Duration>,
+    /// Written before every lock name [env: TIDELOCK_PREFIX]
+    #[arg(long, global = true, value_name = "TEXT")]
+    pub(crate) prefix: Option<String>,
+    /// User at the store; the password comes from TIDELOCK_PASSWORD or --password-file
+    #[arg(long, global = true, value_name = "NAME", env = "TIDELOCK_USER")]
+    pub(crate) user: Option<String>,
+    /// A file whose content is the password; read anew at every connect
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "TIDELOCK_PASSWORD_FILE"
+    )]
+    pub(crate) password_file: Option<PathBuf>,
+    /// Trust the authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// Show this certificate to the store [env: TIDELOCK_TLS_CERT]
+    #[arg(long, global = true, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Key of the certificate [env: TIDELOCK_TLS_KEY]
+    #[arg(long, global = true, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Say on stderr what happens; twice for more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command while holding a lock: the `flock` of many machines
+    ///
+    /// Waits for the lock, runs the command, passes stdin, stdout, stderr and signals through, and exits with its exit
+    /// code. The command finds TIDELOCK_NAME, TIDELOCK_OWNER and, where the store counts, TIDELOCK_TOKEN in its environment.
+    ///
+    /// A supervisor process ends the command and everything in its process group before anybody else can get the lock:
+    /// TERM, then KILL after the grace, also when this process is frozen or killed, or the store is out of reach. What
+    /// is left in the group when the command itself has ended is ended too, before the lock is released. A process that
+    /// leaves the group on purpose (setsid, daemons) is out of its reach.
+    Run(RunArgs),
+    /// The same as `run`, without waiting: exit code 75 if somebody else holds the lock
+    Try(TryArgs),
+    /// Show who holds locks, since when, for how long, and who waits
+    Show(ShowArgs),
+    /// List the names of locks that are held
+    Ls(LsArgs),
+    /// Print every change of a lock until interrupted
+    Watch(WatchArgs),
+    /// Break a lock that somebody else holds, and wake those that wait
+    Unlock(UnlockArgs),
+    /// Examine whether this store can keep its promises; exit code 1 if locks are in danger
+    Doctor(DoctorArgs),
+    /// Sell one stock from several processes: without a lock, with it, and with fencing
+    Demo(DemoArgs),
+    /// Owns a command's process group and its deadline.
+    #[command(name = "__supervise", hide = true)]
+    Supervise(SuperviseArgs),
+    /// Prepares a command's process and becomes it.
+    #[command(name = "__exec", hide = true)]
+    Exec(ExecArgs),
+    /// Sells in the demo.
+    #[command(name = "__seller", hide = true)]
+    Seller(SellerArgs),
+    /// Writes man pages and completions.
+    #[command(name = "__pages", hide = true)]
+    Pages(PagesArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Give up after this time; without it, wait for ever
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) wait: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TryArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+}
+
+/// What is run, and what happens to it.
+#[derive(Debug, Args)]
+pub(crate) struct JobArgs {
+    /// Name of the lock
+    pub(crate) name: String,
+    /// End the command after this time of holding the lock
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) max_hold: Option<Duration>,
+    /// What to do when the lock is lost while the command runs
+    #[arg(long, value_name = "WHAT", default_value = "kill")]
+    pub(crate) on_lost: OnLost,
+    /// Time between TERM and KILL; shorter when the lease would end before
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
+    pub(crate) grace: Duration,
+    /// Take a fenced lock (Redisson's RFencedLock): TIDELOCK_TOKEN is always there, or the store is refused
+    #[arg(long)]
+    pub(crate) fenced: bool,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// What happens to a command whose lock was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnLost {
+    /// End it, before anybody else can get the lock
+    Kill,
+    /// Say so and let it go on
+    Warn,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// Names of locks; none: all that are held
+    pub(crate) names: Vec<String>,
+    /// One JSON object per lock
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LsArgs {
+    /// Which names, with `*` and `?`
+    #[arg(default_value = "*")]
+    pub(crate) pattern: String,
+    /// At most this many
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub(crate) most: usize,
+    /// One JSON object per lock
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WatchArgs {
+    /// Name of the lock
+    pub(crate) name: String,
+    /// How often to look
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = humantime::parse_duration)]
+    pub(crate) every: Duration,
+    /// One JSON object per change
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UnlockArgs {
+    /// Name of the lock
+    pub(crate) name: String,
+    /// Yes: whoever holds it goes on believing that it does, up to a third of its lease
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// One JSON object per finding
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// How many selling processes
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) processes: u32,
+    /// How many sellers in each
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) workers: u32,
+    /// How many pieces there are to sell
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) stock: u64,
+    /// One JSON object per act on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SuperviseArgs {
+    #[arg(long)]
+    pub(crate) name: String,
+    #[arg(long)]
+    pub(crate) grace_ms: u64,
+    #[arg(long)]
+    pub(crate) on_lost: OnLost,
+    /// The command becomes the terminal's foreground group.
+    #[arg(long)]
+    pub(crate) terminal: bool,
+    #[arg(required = true, trailing_var_arg = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExecArgs {
+    #[arg(long)]
+    pub(crate) name: String,
+    /// Process id of the supervisor, whose death is the command's.
+    #[arg(long)]
+    pub(crate) parent: u32,
+    #[arg(long)]
+    pub(crate) terminal: bool,
+    #[arg(required = true, trailing_var_arg = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// How the sellers of one act go about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Manner {
+    /// No lock.
+    Careless,
+    /// One lock around each sale.
+    Locked,
+    /// A fenced lock, and a stock that checks the token.
+    Fenced,
+    /// Takes the lock, is frozen past its lease, and writes all the same.
+    Late,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SellerArgs {
+    #[arg(long)]
+    pub(crate) manner: Manner,
+    #[arg(long)]
+    pub(crate) file: PathBuf,
+    #[arg(long)]
+    pub(crate) workers: u32,
+    #[arg(long)]
+    pub(crate) lock: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PagesArgs {
+    pub(crate) folder: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

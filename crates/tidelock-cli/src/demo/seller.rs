@@ -1,0 +1,327 @@
+//! A process that sells: started by the demo, told what to do on stdin, telling on stdout.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tidelock::{AcquireOptions, Cancel, Client, ErrorKind, Lock};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+use tokio::task::JoinSet;
+
+use super::stock::{Checked, Stock};
+use crate::args::{Manner, SellerArgs, StoreArgs};
+use crate::exit::{Failure, Outcome};
+use crate::inspect::print_line;
+use crate::store;
+
+/// How long a seller thinks between reading the stock and writing it back.
+const THINK: Duration = Duration::from_millis(1);
+/// The lease of the seller that will be frozen: others wait this long for the end of it.
+const SHORT_LEASE: Duration = Duration::from_millis(1500);
+
+/// What a seller says, one JSON value per line.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Word {
+    /// Waits to be told "go".
+    Ready,
+    /// Holds the lock and is about to write.
+    Holding,
+    /// The store cannot do that.
+    Unsupported,
+    /// Sold so many up to now.
+    Sold(u64),
+    /// All there is to say.
+    Done(Sales),
+}
+
+/// The result of a process.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Sales {
+    pub(crate) sold: u64,
+    pub(crate) refused: u64,
+    pub(crate) waits_us: Vec<u64>,
+}
+
+impl Sales {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.sold += other.sold;
+        self.refused += other.refused;
+        self.waits_us.extend(other.waits_us);
+    }
+}
+
+/// Sells until nothing is left.
+pub(crate) async fn sell(args: &StoreArgs, what: SellerArgs) -> Outcome {
+    #[cfg(unix)]
+    crate::run::boot::die_with_parent();
+    let mut orders = BufReader::new(tokio::io::stdin()).lines();
+    let sales = match what.manner {
+        Manner::Careless => sell_carelessly(&what, &mut orders).await?,
+        Manner::Late => {
+            // Leaves no details, and so does nothing in the background that the freeze could cut in the middle.
+            let client = store::connect_silently(args).await?;
+            let Some(sales) = sell_late(&client, &what, &mut orders).await? else {
+                say(&Word::Unsupported)?;
+                return Ok(ExitCode::SUCCESS);
+            };
+            sales
+        }
+        Manner::Locked | Manner::Fenced => {
+            let client = store::connect(args).await?;
+            let sales = sell_in_turn(&client, &what, &mut orders).await?;
+            client.close(Duration::from_secs(1)).await;
+            sales
+        }
+    };
+    say(&Word::Done(sales))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn say(word: &Word) -> Outcome<()> {
+    print_line(&serde_json::to_string(word).map_err(Failure::internal)?)
+}
+
+async fn go(orders: &mut Lines<BufReader<Stdin>>) -> Outcome<()> {
+    match orders.next_line().await {
+        Ok(Some(_)) => Ok(()),
+        _ => Err(Failure::internal("demo: a seller was left alone")),
+    }
+}
+
+fn open(file: &Path) -> Outcome<Stock> {
+    Stock::open(file).map_err(stock_failed)
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "for `map_err`")]
+fn stock_failed(error: std::io::Error) -> Failure {
+    Failure::internal(format!("demo: the stock file: {error}"))
+}
+
+/// Act 1: everybody reads, thinks, and writes back.
+async fn sell_carelessly(
+    what: &SellerArgs,
+    orders: &mut Lines<BufReader<Stdin>>,
+) -> Outcome<Sales> {
+    let mut first = Vec::new();
+    for _ in 0..what.workers {
+        let mut stock = open(&what.file)?;
+        // All customers have looked before the first one buys: so at least they all buy the same piece.
+        let seen = stock.read().map_err(stock_failed)?;
+        first.push((stock, seen));
+    }
+    say(&Word::Ready)?;
+    go(orders).await?;
+    let sold = Arc::new(AtomicU64::new(0));
+    let mut workers = JoinSet::new();
+    for (mut stock, mut seen) in first {
+        let sold = Arc::clone(&sold);
+        workers.spawn(async move {
+            while seen > 0 {
+                tokio::time::sleep(THINK).await;
+                stock.write(seen - 1)?;
+                sold.fetch_add(1, Ordering::Relaxed);
+                seen = stock.read()?;
+            }
+            Ok(Sales::default())
+        });
+    }
+    let mut sales = all(workers, &sold).await?;
+    sales.sold = sold.load(Ordering::Relaxed);
+    Ok(sales)
+}
+
+/// Waits for all workers, and tells meanwhile how much is sold.
+async fn all(mut workers: JoinSet<Outcome2>, sold: &AtomicU64) -> Outcome<Sales> {
+    let mut sales = Sales::default();
+    let mut tick = tokio::time::interval(Duration::from_millis(50));
+    loop {
+        tokio::select! {
+            _ = tick.tick() => say(&Word::Sold(sold.load(Ordering::Relaxed)))?,
+            done = workers.join_next() => match done {
+                Some(done) => sales.add(done.map_err(Failure::internal)?.map_err(Failure::from)?),
+                None => return Ok(sales),
+            },
+        }
+    }
+}
+
+/// What ends a worker early.
+#[derive(Debug)]
+enum Trouble {
+    Stock(std::io::Error),
+    Lock(tidelock::Error),
+}
+
+type Outcome2 = Result<Sales, Trouble>;
+
+impl From<std::io::Error> for Trouble {
+    fn from(error: std::io::Error) -> Self {
+        Self::Stock(error)
+    }
+}
+
+impl From<tidelock::Error> for Trouble {
+    fn from(error: tidelock::Error) -> Self {
+        Self::Lock(error)
+    }
+}
+
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Stock(error) => stock_failed(error),
+            Trouble::Lock(error) => error.into(),
+        }
+    }
+}
+
+/// Acts 2 and 3: one at a time.
+async fn sell_in_turn(
+    client: &Client,
+    what: &SellerArgs,
+    orders: &mut Lines<BufReader<Stdin>>,
+) -> Outcome<Sales> {
+    let fenced = what.manner == Manner::Fenced;
+    let shop = Shop {
+        lock: if fenced {
+            client.fenced_lock(&what.lock)
+        } else {
+            client.lock(&what.lock)
+        },
+        fenced,
+        sold: Arc::default(),
+        sold_out: Cancel::new(),
+    };
+    let mut workers = JoinSet::new();
+    let stocks = (0..what.workers)
+        .map(|_| open(&what.file))
+        .collect::<Outcome<Vec<_>>>()?;
+    say(&Word::Ready)?;
+    go(orders).await?;
+    for stock in stocks {
+        workers.spawn(shop.clone().work(stock));
+    }
+    let mut sales = all(workers, &shop.sold).await?;
+    sales.sold = shop.sold.load(Ordering::Relaxed);
+    Ok(sales)
+}
+
+/// What the workers of a process share.
+#[derive(Clone)]
+struct Shop {
+    lock: Lock,
+    fenced: bool,
+    sold: Arc<AtomicU64>,
+    /// One has seen that nothing is left: nobody needs to wait for his turn to see the same.
+    sold_out: Cancel,
+}
+
+/// What became of one customer.
+enum Sale {
+    Sold,
+    Refused,
+    NothingLeft,
+}
+
+impl Shop {
+    async fn work(self, mut stock: Stock) -> Outcome2 {
+        let mut sales = Sales::default();
+        loop {
+            let asked = Instant::now();
+            let options = AcquireOptions::new().cancel(&self.sold_out);
+            let guard = match self.lock.acquire_with(options).await {
+                Ok(guard) => guard,
+                Err(error) if error.kind() == ErrorKind::Cancelled => return Ok(sales),
+                Err(error) => return Err(error.into()),
+            };
+            let waited = asked.elapsed().as_micros();
+            sales
+                .waits_us
+                .push(u64::try_from(waited).unwrap_or(u64::MAX));
+            let token = guard.token().map_or(0, tidelock::FencingToken::get);
+            // A lost lock ends the sale before it is written: the customer is served at the next turn.
+            match guard.while_held(self.serve(&mut stock, token)).await {
+                Ok(sale) => match sale? {
+                    Sale::Sold => drop(self.sold.fetch_add(1, Ordering::Relaxed)),
+                    Sale::Refused => sales.refused += 1,
+                    Sale::NothingLeft => self.sold_out.fire(),
+                },
+                Err(_lost) => continue,
+            }
+            match guard.release().await {
+                Err(error) if error.kind() != ErrorKind::Lost => return Err(error.into()),
+                _ => {}
+            }
+            if self.sold_out.is_fired() {
+                return Ok(sales);
+            }
+        }
+    }
+
+    async fn serve(&self, stock: &mut Stock, token: u64) -> std::io::Result<Sale> {
+        let seen = if self.fenced {
+            match stock.read_as(token)? {
+                Checked::Done(seen) => seen,
+                Checked::Refused => return Ok(Sale::Refused),
+            }
+        } else {
+            stock.read()?
+        };
+        if seen == 0 {
+            return Ok(Sale::NothingLeft);
+        }
+        tokio::time::sleep(THINK).await;
+        if !self.fenced {
+            stock.write(seen - 1)?;
+        } else if stock.write_as(token, seen - 1)? == Checked::Refused {
+            return Ok(Sale::Refused);
+        }
+        Ok(Sale::Sold)
+    }
+}
+
+/// Like a machine that hangs. From inside, because then the moment is known: right after the grant, long before the next
+/// renewal. A process frozen within a transaction of an SQLite file keeps everybody from writing, which is another story.
+fn freeze() {
+    #[cfg(unix)]
+    // Fails for no process that exists.
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP);
+}
+
+/// The seller of act 3 that ignores `lost()`: it is frozen between reading and writing. `None`: no tokens here.
+async fn sell_late(
+    client: &Client,
+    what: &SellerArgs,
+    orders: &mut Lines<BufReader<Stdin>>,
+) -> Outcome<Option<Sales>> {
+    let options = AcquireOptions::new().lease(SHORT_LEASE);
+    let guard = match client.fenced_lock(&what.lock).acquire_with(options).await {
+        Ok(guard) => guard,
+        Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let Some(token) = guard.token().map(tidelock::FencingToken::get) else {
+        return Ok(None);
+    };
+    let mut stock = open(&what.file)?;
+    let mut sales = Sales::default();
+    let Checked::Done(seen) = stock.read_as(token).map_err(stock_failed)? else {
+        return Err(Failure::internal("demo: the first token was refused"));
+    };
+    say(&Word::Holding)?;
+    freeze();
+    // The order to go on is already waiting when it thaws, and `lost()` is not looked at.
+    go(orders).await?;
+    match stock
+        .write_as(token, seen.saturating_sub(1))
+        .map_err(stock_failed)?
+    {
+        Checked::Done(()) => sales.sold += 1,
+        Checked::Refused => sales.refused += 1,
+    }
+    Ok(Some(sales))
+}

@@ -1,0 +1,208 @@
+//! Looking at locks from outside, and breaking them.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidelock::{Client, Holder, Severity, Snapshot};
+
+use crate::args::{DoctorArgs, LsArgs, ShowArgs, StoreArgs, UnlockArgs};
+use crate::exit::{self, Failure, Outcome, say};
+use crate::store;
+
+/// How many locks `show` without names shows at most.
+const MOST: usize = 1000;
+
+/// A client that leaves nothing behind: it only looks.
+pub(crate) async fn with_client(
+    args: &StoreArgs,
+    work: impl AsyncFnOnce(&Client) -> Outcome,
+) -> Outcome {
+    let client = store::connect_silently(args).await?;
+    let result = work(&client).await;
+    client.close(Duration::ZERO).await;
+    result
+}
+
+/// `tidelock show`.
+pub(crate) async fn show(args: &StoreArgs, what: ShowArgs) -> Outcome {
+    let prefix = store::prefix(args);
+    with_client(args, async |client| {
+        let names = if what.names.is_empty() {
+            // What is listed carries the prefix already.
+            let listed = client.list(&format!("{prefix}*"), MOST).await?;
+            listed
+                .iter()
+                .map(|name| name.strip_prefix(&prefix).unwrap_or(name).to_owned())
+                .collect()
+        } else {
+            what.names
+        };
+        for name in names {
+            let seen = client.lock(&name).inspect().await?;
+            if what.json {
+                print_line(&as_json(&seen))?;
+            } else {
+                print_line(&as_text(&seen))?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+    .await
+}
+
+/// `tidelock ls`.
+pub(crate) async fn ls(args: &StoreArgs, what: LsArgs) -> Outcome {
+    let prefix = store::prefix(args);
+    with_client(args, async |client| {
+        for name in client
+            .list(&format!("{prefix}{}", what.pattern), what.most)
+            .await?
+        {
+            if what.json {
+                print_line(&json!({ "name": name }))?;
+            } else {
+                print_line(&name)?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+    .await
+}
+
+/// `tidelock unlock --force`.
+pub(crate) async fn unlock(args: &StoreArgs, what: UnlockArgs) -> Outcome {
+    if !what.force {
+        return Err(Failure::usage(format!(
+            "{}: not unlocked: whoever holds it would go on believing so for up to a third of its lease; if that is what you want, say --force",
+            what.name
+        )));
+    }
+    with_client(args, async |client| {
+        let lock = client.lock(&what.name);
+        let freed = if lock.force_release().await? {
+            "unlocked"
+        } else {
+            "was free"
+        };
+        say(format!("{}: {freed}", lock.name()));
+        Ok(ExitCode::SUCCESS)
+    })
+    .await
+}
+
+/// `tidelock doctor`.
+pub(crate) async fn doctor(args: &StoreArgs, what: DoctorArgs) -> Outcome {
+    with_client(args, async |client| {
+        let findings = client.examine().await?;
+        for finding in &findings {
+            let severity = match finding.severity {
+                Severity::Good => "good",
+                Severity::Advice => "advice",
+                _ => "danger",
+            };
+            if what.json {
+                print_line(&json!({
+                    "severity": severity, "subject": finding.subject, "found": finding.found,
+                    "meaning": finding.meaning, "advice": finding.advice,
+                }))?;
+            } else {
+                let advice = finding
+                    .advice
+                    .as_ref()
+                    .map(|advice| format!("\n        → {advice}"))
+                    .unwrap_or_default();
+                print_line(&format!(
+                    "{severity:6}  {}: {}: {}{advice}",
+                    finding.subject, finding.found, finding.meaning
+                ))?;
+            }
+        }
+        let danger = findings
+            .iter()
+            .any(|finding| finding.severity >= Severity::Danger);
+        Ok(ExitCode::from(u8::from(danger)))
+    })
+    .await
+}
+
+/// One line on stdout. Whoever read it may have gone (`| head`): then there is nobody to print for, and that is no failure.
+pub(crate) fn print_line(line: &impl std::fmt::Display) -> Outcome<()> {
+    use std::io::Write;
+    match writeln!(std::io::stdout().lock(), "{line}") {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(Failure::new(
+            exit::by_signal(13),
+            "nobody reads the output any more",
+        )),
+        other => other.map_err(Failure::internal),
+    }
+}
+
+/// A lock as one JSON object.
+pub(crate) fn as_json(seen: &Snapshot) -> Value {
+    json!({
+        "name": seen.name,
+        "locked": seen.is_locked(),
+        "holders": seen.holders.iter().map(holder_as_json).collect::<Vec<_>>(),
+        "expires_in_ms": seen.expires_in.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+        "token": seen.token.map(tidelock::FencingToken::get),
+        "waiters": seen.waiters,
+    })
+}
+
+fn holder_as_json(holder: &Holder) -> Value {
+    let client = holder.client.as_ref();
+    json!({
+        "owner": holder.owner,
+        "holds": holder.holds,
+        "host": client.map(|client| &client.host),
+        "pid": client.map(|client| client.pid),
+        "program": client.map(|client| &client.program),
+        "since": client.map(|client| humantime::format_rfc3339_seconds(client.since).to_string()),
+    })
+}
+
+/// A lock as one line for people.
+pub(crate) fn as_text(seen: &Snapshot) -> String {
+    let mut parts = Vec::new();
+    if seen.is_locked() {
+        let holders: Vec<_> = seen.holders.iter().map(holder_as_text).collect();
+        parts.push(format!("held by {}", holders.join(" and ")));
+        parts.push(match seen.expires_in {
+            Some(time) => format!("{} left", humantime::format_duration(rounded(time))),
+            None => "without an end".to_owned(),
+        });
+    } else {
+        parts.push("free".to_owned());
+    }
+    if let Some(token) = seen.token {
+        parts.push(format!("token {token}"));
+    }
+    if let Some(waiters) = seen.waiters {
+        parts.push(format!("{waiters} waiting"));
+    }
+    format!("{}: {}", seen.name, parts.join(", "))
+}
+
+/// For people, tenths of a second are enough.
+fn rounded(time: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX) / 100 * 100)
+}
+
+fn holder_as_text(holder: &Holder) -> String {
+    let who = match &holder.client {
+        Some(client) => format!(
+            "{} (pid {} on {}, connected since {})",
+            client.program,
+            client.pid,
+            client.host,
+            humantime::format_rfc3339_seconds(client.since)
+        ),
+        // Redisson leaves its client's UUID and the number of the thread.
+        None => holder.owner.clone(),
+    };
+    match holder.holds {
+        1 => who,
+        holds => format!("{who}, {holds} times"),
+    }
+}

@@ -1,0 +1,132 @@
+//! What is Linux's own: the clock that goes on while the machine sleeps, its alarm, and ties between processes.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::time::{ClockId, clock_gettime};
+
+#[cfg(target_os = "linux")]
+const CLOCK: ClockId = ClockId::Boottime;
+#[cfg(not(target_os = "linux"))]
+const CLOCK: ClockId = ClockId::Monotonic;
+
+/// Without an alarm on the boot clock, how long a sleep lasts at most before the clock is looked at again.
+const SLICE_NS: u64 = 20_000_000;
+
+/// Nanoseconds since boot, sleep included on Linux.
+pub(crate) fn now() -> u64 {
+    let time = clock_gettime(CLOCK);
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+/// Waits for descriptors and for an instant of the boot clock.
+#[derive(Debug)]
+pub(crate) struct Alarm(Option<OwnedFd>);
+
+impl Alarm {
+    pub(crate) fn new() -> Self {
+        Self(timer())
+    }
+
+    /// Waits until one of the descriptors is readable or the instant has come; says which are readable.
+    pub(crate) fn wait<const N: usize>(
+        &self,
+        fds: [&OwnedFd; N],
+        at: Option<u64>,
+    ) -> io::Result<[bool; N]> {
+        let armed = at.is_some_and(|at| self.arm(at));
+        let mut polled: Vec<_> = fds
+            .iter()
+            .map(|fd| PollFd::new(*fd, PollFlags::IN))
+            .collect();
+        if let Some(timer) = self.0.as_ref().filter(|_| armed) {
+            polled.push(PollFd::new(timer, PollFlags::IN));
+        }
+        let slice = at.filter(|_| !armed).map(|at| {
+            let left = at.saturating_sub(now()).min(SLICE_NS);
+            Timespec {
+                tv_sec: 0,
+                tv_nsec: left.try_into().unwrap_or(0),
+            }
+        });
+        match poll(&mut polled, slice.as_ref()) {
+            // A stop and its end, seen from inside.
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(std::array::from_fn(|i| !polled[i].revents().is_empty()))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn arm(&self, at: u64) -> bool {
+        use rustix::time::{Itimerspec, TimerfdTimerFlags, timerfd_settime};
+        let Some(timer) = &self.0 else { return false };
+        let spec = rustix::time::Timespec {
+            tv_sec: i64::try_from(at / 1_000_000_000).unwrap_or(i64::MAX),
+            // A time of zero would disarm the timer.
+            tv_nsec: i64::try_from(at % 1_000_000_000).unwrap_or(0).max(1),
+        };
+        let once = Itimerspec {
+            it_interval: rustix::time::Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+            it_value: spec,
+        };
+        // Setting it anew also takes back that it has rung.
+        timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &once).is_ok()
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn arm(&self, _: u64) -> bool {
+        false
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn timer() -> Option<OwnedFd> {
+    use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
+    timerfd_create(
+        TimerfdClockId::Boottime,
+        TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
+    )
+    .ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn timer() -> Option<OwnedFd> {
+    None
+}
+
+/// This process is killed when the thread that started it ends.
+pub(crate) fn die_with_parent() {
+    #[cfg(target_os = "linux")]
+    // Cannot fail for a valid signal; elsewhere there is no such tie.
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+}
+
+/// Orphans below this process become its children, so that it can collect what is left of a group.
+pub(crate) fn adopt_orphans() {
+    #[cfg(target_os = "linux")]
+    // Without it a group may seem to live a little longer; nothing else depends on it.
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+}
+
+/// Whether this process began with a signal ignored, as under `nohup` or in the background of a script.
+pub(crate) fn ignored_at_start(signal: i32) -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mask = status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigIgn:"))
+            .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        mask.is_some_and(|mask| (mask >> (signal - 1)) & 1 == 1)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = signal;
+        false
+    }
+}

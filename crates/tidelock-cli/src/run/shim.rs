@@ -1,0 +1,41 @@
+//! The last step before the command: ties its life to the supervisor's, and becomes it.
+
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Signal, getpid, getppid, kill_process};
+
+use super::{boot, terminal};
+use crate::args::ExecArgs;
+use crate::exit::{self, Failure, Outcome};
+
+/// Becomes the command. Returns only when it cannot.
+pub(crate) fn exec(args: ExecArgs) -> Outcome {
+    boot::die_with_parent();
+    let parent = getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
+    if parent != Some(args.parent) {
+        // The supervisor died before the tie was made: the same end as after it.
+        let _ = kill_process(getpid(), Signal::KILL);
+    }
+    if args.terminal {
+        terminal::give_to(getpid());
+    }
+    let mut words = args.command.into_iter();
+    let Some(program) = words.next() else {
+        return Err(Failure::usage(format!("{}: no command", args.name)));
+    };
+    let error = Command::new(&program).args(words).exec();
+    let code = match error.kind() {
+        ErrorKind::NotFound => exit::NOT_FOUND,
+        _ => exit::CANNOT_EXECUTE,
+    };
+    Err(Failure::new(
+        code,
+        format!(
+            "{}: cannot run {}: {error}",
+            args.name,
+            program.to_string_lossy()
+        ),
+    ))
+}

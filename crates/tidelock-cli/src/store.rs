@@ -1,0 +1,192 @@
+//! From flags and environment to a connected client.
+
+use std::path::PathBuf;
+
+use tidelock::{Client, ClientBuilder, Credentials};
+
+use crate::args::StoreArgs;
+use crate::exit::{Failure, Outcome};
+
+/// Connects to the store the flags and the environment name.
+pub(crate) async fn connect(args: &StoreArgs) -> Outcome<Client> {
+    connect_as(args, true).await
+}
+
+/// As [`connect`], without leaving details in the store: for those that only look.
+pub(crate) async fn connect_silently(args: &StoreArgs) -> Outcome<Client> {
+    connect_as(args, false).await
+}
+
+async fn connect_as(args: &StoreArgs, details: bool) -> Outcome<Client> {
+    let url = url(args)?;
+    if url.starts_with("memory:") {
+        // Each process would have a store of its own, and locks that exclude nobody.
+        return Err(Failure::usage(
+            "memory: lives within one process, so nothing here could share it; use sqlite:PATH or redis://",
+        ));
+    }
+    builder(args)?
+        .details(details)
+        .connect(&url)
+        .await
+        .map_err(|error| hide_secret(error.into(), &url))
+}
+
+/// The URL of the store: flag, environment, or the file in the user's state folder, whose folder is made if need be.
+pub(crate) fn url(args: &StoreArgs) -> Outcome<String> {
+    if let Some(url) = &args.store {
+        return Ok(url.clone());
+    }
+    let folder = state_folder().ok_or_else(|| {
+        Failure::usage(
+            "no store: neither --store nor TIDELOCK_STORE is set, and there is no home folder",
+        )
+    })?;
+    std::fs::create_dir_all(&folder).map_err(|error| {
+        Failure::usage(format!(
+            "the default store's folder {} cannot be made: {error}",
+            folder.display()
+        ))
+    })?;
+    Ok(format!("sqlite:{}", folder.join("locks.db").display()))
+}
+
+/// Hands the same store down to a process of our own. The URL goes by the environment: it may hold a password, and anybody
+/// can read a command line.
+pub(crate) fn hand_down(args: &StoreArgs, to: &mut tokio::process::Command) -> Outcome<()> {
+    to.env("TIDELOCK_STORE", url(args)?);
+    let lease = args
+        .lease
+        .map(|lease| humantime::format_duration(lease).to_string());
+    let text = [
+        ("--lease", lease.as_ref()),
+        ("--prefix", args.prefix.as_ref()),
+        ("--user", args.user.as_ref()),
+    ];
+    for (flag, value) in text {
+        if let Some(value) = value {
+            to.arg(flag).arg(value);
+        }
+    }
+    let paths = [
+        ("--password-file", &args.password_file),
+        ("--tls-ca", &args.tls_ca),
+        ("--tls-cert", &args.tls_cert),
+        ("--tls-key", &args.tls_key),
+    ];
+    for (flag, value) in paths {
+        if let Some(value) = value {
+            to.arg(flag).arg(value);
+        }
+    }
+    Ok(())
+}
+
+fn state_folder() -> Option<PathBuf> {
+    let set = |name| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    let state = set("XDG_STATE_HOME")
+        .or_else(|| set("LOCALAPPDATA"))
+        .or_else(|| set("HOME").map(|home| home.join(".local/state")))?;
+    Some(state.join("tidelock"))
+}
+
+fn builder(args: &StoreArgs) -> Outcome<ClientBuilder> {
+    let mut builder = Client::builder().from_env()?;
+    if let Some(lease) = args.lease {
+        builder = builder.lease(lease);
+    }
+    if let Some(prefix) = &args.prefix {
+        builder = builder.prefix(prefix);
+    }
+    if let Some(ca) = &args.tls_ca {
+        builder = builder.tls_ca(ca);
+    }
+    if let (Some(cert), Some(key)) = (&args.tls_cert, &args.tls_key) {
+        builder = builder.tls_identity(cert, key);
+    }
+    credentials(builder, args)
+}
+
+/// The flags carry the environment's user and file already; the builder has the environment's password, without the flags' user.
+fn credentials(builder: ClientBuilder, args: &StoreArgs) -> Outcome<ClientBuilder> {
+    let mut known = Credentials::default();
+    known.user.clone_from(&args.user);
+    if let Some(file) = args.password_file.clone() {
+        // Looked at once here, so that a wrong path is told as such and not as a wrong password.
+        std::fs::File::open(&file).map_err(|error| {
+            Failure::usage(format!(
+                "the password file {} cannot be read: {error}",
+                file.display()
+            ))
+        })?;
+        return Ok(builder.credentials_from(move || {
+            let mut known = known.clone();
+            known.password = std::fs::read_to_string(&file)
+                .ok()
+                .map(|text| text.trim_end().to_owned());
+            known
+        }));
+    }
+    if known.user.is_some() {
+        known.password = std::env::var("TIDELOCK_PASSWORD").ok();
+        return Ok(builder.credentials(known));
+    }
+    Ok(builder)
+}
+
+/// What is written before every name.
+pub(crate) fn prefix(args: &StoreArgs) -> String {
+    args.prefix
+        .clone()
+        .or_else(|| std::env::var("TIDELOCK_PREFIX").ok())
+        .unwrap_or_default()
+}
+
+/// The URL without its password, for people and for JSON.
+pub(crate) fn shown(url: &str) -> String {
+    match secret(url) {
+        Some(secret) => url.replacen(&format!(":{secret}@"), "@", 1),
+        None => url.to_owned(),
+    }
+}
+
+/// The password in a URL's user part.
+fn secret(url: &str) -> Option<&str> {
+    let (_, rest) = url.split_once("://")?;
+    // A password may hold an `@` that somebody forgot to encode, so the last one before the path counts.
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+    let (user, _) = authority.rsplit_once('@')?;
+    user.split_once(':').map(|(_, password)| password)
+}
+
+/// Drivers like to quote the URL in their errors.
+fn hide_secret(mut failure: Failure, url: &str) -> Failure {
+    if let Some(secret) = secret(url).filter(|secret| !secret.is_empty()) {
+        failure.message = failure.message.replace(secret, "***");
+    }
+    failure
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_never_shown() {
+        let shown_as = [
+            ("redis://u:p%40x@h:1/2", "redis://u@h:1/2"),
+            ("redis://:p@x@h", "redis://@h"),
+            ("redis://u@h/0", "redis://u@h/0"),
+            ("sqlite:/a/b:c@d.db", "sqlite:/a/b:c@d.db"),
+        ];
+        for (url, shown_url) in shown_as {
+            assert_eq!(shown(url), shown_url);
+        }
+        let failure = hide_secret(Failure::usage("bad redis://u:hush@h"), "redis://u:hush@h");
+        assert_eq!(failure.message, "bad redis://u:***@h");
+    }
+}

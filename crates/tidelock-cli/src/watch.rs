@@ -1,0 +1,48 @@
+//! `tidelock watch`: every change of one lock.
+
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use serde_json::json;
+use tidelock::Snapshot;
+
+use crate::args::{StoreArgs, WatchArgs};
+use crate::exit::Outcome;
+use crate::inspect::{as_json, as_text, print_line, with_client};
+
+/// Prints the lock now, and again whenever another holds it, or nobody. Until Ctrl-C.
+pub(crate) async fn watch(args: &StoreArgs, what: WatchArgs) -> Outcome {
+    with_client(args, async |client| {
+        let lock = client.lock(&what.name);
+        let mut tick = tokio::time::interval(what.every.max(std::time::Duration::from_millis(10)));
+        let mut before: Option<Snapshot> = None;
+        loop {
+            tokio::select! {
+                _ = tick.tick() => {}
+                _ = tokio::signal::ctrl_c() => return Ok(ExitCode::SUCCESS),
+            }
+            let seen = lock.inspect().await?;
+            if before.as_ref().is_none_or(|before| changed(before, &seen)) {
+                print(&seen, what.json)?;
+            }
+            before = Some(seen);
+        }
+    })
+    .await
+}
+
+/// The time left changes always; that is no news.
+fn changed(before: &Snapshot, now: &Snapshot) -> bool {
+    before.holders != now.holders || before.token != now.token || before.waiters != now.waiters
+}
+
+fn print(seen: &Snapshot, json: bool) -> Outcome<()> {
+    let at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+    if json {
+        let mut object = as_json(seen);
+        object["at"] = json!(at);
+        print_line(&object)
+    } else {
+        print_line(&format!("{at} {}", as_text(seen)))
+    }
+}

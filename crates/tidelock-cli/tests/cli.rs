@@ -1,0 +1,18 @@
+//! The command, with real processes on an SQLite file of each test's own. Linux is where `run` promises what it promises.
+#![cfg(target_os = "linux")]
+#![allow(missing_docs, reason = "a test")]
+
+#[path = "cli/bench.rs"]
+mod bench;
+#[path = "cli/codes.rs"]
+mod codes;
+#[path = "cli/demo.rs"]
+mod demo;
+#[path = "cli/faults.rs"]
+mod faults;
+#[path = "cli/inspect.rs"]
+mod inspect;
+#[path = "cli/pages.rs"]
+mod pages;
+#[path = "cli/passing.rs"]
+mod passing;

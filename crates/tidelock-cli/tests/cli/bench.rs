@@ -1,0 +1,196 @@
+//! What the tests share: a store, commands on it, and processes to look at.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Nothing here takes this long unless it hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A store of the test's own.
+pub(crate) struct Bench {
+    pub(crate) folder: tempfile::TempDir,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("sqlite:{}", self.path("locks.db").display())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// `tidelock` on this store, with nothing of the environment that concerns it.
+    pub(crate) fn tidelock(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidelock"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("TIDELOCK_") {
+                command.env_remove(name);
+            }
+        }
+        command.env("TIDELOCK_STORE", self.url()).args(args);
+        command
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn output(&self, args: &[&str]) -> Output {
+        self.tidelock(args).stdin(Stdio::null()).output().unwrap()
+    }
+
+    pub(crate) fn code(&self, args: &[&str]) -> i32 {
+        self.output(args).status.code().unwrap()
+    }
+
+    /// Starts `tidelock run` with a shell script, whose lines can be awaited.
+    pub(crate) fn run(&self, flags: &[&str], script: &str) -> Run {
+        let mut args = vec!["run"];
+        args.extend(flags);
+        args.extend(["job", "--", "sh", "-c", script]);
+        Run::start(self.tidelock(&args))
+    }
+}
+
+/// A `tidelock run` that goes on.
+pub(crate) struct Run {
+    pub(crate) child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Run {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child, lines }
+    }
+
+    /// The next line; empty at the end.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// The next line, which is a process id.
+    pub(crate) fn pid(&mut self) -> Process {
+        Process(self.line().parse().expect("a process id"))
+    }
+
+    pub(crate) fn process(&self) -> Process {
+        Process(i32::try_from(self.child.id()).unwrap())
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.process().signal(signal);
+    }
+
+    /// Its end and its messages.
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
+        let mut messages = String::new();
+        if let Some(mut errors) = self.child.stderr.take() {
+            errors.read_to_string(&mut messages).unwrap();
+        }
+        (self.child.wait().unwrap().code(), messages)
+    }
+
+    /// Resolves when nobody holds the write end of stdout any more: the command and all it has started are gone.
+    pub(crate) fn silence(&mut self) -> Instant {
+        while !self.line().is_empty() {}
+        Instant::now()
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // A failed test leaves nothing running: the supervisor sees the end of the wrapper.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Some process of the machine.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Process(pub(crate) i32);
+
+impl Process {
+    pub(crate) fn signal(self, signal: Signal) {
+        kill_process(Pid::from_raw(self.0).unwrap(), signal).unwrap();
+    }
+
+    pub(crate) fn parent(self) -> Self {
+        Self(self.stat(1).expect("it lives").parse().unwrap())
+    }
+
+    pub(crate) fn group(self) -> i32 {
+        self.stat(2).expect("it lives").parse().unwrap()
+    }
+
+    /// It runs no more: gone, or dead and not collected.
+    pub(crate) fn is_dead(self) -> bool {
+        self.stat(0)
+            .is_none_or(|state| state == "Z" || state == "X")
+    }
+
+    /// A field of `/proc/PID/stat`, counted from the one after the name.
+    fn stat(self, field: usize) -> Option<String> {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.0)).ok()?;
+        let (_, rest) = text.rsplit_once(") ")?;
+        rest.split(' ').nth(field).map(str::to_owned)
+    }
+
+    /// Waits until it has a handler for a signal. The kernel tells nobody, so this has to look.
+    pub(crate) fn await_handler(self, signal: Signal) {
+        let begun = Instant::now();
+        loop {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", self.0)).unwrap();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            let caught = u64::from_str_radix(caught.unwrap().trim(), 16).unwrap();
+            if (caught >> (signal.as_raw() - 1)) & 1 == 1 {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "no handler for {signal:?}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Waits for its end, by the kernel's own descriptor for processes.
+    pub(crate) fn await_end(self) {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        use rustix::process::{PidfdFlags, pidfd_open};
+        let Ok(fd) = pidfd_open(Pid::from_raw(self.0).unwrap(), PidfdFlags::empty()) else {
+            return; // gone before
+        };
+        let limit = Timespec {
+            tv_sec: PATIENCE.as_secs().try_into().unwrap(),
+            tv_nsec: 0,
+        };
+        let ended = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)).unwrap();
+        assert_eq!(ended, 1, "process {} has not ended", self.0);
+    }
+}
+
+/// Runs something on a thread; the answer can be awaited.
+pub(crate) fn meanwhile<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Receiver<T> {
+    let (tell, told) = channel();
+    std::thread::spawn(move || {
+        let _ = tell.send(work());
+    });
+    told
+}

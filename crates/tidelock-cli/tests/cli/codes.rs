@@ -1,0 +1,119 @@
+//! Exit codes are an API.
+
+use crate::bench::Bench;
+
+#[test]
+fn the_exit_code_is_the_commands() {
+    let bench = Bench::new();
+    assert_eq!(bench.code(&["run", "job", "--", "true"]), 0);
+    assert_eq!(bench.code(&["run", "job", "--", "sh", "-c", "exit 3"]), 3);
+    assert_eq!(
+        bench.code(&["try", "job", "--", "sh", "-c", "exit 255"]),
+        255
+    );
+}
+
+#[test]
+fn a_death_by_signal_is_128_and_its_number() {
+    let bench = Bench::new();
+    assert_eq!(
+        bench.code(&["run", "job", "--", "sh", "-c", "kill -9 $$"]),
+        137
+    );
+    assert_eq!(
+        bench.code(&["run", "job", "--", "sh", "-c", "kill -TERM $$"]),
+        143
+    );
+}
+
+#[test]
+fn a_command_that_is_not_there_or_cannot_be_executed_is_told_as_shells_do() {
+    let bench = Bench::new();
+    let absent = bench.output(&["run", "job", "--", "./no-such-command"]);
+    assert_eq!(absent.status.code(), Some(127));
+    assert!(
+        absent
+            .stderr
+            .starts_with(b"job: cannot run ./no-such-command: ")
+    );
+    assert_eq!(bench.code(&["run", "job", "--", "/etc/passwd"]), 126);
+}
+
+#[test]
+fn wrong_usage_is_64() {
+    let bench = Bench::new();
+    for wrong in [
+        &["run"][..],
+        &["run", "job"],
+        &["run", "--wait", "soon", "job", "--", "true"],
+        &["run", "", "--", "true"],
+        &["--lease", "0s", "run", "job", "--", "true"],
+        &["--store", "carrier-pigeon:", "ls"],
+        &["--store", "memory:", "ls"],
+        &["unlock", "job"],
+        &["demo", "--processes", "1", "--workers", "1"],
+        &["frobnicate"],
+    ] {
+        assert_eq!(bench.code(wrong), 64, "{wrong:?}");
+    }
+    assert_eq!(bench.code(&["--help"]), 0);
+    assert_eq!(bench.code(&["--version"]), 0);
+}
+
+#[test]
+fn a_store_out_of_reach_is_69_and_no_password_is_shown() {
+    let bench = Bench::new();
+    // Nobody can listen on port 1 without having been asked for by this machine's owner.
+    let output = bench.output(&[
+        "--store",
+        "redis://u:hush@127.0.0.1:1",
+        "try",
+        "job",
+        "--",
+        "true",
+    ]);
+    assert_eq!(output.status.code(), Some(69));
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("hush"));
+    let nowhere = format!("sqlite:{}", bench.path("no/such/folder/l.db").display());
+    assert_eq!(
+        bench.code(&["--store", &nowhere, "try", "job", "--", "true"]),
+        69
+    );
+}
+
+#[test]
+fn a_lock_that_is_held_is_75() {
+    let bench = Bench::new();
+    let mut holder = bench.run(&[], "echo in; read line");
+    assert_eq!(holder.line(), "in");
+    let tried = bench.output(&["try", "job", "--", "true"]);
+    assert_eq!(tried.status.code(), Some(75));
+    assert_eq!(tried.stderr, b"job: not acquired in time\n");
+    assert_eq!(
+        bench.code(&["run", "--wait", "50ms", "job", "--", "true"]),
+        75
+    );
+    drop(holder.child.stdin.take());
+    assert_eq!(holder.end().0, Some(1)); // `read` at the end of its input
+    assert_eq!(bench.code(&["try", "job", "--", "true"]), 0);
+}
+
+#[test]
+fn a_wait_ends_when_the_lock_is_free() {
+    let bench = Bench::new();
+    let mut holder = bench.run(&[], "echo in; read line; exit 0");
+    assert_eq!(holder.line(), "in");
+    let mut waiter = bench.run(&[], "echo in too");
+    drop(holder.child.stdin.take());
+    assert_eq!(waiter.line(), "in too");
+    assert_eq!(holder.end().0, Some(0));
+    assert_eq!(waiter.end().0, Some(0));
+}
+
+#[test]
+fn a_cap_on_the_hold_is_76() {
+    let bench = Bench::new();
+    let run = bench.run(&["--max-hold", "200ms"], "exec sleep 1000");
+    let (code, messages) = run.end();
+    assert_eq!(code, Some(76), "{messages}");
+}

@@ -1,0 +1,175 @@
+//! T62: whatever dies, freezes or refuses to end, the whole group is gone before the lease can be taken.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::bench::{Bench, PATIENCE, Process, Run, meanwhile};
+
+/// A command that ignores TERM and has a child that does so too.
+const STUBBORN: &str = "trap '' TERM; sh -c 'trap \"\" TERM; echo $$; while :; do sleep 1; done' & echo $$; while :; do sleep 1; done";
+
+/// Says `taken` as soon as the lock is another's, with the time.
+fn next_holder(bench: &Bench) -> std::sync::mpsc::Receiver<Instant> {
+    let mut waiter = bench.run(&["--lease", "30s"], "echo taken");
+    meanwhile(move || {
+        assert_eq!(waiter.line(), "taken");
+        Instant::now()
+    })
+}
+
+/// Both processes of [`STUBBORN`].
+fn two(run: &mut Run) -> [Process; 2] {
+    [run.pid(), run.pid()]
+}
+
+/// The group is gone, and not after the lock has become another's.
+fn gone_before_taken(bench: &Bench, mut run: Run, group: [Process; 2]) -> Run {
+    let taken = next_holder(bench);
+    let gone = run.silence();
+    assert!(group.iter().all(|process| process.is_dead()));
+    let taken = taken
+        .recv_timeout(PATIENCE)
+        .expect("the lock is taken in the end");
+    assert!(
+        gone <= taken,
+        "alive {:?} after the lock was taken",
+        gone - taken
+    );
+    run
+}
+
+#[test]
+fn t62_the_wrapper_is_killed() {
+    let bench = Bench::new();
+    let mut run = bench.run(&["--lease", "2s", "--grace", "200ms"], STUBBORN);
+    let group = two(&mut run);
+    run.signal(Signal::KILL);
+    gone_before_taken(&bench, run, group);
+}
+
+#[test]
+fn t62_the_wrapper_is_frozen() {
+    let bench = Bench::new();
+    let mut run = bench.run(&["--lease", "2s", "--grace", "200ms"], STUBBORN);
+    let group = two(&mut run);
+    run.signal(Signal::STOP);
+    let run = gone_before_taken(&bench, run, group);
+    run.signal(Signal::CONT);
+    let (code, messages) = run.end();
+    assert_eq!(code, Some(76), "{messages}");
+    assert!(
+        messages.contains("job: no renewal of the lock is known: ending the command"),
+        "{messages}"
+    );
+}
+
+#[test]
+fn t62_the_supervisor_is_killed() {
+    let bench = Bench::new();
+    let mut run = bench.run(&["--lease", "20s"], STUBBORN);
+    let group = two(&mut run);
+    leader(group).parent().signal(Signal::KILL);
+    let run = gone_before_taken(&bench, run, group);
+    assert_eq!(run.end().0, Some(137));
+}
+
+#[test]
+fn t62_supervisor_and_wrapper_are_killed_at_once() {
+    let bench = Bench::new();
+    let mut run = bench.run(&["--lease", "1s"], "echo $$; exec sleep 1000");
+    let command = run.pid();
+    let supervisor = command.parent();
+    // The wrapper frozen first, so that only the tie between command and supervisor is left.
+    run.signal(Signal::STOP);
+    supervisor.signal(Signal::KILL);
+    run.signal(Signal::KILL);
+    run.silence();
+    assert!(command.is_dead());
+}
+
+#[test]
+fn t62_the_lock_is_broken_while_the_command_runs() {
+    let bench = Bench::new();
+    let mut run = bench.run(&["--lease", "1s", "--grace", "100ms"], STUBBORN);
+    let group = two(&mut run);
+    assert_eq!(bench.code(&["unlock", "--force", "job"]), 0);
+    run.silence();
+    assert!(group.iter().all(|process| process.is_dead()));
+    let (code, messages) = run.end();
+    assert_eq!(code, Some(76), "{messages}");
+    assert!(messages.starts_with("job: lost: "), "{messages}");
+}
+
+#[test]
+fn a_lost_lock_may_be_told_only() {
+    let bench = Bench::new();
+    let mut run = bench.run(
+        &["--lease", "600ms", "--on-lost", "warn"],
+        "echo in; read line; exit 5",
+    );
+    assert_eq!(run.line(), "in");
+    assert_eq!(bench.code(&["unlock", "--force", "job"]), 0);
+    let mut errors = std::io::BufReader::new(run.child.stderr.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut errors, &mut line).unwrap();
+    assert!(line.starts_with("job: lost: "), "{line}");
+    drop(run.child.stdin.take());
+    assert_eq!(run.end().0, Some(5));
+}
+
+#[test]
+fn a_command_that_ends_on_term_gets_no_kill() {
+    let bench = Bench::new();
+    let script = "trap 'echo cleaned; exit 0' TERM; echo in; while :; do read line; done";
+    let mut run = bench.run(&["--lease", "1s"], script);
+    assert_eq!(run.line(), "in");
+    assert_eq!(bench.code(&["unlock", "--force", "job"]), 0);
+    assert_eq!(run.line(), "cleaned");
+    assert_eq!(run.end().0, Some(76));
+}
+
+#[test]
+fn what_the_command_leaves_in_its_group_ends_before_the_release() {
+    let bench = Bench::new();
+    let script = "sh -c 'trap \"\" TERM; echo $$; while :; do sleep 1; done' & read line; exit 4";
+    let mut run = bench.run(&["--grace", "100ms"], script);
+    let left = run.pid();
+    drop(run.child.stdin.take());
+    let taken = next_holder(&bench);
+    left.await_end();
+    taken.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(run.end().0, Some(4));
+}
+
+#[test]
+fn a_stopped_command_ends_too() {
+    let bench = Bench::new();
+    let mut run = bench.run(
+        &["--lease", "1s", "--grace", "5s"],
+        "echo $$; exec sleep 1000",
+    );
+    let command = run.pid();
+    command.signal(Signal::STOP);
+    let begun = Instant::now();
+    run.signal(Signal::KILL);
+    command.await_end();
+    assert!(begun.elapsed() < Duration::from_secs(1));
+}
+
+#[test]
+fn a_long_command_keeps_its_lock() {
+    let bench = Bench::new();
+    // Three leases of work.
+    let mut run = bench.run(&["--lease", "500ms"], "echo in; sleep 1.5; echo out");
+    assert_eq!(run.line(), "in");
+    assert_eq!(run.line(), "out");
+    let (code, messages) = run.end();
+    assert_eq!((code, messages.as_str()), (Some(0), ""));
+}
+
+/// The one that leads the group.
+fn leader(group: [Process; 2]) -> Process {
+    let leads = |process: &Process| process.group() == process.0;
+    group.into_iter().find(leads).expect("one leads the group")
+}

@@ -1,0 +1,111 @@
+//! Looking at locks.
+
+use serde_json::Value;
+
+use crate::bench::{Bench, Run};
+
+fn json(text: &[u8]) -> Value {
+    serde_json::from_slice(text).unwrap()
+}
+
+#[test]
+fn show_and_ls_tell_who_holds_what() {
+    let bench = Bench::new();
+    let mut run = bench.run(&["--fenced"], "echo in; read line");
+    assert_eq!(run.line(), "in");
+    let shown = json(&bench.output(&["show", "--json", "job"]).stdout);
+    assert_eq!(shown["name"], "job");
+    assert_eq!(shown["locked"], true);
+    assert_eq!(shown["token"], 1);
+    let holder = &shown["holders"][0];
+    assert_eq!(holder["pid"], run.child.id());
+    assert_eq!(holder["program"], "tidelock");
+    assert_eq!(holder["holds"], 1);
+    assert!(holder["since"].as_str().unwrap().ends_with('Z'));
+    assert!((1..=30_000).contains(&shown["expires_in_ms"].as_u64().unwrap()));
+    let text = String::from_utf8(bench.output(&["show"]).stdout).unwrap();
+    assert!(text.starts_with("job: held by tidelock (pid "), "{text}");
+    assert_eq!(bench.output(&["ls", "j*"]).stdout, b"job\n");
+    assert_eq!(bench.output(&["ls", "x*"]).stdout, b"");
+    assert_eq!(json(&bench.output(&["ls", "--json"]).stdout)["name"], "job");
+    assert!(
+        bench
+            .output(&["show", "other"])
+            .stdout
+            .starts_with(b"other: free")
+    );
+}
+
+#[test]
+fn a_prefix_is_said_once() {
+    let bench = Bench::new();
+    let mut run = Run::start(bench.tidelock(&[
+        "--prefix",
+        "shop:",
+        "run",
+        "job",
+        "--",
+        "sh",
+        "-c",
+        "echo in; read line",
+    ]));
+    assert_eq!(run.line(), "in");
+    let shown = bench.output(&["--prefix", "shop:", "show"]).stdout;
+    assert!(shown.starts_with(b"shop:job: held by "), "{shown:?}");
+    assert_eq!(
+        bench.output(&["--prefix", "shop:", "ls", "job"]).stdout,
+        b"shop:job\n"
+    );
+}
+
+#[test]
+fn watch_tells_every_change() {
+    let bench = Bench::new();
+    let mut watch = Run::start(bench.tidelock(&["watch", "--json", "--every", "10ms", "job"]));
+    let mut next = || -> Value { serde_json::from_str(&watch.line()).unwrap() };
+    assert_eq!(next()["locked"], false);
+    let mut run = bench.run(&[], "echo in; read line");
+    assert_eq!(run.line(), "in");
+    let seen = next();
+    assert_eq!(
+        (&seen["locked"], &seen["holders"][0]["holds"]),
+        (&Value::from(true), &Value::from(1))
+    );
+    drop(run.child.stdin.take());
+    run.end();
+    // The details of the holder may have come after its lock.
+    while next()["locked"] == true {}
+    watch.signal(rustix::process::Signal::INT);
+    assert_eq!(watch.end().0, Some(0));
+}
+
+#[test]
+fn unlock_wants_to_be_forced() {
+    let bench = Bench::new();
+    let refused = bench.output(&["unlock", "job"]);
+    assert_eq!(refused.status.code(), Some(64));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--force"));
+    assert_eq!(
+        bench.output(&["unlock", "--force", "job"]).stderr,
+        b"job: was free\n"
+    );
+}
+
+#[test]
+fn the_doctor_finds_no_danger_in_a_fresh_file() {
+    let bench = Bench::new();
+    let examined = bench.output(&["doctor", "--json"]);
+    let findings: Vec<Value> = serde_json::Deserializer::from_slice(&examined.stdout)
+        .into_iter()
+        .map(Result::unwrap)
+        .collect();
+    assert!(!findings.is_empty());
+    let danger = findings
+        .iter()
+        .any(|finding| finding["severity"] == "danger");
+    assert_eq!(
+        examined.status.code(),
+        Some(i32::from(danger)),
+        "{findings:?}"
+    );
+}

@@ -1,0 +1,384 @@
+//! The same verbs without async, for code that has threads: [`Client`], [`Lock`], [`Guard`].
+//!
+//! Re-entrancy is by thread, as in Java: the thread that holds a lock gets it again at once, counted in this process;
+//! every other thread waits. That is why the [`Guard`] stays on its thread.
+//!
+//! Inside an async runtime (also on its blocking threads) every call that would block fails with
+//! [`ErrorKind::Runtime`]: there, use the async [`Client`](crate::Client).
+//!
+//! # Examples
+//! ```
+//! use tidelock::blocking::Client;
+//!
+//! # fn main() -> tidelock::Result<()> {
+//! let client = Client::connect("memory:")?;
+//! let stock = client.lock("stock:42");
+//! let outer = stock.acquire()?;
+//! let inner = stock.acquire()?; // the same thread: at once
+//! drop(inner);
+//! outer.release()?;
+//! # Ok(())
+//! # }
+//! ```
+
+use std::cell::RefCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::core::rt::{Blocker, Task};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::Result;
+use crate::guard::{FencingToken, LostReason};
+use crate::options::AcquireOptions;
+use crate::owner::Owner;
+use crate::snapshot::{Finding, Snapshot};
+use crate::{Client as AsyncClient, ClientBuilder};
+
+/// A connection to a store of locks, for threads. The clones are one client.
+///
+/// # Examples
+/// ```
+/// # fn main() -> tidelock::Result<()> {
+/// let client = tidelock::blocking::Client::connect("memory:")?;
+/// assert!(client.lock("nightly").try_acquire()?.is_some());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    client: AsyncClient,
+    blocker: Arc<Blocker>,
+}
+
+impl Client {
+    /// Connects with default settings; the URL is that of [`Client::connect`](crate::Client::connect).
+    ///
+    /// # Errors
+    /// As [`Client::connect`](crate::Client::connect), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    pub fn connect(url: &str) -> Result<Self> {
+        Self::build(ClientBuilder::default(), url)
+    }
+
+    /// Connects with settings of its own.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// let settings = tidelock::Client::builder().lease(Duration::from_secs(10));
+    /// let client = tidelock::blocking::Client::build(settings, "memory:")?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn build(settings: ClientBuilder, url: &str) -> Result<Self> {
+        let blocker = Blocker::start()?;
+        let client = blocker.run(settings.connect(url))??;
+        Ok(Self {
+            client,
+            blocker: Arc::new(blocker),
+        })
+    }
+
+    /// Connects to a store of your own.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), and what `open` returns.
+    #[cfg(feature = "unstable-backend")]
+    pub fn connect_with(
+        settings: ClientBuilder,
+        open: impl AsyncFnOnce(&crate::backend::Env) -> Result<crate::backend::Store>,
+    ) -> Result<Self> {
+        let blocker = Blocker::start()?;
+        let client = blocker.run(settings.connect_to(open))??;
+        Ok(Self {
+            client,
+            blocker: Arc::new(blocker),
+        })
+    }
+
+    /// A lock of that name. Nothing is sent.
+    pub fn lock(&self, name: &str) -> Lock {
+        self.locked(self.client.lock(name))
+    }
+
+    /// A lock whose every grant has a [`FencingToken`]. See [`Client::fenced_lock`](crate::Client::fenced_lock).
+    pub fn fenced_lock(&self, name: &str) -> Lock {
+        self.locked(self.client.fenced_lock(name))
+    }
+
+    fn locked(&self, lock: crate::Lock) -> Lock {
+        Lock {
+            lock,
+            blocker: Arc::clone(&self.blocker),
+        }
+    }
+
+    /// This client's identity on the wire: a UUID.
+    pub fn id(&self) -> &str {
+        self.client.id()
+    }
+
+    /// The async client underneath. It is the same client: both see each other's locks as held.
+    pub fn as_async(&self) -> &AsyncClient {
+        &self.client
+    }
+
+    /// See [`Client::list`](crate::Client::list).
+    ///
+    /// # Errors
+    /// As there, and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    pub fn list(&self, pattern: &str, most: usize) -> Result<Vec<String>> {
+        self.blocker.run(self.client.list(pattern, most))?
+    }
+
+    /// See [`Client::examine`](crate::Client::examine).
+    ///
+    /// # Errors
+    /// As there, and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    pub fn examine(&self) -> Result<Vec<Finding>> {
+        self.blocker.run(self.client.examine())?
+    }
+
+    /// Closes the client for all its clones; see [`Client::close`](crate::Client::close). Returns the number of guards that had not gone.
+    ///
+    /// # Errors
+    /// [`Runtime`](ErrorKind::Runtime) inside an async runtime; then nothing was closed.
+    pub fn close(&self, grace: Duration) -> Result<usize> {
+        self.blocker.run(self.client.close(grace))
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.client.fmt(f)
+    }
+}
+
+/// A name of a lock on a store, for threads. See [`Lock`](crate::Lock).
+#[derive(Clone)]
+pub struct Lock {
+    lock: crate::Lock,
+    blocker: Arc<Blocker>,
+}
+
+impl Lock {
+    /// The name, prefix included.
+    pub fn name(&self) -> &str {
+        self.lock.name()
+    }
+
+    /// Waits until the lock is free and takes it. The thread that holds it already gets it at once.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`](crate::Lock::acquire), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    #[track_caller]
+    pub fn acquire(&self) -> Result<Guard> {
+        self.acquire_with(AcquireOptions::new())
+    }
+
+    /// Takes the lock if it is free now, or held by this thread. `None`: somebody else holds it.
+    ///
+    /// # Errors
+    /// As [`Lock::try_acquire`](crate::Lock::try_acquire), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    #[track_caller]
+    pub fn try_acquire(&self) -> Result<Option<Guard>> {
+        self.try_acquire_with(AcquireOptions::new())
+    }
+
+    /// As [`try_acquire`](Self::try_acquire), with options; their wait does not count.
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Self::try_acquire), and [`InvalidOptions`](ErrorKind::InvalidOptions).
+    #[track_caller]
+    pub fn try_acquire_with(&self, options: AcquireOptions) -> Result<Option<Guard>> {
+        let asked = self.lock.try_acquire_with(self.by_thread(options));
+        Ok(self.blocker.run(asked)??.map(|guard| self.guard(guard)))
+    }
+
+    /// As [`acquire`](Self::acquire), with options. An explicit owner replaces the thread. A [`Cancel`](crate::Cancel)
+    /// in the options stops the wait from another thread.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire_with`](crate::Lock::acquire_with), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// use tidelock::{AcquireOptions, Cancel, ErrorKind, blocking::Client};
+    ///
+    /// let client = Client::connect("memory:")?;
+    /// let lock = client.lock("report");
+    /// let held = lock.acquire()?;
+    /// let cancel = Cancel::new();
+    /// let waiter = std::thread::spawn({
+    ///     let (lock, options) = (lock.clone(), AcquireOptions::new().cancel(&cancel));
+    ///     move || lock.acquire_with(options).map(drop)
+    /// });
+    /// cancel.fire();
+    /// assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Cancelled);
+    /// held.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn acquire_with(&self, options: AcquireOptions) -> Result<Guard> {
+        let asked = self.lock.acquire_with(self.by_thread(options));
+        Ok(self.guard(self.blocker.run(asked)??))
+    }
+
+    /// See [`Lock::inspect`](crate::Lock::inspect).
+    ///
+    /// # Errors
+    /// As there, and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    pub fn inspect(&self) -> Result<Snapshot> {
+        self.blocker.run(self.lock.inspect())?
+    }
+
+    /// Frees the lock, whoever holds it; see [`Lock::force_release`](crate::Lock::force_release).
+    ///
+    /// # Errors
+    /// As there, and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    pub fn force_release(&self) -> Result<bool> {
+        self.blocker.run(self.lock.force_release())?
+    }
+
+    fn by_thread(&self, options: AcquireOptions) -> AcquireOptions {
+        if options.owner.is_some() {
+            return options;
+        }
+        options.owner(&owner_of_this_thread(&self.blocker))
+    }
+
+    fn guard(&self, guard: crate::Guard) -> Guard {
+        Guard {
+            inner: guard,
+            blocker: Arc::clone(&self.blocker),
+            callbacks: RefCell::default(),
+            stays_here: PhantomData,
+        }
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lock.fmt(f)
+    }
+}
+
+thread_local! {
+    /// This thread as an owner, for each client it has used.
+    static OWNERS: RefCell<Vec<(Weak<Blocker>, Owner)>> = const { RefCell::new(Vec::new()) };
+}
+
+fn owner_of_this_thread(client: &Arc<Blocker>) -> Owner {
+    // While the thread ends its owners may be gone already: what it acquires then excludes everybody.
+    OWNERS
+        .try_with(|owners| {
+            let mut owners = owners.borrow_mut();
+            owners.retain(|(client, _)| client.strong_count() > 0);
+            let known = owners
+                .iter()
+                .find(|(known, _)| std::ptr::eq(known.as_ptr(), Arc::as_ptr(client)));
+            if let Some((_, owner)) = known {
+                return owner.clone();
+            }
+            let owner = Owner::default();
+            owners.push((Arc::downgrade(client), owner.clone()));
+            owner
+        })
+        .unwrap_or_default()
+}
+
+/// A held lock, on the thread that acquired it. Dropping it asks for the release in the background;
+/// [`release`](Self::release) waits for it. While the thread has other guards of the same lock, it stays held.
+///
+/// It cannot be sent to another thread, because the thread is the owner:
+///
+/// ```compile_fail,E0277
+/// fn send<T: Send>(_: T) {}
+/// let client = tidelock::blocking::Client::connect("memory:").unwrap();
+/// send(client.lock("a").acquire().unwrap());
+/// ```
+#[must_use = "if unused, the lock is released at once"]
+#[clippy::has_significant_drop]
+pub struct Guard {
+    inner: crate::Guard,
+    blocker: Arc<Blocker>,
+    callbacks: RefCell<Vec<Task>>,
+    stays_here: PhantomData<*const ()>,
+}
+
+impl Guard {
+    /// The lock's name, prefix included.
+    pub fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    /// This acquisition as other clients see it in the store: `uuid:n`.
+    pub fn owner_id(&self) -> String {
+        self.inner.owner_id()
+    }
+
+    /// The fencing token; see [`Guard::token`](crate::Guard::token).
+    pub fn token(&self) -> Option<FencingToken> {
+        self.inner.token()
+    }
+
+    /// Whether the lock is proved to be held right now. No trip.
+    pub fn is_held(&self) -> bool {
+        self.inner.is_held()
+    }
+
+    /// How long the lock is proved to be held if no further renewal succeeds. Zero: it is lost.
+    pub fn valid_for(&self) -> Duration {
+        self.inner.valid_for()
+    }
+
+    /// Waits for the loss of the lock, at most that long. `None`: it is still held.
+    ///
+    /// # Errors
+    /// [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    pub fn wait_lost(&self, limit: Duration) -> Result<Option<LostReason>> {
+        self.blocker.run(self.inner.lost_within(limit))
+    }
+
+    /// Calls back when the lock is lost, on a thread of the client's: be brief there. Not called once this guard has gone.
+    pub fn on_lost(&self, call: impl FnOnce(LostReason) + Send + 'static) {
+        let lost = self.inner.lost();
+        let task = self.blocker.spawn(async move { call(lost.await) });
+        self.callbacks.borrow_mut().extend(task);
+    }
+
+    /// Lengthens the lease; see [`Guard::extend`](crate::Guard::extend).
+    ///
+    /// # Errors
+    /// As there, and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    pub fn extend(&self, lease: Duration) -> Result<()> {
+        self.blocker.run(self.inner.extend(lease))?
+    }
+
+    /// Releases the lock and waits until the store has confirmed it. While the thread has other guards of the same
+    /// lock, it stays held and this returns at once.
+    ///
+    /// # Errors
+    /// As [`Guard::release`](crate::Guard::release), and [`Runtime`](ErrorKind::Runtime) inside an async runtime: then
+    /// the lock is released in the background.
+    pub fn release(self) -> Result<()> {
+        let Self { inner, blocker, .. } = self;
+        blocker.run(inner.release())?
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}

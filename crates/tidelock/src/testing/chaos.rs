@@ -1,0 +1,283 @@
+//! A wrapper that does to a store what networks do: delays, lost requests, lost replies, requests that arrive late.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::backend::{
+    Ask, Attempt, Backend, Background, BoxFuture, Capabilities, ClientId, Env, Name, Page,
+    Released, Renewal, Renewed, Store, Ticket, Timers,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::snapshot::{ClientInfo, Finding, Snapshot};
+
+/// How often what happens. The same seed rolls the same dice; which request meets which roll depends on the scheduler.
+#[derive(Clone)]
+pub struct Faults {
+    dice: Arc<Mutex<fastrand::Rng>>,
+    seed: u64,
+    /// Of 100 requests, so many never arrive and say so.
+    pub refused: u8,
+    /// So many take effect, and their reply is lost.
+    pub muted: u8,
+    /// So many take effect only after their caller has been told that the outcome is unknown.
+    pub late: u8,
+    /// Each request and each reply is delayed by up to this much.
+    pub delay: Duration,
+}
+
+impl Faults {
+    /// Nothing happens.
+    pub fn none() -> Self {
+        Self {
+            refused: 0,
+            muted: 0,
+            late: 0,
+            delay: Duration::ZERO,
+            ..Self::of_seed(0)
+        }
+    }
+
+    /// A bad day, from `TIDELOCK_CHAOS_SEED` or from a new seed, which is printed.
+    pub fn seeded() -> Self {
+        let given = std::env::var("TIDELOCK_CHAOS_SEED").ok();
+        let seed = given
+            .and_then(|text| text.parse().ok())
+            .unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().1);
+        eprintln!("chaos: set TIDELOCK_CHAOS_SEED={seed} to roll these dice again");
+        Self::of_seed(seed)
+    }
+
+    /// A bad day, of that seed.
+    pub fn of_seed(seed: u64) -> Self {
+        Self {
+            dice: Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))),
+            seed,
+            refused: 5,
+            muted: 8,
+            late: 8,
+            delay: Duration::from_millis(4),
+        }
+    }
+
+    fn roll(&self) -> Fate {
+        let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);
+        let pick = dice.u8(..100);
+        let mut delay = || self.delay.mul_f64(dice.f64());
+        let (before, after) = (delay(), delay());
+        let refused = self.refused;
+        let muted = refused + self.muted;
+        let late = muted + self.late;
+        match pick {
+            n if n < refused => Fate::Refused(before),
+            n if n < muted => Fate::Muted(before, after),
+            n if n < late => Fate::Late(before, after * 4),
+            _ => Fate::Served(before, after),
+        }
+    }
+}
+
+impl fmt::Debug for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Faults")
+            .field("seed", &self.seed)
+            .field("refused", &self.refused)
+            .field("muted", &self.muted)
+            .field("late", &self.late)
+            .field("delay", &self.delay)
+            .finish_non_exhaustive()
+    }
+}
+
+enum Fate {
+    Served(Duration, Duration),
+    Refused(Duration),
+    Muted(Duration, Duration),
+    Late(Duration, Duration),
+}
+
+/// What is done to a connection by hand. The clones are one.
+#[derive(Debug, Clone, Default)]
+pub struct Plug(Arc<PlugState>);
+
+#[derive(Debug, Default)]
+struct PlugState {
+    out: AtomicBool,
+    mute_next: AtomicU64,
+    asked: AtomicU64,
+}
+
+impl Plug {
+    /// From now on no request arrives.
+    pub fn pull(&self) {
+        self.0.out.store(true, Ordering::SeqCst);
+    }
+
+    /// Requests arrive again.
+    pub fn put_back(&self) {
+        self.0.out.store(false, Ordering::SeqCst);
+    }
+
+    /// The next so many requests take effect, and their replies are lost.
+    pub fn lose_replies(&self, count: u64) {
+        self.0.mute_next.store(count, Ordering::SeqCst);
+    }
+
+    /// How many attempts, renewals, releases and withdrawals have been asked for.
+    pub fn requests(&self) -> u64 {
+        self.0.asked.load(Ordering::SeqCst)
+    }
+
+    fn mutes(&self) -> bool {
+        let take = |left: u64| left.checked_sub(1);
+        self.0
+            .mute_next
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, take)
+            .is_ok()
+    }
+}
+
+/// A store with faults. Reads are left alone.
+#[derive(Debug)]
+pub struct Chaos {
+    inner: Arc<dyn Backend>,
+    faults: Faults,
+    plug: Plug,
+    timers: Timers,
+    background: Background,
+}
+
+impl Chaos {
+    /// Puts faults before both faces of a store.
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "the two faces share what is given"
+    )]
+    pub fn wrap(store: Store, env: &Env, faults: Faults, plug: Plug) -> Store {
+        let before = |inner| {
+            Arc::new(Self {
+                inner,
+                faults: faults.clone(),
+                plug: plug.clone(),
+                timers: env.timers.clone(),
+                background: env.background.clone(),
+            }) as Arc<dyn Backend>
+        };
+        Store {
+            front: before(store.front),
+            back: before(store.back),
+        }
+    }
+
+    /// One request under its fate. `ask` may be called on another task than its caller's, and later.
+    fn request<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(Arc<dyn Backend>) -> BoxFuture<'static, Result<T>> + Send + 'static,
+    ) -> BoxFuture<'_, Result<T>> {
+        Box::pin(async move {
+            self.plug.0.asked.fetch_add(1, Ordering::SeqCst);
+            if self.plug.0.out.load(Ordering::SeqCst) {
+                return Err(Error::new(ErrorKind::Unavailable).because("chaos: unplugged"));
+            }
+            let fate = if self.plug.mutes() {
+                Fate::Muted(Duration::ZERO, Duration::ZERO)
+            } else {
+                self.faults.roll()
+            };
+            let inner = Arc::clone(&self.inner);
+            match fate {
+                Fate::Served(before, after) => {
+                    self.pause(before).await;
+                    let answer = ask(inner).await;
+                    self.pause(after).await;
+                    answer
+                }
+                Fate::Refused(before) => {
+                    self.pause(before).await;
+                    Err(Error::new(ErrorKind::Unavailable).because("chaos: it never arrived"))
+                }
+                Fate::Muted(before, after) => {
+                    self.pause(before).await;
+                    drop(ask(inner).await);
+                    self.pause(after).await;
+                    Err(Error::new(ErrorKind::OutcomeUnknown).because("chaos: the reply was lost"))
+                }
+                Fate::Late(before, later) => {
+                    self.pause(before).await;
+                    let delay = self.timers.after(later);
+                    self.background.spawn(async move {
+                        delay.await;
+                        drop(ask(inner).await);
+                    });
+                    Err(Error::new(ErrorKind::OutcomeUnknown).because("chaos: it arrives later"))
+                }
+            }
+        })
+    }
+
+    async fn pause(&self, time: Duration) {
+        if !time.is_zero() {
+            self.timers.after(time).await;
+        }
+    }
+}
+
+impl Backend for Chaos {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {
+        let ask = ask.clone();
+        self.request(move |inner| Box::pin(async move { inner.attempt(&ask).await }))
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
+        let batch = batch.to_vec();
+        self.request(move |inner| Box::pin(async move { inner.renew(&batch).await }))
+    }
+
+    fn lane(&self, name: &Name) -> u64 {
+        self.inner.lane(name)
+    }
+
+    fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        let ticket = ticket.clone();
+        self.request(move |inner| Box::pin(async move { inner.release(&ticket).await }))
+    }
+
+    fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        let ticket = ticket.clone();
+        self.request(move |inner| Box::pin(async move { inner.withdraw(&ticket).await }))
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        self.inner.force_release(name)
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
+        self.inner.inspect(name)
+    }
+
+    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
+        self.inner.list(pattern, cursor)
+    }
+
+    fn announce<'a>(
+        &'a self,
+        client: &'a ClientId,
+        info: &'a ClientInfo,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<()>> {
+        self.inner.announce(client, info, keep)
+    }
+
+    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        self.inner.examine()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.inner.close()
+    }
+}

@@ -1,0 +1,234 @@
+//! How a promise makes the clients it needs.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::chaos::{Chaos, Faults, Plug};
+use super::party::Party;
+use crate::backend::{
+    Background, BoxFuture, Capabilities, Clock, Env, Store, Timers, TlsFiles, registry,
+};
+use crate::client::{Client, ClientBuilder};
+use crate::core::rt::Stop;
+use crate::error::Result;
+
+type Open = Arc<dyn for<'a> Fn(&'a Env) -> BoxFuture<'a, Result<Store>> + Send + Sync>;
+
+/// Makes clients that share one store. Promises use names of their own, so the store need not be empty.
+#[derive(Clone)]
+pub struct Fixture {
+    open: Open,
+    lease: Duration,
+    faults: Option<Faults>,
+    kept: Option<Arc<dyn Any + Send + Sync>>,
+    #[cfg(feature = "blocking")]
+    blocking: bool,
+}
+
+impl Fixture {
+    /// Clients of the store that a URL names.
+    pub fn url(url: impl Into<String>) -> Self {
+        let url: Arc<str> = url.into().into();
+        Self::opened_by(move |env| {
+            let url = Arc::clone(&url);
+            Box::pin(async move { registry::connect(&url, env).await })
+        })
+    }
+
+    /// Clients of a fresh store in this process.
+    pub fn memory() -> Self {
+        Self::url(format!("memory:{}", unique("fixture")))
+    }
+
+    /// Clients of a store of your own.
+    pub fn opened_by(
+        open: impl for<'a> Fn(&'a Env) -> BoxFuture<'a, Result<Store>> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            open: Arc::new(open),
+            lease: Duration::from_millis(900),
+            faults: None,
+            kept: None,
+            #[cfg(feature = "blocking")]
+            blocking: false,
+        }
+    }
+
+    /// Keeps something, a folder or a server, for as long as the fixture is used.
+    #[must_use]
+    pub fn keeping(mut self, thing: impl Any + Send + Sync) -> Self {
+        self.kept = Some(Arc::new(thing));
+        self
+    }
+
+    /// The lease the promises work with: 900 ms. Longer for a store that is slower than that allows.
+    #[must_use]
+    pub fn lease_of(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// The same store, behind a wrapper that delays, loses and repeats. Prints its seed; `TIDELOCK_CHAOS_SEED` sets it.
+    #[must_use]
+    pub fn through_chaos(mut self) -> Self {
+        self.faults = Some(Faults::seeded());
+        self
+    }
+
+    /// The same store, used through [`blocking`](crate::blocking), each acquisition on a thread of its own.
+    #[cfg(feature = "blocking")]
+    #[must_use]
+    pub fn blocking(mut self) -> Self {
+        self.blocking = true;
+        self
+    }
+
+    /// The lease of its clients.
+    pub fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    /// In how much time a wake-up or a release must have arrived: half a lease, so that a lease that merely ran out is
+    /// told apart; two leases where faults are injected.
+    pub fn soon(&self) -> Duration {
+        if self.faults.is_some() {
+            self.lease * 2
+        } else {
+            self.lease / 2
+        }
+    }
+
+    /// Settings for a client of this fixture.
+    pub fn builder(&self) -> ClientBuilder {
+        Client::builder()
+            .lease(self.lease)
+            .response_timeout(self.lease * 2)
+            .details(false)
+    }
+
+    /// A client with these settings.
+    pub async fn client(&self, builder: ClientBuilder) -> Client {
+        builder
+            .connect_to(async |env: &Env| self.store(env).await)
+            .await
+            .expect("the fixture's store can be opened")
+    }
+
+    /// Somebody who locks, through the face this fixture tests.
+    pub async fn party(&self) -> Party {
+        self.party_with(self.builder()).await
+    }
+
+    /// As [`party`](Self::party), with settings of its own.
+    pub async fn party_with(&self, builder: ClientBuilder) -> Party {
+        self.party_through(builder, |_, store| store).await
+    }
+
+    /// Somebody whose connection to the store can be unplugged, as if the process had died or lost its network.
+    pub async fn mortal(&self, builder: ClientBuilder) -> (Party, Plug) {
+        let plug = Plug::default();
+        let hand = plug.clone();
+        let party = self
+            .party_through(builder, move |env, store| {
+                Chaos::wrap(store, env, Faults::none(), hand.clone())
+            })
+            .await;
+        (party, plug)
+    }
+
+    /// Opens the store behind this fixture's faults.
+    async fn store(&self, env: &Env) -> Result<Store> {
+        let store = (self.open)(env).await?;
+        Ok(match &self.faults {
+            Some(faults) => Chaos::wrap(store, env, faults.clone(), Plug::default()),
+            None => store,
+        })
+    }
+
+    async fn party_through(
+        &self,
+        builder: ClientBuilder,
+        around: impl Fn(&Env, Store) -> Store + Send + 'static,
+    ) -> Party {
+        let this = self.clone();
+        #[cfg(feature = "blocking")]
+        if self.blocking {
+            return Party::blocking(move || {
+                let open =
+                    async move |env: &Env| this.store(env).await.map(|store| around(env, store));
+                crate::blocking::Client::connect_with(builder, open)
+            })
+            .await;
+        }
+        let open = async move |env: &Env| this.store(env).await.map(|store| around(env, store));
+        Party::asynchronous(builder.connect_to(open).await.expect("the store opens"))
+    }
+
+    /// The bare store, without a client and without faults, for promises about single questions.
+    pub async fn bare(&self) -> Bare {
+        let clock = Clock::Boot;
+        let (background, stop) = Background::start(clock).expect("a thread");
+        let timers = Timers::new(clock);
+        background.spawn(timers.clone().drive());
+        let env = Env {
+            timers,
+            background,
+            response_timeout: self.lease * 2,
+            lease: self.lease,
+            credentials: None,
+            tls: TlsFiles::default(),
+        };
+        let store = (self.open)(&env).await.expect("the store opens");
+        Bare { store, _stop: stop }
+    }
+
+    /// What the store can do.
+    pub async fn capabilities(&self) -> Capabilities {
+        self.bare().await.store.front.capabilities()
+    }
+}
+
+/// A store without a client. Its background thread ends with it.
+#[derive(Debug)]
+pub struct Bare {
+    /// The store.
+    pub store: Store,
+    _stop: Stop,
+}
+
+impl fmt::Debug for Fixture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fixture")
+            .field("lease", &self.lease)
+            .field("faults", &self.faults)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A name nobody else uses.
+pub(super) fn unique(base: &str) -> String {
+    format!("{base}:{}", uuid::Uuid::new_v4().simple())
+}
+
+/// Waits until a condition that nobody announces has become true.
+pub(super) async fn eventually<F: Future<Output = bool>>(
+    what: &str,
+    limit: Duration,
+    mut condition: impl FnMut() -> F,
+) {
+    let begun = tokio::time::Instant::now();
+    while !condition().await {
+        assert!(begun.elapsed() < limit, "not within {limit:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Waits for an event that must come in time.
+pub(super) async fn within<T>(what: &str, limit: Duration, event: impl Future<Output = T>) -> T {
+    tokio::time::timeout(limit, event)
+        .await
+        .unwrap_or_else(|_| panic!("not within {limit:?}: {what}"))
+}

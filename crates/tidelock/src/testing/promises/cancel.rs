@@ -1,0 +1,330 @@
+//! Leaving at any moment leaves nothing behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::error::ErrorKind;
+use crate::options::AcquireOptions;
+use crate::testing::fixture::{Fixture, eventually, unique, within};
+use crate::testing::history::History;
+use crate::testing::polls::{Polled, poll_times};
+
+/// More await points than any operation has on its way.
+const POLLS: usize = 24;
+
+/// The lock is free at once or as soon as the background has cleaned up, and somebody else can have it.
+async fn free(fixture: &Fixture, client: &Client, name: &str) {
+    let soon = AcquireOptions::new().wait(fixture.soon());
+    let guard = client.lock(name).acquire_with(soon).await;
+    guard
+        .unwrap_or_else(|error| panic!("a ghost: {error}"))
+        .release()
+        .await
+        .expect("held");
+}
+
+/// An acquire of a free lock, dropped after every possible number of polls.
+pub async fn an_acquire_dropped_anywhere_leaves_nothing(fixture: &Fixture) {
+    let name = unique("stock");
+    let (a, b) = (
+        fixture.client(fixture.builder()).await,
+        fixture.client(fixture.builder()).await,
+    );
+    for polls in 0..POLLS {
+        drop(poll_times(a.lock(&name).acquire(), polls, fixture.soon()).await);
+        free(fixture, &b, &name).await;
+    }
+}
+
+/// An acquire of a held lock, dropped after every possible number of polls, and while the lock is handed over.
+pub async fn a_wait_dropped_anywhere_leaves_nothing(fixture: &Fixture) {
+    let name = unique("stock");
+    let (a, b) = (
+        fixture.client(fixture.builder()).await,
+        fixture.client(fixture.builder()).await,
+    );
+    for polls in 0..POLLS {
+        let guard = b.lock(&name).acquire().await.expect("free");
+        let lock = a.lock(&name);
+        let waiter =
+            tokio::spawn(
+                async move { poll_times(lock.acquire(), polls, Duration::from_secs(5)).await },
+            );
+        if polls % 2 == 0 {
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+        guard.release().await.expect("held");
+        tokio::time::sleep(Duration::from_millis(3)).await;
+        waiter.abort();
+        drop(waiter.await);
+        free(fixture, &b, &name).await;
+    }
+}
+
+/// A release, dropped after every possible number of polls: released all the same, never kept alive by nobody.
+pub async fn a_release_dropped_anywhere_still_releases(fixture: &Fixture) {
+    let name = unique("stock");
+    let (a, b) = (
+        fixture.client(fixture.builder()).await,
+        fixture.client(fixture.builder()).await,
+    );
+    for polls in 0..POLLS {
+        let guard = a.lock(&name).acquire().await.expect("free");
+        match poll_times(guard.release(), polls, fixture.lease() * 4).await {
+            Polled::Done(result) => result.expect("it was held"),
+            Polled::Dropped => {}
+            Polled::Asleep => panic!("a release that never ends"),
+        }
+        free(fixture, &b, &name).await;
+    }
+}
+
+/// An extension, dropped after every possible number of polls: the guard still holds and still releases.
+pub async fn an_extension_dropped_anywhere_harms_nothing(fixture: &Fixture) {
+    let name = unique("stock");
+    let (a, b) = (
+        fixture.client(fixture.builder()).await,
+        fixture.client(fixture.builder()).await,
+    );
+    for polls in 0..POLLS {
+        let guard = a.lock(&name).acquire().await.expect("free");
+        drop(poll_times(guard.extend(fixture.lease() * 2), polls, fixture.soon()).await);
+        assert!(guard.is_held());
+        guard.release().await.expect("held");
+        free(fixture, &b, &name).await;
+    }
+}
+
+/// The reply of an acquire is lost: asked again it is one hold, and one release frees it.
+pub async fn a_lost_reply_is_cleaned_up(fixture: &Fixture) {
+    let name = unique("stock");
+    let (a, plug) = fixture.mortal(fixture.builder()).await;
+    let b = fixture.client(fixture.builder()).await;
+    for lost in 1..4 {
+        plug.lose_replies(lost);
+        let held = a.lock(&name).acquire().await.expect("asked again");
+        let seen = b.lock(&name).inspect().await.expect("readable");
+        assert_eq!(seen.holders.len(), 1);
+        assert_eq!(seen.holders[0].holds, 1);
+        held.release().await.expect("held");
+        assert!(!b.lock(&name).inspect().await.expect("readable").is_locked());
+        plug.lose_replies(0);
+    }
+}
+
+/// The caller leaves while the reply is lost: the lock that was taken unseen is given back.
+pub async fn an_acquire_left_without_a_reply_is_withdrawn(fixture: &Fixture) {
+    let name = unique("stock");
+    let (a, plug) = fixture.mortal(fixture.builder()).await;
+    let b = fixture.client(fixture.builder()).await;
+    for polls in 1..6 {
+        plug.lose_replies(1);
+        let lock = a.client().lock(&name);
+        drop(poll_times(lock.acquire(), polls, fixture.soon()).await);
+        plug.lose_replies(0);
+        free(fixture, &b, &name).await;
+    }
+}
+
+/// The reply of a release is lost: it says released, never "not yours", and touches nobody else.
+pub async fn a_lost_release_reply_is_no_error(fixture: &Fixture) {
+    let name = unique("stock");
+    let (a, plug) = fixture.mortal(fixture.builder()).await;
+    let b = fixture.client(fixture.builder()).await;
+    for lost in 1..4 {
+        let held = a.lock(&name).acquire().await.expect("free");
+        plug.lose_replies(lost);
+        held.release()
+            .await
+            .expect("released, although no reply said so");
+        plug.lose_replies(0);
+        let taken = b
+            .lock(&name)
+            .try_acquire()
+            .await
+            .expect("answered")
+            .expect("free");
+        taken.release().await.expect("held");
+    }
+}
+
+/// A waiter that leaves with a wake in its hand passes it on.
+pub async fn a_cancelled_wait_passes_its_wake_on(fixture: &Fixture) {
+    let name = unique("stock");
+    let abilities = fixture.capabilities().await;
+    let (a, b) = (
+        fixture.client(fixture.builder()).await,
+        fixture.client(fixture.builder()).await,
+    );
+    for _ in 0..10 {
+        let guard = b.lock(&name).acquire().await.expect("free");
+        // Polled once, so that it waits; then it is woken, and dropped without being polled again.
+        let mut leaver = Box::pin(a.lock(&name).acquire());
+        let waits = tokio::time::timeout(fixture.lease() / 20, leaver.as_mut()).await;
+        assert!(waits.is_err(), "it is held");
+        let lock = a.lock(&name);
+        let stayer = tokio::spawn(async move { lock.acquire().await.expect("it waits") });
+        tokio::time::sleep(fixture.lease() / 20).await;
+        guard.release().await.expect("held");
+        tokio::time::sleep(Duration::from_millis(3)).await;
+        drop(leaver);
+        let bound = if abilities.wakes {
+            fixture.soon()
+        } else {
+            fixture.lease() * 2
+        };
+        let next = within("the stayer", bound, stayer).await.expect("no panic");
+        next.release().await.expect("held");
+    }
+}
+
+/// A guard that is dropped by a panic releases, and the panic is the caller's own.
+pub async fn a_panic_releases(fixture: &Fixture) {
+    let (name, a) = (unique("stock"), fixture.client(fixture.builder()).await);
+    let lock = a.lock(&name);
+    let task = tokio::spawn(async move {
+        let _guard = lock.acquire().await.expect("free");
+        std::panic::panic_any("the caller's own");
+    });
+    assert!(task.await.expect_err("it panicked").is_panic());
+    free(fixture, &a, &name).await;
+}
+
+/// A guard that is dropped on a thread without a runtime releases.
+pub async fn a_guard_dropped_outside_a_runtime_releases(fixture: &Fixture) {
+    let (name, a) = (unique("stock"), fixture.client(fixture.builder()).await);
+    let guard = a.lock(&name).acquire().await.expect("free");
+    std::thread::spawn(move || drop(guard))
+        .join()
+        .expect("no panic in a drop");
+    free(fixture, &a, &name).await;
+}
+
+/// Futures that a runtime drops while it ends leave nothing, and guards outlive their runtime.
+pub async fn the_end_of_a_runtime_leaves_nothing(fixture: &Fixture) {
+    let (name, a) = (unique("stock"), fixture.client(fixture.builder()).await);
+    let other = unique("other");
+    let (lock, held_there) = (a.lock(&name), a.lock(&other));
+    let kept = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let kept = runtime.block_on(held_there.acquire()).expect("free");
+        for _ in 0..8 {
+            let lock = lock.clone();
+            runtime.spawn(async move {
+                loop {
+                    lock.acquire()
+                        .await
+                        .expect("it waits")
+                        .release()
+                        .await
+                        .expect("held");
+                    // A store in memory is never waited for, and a task that never waits would outlive its runtime.
+                    tokio::task::yield_now().await;
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(30));
+        drop(runtime);
+        kept
+    });
+    let kept = tokio::task::spawn_blocking(|| kept.join())
+        .await
+        .expect("joined")
+        .expect("no panic");
+    free(fixture, &a, &name).await;
+    tokio::time::sleep(fixture.lease() * 3 / 2).await;
+    assert!(kept.is_held(), "renewed although its runtime has gone");
+    drop(kept);
+    free(fixture, &a, &other).await;
+}
+
+/// 4,000 acquires, dropped at random moments: no lock, no waiter, never two holders.
+pub async fn dropped_at_random_moments_4000(fixture: &Fixture) {
+    dropped_at_random_moments(fixture, 4000).await;
+}
+
+/// The same with fewer, for stores that are slow.
+pub async fn dropped_at_random_moments_400(fixture: &Fixture) {
+    dropped_at_random_moments(fixture, 400).await;
+}
+
+async fn dropped_at_random_moments(fixture: &Fixture, turns: usize) {
+    const TASKS: usize = 64;
+    let names = [unique("stock"), unique("stock"), unique("stock")];
+    let histories: [Arc<History>; 3] = Default::default();
+    let (a, b) = (
+        fixture.client(fixture.builder()).await,
+        fixture.client(fixture.builder()).await,
+    );
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..TASKS {
+        let which = task % names.len();
+        let lock = if task % 2 == 0 { &a } else { &b }.lock(&names[which]);
+        let history = Arc::clone(&histories[which]);
+        tasks.spawn(async move {
+            for _ in 0..turns.div_ceil(TASKS) {
+                let patience = Duration::from_micros(fastrand::u64(..4000));
+                let acquired = tokio::time::timeout(patience, lock.acquire()).await;
+                let Ok(guard) = acquired else { continue };
+                let guard = guard.expect("it waits");
+                let span = history.begin(guard.owner_id(), guard.token());
+                tokio::time::sleep(Duration::from_micros(fastrand::u64(..300))).await;
+                history.end(span);
+                match fastrand::u8(..3) {
+                    0 => drop(guard),
+                    1 => drop(poll_times(guard.release(), 1, Duration::from_secs(9)).await),
+                    _ => guard.release().await.expect("held"),
+                }
+            }
+        });
+    }
+    within("all tasks", fixture.lease() * 100, tasks.join_all()).await;
+    let mut had = 0;
+    for (name, history) in names.iter().zip(&histories) {
+        assert_eq!(history.check(), Ok(()));
+        had += history.len();
+        let lock = b.lock(name);
+        eventually(
+            "no lock and no waiter is left",
+            fixture.lease() * 4,
+            || async {
+                let seen = lock.inspect().await.expect("readable");
+                !seen.is_locked() && seen.waiters.unwrap_or(0) == 0
+            },
+        )
+        .await;
+    }
+    assert!(had > 0, "somebody had the lock");
+    for client in [a, b] {
+        eventually(
+            "the client has nothing left to do",
+            fixture.lease() * 4,
+            || async { client.is_idle() },
+        )
+        .await;
+    }
+}
+
+/// An owner of one's own that leaves while it waits lets the next acquisition of the same owner go on.
+pub async fn an_owner_that_leaves_blocks_nobody(fixture: &Fixture) {
+    let name = unique("stock");
+    let (a, b) = (
+        fixture.client(fixture.builder()).await,
+        fixture.client(fixture.builder()).await,
+    );
+    let owner = a.owner();
+    let guard = b.lock(&name).acquire().await.expect("free");
+    for polls in 0..6 {
+        let waiting = a
+            .lock(&name)
+            .acquire_with(AcquireOptions::new().owner(&owner));
+        drop(poll_times(waiting, polls, Duration::from_millis(5)).await);
+    }
+    guard.release().await.expect("held");
+    let options = AcquireOptions::new().owner(&owner).wait(fixture.soon());
+    let result = a.lock(&name).acquire_with(options).await;
+    let kind = result.as_ref().err().map(crate::Error::kind);
+    assert_ne!(kind, Some(ErrorKind::TimedOut));
+    result.expect("free").release().await.expect("held");
+}

@@ -1,0 +1,153 @@
+//! Closing a client.
+
+use std::time::{Duration, Instant};
+
+use crate::error::ErrorKind;
+use crate::guard::LostReason;
+use crate::testing::fixture::{Fixture, unique, within};
+
+/// A closed client takes no lock and answers no question.
+pub async fn a_closed_client_refuses(fixture: &Fixture) {
+    let (name, a) = (unique("stock"), fixture.party().await);
+    assert_eq!(a.close(Duration::ZERO).await, 0);
+    let lock = a.lock(&name);
+    assert_eq!(
+        lock.acquire().await.expect_err("closed").kind(),
+        ErrorKind::Closed
+    );
+    assert_eq!(
+        lock.try_acquire().await.expect_err("closed").kind(),
+        ErrorKind::Closed
+    );
+    let seen = lock.lock().inspect().await;
+    assert_eq!(seen.expect_err("closed").kind(), ErrorKind::Closed);
+    assert_eq!(
+        a.close(Duration::ZERO).await,
+        0,
+        "closing twice is harmless"
+    );
+}
+
+/// Guards are told, have the grace to go, and closing ends when they have gone.
+pub async fn closing_tells_and_gives_a_grace(fixture: &Fixture) {
+    let (name, a) = (unique("stock"), fixture.party().await);
+    let held = a.lock(&name).acquire().await.expect("free");
+    let b = fixture.party().await;
+    let place = b.lock(&name);
+    let task = tokio::spawn(async move {
+        let reason = held.lost().await;
+        assert!(held.is_held().await, "it is still kept");
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        assert!(place.try_acquire().await.expect("answered").is_none());
+        held.release().await.expect("held until now");
+        reason
+    });
+    let begun = Instant::now();
+    assert_eq!(a.close(fixture.lease() * 10).await, 0);
+    assert!(
+        begun.elapsed() < fixture.lease() * 5,
+        "it did not wait for the whole grace"
+    );
+    assert_eq!(task.await.expect("no panic"), LostReason::Closed);
+}
+
+/// What has not gone within the grace is released, and said to be lost.
+pub async fn closing_releases_the_rest(fixture: &Fixture) {
+    let name = unique("stock");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    let held = a.lock(&name).acquire().await.expect("free");
+    assert_eq!(a.close(Duration::from_millis(20)).await, 1);
+    assert!(!held.is_held().await);
+    let next = b.lock(&name).try_acquire().await.expect("answered");
+    let next = next.expect("released when close returned");
+    let error = held.release().await.expect_err("lost");
+    assert_eq!(
+        error.lost_reason().or(Some(LostReason::Closed)),
+        Some(LostReason::Closed)
+    );
+    next.release().await.expect("untouched");
+}
+
+/// Guards that were dropped just before are released when close returns.
+pub async fn closing_waits_for_releases_under_way(fixture: &Fixture) {
+    let base = unique("stock");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    for n in 0..20 {
+        drop(
+            a.lock(&format!("{base}:{n}"))
+                .acquire()
+                .await
+                .expect("free"),
+        );
+    }
+    // A guard of the blocking face is dropped on its own thread; give it the moment that takes.
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    a.close(fixture.lease()).await;
+    for n in 0..20 {
+        let next = b.lock(&format!("{base}:{n}")).try_acquire().await;
+        drop(
+            next.expect("answered")
+                .expect("released before close returned"),
+        );
+    }
+}
+
+/// Waits end with `Closed`, at once.
+pub async fn closing_ends_waits(fixture: &Fixture) {
+    let name = unique("stock");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    let held = b.lock(&name).acquire().await.expect("free");
+    let mut waits = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let place = a.lock(&name);
+        waits.spawn(async move { place.acquire().await.map(drop) });
+    }
+    tokio::time::sleep(fixture.lease() / 10).await;
+    a.close(Duration::ZERO).await;
+    for wait in within("all waits", fixture.soon(), waits.join_all()).await {
+        assert_eq!(wait.expect_err("closed").kind(), ErrorKind::Closed);
+    }
+    assert!(held.is_held().await);
+    held.release().await.expect("held");
+}
+
+/// Closing at any moment of an acquire leaves no lock that nobody was told of.
+pub async fn closing_meets_an_acquire_anywhere(fixture: &Fixture) {
+    let name = unique("stock");
+    let b = fixture.party().await;
+    for round in 0..12_u64 {
+        let a = fixture.client(fixture.builder()).await;
+        let lock = a.lock(&name);
+        let taker = tokio::spawn(async move { lock.acquire().await });
+        tokio::time::sleep(Duration::from_micros(round * 300)).await;
+        a.close(Duration::ZERO).await;
+        match taker.await.expect("no panic") {
+            Ok(guard) => assert!(!guard.is_held(), "told"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Closed),
+        }
+        let wait = crate::AcquireOptions::new().wait(fixture.soon());
+        let next = b.lock(&name).acquire_with(wait).await.expect("no ghost");
+        next.release().await.expect("held");
+    }
+}
+
+/// A closed client keeps nothing alive: what it could not release runs out.
+pub async fn closing_stops_renewals(fixture: &Fixture) {
+    let name = unique("stock");
+    let (a, plug) = fixture
+        .mortal(fixture.builder().response_timeout(fixture.lease() / 4))
+        .await;
+    let b = fixture.party().await;
+    let held = a.lock(&name).acquire().await.expect("free");
+    plug.pull();
+    assert_eq!(a.close(Duration::ZERO).await, 1);
+    plug.put_back();
+    let next = within(
+        "the lease's end",
+        fixture.lease() * 5 / 2,
+        b.lock(&name).acquire(),
+    )
+    .await;
+    next.expect("it waits").release().await.expect("held");
+    drop(held);
+}

@@ -1,0 +1,220 @@
+//! Single questions to the bare store: what the loop relies on.
+
+use std::time::Duration;
+
+use crate::backend::{Ask, Attempt, Backend, Kind, Name, Released, Renewal, Renewed, Ticket};
+use crate::error::ErrorKind;
+use crate::owner::OwnerMint;
+use crate::testing::fixture::{Fixture, unique};
+
+fn ask(mint: &OwnerMint, name: &str, lease: Duration) -> Ask {
+    Ask {
+        ticket: Ticket {
+            kind: Kind::Mutex,
+            name: Name::new(name).expect("a good name"),
+            owner: mint.fresh(),
+        },
+        lease,
+        patience: Duration::ZERO,
+        armed: false,
+    }
+}
+
+async fn acquired(store: &dyn Backend, ask: &Ask) -> bool {
+    match store.attempt(ask).await.expect("answered") {
+        Attempt::Acquired(_) => true,
+        Attempt::Held(_) => false,
+    }
+}
+
+async fn left(store: &dyn Backend, name: &Name) -> Option<Duration> {
+    store.inspect(name).await.expect("readable").expires_in
+}
+
+/// An attempt that arrives after it was withdrawn takes no effect.
+pub async fn an_acquire_after_its_withdrawal_takes_no_effect(fixture: &Fixture) {
+    let (bare, mint) = (fixture.bare().await, OwnerMint::new());
+    let store = &*bare.store.front;
+    let late = ask(&mint, &unique("stock"), fixture.lease());
+    let withdrawn = store.withdraw(&late.ticket).await.expect("done");
+    assert_eq!(withdrawn, Released::NotHeld);
+    let error = store.attempt(&late).await.expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::Cancelled);
+    assert_eq!(left(store, &late.ticket.name).await, None);
+    // Others are not concerned.
+    let mut next = late.clone();
+    next.ticket.owner = mint.fresh();
+    assert!(acquired(store, &next).await);
+    assert_eq!(
+        store.release(&next.ticket).await.expect("done"),
+        Released::Freed
+    );
+}
+
+/// A withdrawal frees what was held, and may be repeated.
+pub async fn a_withdrawal_frees_what_was_held(fixture: &Fixture) {
+    let (bare, mint) = (fixture.bare().await, OwnerMint::new());
+    let store = &*bare.store.front;
+    let held = ask(&mint, &unique("stock"), fixture.lease());
+    assert!(acquired(store, &held).await);
+    assert_eq!(
+        store.withdraw(&held.ticket).await.expect("done"),
+        Released::Freed
+    );
+    assert_eq!(
+        store.withdraw(&held.ticket).await.expect("done"),
+        Released::NotHeld
+    );
+    assert_eq!(left(store, &held.ticket.name).await, None);
+    assert!(store.attempt(&held).await.is_err());
+}
+
+/// An attempt that is repeated by its own ticket counts once, keeps its token and never shortens the lease.
+pub async fn a_repeated_attempt_neither_counts_nor_shortens(fixture: &Fixture) {
+    let (bare, mint) = (fixture.bare().await, OwnerMint::new());
+    let store = &*bare.store.front;
+    let long = ask(&mint, &unique("stock"), fixture.lease() * 10);
+    let Ok(Attempt::Acquired(first)) = store.attempt(&long).await else {
+        panic!("it was free");
+    };
+    let short = Ask {
+        lease: fixture.lease(),
+        ..long.clone()
+    };
+    for _ in 0..3 {
+        let Ok(Attempt::Acquired(again)) = store.attempt(&short).await else {
+            panic!("it is held by this ticket");
+        };
+        assert_eq!(first.token, again.token);
+    }
+    let seen = store.inspect(&long.ticket.name).await.expect("readable");
+    assert_eq!(seen.holders.len(), 1);
+    assert_eq!(seen.holders[0].holds, 1);
+    assert!(seen.expires_in.expect("a lease") > fixture.lease() * 8);
+    assert_eq!(
+        store.release(&long.ticket).await.expect("done"),
+        Released::Freed
+    );
+    assert_eq!(left(store, &long.ticket.name).await, None);
+}
+
+/// A renewal lengthens, never shortens, and does not bring back what has gone.
+pub async fn a_renewal_never_shortens(fixture: &Fixture) {
+    let (bare, mint) = (fixture.bare().await, OwnerMint::new());
+    let store = &*bare.store.front;
+    let held = ask(&mint, &unique("stock"), fixture.lease() * 10);
+    assert!(acquired(store, &held).await);
+    let renew = |lease| Renewal {
+        ticket: held.ticket.clone(),
+        lease,
+    };
+    let kept = store
+        .renew(&[renew(fixture.lease())])
+        .await
+        .expect("answered");
+    assert!(matches!(kept[..], [Renewed::Kept]));
+    assert!(left(store, &held.ticket.name).await.expect("a lease") > fixture.lease() * 8);
+    let kept = store
+        .renew(&[renew(fixture.lease() * 20)])
+        .await
+        .expect("answered");
+    assert!(matches!(kept[..], [Renewed::Kept]));
+    assert!(left(store, &held.ticket.name).await.expect("a lease") > fixture.lease() * 18);
+    assert_eq!(
+        store.release(&held.ticket).await.expect("done"),
+        Released::Freed
+    );
+    let gone = store
+        .renew(&[renew(fixture.lease())])
+        .await
+        .expect("answered");
+    assert!(matches!(gone[..], [Renewed::Gone]));
+    assert_eq!(left(store, &held.ticket.name).await, None);
+}
+
+/// A batch of renewals answers each name apart and in order.
+pub async fn a_batch_answers_each_name_apart(fixture: &Fixture) {
+    let (bare, mint) = (fixture.bare().await, OwnerMint::new());
+    let store = &*bare.store.front;
+    let mut batch = Vec::new();
+    for n in 0..100 {
+        let one = ask(&mint, &unique("stock"), fixture.lease() * 10);
+        if n % 3 != 0 {
+            assert!(acquired(store, &one).await);
+        }
+        batch.push(Renewal {
+            ticket: one.ticket,
+            lease: fixture.lease() * 20,
+        });
+    }
+    batch.sort_by_key(|renewal| store.lane(&renewal.ticket.name));
+    for lane in batch.chunk_by(|a, b| store.lane(&a.ticket.name) == store.lane(&b.ticket.name)) {
+        let answers = store.renew(lane).await.expect("answered");
+        assert_eq!(answers.len(), lane.len());
+        for (renewal, answer) in lane.iter().zip(answers) {
+            let held = (renewal.ticket.owner.number() - 1) % 3 != 0;
+            assert!(matches!(
+                (held, answer),
+                (true, Renewed::Kept) | (false, Renewed::Gone)
+            ));
+        }
+    }
+    for renewal in &batch {
+        store.release(&renewal.ticket).await.expect("done");
+    }
+}
+
+/// Only its own ticket ends a hold.
+pub async fn a_strangers_release_changes_nothing(fixture: &Fixture) {
+    let (bare, mint) = (fixture.bare().await, OwnerMint::new());
+    let store = &*bare.store.front;
+    let held = ask(&mint, &unique("stock"), fixture.lease() * 10);
+    assert!(acquired(store, &held).await);
+    let mut stranger = held.clone();
+    stranger.ticket.owner = mint.fresh();
+    assert!(!acquired(store, &stranger).await);
+    assert_eq!(
+        store.release(&stranger.ticket).await.expect("done"),
+        Released::NotHeld
+    );
+    assert_eq!(
+        store.withdraw(&stranger.ticket).await.expect("done"),
+        Released::NotHeld
+    );
+    assert!(left(store, &held.ticket.name).await.is_some());
+    assert_eq!(
+        store.release(&held.ticket).await.expect("done"),
+        Released::Freed
+    );
+    assert_eq!(
+        store.release(&held.ticket).await.expect("done"),
+        Released::NotHeld
+    );
+}
+
+/// A refusal with patience brings a wake, armed before the answer, or says by itself when to ask again.
+pub async fn a_refusal_says_when_to_ask_again(fixture: &Fixture) {
+    let (bare, mint) = (fixture.bare().await, OwnerMint::new());
+    let store = &*bare.store.front;
+    let held = ask(&mint, &unique("stock"), fixture.lease() * 10);
+    assert!(acquired(store, &held).await);
+    let mut waiter = held.clone();
+    waiter.ticket.owner = mint.fresh();
+    waiter.patience = fixture.lease() * 10;
+    let Ok(Attempt::Held(wait)) = store.attempt(&waiter).await else {
+        panic!("it is held");
+    };
+    assert!(
+        wait.recheck
+            .is_none_or(|recheck| recheck <= fixture.lease() * 10)
+    );
+    if let Some(mut wake) = wait.wake {
+        assert_eq!(
+            store.release(&held.ticket).await.expect("done"),
+            Released::Freed
+        );
+        super::super::fixture::within("the wake", fixture.soon(), wake.woken()).await;
+    } else {
+        assert!(wait.recheck.is_some() || !store.capabilities().wakes);
+    }
+}

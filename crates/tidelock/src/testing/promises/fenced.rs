@@ -1,0 +1,92 @@
+//! Fencing tokens.
+
+use std::sync::Arc;
+
+use crate::error::ErrorKind;
+use crate::testing::fixture::{Fixture, unique, within};
+use crate::testing::history::History;
+
+/// Every grant has a larger token than all before, whichever client got it. A store that cannot count says so.
+pub async fn tokens_only_grow(fixture: &Fixture) {
+    let (name, history) = (unique("ledger"), Arc::new(History::default()));
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    if !fixture.capabilities().await.tokens {
+        let error = a.fenced_lock(&name).acquire().await.expect_err("no tokens");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        return;
+    }
+    let mut tasks = tokio::task::JoinSet::new();
+    for party in [&a, &b, &a, &b] {
+        let (lock, history) = (party.fenced_lock(&name), Arc::clone(&history));
+        tasks.spawn(async move {
+            for _ in 0..8 {
+                let held = lock.acquire().await.expect("it waits");
+                let token = held.token().await.expect("a fenced lock has tokens");
+                let span = history.begin("fenced", Some(token));
+                history.end(span);
+                held.release().await.expect("held");
+            }
+        });
+    }
+    within("all turns", fixture.lease() * 40, tasks.join_all()).await;
+    assert_eq!(history.check(), Ok(()));
+    assert_eq!(history.len(), 32);
+}
+
+/// A fenced lock and a plain one of the same name exclude each other.
+pub async fn a_fenced_lock_excludes_a_plain_one(fixture: &Fixture) {
+    if !fixture.capabilities().await.tokens {
+        return tokens_only_grow(fixture).await;
+    }
+    let name = unique("ledger");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    let held = a.fenced_lock(&name).acquire().await.expect("free");
+    assert!(
+        b.lock(&name)
+            .try_acquire()
+            .await
+            .expect("answered")
+            .is_none()
+    );
+    held.release().await.expect("held");
+    let held = b.lock(&name).acquire().await.expect("free");
+    assert!(
+        a.fenced_lock(&name)
+            .try_acquire()
+            .await
+            .expect("answered")
+            .is_none()
+    );
+    held.release().await.expect("held");
+}
+
+/// Re-entering keeps the token, and so does asking again after a lost reply.
+pub async fn a_reentry_keeps_the_token(fixture: &Fixture) {
+    let client = fixture.client(fixture.builder()).await;
+    if !fixture.capabilities().await.tokens {
+        return tokens_only_grow(fixture).await;
+    }
+    let guard = client
+        .fenced_lock(&unique("ledger"))
+        .acquire()
+        .await
+        .expect("free");
+    let inner = guard.reenter();
+    assert!(guard.token().is_some());
+    assert_eq!(guard.token(), inner.token());
+    drop(guard);
+    inner.release().await.expect("held");
+}
+
+/// A token is the newest one the store shows.
+pub async fn inspect_shows_the_token(fixture: &Fixture) {
+    if !fixture.capabilities().await.tokens {
+        return tokens_only_grow(fixture).await;
+    }
+    let (name, a) = (unique("ledger"), fixture.party().await);
+    let lock = a.fenced_lock(&name);
+    let held = lock.acquire().await.expect("free");
+    let seen = lock.lock().inspect().await.expect("readable");
+    assert_eq!(seen.token, held.token().await);
+    held.release().await.expect("held");
+}

@@ -1,0 +1,48 @@
+//! Force release.
+
+use crate::error::ErrorKind;
+use crate::guard::LostReason;
+use crate::testing::fixture::{Fixture, unique, within};
+
+/// A forced release wakes those that wait and is told to the holder at its next renewal.
+pub async fn force_release_wakes_and_is_told(fixture: &Fixture) {
+    let (name, wakes) = (unique("stock"), fixture.capabilities().await.wakes);
+    let (a, b, c) = (
+        fixture.party().await,
+        fixture.party().await,
+        fixture.party().await,
+    );
+    let held = a.lock(&name).acquire().await.expect("free");
+    let place = b.lock(&name);
+    let next = tokio::spawn(async move { place.acquire().await.expect("it waits") });
+    tokio::time::sleep(fixture.lease() / 8).await;
+    assert!(c.lock(&name).lock().force_release().await.expect("done"));
+    let bound = if wakes {
+        fixture.soon()
+    } else {
+        fixture.lease() * 2
+    };
+    let next = within("the waiter", bound, next).await.expect("no panic");
+    let told = within(
+        "the loss",
+        fixture.lease() / 2 + fixture.soon(),
+        held.lost(),
+    )
+    .await;
+    assert_eq!(told, LostReason::Taken);
+    let error = held.release().await.expect_err("lost");
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert_eq!(error.lost_reason(), Some(LostReason::Taken));
+    next.release()
+        .await
+        .expect("untouched by the former holder");
+}
+
+/// Forcing a free lock says that nobody held it.
+pub async fn forcing_a_free_lock_says_so(fixture: &Fixture) {
+    let (name, a) = (unique("stock"), fixture.party().await);
+    assert!(!a.lock(&name).lock().force_release().await.expect("done"));
+    let held = a.lock(&name).acquire().await.expect("free");
+    held.release().await.expect("held");
+    assert!(!a.lock(&name).lock().force_release().await.expect("done"));
+}

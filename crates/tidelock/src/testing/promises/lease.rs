@@ -1,0 +1,180 @@
+//! Leases: kept, ended, and told before they are taken.
+
+use std::time::{Duration, Instant};
+
+use crate::error::ErrorKind;
+use crate::guard::LostReason;
+use crate::options::AcquireOptions;
+use crate::testing::fixture::{Fixture, unique, within};
+use crate::testing::party::Held;
+
+/// A share of the lease that is not relied upon: it leaves a busy test machine time to say what it knows.
+const DRIFT: f64 = 0.15;
+
+fn noted(held: Held) -> tokio::task::JoinHandle<(Held, LostReason, Instant)> {
+    tokio::spawn(async move {
+        let reason = held.lost().await;
+        (held, reason, Instant::now())
+    })
+}
+
+/// A lock that is held for several leases stays held.
+pub async fn a_kept_lease_is_renewed(fixture: &Fixture) {
+    let name = unique("stock");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    let held = a.lock(&name).acquire().await.expect("free");
+    let end = Instant::now() + fixture.lease() * 3;
+    while Instant::now() < end {
+        assert!(held.is_held().await);
+        assert!(
+            b.lock(&name)
+                .try_acquire()
+                .await
+                .expect("answered")
+                .is_none()
+        );
+        tokio::time::sleep(fixture.lease() / 8).await;
+    }
+    held.release().await.expect("held all the time");
+}
+
+/// A lease of its own length is renewed too.
+pub async fn a_lease_of_ones_own_is_renewed(fixture: &Fixture) {
+    let (name, a) = (unique("stock"), fixture.party().await);
+    let options = AcquireOptions::new().lease(fixture.lease() * 2 / 3);
+    let held = a.lock(&name).acquire_with(options).await.expect("free");
+    assert!(held.valid_for().await <= fixture.lease() * 2 / 3);
+    tokio::time::sleep(fixture.lease() * 2).await;
+    held.release().await.expect("held all the time");
+}
+
+/// A hold that expires is told before anybody else has the lock.
+pub async fn expires_after_ends_and_is_told_before_another_gets_it(fixture: &Fixture) {
+    let name = unique("stock");
+    let a = fixture
+        .party_with(fixture.builder().drift(DRIFT, Duration::from_millis(5)))
+        .await;
+    let b = fixture.party().await;
+    let options = AcquireOptions::new().expires_after(fixture.lease());
+    let held = a.lock(&name).acquire_with(options).await.expect("free");
+    assert!(held.valid_for().await <= fixture.lease());
+    let told = noted(held);
+    let next = within(
+        "the next holder",
+        fixture.lease() * 4,
+        b.lock(&name).acquire(),
+    )
+    .await;
+    let taken = Instant::now();
+    let (held, reason, at) = within("the loss", fixture.lease(), told)
+        .await
+        .expect("no panic");
+    assert_eq!(reason, LostReason::Expired);
+    assert!(at < taken, "told {:?} after the next had it", at - taken);
+    assert_eq!(
+        held.release().await.expect_err("lost").kind(),
+        ErrorKind::Lost
+    );
+    next.expect("it waits")
+        .release()
+        .await
+        .expect("untouched by the late release");
+}
+
+/// The cap on a hold is told, and the lock becomes free within a lease.
+pub async fn max_hold_is_told(fixture: &Fixture) {
+    let name = unique("stock");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    let cap = fixture.lease() * 3 / 2;
+    let options = AcquireOptions::new().max_hold(cap);
+    let begun = Instant::now();
+    let held = a.lock(&name).acquire_with(options).await.expect("free");
+    let (held, reason, at) = within("the cap", cap * 2, noted(held))
+        .await
+        .expect("no panic");
+    assert_eq!(reason, LostReason::MaxHold);
+    assert!(at - begun >= cap);
+    assert!(!held.is_held().await);
+    let next = within(
+        "the next holder",
+        fixture.lease() * 2,
+        b.lock(&name).acquire(),
+    )
+    .await;
+    next.expect("it waits").release().await.expect("held");
+    drop(held);
+}
+
+/// A holder that has vanished is followed when its lease ends, and not before it knows.
+pub async fn a_crashed_holder_is_followed_within_its_lease(fixture: &Fixture) {
+    let name = unique("stock");
+    let settings = fixture.builder().drift(DRIFT, Duration::from_millis(5));
+    let (a, plug) = fixture.mortal(settings).await;
+    let b = fixture.party().await;
+    let held = a.lock(&name).acquire().await.expect("free");
+    let place = b.lock(&name);
+    let next = tokio::spawn(async move {
+        let next = place.acquire().await.expect("it waits");
+        (next, Instant::now())
+    });
+    tokio::time::sleep(fixture.lease() / 2).await;
+    plug.pull();
+    let told = noted(held);
+    let follower = within("the follower", fixture.lease() * 5 / 2, next).await;
+    let (next, taken) = follower.expect("no panic");
+    let (held, reason, at) = within("the loss", fixture.lease(), told)
+        .await
+        .expect("no panic");
+    assert_eq!(reason, LostReason::Expired);
+    assert!(at < taken, "told {:?} after the next had it", at - taken);
+    assert!(!held.is_held().await);
+    plug.put_back();
+    next.release().await.expect("held");
+}
+
+/// What a former holder does comes too late to touch the next one.
+pub async fn release_after_loss_never_touches_the_next_holder(fixture: &Fixture) {
+    let name = unique("stock");
+    let (a, plug) = fixture.mortal(fixture.builder()).await;
+    let b = fixture.party().await;
+    let (first, second) = (a.lock(&name), b.lock(&name));
+    let held = first.acquire().await.expect("free");
+    plug.pull();
+    let next = within("the follower", fixture.lease() * 5 / 2, second.acquire()).await;
+    let next = next.expect("it waits");
+    plug.put_back();
+    assert_eq!(
+        held.release().await.expect_err("lost").kind(),
+        ErrorKind::Lost
+    );
+    tokio::time::sleep(fixture.lease()).await;
+    let seen = second.lock().inspect().await.expect("readable");
+    assert_eq!(seen.holders.len(), 1);
+    assert_eq!(seen.holders[0].owner, next.owner_id().await);
+    next.release().await.expect("untouched");
+}
+
+/// A renewal whose reply is lost is no loss.
+pub async fn a_lost_renewal_reply_loses_nothing(fixture: &Fixture) {
+    let name = unique("stock");
+    let (a, plug) = fixture.mortal(fixture.builder()).await;
+    let held = a.lock(&name).acquire().await.expect("free");
+    plug.lose_replies(1);
+    tokio::time::sleep(fixture.lease() * 2).await;
+    assert!(held.is_held().await);
+    held.release().await.expect("held");
+}
+
+/// A hold that expires can be given more time.
+pub async fn an_extended_lease_lasts_longer(fixture: &Fixture) {
+    let (name, a) = (unique("stock"), fixture.client(fixture.builder()).await);
+    let options = AcquireOptions::new().expires_after(fixture.lease());
+    let guard = a.lock(&name).acquire_with(options).await.expect("free");
+    while let Err(error) = guard.extend(fixture.lease() * 4).await {
+        assert!(error.is_retryable(), "{error}");
+    }
+    assert!(guard.valid_for() > fixture.lease() * 2);
+    tokio::time::sleep(fixture.lease() * 3 / 2).await;
+    assert!(guard.is_held());
+    guard.release().await.expect("held");
+}

@@ -1,0 +1,13 @@
+//! One function is one promise, named as a sentence. A promise that is broken panics.
+
+pub mod cancel;
+pub mod close;
+pub mod contract;
+pub mod fenced;
+pub mod force;
+pub mod lease;
+pub mod mutex;
+pub mod names;
+pub mod options;
+pub mod reentry;
+pub mod wake;

@@ -1,0 +1,153 @@
+//! Mutual exclusion, and what ends a hold.
+
+use std::sync::Arc;
+
+use crate::error::ErrorKind;
+use crate::testing::fixture::{Fixture, eventually, unique, within};
+use crate::testing::history::History;
+
+/// Many tasks of two clients take turns.
+pub async fn one_holder_at_a_time(fixture: &Fixture) {
+    let (name, history) = (unique("stock"), Arc::new(History::default()));
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    let mut tasks = tokio::task::JoinSet::new();
+    for n in 0..12 {
+        let lock = if n % 2 == 0 { &a } else { &b }.lock(&name);
+        let history = Arc::clone(&history);
+        tasks.spawn(async move {
+            for _ in 0..6 {
+                let held = lock.acquire().await.expect("it waits");
+                let span = history.begin(held.owner_id().await, held.token().await);
+                tokio::task::yield_now().await;
+                history.end(span);
+                held.release().await.expect("it was held");
+            }
+        });
+    }
+    within(
+        "all have had their turns",
+        fixture.lease() * 40,
+        tasks.join_all(),
+    )
+    .await;
+    assert_eq!(history.check(), Ok(()));
+    assert_eq!(history.len(), 72);
+    assert!(!a.lock(&name).is_locked().await);
+}
+
+/// A refused try neither takes the lock nor disturbs its holder.
+pub async fn a_refused_try_changes_nothing(fixture: &Fixture) {
+    let name = unique("stock");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    let held = a.lock(&name).acquire().await.expect("free");
+    let before = a.lock(&name).lock().inspect().await.expect("readable");
+    for party in [&a, &b] {
+        assert!(
+            party
+                .lock(&name)
+                .try_acquire()
+                .await
+                .expect("answered")
+                .is_none()
+        );
+    }
+    let after = a.lock(&name).lock().inspect().await.expect("readable");
+    assert_eq!(before.holders, after.holders);
+    assert_eq!(before.token, after.token);
+    assert!(held.is_held().await);
+    held.release().await.expect("still held");
+    let again = b.lock(&name).try_acquire().await.expect("answered");
+    again.expect("free now").release().await.expect("held");
+}
+
+/// Dropping a guard releases, without anybody waiting for it.
+pub async fn a_dropped_guard_releases(fixture: &Fixture) {
+    let name = unique("stock");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    drop(a.lock(&name).acquire().await.expect("free"));
+    let next = b.lock(&name);
+    let held = within("the next holder", fixture.soon(), next.acquire()).await;
+    held.expect("it waits").release().await.expect("held");
+}
+
+/// A release that has returned has taken effect: everybody sees it at once.
+pub async fn a_release_is_done_when_it_returns(fixture: &Fixture) {
+    let name = unique("stock");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    for turn in 0..10 {
+        let (one, other) = if turn % 2 == 0 { (&a, &b) } else { (&b, &a) };
+        let held = one.lock(&name).acquire().await.expect("free");
+        held.release().await.expect("held");
+        let next = other.lock(&name).try_acquire().await.expect("answered");
+        next.expect("free").release().await.expect("held");
+    }
+}
+
+/// Two acquisitions of one task exclude each other: a task is no owner.
+pub async fn two_acquisitions_of_one_task_exclude_each_other(fixture: &Fixture) {
+    let (name, a) = (unique("stock"), fixture.party().await);
+    let held = a.lock(&name).acquire().await.expect("free");
+    assert!(
+        a.lock(&name)
+            .try_acquire()
+            .await
+            .expect("answered")
+            .is_none()
+    );
+    let short = crate::AcquireOptions::new().wait(fixture.lease() / 4);
+    let error = a.lock(&name).acquire_with(short).await.expect_err("held");
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert_eq!(error.lock_name(), Some(&*name));
+    drop(held);
+}
+
+/// Who holds is shown, and gone afterwards.
+pub async fn inspect_shows_the_holder(fixture: &Fixture) {
+    let (name, a) = (unique("stock"), fixture.party().await);
+    let held = a.lock(&name).acquire().await.expect("free");
+    let seen = a.lock(&name).lock().inspect().await.expect("readable");
+    assert_eq!(seen.name, name);
+    assert_eq!(seen.holders.len(), 1);
+    assert_eq!(seen.holders[0].owner, held.owner_id().await);
+    assert_eq!(seen.holders[0].holds, 1);
+    let left = seen.expires_in.expect("a lease");
+    assert!(left <= fixture.lease() && !left.is_zero(), "{left:?}");
+    held.release().await.expect("held");
+    let seen = a.lock(&name).lock().inspect().await.expect("readable");
+    assert_eq!((seen.is_locked(), seen.expires_in), (false, None));
+}
+
+/// Held locks are listed by pattern, free ones are not.
+pub async fn list_finds_what_is_held(fixture: &Fixture) {
+    let (base, a) = (unique("list"), fixture.party().await);
+    let (one, two) = (format!("{base}:one"), format!("{base}:two"));
+    let held = a.lock(&one).acquire().await.expect("free");
+    let other = a.lock(&two).acquire().await.expect("free");
+    let mut found = a
+        .client()
+        .list(&format!("{base}:*"), 10)
+        .await
+        .expect("listed");
+    found.sort();
+    assert_eq!(found, [one.clone(), two]);
+    let found = a.client().list(&format!("{base}:t?o"), 10).await;
+    assert_eq!(found.expect("listed").len(), 1);
+    assert_eq!(
+        a.client()
+            .list(&format!("{base}:*"), 1)
+            .await
+            .expect("listed")
+            .len(),
+        1
+    );
+    other.release().await.expect("held");
+    held.release().await.expect("held");
+    eventually("the list is empty", fixture.soon(), || async {
+        a.client()
+            .list(&format!("{base}:*"), 10)
+            .await
+            .expect("listed")
+            .is_empty()
+    })
+    .await;
+}

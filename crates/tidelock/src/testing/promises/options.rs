@@ -1,0 +1,91 @@
+//! Options: refused with the reason, or kept.
+
+use std::time::{Duration, Instant};
+
+use crate::error::ErrorKind;
+use crate::options::{AcquireOptions, Cancel};
+use crate::testing::fixture::{Fixture, unique, within};
+
+/// Durations that make no sense never reach the store.
+pub async fn senseless_durations_are_refused(fixture: &Fixture) {
+    let (a, plug) = fixture.mortal(fixture.builder()).await;
+    let lock = a.lock(&unique("stock"));
+    let new = AcquireOptions::new;
+    for bad in [
+        new().lease(Duration::ZERO),
+        new().lease(Duration::from_micros(999)),
+        new().lease(Duration::MAX),
+        new().lease(Duration::from_millis(u64::MAX)),
+        new().expires_after(Duration::ZERO),
+        new().expires_after(Duration::from_millis(1)),
+        new().expires_after(Duration::MAX),
+        new().max_hold(Duration::ZERO),
+        new().max_hold(Duration::MAX),
+        new().wait(Duration::MAX),
+        new().lease(fixture.lease()).expires_after(fixture.lease()),
+    ] {
+        let error = lock.acquire_with(bad.clone()).await.expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{bad:?}");
+        assert!(!error.to_string().is_empty());
+    }
+    assert_eq!(plug.requests(), 0);
+}
+
+/// A wait that is limited ends then, not sooner and not much later.
+pub async fn a_wait_ends_in_time(fixture: &Fixture) {
+    let name = unique("stock");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    let held = a.lock(&name).acquire().await.expect("free");
+    let wait = fixture.lease() / 3;
+    let begun = Instant::now();
+    let waiting = b.lock(&name);
+    let waited = waiting.acquire_with(AcquireOptions::new().wait(wait));
+    let error = within("the end of the wait", wait + fixture.soon(), waited).await;
+    assert!(begun.elapsed() >= wait);
+    assert!(error.expect_err("held by another").is_retryable());
+    assert!(held.is_held().await);
+    drop(held);
+}
+
+/// A wait of zero asks once.
+pub async fn a_wait_of_zero_asks_once(fixture: &Fixture) {
+    let name = unique("stock");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    let now = || AcquireOptions::new().wait(Duration::ZERO);
+    let held = a.lock(&name).acquire_with(now()).await.expect("free");
+    let error = b.lock(&name).acquire_with(now()).await.expect_err("held");
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert_eq!(error.lock_name(), Some(&*name));
+    held.release().await.expect("held");
+}
+
+/// A wait is cancelled from elsewhere, and leaves nothing.
+pub async fn a_cancelled_wait_ends(fixture: &Fixture) {
+    let name = unique("stock");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    let held = a.lock(&name).acquire().await.expect("free");
+    let cancel = Cancel::new();
+    let options = AcquireOptions::new().cancel(&cancel);
+    let place = b.lock(&name);
+    let waiter = tokio::spawn(async move { place.acquire_with(options).await.map(drop) });
+    tokio::time::sleep(fixture.lease() / 10).await;
+    cancel.fire();
+    let result = within("the cancelled wait", fixture.soon(), waiter).await;
+    let error = result.expect("no panic").expect_err("cancelled");
+    assert_eq!(error.kind(), ErrorKind::Cancelled);
+    assert_eq!(error.lock_name(), Some(&*name));
+    held.release().await.expect("held");
+    let taken = a.lock(&name).try_acquire().await.expect("answered");
+    taken.expect("free").release().await.expect("held");
+}
+
+/// A cancel that was fired before stops the acquisition before it asks, also when the lock is free.
+pub async fn a_cancel_that_was_fired_before_stops_it_at_once(fixture: &Fixture) {
+    let (a, plug) = fixture.mortal(fixture.builder()).await;
+    let cancel = Cancel::new();
+    cancel.fire();
+    let options = AcquireOptions::new().cancel(&cancel);
+    let error = a.lock(&unique("stock")).acquire_with(options).await;
+    assert_eq!(error.expect_err("cancelled").kind(), ErrorKind::Cancelled);
+    assert_eq!(plug.requests(), 0);
+}

@@ -1,0 +1,90 @@
+//! The blocking face behind the async promises: each acquisition gets a thread of its own, which keeps the guard.
+
+use std::sync::mpsc;
+
+use tokio::sync::oneshot;
+
+use crate::blocking::Guard;
+use crate::error::Result;
+use crate::guard::LostReason;
+use crate::options::{AcquireOptions, Cancel};
+
+type Command = Box<dyn FnOnce(&mut Option<Guard>) + Send>;
+
+/// A guard on its thread. Dropping this drops it there.
+#[derive(Debug)]
+pub struct ThreadHeld(mpsc::Sender<Command>);
+
+/// A caller that leaves stops its thread's wait, as dropping a future would.
+struct FireOnDrop(Cancel);
+
+impl Drop for FireOnDrop {
+    fn drop(&mut self) {
+        self.0.fire();
+    }
+}
+
+impl ThreadHeld {
+    pub(super) async fn take(
+        mut options: AcquireOptions,
+        acquire: impl FnOnce(AcquireOptions) -> Result<Option<Guard>> + Send + 'static,
+    ) -> Result<Option<Self>> {
+        let leaving = options.cancel.is_none().then(|| FireOnDrop(Cancel::new()));
+        if let Some(FireOnDrop(cancel)) = &leaving {
+            options = options.cancel(cancel);
+        }
+        let (tell, told) = oneshot::channel();
+        std::thread::spawn(move || {
+            let (commands, inbox) = mpsc::channel::<Command>();
+            let mut guard = match acquire(options) {
+                Ok(Some(guard)) => Some(guard),
+                other => return drop(tell.send(other.map(|_| None))),
+            };
+            // An error means that the caller has left: the commands end at once, and the guard goes.
+            drop(tell.send(Ok(Some(Self(commands)))));
+            while guard.is_some() {
+                match inbox.recv() {
+                    Ok(command) => command(&mut guard),
+                    Err(mpsc::RecvError) => break,
+                }
+            }
+        });
+        let result = told.await.expect("the thread answers");
+        drop(leaving);
+        result
+    }
+
+    pub(super) async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Guard) -> T + Send + 'static,
+    ) -> T {
+        let (tell, told) = oneshot::channel();
+        let command: Command =
+            Box::new(move |guard| drop(tell.send(question(guard.as_ref().expect("it is held")))));
+        self.0.send(command).expect("the thread lives");
+        told.await.expect("the thread answers")
+    }
+
+    pub(super) async fn lost(&self) -> LostReason {
+        let (tell, told) = oneshot::channel();
+        self.ask(move |guard| guard.on_lost(move |reason| _ = tell.send(reason)))
+            .await;
+        told.await.expect("the callback is called")
+    }
+
+    pub(super) async fn release(self) -> Result<()> {
+        let (tell, told) = oneshot::channel();
+        let command: Command = Box::new(move |guard| {
+            drop(tell.send(guard.take().expect("it is held").release()));
+        });
+        self.0.send(command).expect("the thread lives");
+        told.await.expect("the thread answers")
+    }
+}
+
+/// Runs a blocking call on a thread of its own, away from the test's runtime.
+pub(super) async fn apart<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tell, told) = oneshot::channel();
+    std::thread::spawn(move || drop(tell.send(call())));
+    told.await.expect("the thread answers")
+}
