@@ -332,3 +332,55 @@ async fn closing_ends_every_connection() -> Result<()> {
     assert_eq!(server.query::<i64, _>(&["EXISTS", "a"])?, 0);
     Ok(())
 }
+
+#[test]
+fn a_client_goes_on_when_nobody_drives_the_runtime_of_its_connection() -> Result<()> {
+    let server = RedisServer::start()?;
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+    };
+    let idle = runtime()?;
+    let client = idle.block_on(client(&server.url()))?;
+    runtime()?.block_on(async {
+        // The first request finds out, within the response timeout.
+        let guard = client.lock("a").acquire().await?;
+        guard.release().await?;
+        anyhow::Ok(())
+    })?;
+    drop(idle);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acquires_dropped_at_random_moments_leave_nothing() -> Result<()> {
+    let server = RedisServer::start()?;
+    let clients = [client(&server.url()).await?, client(&server.url()).await?];
+    let tasks = (0..64_u64).map(|task| {
+        let lock = clients[usize::try_from(task % 2).unwrap_or(0)].lock("hot");
+        tokio::spawn(async move {
+            for round in 0..16_u64 {
+                let patience = Duration::from_micros(50 + (task * 7919 + round * 104_729) % 20_000);
+                // An error means that it was dropped.
+                if let Ok(guard) = tokio::time::timeout(patience, lock.acquire()).await {
+                    drop(guard?);
+                }
+            }
+            anyhow::Ok(())
+        })
+    });
+    for done in futures_util::future::join_all(tasks).await {
+        done??;
+    }
+    eventually("no lock is left", Duration::from_secs(2), || {
+        Ok(server.query::<i64, _>(&["EXISTS", "hot"])? == 0)
+    })
+    .await?;
+    eventually("no channel is left", Duration::from_secs(8), || {
+        Ok(crate::channels(&server)?.is_empty())
+    })
+    .await?;
+    clients[1].lock("hot").acquire().await?.release().await?;
+    Ok(())
+}

@@ -41,7 +41,7 @@ async fn t28_without_rights_to_channels_releases_work_and_waiters_poll() -> Resu
         .acl("user default off\nuser shop on >secret ~* resetchannels +@all")
         .start()?;
     let url = format!("redis://shop:secret@{}", server.addr());
-    let (one, two) = (client(&url).await?, client(&url).await?);
+    let (one, two) = (Client::connect(&url).await?, Client::connect(&url).await?);
     let options = || AcquireOptions::new().expires_after(Duration::from_secs(60));
     let guard = one.lock("a").acquire_with(options()).await?;
     let waiter = tokio::spawn(two.lock("a").acquire_with(options()));

@@ -180,3 +180,11 @@ async fn databases_and_sockets_are_reached_by_url() -> Result<()> {
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn a_database_that_is_not_there_is_said_at_once() -> Result<()> {
+    let server = RedisServer::start()?;
+    let error = client(&format!("{}/99", server.url())).await.unwrap_err();
+    assert!(error.to_string().contains("database"), "{error}");
+    Ok(())
+}

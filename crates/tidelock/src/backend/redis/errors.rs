@@ -61,6 +61,13 @@ impl Complaint {
             "READONLY" | "MASTERDOWN" => (ErrorKind::Unavailable, "this server is a replica now"),
             "LOADING" | "BUSY" | "CLUSTERDOWN" | "TRYAGAIN" | "NOREPLICAS" | "MOVED" | "ASK"
             | "UNKILLABLE" => (ErrorKind::Unavailable, "it may answer soon"),
+            "ERR" if text.contains("DB index") => {
+                (ErrorKind::InvalidOptions, "the server has no such database")
+            }
+            "ERR" if text.contains("unknown command") => (
+                ErrorKind::Refused,
+                "the server does not have a command that locks need",
+            ),
             // Anything else may have come after a part of the work.
             _ => (
                 ErrorKind::OutcomeUnknown,

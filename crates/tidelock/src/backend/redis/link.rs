@@ -65,17 +65,23 @@ impl Link {
         }
     }
 
-    pub(super) async fn get(&self) -> Result<Arc<Conn>> {
+    /// The connection, made if need be before the deadline.
+    pub(super) async fn get(&self, deadline: Moment) -> Result<Arc<Conn>> {
         if let Some(conn) = self.live() {
             return Ok(conn);
         }
         let (mark, connecting) = self.connecting()?;
-        match connecting.await {
-            Some(Ok(conn)) => Ok(conn),
-            Some(Err(e)) => Err(Error::new(e.kind()).because(e.detail().unwrap_or_default())),
-            None => {
+        let timers = &self.0.gate.timers;
+        match timers.limit(deadline.since(timers.now()), connecting).await {
+            Some(Some(Ok(conn))) => Ok(conn),
+            Some(Some(Err(e))) => Err(Error::new(e.kind()).because(e.detail().unwrap_or_default())),
+            // The runtime that was connecting has gone, or nobody drives it: the next call begins anew, on its own.
+            Some(None) | None => {
                 self.put(&mark, Slot::Empty);
-                Err(unsent("the runtime that was connecting has gone"))
+                Err(unsent(format_args!(
+                    "{}: no connection in time",
+                    self.0.gate.target.place
+                )))
             }
         }
     }
@@ -155,7 +161,7 @@ impl Link {
 
     /// One request, answered before the deadline.
     pub(super) async fn ask(&self, request: &Request, deadline: Moment) -> Result<Reply> {
-        let conn = self.reach(deadline).await?;
+        let conn = self.get(deadline).await?;
         self.settle(&conn, request, deadline)
             .await
             .map_err(|e| e.error())
@@ -169,7 +175,7 @@ impl Link {
         args: &[&str],
         deadline: Moment,
     ) -> Result<Reply> {
-        let conn = self.reach(deadline).await?;
+        let conn = self.get(deadline).await?;
         let by_hash = Request::script("EVALSHA", script.sha(), keys, args);
         match self.settle(&conn, &by_hash, deadline).await {
             Err(Trouble::Complaint(complaint)) if complaint.is_no_script() => {
@@ -179,17 +185,6 @@ impl Link {
             other => other,
         }
         .map_err(|e| e.error())
-    }
-
-    async fn reach(&self, deadline: Moment) -> Result<Arc<Conn>> {
-        if let Some(conn) = self.live() {
-            return Ok(conn);
-        }
-        let timers = &self.0.gate.timers;
-        match timers.limit(deadline.since(timers.now()), self.get()).await {
-            Some(result) => result,
-            None => Err(unsent("no connection in time")),
-        }
     }
 
     async fn settle(

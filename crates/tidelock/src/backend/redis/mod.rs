@@ -68,7 +68,9 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         shared: Arc::clone(&shared),
     };
     let front = face(Home::Caller);
-    front.link.get().await?;
+    // A moment more than the connecting itself may take: it knows better what went wrong.
+    let patience = env.response_timeout + Duration::from_millis(50);
+    front.link.get(env.timers.now() + patience).await?;
     Ok(Store {
         front: Arc::new(front),
         back: Arc::new(face(Home::Background(env.background.clone()))),

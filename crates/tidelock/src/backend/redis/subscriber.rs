@@ -245,6 +245,7 @@ impl Shared {
         }
         entry.phase = Phase::Live;
         entry.idle_since = Some(now);
+        self.complained.store(false, Ordering::SeqCst);
         let missed = std::mem::take(&mut entry.missed);
         let callers = std::mem::take(&mut entry.callers);
         drop(state);
@@ -289,10 +290,10 @@ impl Shared {
         self.complain(why);
     }
 
-    /// Says once what makes waiters poll.
+    /// Says once per outage what makes waiters poll.
     fn complain(&self, why: &crate::Error) {
         if !self.complained.swap(true, Ordering::SeqCst) {
-            tracing::warn!(error = %why, "this client cannot subscribe, so its waiters ask again and again instead of being woken");
+            tracing::warn!(error = %why, "no subscription just now: waiters ask again and again instead of being woken");
         }
     }
 
@@ -355,7 +356,7 @@ impl Shared {
         for entry in self.lock().channels.values_mut() {
             entry.callers.clear();
         }
-        tracing::debug!(error = %why, "no connection for subscriptions");
+        self.complain(why);
         self.disconnected();
     }
 

@@ -41,6 +41,6 @@ end
 local token = 0
 if KEYS[3] then
   -- Only a holder moves the counter, so it still shows the token of this one.
-  token = tonumber(redis.call('get', KEYS[3]) or 0)
+  token = tonumber(redis.call('get', KEYS[3]) or redis.call('incr', KEYS[3]))
 end
 return {1, token}
