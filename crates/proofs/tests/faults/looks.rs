@@ -3,14 +3,28 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use testkit::proxy::Proxy;
+use testkit::proxy::{Proxy, Then, When};
 use testkit::servers::RedisServer;
-use tidelock::{Client, Guard};
+use tidelock::{Acquire, Client, ClientBuilder, Guard};
+use tokio::task::JoinHandle;
 
-use crate::common::{SOON, Shop, builder};
+use crate::common::{SOON, Shop, builder, shop, within};
 
 /// A wake-up on a link that works, and what comes on top of a wait that ends by itself.
 pub(crate) const FAST: Duration = Duration::from_secs(1);
+
+/// Settings for the rows in which a loss must be told before the lease ends: a twentieth of it is kept back for that
+/// instead of a hundredth, because many tests share two cores, and whoever is to hear it may have to wait for its turn.
+pub(crate) fn wary_builder(lease: Duration) -> ClientBuilder {
+    builder(lease).drift(0.05, Duration::from_millis(2))
+}
+
+/// A shop whose client has these settings.
+pub(crate) async fn wary(lease: Duration) -> Result<Shop> {
+    let mut shop = shop(lease).await?;
+    shop.client = wary_builder(lease).connect(&shop.proxy.url()).await?;
+    Ok(shop)
+}
 
 /// The channel on which releases of a lock are told.
 pub(crate) fn channel(name: &str) -> String {
@@ -36,6 +50,21 @@ pub(crate) fn listeners(server: &RedisServer, name: &str) -> Result<u64> {
 /// Ready when one connection listens for releases of the lock.
 pub(crate) async fn listening(server: &RedisServer, name: &str) -> Result<()> {
     until("a waiter listens", || Ok(listeners(server, name)? == 1)).await
+}
+
+/// Starts a wait through the proxy, and returns when it sleeps: the server has refused it so many times, and only a
+/// wake-up or the end of a lease makes it ask again. The first waiter of a name asks twice, before and after it subscribes.
+pub(crate) async fn asleep(
+    proxy: &Proxy,
+    questions: u64,
+    wait: Acquire,
+) -> Result<JoinHandle<tidelock::Result<Guard>>> {
+    let asking = When::command("EVALSHA", "till").skip(questions - 1);
+    let asked = proxy.on(asking, Then::HoldReply);
+    let waiting = tokio::spawn(wait);
+    within(SOON, "the last question", asked.fired()).await?;
+    asked.release();
+    Ok(waiting)
 }
 
 /// Questions, renewals and releases that went through the proxy so far.

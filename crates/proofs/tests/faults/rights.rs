@@ -8,8 +8,8 @@ use testkit::proxy::Proxy;
 use testkit::servers::RedisServer;
 use tidelock::{Client, Credentials, ErrorKind, LostReason};
 
-use crate::common::{SOON, Shop, builder, listen, within};
-use crate::looks::{FAST, listening, more_scripts, scripts};
+use crate::common::{SOON, Shop, listen, within};
+use crate::looks::{FAST, listening, more_scripts, scripts, wary_builder};
 
 type Password = Arc<Mutex<String>>;
 
@@ -29,7 +29,7 @@ async fn shop_for(user: &str, password: &Password, lease: Duration) -> Result<Sh
 async fn login(proxy: &Proxy, password: &Password, lease: Duration) -> Result<Client> {
     let password = Arc::clone(password);
     let now = move || Credentials::new("app", password.lock().unwrap().clone());
-    let client = builder(lease).credentials_from(now);
+    let client = wary_builder(lease).credentials_from(now);
     Ok(client.connect(&proxy.url()).await?)
 }
 
@@ -90,7 +90,8 @@ async fn t30_a_rotated_password_is_named_and_recovered_from() -> Result<()> {
     ensure!(error.kind() == ErrorKind::Refused, "{error}");
     ensure!(error.to_string().contains("password"), "{error}");
     let (at, reason) = told.told(SOON).await?;
-    ensure!(at < ends_at && reason == LostReason::Expired, "{reason}");
+    ensure!(at < ends_at, "told {:?} too late", at - ends_at);
+    ensure!(reason == LostReason::Expired, "{reason}");
     let error = held.release().await.unwrap_err();
     ensure!(error.kind() == ErrorKind::Lost, "{error}");
     "new".clone_into(&mut password.lock().unwrap());

@@ -8,7 +8,7 @@ use testkit::servers::RedisServer;
 use tidelock::{Client, ErrorKind, LostReason};
 
 use crate::common::{SOON, boot_time, builder, listen, shop, shop_on, within};
-use crate::looks::{FAST, listening};
+use crate::looks::{FAST, listening, wary};
 
 /// T17, a short pause: `CLIENT PAUSE` of all commands, then of writes only, each a third of the lease. Nobody loses
 /// anything, nobody is told so, and what waited in the server's queue is counted once.
@@ -52,7 +52,7 @@ async fn t17_a_short_pause_of_the_server_is_not_a_loss() -> Result<()> {
 async fn t17_a_long_pause_is_told_and_counted_once() -> Result<()> {
     for what in ["ALL", "WRITE"] {
         let lease = Duration::from_millis(900);
-        let shop = shop(lease).await?;
+        let shop = wary(lease).await?;
         let other = patient(&shop.server, lease).await?;
         let held = shop.client.lock("till").acquire().await?;
         let told = listen(&held);
