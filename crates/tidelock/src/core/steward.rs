@@ -154,7 +154,7 @@ impl Steward {
             FuturesUnordered::new();
         let mut look = self.timers.at(Moment::FAR);
         loop {
-            let next = table.next_look();
+            let next = table.next_look(self.timers.now());
             if look.due() != next {
                 look = self.timers.at(next);
             }
