@@ -178,7 +178,7 @@ impl Steward {
             if retired.load(Ordering::SeqCst) && calls.is_empty() {
                 self.back.close().await;
             }
-            let next = table.next_look();
+            let next = table.next_look(self.timers.now());
             if look.due() != next {
                 look = self.timers.at(next);
             }
