@@ -166,7 +166,7 @@ impl Client {
             keep.status.lose(LostReason::Closed);
             core.steward.send(Chore::Release {
                 ticket: keep.ticket.clone(),
-                unclear: true,
+                unclear: keep.unclear,
                 until,
                 answer: None,
             });

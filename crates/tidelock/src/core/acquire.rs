@@ -358,6 +358,7 @@ impl Loop {
             ticket: claim.ask.ticket.clone(),
             status: Arc::clone(&status),
             lease: self.term.length,
+            unclear: claim.unclear,
             renew_at: if self.term.renewed {
                 sent + self.term.length / 3
             } else {

@@ -17,6 +17,8 @@ pub(crate) struct Keep {
     pub(crate) ticket: Ticket,
     pub(crate) status: Arc<Status>,
     pub(crate) lease: Duration,
+    /// An earlier request of this ticket may still arrive: its release must leave a tombstone.
+    pub(crate) unclear: bool,
     /// When the next renewal is to be sent. `FAR`: never renewed.
     pub(crate) renew_at: Moment,
     /// The cap on the whole hold.

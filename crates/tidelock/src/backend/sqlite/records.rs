@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Result, params};
 
 use super::rows::{Now, Row, Seen, Standing, nanos};
 use super::timebase::Timebase;
-use crate::backend::{ClientId, Kind, Name, Released, Renewal, Ticket};
+use crate::backend::{ClientId, Name, Released, Renewal, Ticket};
 use crate::snapshot::ClientInfo;
 
 /// How long a withdrawn ticket is remembered: far longer than a request of it can lie in a queue of its own process.
@@ -73,25 +73,22 @@ impl View<'_> {
                 Ok(Decision::Granted(row.and_then(|row| row.token)))
             }
             Standing::Free => {
-                let token = match ticket.kind {
-                    Kind::Mutex => None,
-                    Kind::Fenced => Some(self.next_token(name)?),
-                };
+                let token = self.next_token()?;
                 let revision = row.map_or(1, |row| row.revision + 1);
                 self.connection
                     .prepare_cached("REPLACE INTO locks (name, owner, revision, lease, ends, domain, token, since) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?
                     .execute(params![name, owner, revision, nanos(lease), self.now.plus(lease), self.now.domain, token, millis(SystemTime::now())])?;
                 self.seen.forget(name);
-                Ok(Decision::Granted(token))
+                Ok(Decision::Granted(Some(token)))
             }
         }
     }
 
-    /// Counts on also when the row of the lock has gone: tokens have a table of their own, which nothing ever deletes from.
-    fn next_token(&self, name: &str) -> Result<i64> {
+    /// Larger than all before, of whatever name: the counter is never set back.
+    fn next_token(&self) -> Result<i64> {
         self.connection
-            .prepare_cached("INSERT INTO tokens (name, token) VALUES (?1, 1) ON CONFLICT (name) DO UPDATE SET token = token + 1 RETURNING token")?
-            .query_row([name], |row| row.get(0))
+            .prepare_cached("UPDATE counter SET token = token + 1 RETURNING token")?
+            .query_row([], |row| row.get(0))
     }
 
     /// The end of the lease never moves backwards.
@@ -162,7 +159,7 @@ impl View<'_> {
 
     pub(super) fn newest_token(&self, name: &str) -> Result<Option<i64>> {
         self.connection
-            .prepare_cached("SELECT token FROM tokens WHERE name = ?1")?
+            .prepare_cached("SELECT token FROM locks WHERE name = ?1")?
             .query_row([name], |row| row.get(0))
             .optional()
     }

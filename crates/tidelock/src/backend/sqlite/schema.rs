@@ -18,10 +18,12 @@ CREATE TABLE locks (
     lease INTEGER NOT NULL,     -- nanoseconds
     ends INTEGER NOT NULL,      -- deadline: nanoseconds of the clock named by domain
     domain TEXT NOT NULL,       -- boot id and offset of the time namespace
-    token INTEGER,              -- of a fenced lock
+    token INTEGER NOT NULL,
     since INTEGER NOT NULL      -- wall clock, milliseconds; for people only
 ) WITHOUT ROWID;
-CREATE TABLE tokens (name TEXT NOT NULL PRIMARY KEY, token INTEGER NOT NULL) WITHOUT ROWID;
+-- One counter for all names: every grant has a token, and names that are never used again leave no row behind.
+CREATE TABLE counter (token INTEGER NOT NULL);
+INSERT INTO counter VALUES (0);
 CREATE TABLE withdrawn (owner TEXT NOT NULL PRIMARY KEY, ends INTEGER NOT NULL, domain TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE clients (
     client TEXT NOT NULL PRIMARY KEY,

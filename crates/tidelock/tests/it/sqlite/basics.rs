@@ -45,12 +45,15 @@ async fn tokens_grow_over_releases_and_new_clients() {
             let guard = client.fenced_lock("ledger").acquire().await.unwrap();
             assert!(guard.token() > last);
             last = guard.token();
+            let seen = client.lock("ledger").inspect().await.unwrap();
+            assert_eq!(seen.token, last);
             guard.release().await.unwrap();
+            // A plain lock counts on from the same number: it excludes the fenced one, so it is one of its holders.
+            let plain = client.lock("ledger").acquire().await.unwrap();
+            assert!(plain.token() > last);
+            last = plain.token();
+            plain.release().await.unwrap();
         }
-        assert_eq!(
-            client.fenced_lock("ledger").inspect().await.unwrap().token,
-            last
-        );
         client.close(Duration::from_secs(1)).await;
     }
 }

@@ -170,8 +170,8 @@ async fn wait(file: &Path) {
 async fn stop(file: &Path) {
     let tool = rusqlite::Connection::open(file).unwrap();
     tool.execute_batch(
-        "BEGIN IMMEDIATE; INSERT INTO locks (name, owner, revision, lease, ends, domain, since)
-         VALUES ('half', 'x:1', 1, 1000000000, 9000000000000000000, 'nowhere+0.0', 0)",
+        "BEGIN IMMEDIATE; INSERT INTO locks (name, owner, revision, lease, ends, domain, token, since)
+         VALUES ('half', 'x:1', 1, 1000000000, 9000000000000000000, 'nowhere+0.0', 1, 0)",
     )
     .unwrap();
     say("inside");

@@ -179,7 +179,7 @@ async fn a_row_of_another_clock_is_taken_only_after_it_has_stood_still_for_a_lea
     let client = super::client(&file, LEASE).await;
     let tool = Connection::open(&file).unwrap();
     // Written on the machine's previous boot, as if its lease had ended long ago.
-    let row = "REPLACE INTO locks (name, owner, revision, lease, ends, domain, since) VALUES ('a', 'x:1', ?1, 900000000, 5, 'another boot+0.0', 0)";
+    let row = "REPLACE INTO locks (name, owner, revision, lease, ends, domain, token, since) VALUES ('a', 'x:1', ?1, 900000000, 5, 'another boot+0.0', 1, 0)";
     tool.execute(row, [1]).unwrap();
     assert!(client.lock("a").try_acquire().await.unwrap().is_none());
     // Renewed by its owner after two thirds of the lease: the waiter begins anew.
