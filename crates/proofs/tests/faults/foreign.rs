@@ -7,7 +7,7 @@ use tidelock::AcquireOptions;
 
 use crate::common::{SOON, Shop, shop, within};
 use crate::logs::Logs;
-use crate::looks::{FAST, listening, more_scripts, scripts};
+use crate::looks::{FAST, asleep, listening, more_scripts, scripts};
 
 /// A thread of a Java process, as Redisson writes it.
 const JAVA: &str = "8a2f3c1e-5b64-4d0a-9c57-1f0e6b7a9d21:7";
@@ -69,8 +69,9 @@ async fn t22_a_forced_release_of_a_java_hold_wakes_a_waiter() -> Result<()> {
     let shop = shop(LONG).await?;
     let operator = shop.direct().await?;
     java_holds(&shop, "till", LONG)?;
-    let waiting = tokio::spawn(shop.client.lock("till").acquire());
-    listening(&shop.server, "till").await?;
+    // So that the server has the script, and every question goes by its hash.
+    ensure!(shop.client.lock("till").try_acquire().await?.is_none());
+    let waiting = asleep(&shop.proxy, 2, shop.client.lock("till").acquire()).await?;
     ensure!(operator.lock("till").force_release().await?, "it was held");
     let guard = within(FAST, "the wake-up", waiting).await???;
     shop.held_once(&guard)?;

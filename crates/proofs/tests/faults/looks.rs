@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use testkit::proxy::Proxy;
+use testkit::proxy::{Proxy, Then, When};
 use testkit::servers::RedisServer;
-use tidelock::{Client, ClientBuilder, Guard};
+use tidelock::{Acquire, Client, ClientBuilder, Guard};
+use tokio::task::JoinHandle;
 
-use crate::common::{SOON, Shop, builder, shop};
+use crate::common::{SOON, Shop, builder, shop, within};
 
 /// A wake-up on a link that works, and what comes on top of a wait that ends by itself.
 pub(crate) const FAST: Duration = Duration::from_secs(1);
@@ -49,6 +50,21 @@ pub(crate) fn listeners(server: &RedisServer, name: &str) -> Result<u64> {
 /// Ready when one connection listens for releases of the lock.
 pub(crate) async fn listening(server: &RedisServer, name: &str) -> Result<()> {
     until("a waiter listens", || Ok(listeners(server, name)? == 1)).await
+}
+
+/// Starts a wait through the proxy, and returns when it sleeps: the server has refused it so many times, and only a
+/// wake-up or the end of a lease makes it ask again. The first waiter of a name asks twice, before and after it subscribes.
+pub(crate) async fn asleep(
+    proxy: &Proxy,
+    questions: u64,
+    wait: Acquire,
+) -> Result<JoinHandle<tidelock::Result<Guard>>> {
+    let asking = When::command("EVALSHA", "till").skip(questions - 1);
+    let asked = proxy.on(asking, Then::HoldReply);
+    let waiting = tokio::spawn(wait);
+    within(SOON, "the last question", asked.fired()).await?;
+    asked.release();
+    Ok(waiting)
 }
 
 /// Questions, renewals and releases that went through the proxy so far.

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use tidelock::{ErrorKind, Guard, LostReason};
 
 use crate::common::{SOON, listen, shop, within};
-use crate::looks::{FAST, listening, wary};
+use crate::looks::{FAST, asleep, listening, wary};
 
 const LEASE: Duration = Duration::from_millis(1500);
 /// A renewal is sent every third of the lease and hears of a loss; what comes on top is the machine's own slowness.
@@ -48,8 +48,7 @@ async fn t20_a_waiter_notices_a_vanished_key() -> Result<()> {
     let shop = shop(LEASE).await?;
     let holder = shop.direct().await?;
     let held = holder.lock("till").acquire().await?;
-    let waiting = tokio::spawn(shop.client.lock("till").acquire());
-    listening(&shop.server, "till").await?;
+    let waiting = asleep(&shop.proxy, 2, shop.client.lock("till").acquire()).await?;
     let rest = shop.time_left("till")?.context("it is held")?;
     shop.server.admin(&["DEL", "till"])?;
     told_taken(&held).await?;

@@ -7,7 +7,7 @@ use testkit::proxy::{Then, When};
 use tidelock::AcquireOptions;
 
 use crate::common::{SOON, shop, within};
-use crate::looks::{FAST, channel, listeners, listening, more_scripts, scripts};
+use crate::looks::{FAST, asleep, channel, listeners, listening};
 
 /// So long that nothing but a message, or what stands in for it, can wake a waiter within the bound of a test.
 const LONG: Duration = Duration::from_secs(20);
@@ -19,8 +19,7 @@ async fn t14_a_waiter_survives_the_death_of_its_subscription() -> Result<()> {
     let shop = shop(LONG).await?;
     let holder = shop.direct().await?;
     let held = holder.lock("till").acquire().await?;
-    let waiting = tokio::spawn(shop.client.lock("till").acquire());
-    listening(&shop.server, "till").await?;
+    let waiting = asleep(&shop.proxy, 2, shop.client.lock("till").acquire()).await?;
     let killed: u64 = shop.server.query(&["CLIENT", "KILL", "TYPE", "pubsub"])?;
     ensure!(killed >= 1, "nobody had subscribed");
     listening(&shop.server, "till").await?;
@@ -39,8 +38,7 @@ async fn t14_a_reconnect_counts_as_a_wake_up() -> Result<()> {
     let shop = shop(LONG).await?;
     let holder = shop.direct().await?;
     let held = holder.lock("till").acquire().await?;
-    let waiting = tokio::spawn(shop.client.lock("till").acquire());
-    listening(&shop.server, "till").await?;
+    let waiting = asleep(&shop.proxy, 2, shop.client.lock("till").acquire()).await?;
     shop.proxy.refuse(true);
     let before = shop.proxy.accepted();
     let killed: u64 = shop.server.query(&["CLIENT", "KILL", "TYPE", "pubsub"])?;
@@ -86,12 +84,8 @@ async fn t16_a_lost_message_costs_at_most_the_rest_of_the_lease() -> Result<()> 
     let holder = shop.direct().await?;
     let held = holder.lock("till").acquire().await?;
     let lost = shop.proxy.on(When::push(channel("till")), Then::Drop);
-    let one = tokio::spawn(shop.client.lock("till").acquire());
-    listening(&shop.server, "till").await?;
-    let before = scripts(&shop.proxy);
-    let two = tokio::spawn(shop.client.lock("till").acquire());
-    let asked = more_scripts(&shop.proxy, before, 1);
-    within(SOON, "the question of the second", asked).await?;
+    let one = asleep(&shop.proxy, 2, shop.client.lock("till").acquire()).await?;
+    let two = asleep(&shop.proxy, 1, shop.client.lock("till").acquire()).await?;
     let rest = shop.time_left("till")?.context("the lock has a lease")?;
     held.release().await?;
     within(SOON, "the message that is lost", lost.fired()).await?;
@@ -125,8 +119,8 @@ async fn t16_a_lost_message_does_not_stretch_a_time_limit() -> Result<()> {
     let limit = Duration::from_millis(600);
     let options = AcquireOptions::new().wait(limit);
     let asked = Instant::now();
-    let waiting = tokio::spawn(shop.client.lock("till").acquire_with(options));
-    listening(&shop.server, "till").await?;
+    let waiting = shop.client.lock("till").acquire_with(options);
+    let waiting = asleep(&shop.proxy, 2, waiting).await?;
     held.release().await?;
     within(SOON, "the message that is lost", lost.fired()).await?;
     let error = within(SOON, "the end of the limit", waiting)

@@ -60,6 +60,11 @@ impl StewardHandle {
         }
     }
 
+    /// Counts something as to be done until the mark is dropped: closing waits for it.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark::new(&self.open)
+    }
+
     /// Resolves when nothing that was sent is left to be done.
     pub(crate) async fn settled(&self) {
         self.open.none().await;
@@ -100,7 +105,7 @@ impl Open {
 }
 
 /// Counts one chore until it is dropped, done or not.
-struct Mark(Arc<Open>);
+pub(crate) struct Mark(Arc<Open>);
 
 impl Mark {
     fn new(open: &Arc<Open>) -> Self {
