@@ -4,6 +4,8 @@
 mod doctor;
 #[path = "redis/faults.rs"]
 mod faults;
+#[path = "redis/promises.rs"]
+mod promises;
 #[path = "redis/rights.rs"]
 mod rights;
 #[path = "redis/tls.rs"]

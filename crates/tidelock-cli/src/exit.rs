@@ -38,6 +38,12 @@ impl Failure {
         }
     }
 
+    /// Says first which lock it was about.
+    #[cfg_attr(windows, allow(dead_code))]
+    pub(crate) fn on_lock(self, name: &str) -> Self {
+        Self::new(self.code, format!("{name}: {}", self.message))
+    }
+
     pub(crate) fn usage(message: impl fmt::Display) -> Self {
         Self::new(USAGE, message)
     }

@@ -15,11 +15,13 @@ pub(crate) async fn watch(args: &StoreArgs, what: WatchArgs) -> Outcome {
     with_client(args, async |client| {
         let lock = client.lock(&what.name);
         let mut tick = tokio::time::interval(what.every.max(std::time::Duration::from_millis(10)));
+        // One for the whole time: a new one would not know of a Ctrl-C that came while the store was asked.
+        let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
         let mut before: Option<Snapshot> = None;
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
-                _ = tokio::signal::ctrl_c() => return Ok(ExitCode::SUCCESS),
+                _ = &mut interrupted => return Ok(ExitCode::SUCCESS),
             }
             let seen = lock.inspect().await?;
             if before.as_ref().is_none_or(|before| changed(before, &seen)) {

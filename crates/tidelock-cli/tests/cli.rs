@@ -1,6 +1,11 @@
 //! The command, with real processes on an SQLite file of each test's own. Linux is where `run` promises what it promises.
 #![cfg(target_os = "linux")]
 #![allow(missing_docs, reason = "a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "helpers of tests count as outside of tests"
+)]
 
 #[path = "cli/bench.rs"]
 mod bench;

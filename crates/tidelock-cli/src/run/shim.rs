@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::process::{Signal, getpid, getppid, kill_process};
 
-use super::{boot, terminal};
+use super::{boot, signals, terminal};
 use crate::args::ExecArgs;
 use crate::exit::{self, Failure, Outcome};
 
@@ -18,6 +18,8 @@ pub(crate) fn exec(args: ExecArgs) -> Outcome {
         // The supervisor died before the tie was made: the same end as after it.
         let _ = kill_process(getpid(), Signal::KILL);
     }
+    // Until the wrapper knows of this group; the supervisor lets it go on.
+    let _ = kill_process(getpid(), Signal::STOP);
     if args.terminal {
         terminal::give_to(getpid());
     }
@@ -25,6 +27,7 @@ pub(crate) fn exec(args: ExecArgs) -> Outcome {
     let Some(program) = words.next() else {
         return Err(Failure::usage(format!("{}: no command", args.name)));
     };
+    signals::hear_again();
     let error = Command::new(&program).args(words).exec();
     let code = match error.kind() {
         ErrorKind::NotFound => exit::NOT_FOUND,

@@ -70,12 +70,21 @@ impl Signals {
 }
 
 /// Keeps this thread, and those it starts, from hearing what the terminal or a sweeping `pkill` says. Blocked, not ignored:
-/// what a process ignores its children ignore as well, and a mask is cleared by the standard library before it starts one.
+/// what a process ignores, its command would ignore as well. The shim hears again, before it becomes the command.
 pub(crate) fn hear_nothing() {
+    // Fails for no valid set.
+    let _ = deaf().thread_block();
+}
+
+/// Undoes [`hear_nothing`], which children inherit, and [`may_set_foreground`].
+pub(crate) fn hear_again() {
+    let _ = deaf().thread_unblock();
+}
+
+fn deaf() -> SigSet {
     let mut deaf: SigSet = FORWARDED.into_iter().collect();
     deaf.extend([Number::SIGTTOU, Number::SIGTTIN, Number::SIGPIPE]);
-    // Fails for no valid set.
-    let _ = deaf.thread_block();
+    deaf
 }
 
 /// Lets this thread set the terminal's foreground group from the background, which would stop it otherwise.

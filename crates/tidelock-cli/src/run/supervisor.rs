@@ -44,8 +44,14 @@ pub(crate) fn supervise(args: SuperviseArgs) -> Outcome {
     let Some(group) = i32::try_from(child.id()).ok().and_then(Group::of) else {
         return Err(Failure::internal("a process without a number"));
     };
-    let changes = watch_in_background(group).map_err(Failure::internal)?;
+    // The shim stops before it becomes the command, so that the command never runs in a group the wrapper does not know:
+    // should this process be killed, the wrapper ends the group.
+    let waits = group::watch(group.leader()) == Change::Stopped;
     link::tell(&link, News::Started(group.leader().as_raw_nonzero().get()));
+    if waits {
+        group.signal(Signal::CONT);
+    }
+    let changes = watch_in_background(group).map_err(Failure::internal)?;
     let mut supervisor = Supervisor {
         name: args.name,
         merciful: args.on_lost == OnLost::Warn,

@@ -27,7 +27,7 @@ pub(crate) fn run(store: &StoreArgs, wait: Option<Duration>, job: &JobArgs) -> O
     block_on(async {
         let mut signals = Signals::catch().map_err(Failure::internal)?;
         let client = tokio::select! {
-            client = store::connect(store) => client?,
+            client = store::connect(store) => client.map_err(|failure| failure.on_lock(&job.name))?,
             number = signals.deadly() => return Ok(ExitCode::from(by_signal(number))),
         };
         let result = with_lock(&client, wait, job, &mut signals).await;

@@ -264,6 +264,8 @@ impl Loop {
         let mut wake: Option<Wake> = None;
         let mut outage = Outage::default();
         loop {
+            // Marked before it is checked: a close that is not seen here waits for this question and for what comes of it.
+            let mark = self.core.steward.mark();
             self.core.refuse_if_closed()?;
             let sent = self.core.timers.now();
             self.caller.in_flight.store(true, Ordering::SeqCst);
@@ -286,6 +288,7 @@ impl Loop {
                         return Ok(None);
                     }
                     let pause = outage.pause(error, sent, self)?;
+                    drop(mark);
                     self.rest(pause).await;
                     continue;
                 }
@@ -295,6 +298,7 @@ impl Loop {
             if self.caller.gone.load(Ordering::SeqCst) || self.patience.is_zero() {
                 return Ok(None);
             }
+            drop(mark);
             self.await_turn(&mut claim, &mut wake, wait).await;
         }
     }

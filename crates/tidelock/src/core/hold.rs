@@ -50,6 +50,8 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
+        // Until the release is with the steward: a client that closes in between would not wait for it.
+        let _mark = self.core.steward.mark();
         if self.disarm() {
             let until = self.core.timers.now() + self.lease;
             self.core.steward.send(Chore::Release {

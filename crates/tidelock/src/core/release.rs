@@ -61,6 +61,8 @@ impl Release {
 
 /// The release a caller waits for: one trip on the caller's own connection; if that brings no answer, the steward goes on.
 pub(crate) async fn settle(hold: Hold) -> Result<()> {
+    // Before the hold leaves the books: a client that closes now must not end the connection under this release.
+    let _mark = hold.core.steward.mark();
     let refusal = hold.status.refusal();
     if !hold.disarm() {
         return Ok(());

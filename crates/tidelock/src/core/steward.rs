@@ -60,6 +60,11 @@ impl StewardHandle {
         }
     }
 
+    /// Counts something as to be done until the mark is dropped: closing waits for it.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark::new(&self.open)
+    }
+
     /// Resolves when nothing that was sent is left to be done.
     pub(crate) async fn settled(&self) {
         self.open.none().await;
@@ -100,7 +105,7 @@ impl Open {
 }
 
 /// Counts one chore until it is dropped, done or not.
-struct Mark(Arc<Open>);
+pub(crate) struct Mark(Arc<Open>);
 
 impl Mark {
     fn new(open: &Arc<Open>) -> Self {
@@ -173,7 +178,7 @@ impl Steward {
             if retired.load(Ordering::SeqCst) && calls.is_empty() {
                 self.back.close().await;
             }
-            let next = table.next_look();
+            let next = table.next_look(self.timers.now());
             if look.due() != next {
                 look = self.timers.at(next);
             }

@@ -132,10 +132,13 @@ impl Table {
         self.look_by(inner, next);
     }
 
-    /// When something is due next; the steward will look then.
-    pub(crate) fn next_look(&self) -> Moment {
+    /// When the steward is to look. It is put off only once it has come: else every short hold of an idle client would
+    /// wake the steward anew.
+    pub(crate) fn next_look(&self, now: Moment) -> Moment {
         let mut inner = self.lock();
-        inner.looks_at = inner.first();
+        if now >= inner.looks_at {
+            inner.looks_at = inner.first();
+        }
         inner.looks_at
     }
 

@@ -103,6 +103,11 @@ impl Timers {
     fn take_due(&self) -> Vec<Waker> {
         let now = self.now();
         let mut queue = self.lock();
+        if now < queue.alarm {
+            // Rung for an earlier alarm. It stays, though its timer may have gone by now: were it put off, every lone
+            // request would wake this thread anew.
+            return Vec::new();
+        }
         let later = queue
             .waiting
             .split_off(&(Moment(now.0.saturating_add(1)), 0));

@@ -57,6 +57,19 @@ impl Fixture {
         }
     }
 
+    /// The same store behind a wrapper of your own.
+    #[must_use]
+    pub fn wrapped(self, wrap: impl Fn(&Env, Store) -> Store + Send + Sync + 'static) -> Self {
+        let (open, wrap) = (Arc::clone(&self.open), Arc::new(wrap));
+        Self {
+            open: Arc::new(move |env| {
+                let (open, wrap) = (Arc::clone(&open), Arc::clone(&wrap));
+                Box::pin(async move { open(env).await.map(|store| wrap(env, store)) })
+            }),
+            ..self
+        }
+    }
+
     /// Keeps something, a folder or a server, for as long as the fixture is used.
     #[must_use]
     pub fn keeping(mut self, thing: impl Any + Send + Sync) -> Self {
@@ -99,6 +112,11 @@ impl Fixture {
         } else {
             self.lease / 2
         }
+    }
+
+    /// Faults are injected.
+    pub fn is_faulty(&self) -> bool {
+        self.faults.is_some()
     }
 
     /// Settings for a client of this fixture.
@@ -206,6 +224,17 @@ impl fmt::Debug for Fixture {
             .field("faults", &self.faults)
             .finish_non_exhaustive()
     }
+}
+
+/// Opens the store that a URL names, to be wrapped.
+///
+/// # Errors
+/// As [`Client::connect`].
+///
+/// # Cancel safety
+/// Cancel safe. If the future is dropped, its connections are closed.
+pub async fn open(url: &str, env: &Env) -> Result<Store> {
+    registry::connect(url, env).await
 }
 
 /// A name nobody else uses.

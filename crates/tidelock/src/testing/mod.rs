@@ -22,7 +22,7 @@ mod suite;
 mod threads;
 
 pub use chaos::{Chaos, Faults, Plug};
-pub use fixture::Fixture;
+pub use fixture::{Fixture, open};
 pub use history::{History, Span};
 pub use party::{Held, Party, Place};
 pub use polls::{Polled, poll_times};

@@ -1,6 +1,10 @@
 //! All integration tests of the library, in one binary. None of them needs a server.
-#![allow(missing_docs, reason = "tests")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
+mod api;
+mod architecture;
+mod history;
 mod memory;
+mod paused;
 #[cfg(all(feature = "sqlite", unix))]
 mod sqlite;

@@ -12,13 +12,13 @@ use super::subscriber::{Order, Shared};
 use crate::backend::BoxFuture;
 
 /// How often the task looks whether a channel is still needed and the server still answers.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Every how many looks the server is asked for a sign of life.
-const PING_EVERY: u32 = 3;
+const PING_EVERY: u32 = 6;
 
 /// How many looks a connection without channels is kept for the next waiter.
-const KEPT_IDLE: u32 = 30;
+const KEPT_IDLE: u32 = 60;
 
 /// Runs until nothing is to be subscribed any more.
 pub(super) async fn run(shared: Arc<Shared>) {

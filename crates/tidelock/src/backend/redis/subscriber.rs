@@ -15,7 +15,7 @@ use super::session;
 use crate::backend::{Background, Moment, Signals, Wake};
 
 /// How long a subscription is kept after its last waiter, for the next one.
-pub(super) const LINGER: Duration = Duration::from_secs(3);
+pub(super) const LINGER: Duration = Duration::from_millis(2500);
 
 /// How long a refused subscription is not asked for again: the waiters poll meanwhile.
 const REFUSED_FOR: Duration = Duration::from_secs(30);

@@ -263,8 +263,9 @@ async fn dropped_at_random_moments(fixture: &Fixture, turns: usize) {
         let lock = if task % 2 == 0 { &a } else { &b }.lock(&names[which]);
         let history = Arc::clone(&histories[which]);
         tasks.spawn(async move {
-            for _ in 0..turns.div_ceil(TASKS) {
-                let patience = Duration::from_micros(fastrand::u64(..4000));
+            for turn in 0..turns.div_ceil(TASKS) {
+                // Mostly too short to get it, at times long enough also where a trip takes long.
+                let patience = Duration::from_micros(fastrand::u64(..4000 << (turn % 6)));
                 let acquired = tokio::time::timeout(patience, lock.acquire()).await;
                 let Ok(guard) = acquired else { continue };
                 let guard = guard.expect("it waits");

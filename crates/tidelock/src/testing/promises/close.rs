@@ -134,20 +134,16 @@ pub async fn closing_meets_an_acquire_anywhere(fixture: &Fixture) {
 /// A closed client keeps nothing alive: what it could not release runs out.
 pub async fn closing_stops_renewals(fixture: &Fixture) {
     let name = unique("stock");
-    let (a, plug) = fixture
-        .mortal(fixture.builder().response_timeout(fixture.lease() / 4))
-        .await;
+    // Unanswered releases are given up while the lease still stands: a renewal then would show.
+    let (lease, timeout) = (fixture.lease() * 2, fixture.lease());
+    let settings = fixture.builder().lease(lease).response_timeout(timeout);
+    let (a, plug) = fixture.mortal(settings).await;
     let b = fixture.party().await;
     let held = a.lock(&name).acquire().await.expect("free");
     plug.pull();
     assert_eq!(a.close(Duration::ZERO).await, 1);
     plug.put_back();
-    let next = within(
-        "the lease's end",
-        fixture.lease() * 5 / 2,
-        b.lock(&name).acquire(),
-    )
-    .await;
+    let next = within("the lease's end", lease * 2, b.lock(&name).acquire()).await;
     next.expect("it waits").release().await.expect("held");
     drop(held);
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::error::ErrorKind;
 use crate::testing::fixture::{Fixture, eventually, unique, within};
 use crate::testing::history::History;
 
@@ -96,7 +95,8 @@ pub async fn two_acquisitions_of_one_task_exclude_each_other(fixture: &Fixture) 
     );
     let short = crate::AcquireOptions::new().wait(fixture.lease() / 4);
     let error = a.lock(&name).acquire_with(short).await.expect_err("held");
-    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    // With faults, the last question before the end of the wait may have been the one without an answer.
+    assert!(error.is_timeout() || fixture.is_faulty() && error.is_retryable());
     assert_eq!(error.lock_name(), Some(&*name));
     drop(held);
 }

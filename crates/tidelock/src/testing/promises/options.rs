@@ -54,7 +54,7 @@ pub async fn a_wait_of_zero_asks_once(fixture: &Fixture) {
     let now = || AcquireOptions::new().wait(Duration::ZERO);
     let held = a.lock(&name).acquire_with(now()).await.expect("free");
     let error = b.lock(&name).acquire_with(now()).await.expect_err("held");
-    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(error.is_timeout() || fixture.is_faulty() && error.is_retryable());
     assert_eq!(error.lock_name(), Some(&*name));
     held.release().await.expect("held");
 }

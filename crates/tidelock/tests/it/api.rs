@@ -1,0 +1,155 @@
+//! The public face: what may be sent where, what it weighs, whose types it shows, what its docs say.
+
+use std::fs;
+use std::path::Path;
+
+use tidelock::*;
+
+fn send<T: Send>() {}
+fn sync<T: Sync>() {}
+fn forever<T: 'static>() {}
+
+macro_rules! all {
+    ($($type:ty),* $(,)?) => { $( send::<$type>(); sync::<$type>(); forever::<$type>(); )* };
+}
+
+#[test]
+fn public_types_go_anywhere() {
+    all!(
+        Client,
+        ClientBuilder,
+        Credentials,
+        Lock,
+        Guard,
+        FencingToken,
+        LostReason,
+        Lost,
+        AcquireOptions,
+        Cancel,
+        Owner,
+        Snapshot,
+        Holder,
+        ClientInfo,
+        Finding,
+        Severity,
+        Error,
+        ErrorKind,
+    );
+    // Futures are polled by one task at a time: they need not be `Sync`.
+    send::<Acquire>();
+    send::<TryAcquire>();
+    send::<Release>();
+    send::<WhileHeld<std::future::Ready<()>>>();
+    forever::<Acquire>();
+    forever::<TryAcquire>();
+    forever::<Release>();
+}
+
+#[cfg(feature = "blocking")]
+#[test]
+fn blocking_clients_and_locks_go_anywhere() {
+    all!(blocking::Client, blocking::Lock);
+}
+
+#[test]
+fn futures_of_methods_are_send() {
+    fn check<T: Send>(_: T) {}
+    async fn all(client: Client, guard: Guard) {
+        let (lock, hour) = (client.lock("a"), std::time::Duration::from_secs(3600));
+        check(Client::connect("memory:"));
+        check(client.list("*", 1));
+        check(client.examine());
+        check(client.close(hour));
+        check(lock.inspect());
+        check(lock.force_release());
+        check(guard.extend(hour));
+    }
+    let _ = all;
+}
+
+#[test]
+fn what_is_passed_around_is_small() {
+    assert_eq!(size_of::<Guard>(), size_of::<usize>());
+    assert_eq!(size_of::<Option<Guard>>(), size_of::<usize>());
+    assert_eq!(size_of::<Client>(), size_of::<usize>());
+    assert_eq!(size_of::<Error>(), size_of::<usize>());
+    assert!(size_of::<Lock>() <= 48);
+    assert!(size_of::<Lost>() <= 24);
+    assert!(size_of::<Acquire>() <= 160, "{}", size_of::<Acquire>());
+    assert!(size_of::<AcquireOptions>() <= 128);
+}
+
+/// Each public file of the crate's face, up to its tests.
+fn faces() -> Vec<(String, String)> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = Vec::new();
+    for entry in fs::read_dir(&source).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            found.push((name, fs::read_to_string(&path).unwrap()));
+        }
+    }
+    let contract = "backend/mod.rs";
+    found.push((
+        contract.into(),
+        fs::read_to_string(source.join(contract)).unwrap(),
+    ));
+    found
+}
+
+#[test]
+fn no_driver_shows_in_a_signature() {
+    for (file, text) in faces() {
+        for line in text.lines().map(str::trim_start) {
+            let public = line.starts_with("pub ") && !line.starts_with("pub(");
+            for driver in [
+                "redis::",
+                "rusqlite::",
+                "rustix::",
+                "futures_util::",
+                "uuid::",
+                "tokio::",
+            ] {
+                assert!(!(public && line.contains(driver)), "{file}: {line}");
+            }
+        }
+    }
+}
+
+/// The doc lines above each public item, with the item's line.
+fn documented(text: &str) -> Vec<(String, String)> {
+    let (mut docs, mut items) = (String::new(), Vec::new());
+    for line in text.lines().map(str::trim_start) {
+        if line.starts_with("///") {
+            docs.push_str(line);
+            docs.push('\n');
+        } else if !line.starts_with("#[") && !line.starts_with(')') && !line.starts_with("clippy") {
+            if line.starts_with("pub ") {
+                items.push((std::mem::take(&mut docs), line.to_owned()));
+            }
+            docs.clear();
+        }
+    }
+    items
+}
+
+#[test]
+fn what_can_be_awaited_says_what_happens_when_it_is_dropped() {
+    let futures = ["-> Acquire", "-> TryAcquire", "-> Release", "-> WhileHeld"];
+    let mut seen = 0;
+    for (file, text) in faces() {
+        if file == "backend/mod.rs" {
+            continue;
+        }
+        for (docs, item) in documented(&text) {
+            let awaited = item.starts_with("pub async fn")
+                || item.starts_with("pub fn") && futures.iter().any(|future| item.contains(future));
+            if awaited && file != "blocking.rs" {
+                seen += 1;
+                assert!(docs.contains("# Cancel safety"), "{file}: {item}");
+            }
+        }
+    }
+    assert!(seen >= 10, "the test finds what it looks for: {seen}");
+}

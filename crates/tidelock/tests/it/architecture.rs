@@ -1,0 +1,203 @@
+//! Who may use whom, and what a file may weigh.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Longer files are split.
+const MOST_LINES: usize = 400;
+
+/// Files that are longer for a while; shorten the list, never lengthen it.
+const LONG_FOR_NOW: [&str; 2] = ["client.rs", "core/acquire.rs"];
+
+fn source() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, found);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// Every source file, by its path within `src`, with its text up to its tests.
+fn sources() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    files(&source(), &mut found);
+    found
+        .into_iter()
+        .map(|path| {
+            let name = path.strip_prefix(source()).unwrap().display().to_string();
+            let text = fs::read_to_string(&path).unwrap();
+            let code = text.split("\n#[cfg(test)]\nmod tests").next().unwrap();
+            (name, code.to_owned())
+        })
+        .collect()
+}
+
+/// The modules a file names after `crate::`.
+fn used(code: &str) -> BTreeSet<String> {
+    code.lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .flat_map(|line| line.split("crate::").skip(1))
+        .map(|rest| {
+            rest.split(|c: char| !c.is_alphanumeric() && c != '_' && c != ':')
+                .next()
+                .unwrap()
+                .trim_end_matches(':')
+                .to_owned()
+        })
+        .collect()
+}
+
+/// A connection's own task needs a runtime: these name the file that has it, and nothing else of the machinery.
+const MAY_USE_A_RUNTIME: [&str; 2] = ["backend/redis/conn.rs", "backend/redis/link.rs"];
+
+/// What a store may use: the contract and the plain types, and nothing of the machinery.
+fn store_may_use(path: &str, store: &str) -> bool {
+    let first = path.split("::").next().unwrap();
+    let own = format!("backend::{store}");
+    match first {
+        "error" | "guard" | "name" | "owner" | "snapshot" => true,
+        "core" => path.starts_with("core::signals") || path.starts_with("core::clock"),
+        "backend" => {
+            let second = path.split("::").nth(1).unwrap_or("");
+            path.starts_with(&own) || !store_names().contains(second)
+        }
+        // Plain types by their short names.
+        name => name.chars().next().is_none_or(char::is_uppercase),
+    }
+}
+
+fn store_names() -> BTreeSet<&'static str> {
+    ["memory", "redis", "sqlite"].into()
+}
+
+#[test]
+fn a_store_uses_the_contract_only() {
+    for (file, code) in sources() {
+        let Some(rest) = file.strip_prefix("backend/") else {
+            continue;
+        };
+        let store = rest.trim_end_matches(".rs").split('/').next().unwrap();
+        if !store_names().contains(store) {
+            continue;
+        }
+        for path in used(&code) {
+            if path.starts_with("core::rt") && MAY_USE_A_RUNTIME.contains(&&*file) {
+                continue;
+            }
+            assert!(
+                store_may_use(&path, store),
+                "{file} must not use crate::{path}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_machinery_knows_no_store() {
+    for (file, code) in sources() {
+        if file.starts_with("core/") {
+            for path in used(&code) {
+                let wrong = [
+                    "backend::memory",
+                    "backend::redis",
+                    "backend::sqlite",
+                    "backend::registry",
+                ]
+                .iter()
+                .any(|store| path.starts_with(store));
+                assert!(!wrong, "{file} must not use crate::{path}");
+                assert!(
+                    !["client", "lock", "blocking", "testing"].contains(&&*path),
+                    "{file} must not use the public face: crate::{path}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn only_the_client_and_the_tests_open_stores() {
+    for (file, code) in sources() {
+        if code.contains("registry::connect") {
+            assert!(
+                file == "client.rs" || file.starts_with("testing/"),
+                "{file} opens a store"
+            );
+        }
+    }
+}
+
+#[test]
+fn only_one_file_spawns_and_sleeps() {
+    for (file, code) in sources() {
+        if file == "core/rt.rs" || file.starts_with("testing/") {
+            continue;
+        }
+        for line in code
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"))
+        {
+            for call in [
+                "tokio::spawn(",
+                "tokio::time::sleep",
+                "tokio::time::timeout",
+            ] {
+                assert!(!line.contains(call), "{file}: {call} belongs in core/rt.rs");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_file_is_too_long() {
+    for (file, _) in sources() {
+        let lines = fs::read_to_string(source().join(&file))
+            .unwrap()
+            .lines()
+            .count();
+        let known = LONG_FOR_NOW.contains(&&*file);
+        assert!(lines <= MOST_LINES || known, "{file} has {lines} lines");
+    }
+}
+
+#[test]
+fn every_store_has_a_conformance_module_and_a_row_in_the_docs() {
+    let registry = fs::read_to_string(source().join("backend/registry.rs")).unwrap();
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
+    let proofs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proofs");
+    let mut modules = Vec::new();
+    for folder in [tests, proofs] {
+        let mut found = Vec::new();
+        files(&folder, &mut found);
+        modules.extend(found.iter().map(|file| fs::read_to_string(file).unwrap()));
+    }
+    let readme = fs::read_to_string(source().join("../../../README.md")).unwrap();
+    let table = readme.contains("| Store").then_some(&readme);
+    for store in store_names() {
+        if !registry.contains(&format!("{store}::")) {
+            continue;
+        }
+        let tested = modules
+            .iter()
+            .any(|text| text.contains("conformance!(") && text.contains(store));
+        // Stores that need a server keep their module with the proofs.
+        assert!(
+            tested || store == "redis",
+            "{store} has no conformance module"
+        );
+        if let Some(readme) = table {
+            assert!(
+                readme.contains(&format!("{store}:")),
+                "{store} has no row in README"
+            );
+        }
+    }
+}

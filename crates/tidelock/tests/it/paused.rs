@@ -1,0 +1,162 @@
+//! Leases, renewals and deadlines on a clock that the test moves: exact, and in no time.
+
+use std::time::Duration;
+
+use tidelock::{AcquireOptions, Client, ErrorKind, LostReason};
+use tokio::time::{Instant, timeout};
+
+async fn client() -> Client {
+    Client::builder()
+        .simulated_time()
+        .connect(&format!("memory:{}", unique()))
+        .await
+        .unwrap()
+}
+
+fn unique() -> usize {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_kept_for_a_day() {
+    let client = client().await;
+    let guard = client.lock("a").acquire().await.unwrap();
+    assert!(timeout(HOUR * 24, guard.lost()).await.is_err());
+    assert!(guard.valid_for() > Duration::from_secs(15));
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_expires_is_told_before_its_lease_ends() {
+    let client = client().await;
+    let lock = client.lock("a");
+    let begun = Instant::now();
+    let options = AcquireOptions::new().expires_after(Duration::from_secs(10));
+    let guard = lock.acquire_with(options).await.unwrap();
+    assert_eq!(guard.lost().await, LostReason::Expired);
+    let told = begun.elapsed();
+    // Ten seconds less one per cent and two milliseconds.
+    assert!(
+        told >= Duration::from_millis(9898) && told < Duration::from_millis(9950),
+        "{told:?}"
+    );
+    let next = lock.acquire().await.unwrap();
+    assert!(begun.elapsed() >= Duration::from_secs(10));
+    next.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_to_the_millisecond() {
+    let client = client().await;
+    let lock = client.lock("a");
+    let held = lock.acquire().await.unwrap();
+    let begun = Instant::now();
+    let options = AcquireOptions::new().wait(Duration::from_secs(100));
+    let error = lock.acquire_with(options).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    let waited = begun.elapsed();
+    assert!(waited >= Duration::from_secs(100), "{waited:?}");
+    assert!(waited < Duration::from_millis(100_010), "{waited:?}");
+    held.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cap_on_the_hold_is_told_when_it_is_reached() {
+    let client = client().await;
+    let begun = Instant::now();
+    let options = AcquireOptions::new().max_hold(HOUR);
+    let guard = client.lock("a").acquire_with(options).await.unwrap();
+    assert_eq!(guard.lost().await, LostReason::MaxHold);
+    assert_eq!(begun.elapsed().as_secs(), HOUR.as_secs());
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_held_drops_the_work_at_the_loss() {
+    let client = client().await;
+    let options = AcquireOptions::new().expires_after(Duration::from_secs(5));
+    let guard = client.lock("a").acquire_with(options).await.unwrap();
+    let mut steps = 0;
+    let work = async {
+        loop {
+            steps += 1;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    assert_eq!(
+        guard.while_held(work).await,
+        Err::<(), _>(LostReason::Expired)
+    );
+    assert_eq!(steps, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_freeze_the_work_takes_no_step_more() {
+    let client = client().await;
+    let guard = client.lock("a").acquire().await.unwrap();
+    let (go, mut gate) = tokio::sync::mpsc::unbounded_channel::<()>();
+    let mut steps = 0;
+    {
+        let mut held = std::pin::pin!(guard.while_held(async {
+            while gate.recv().await.is_some() {
+                steps += 1;
+            }
+        }));
+        assert!(futures_util::poll!(held.as_mut()).is_pending());
+        // Nothing runs while the clock goes past the lease: neither the steward nor this task.
+        tokio::time::advance(Duration::from_secs(31)).await;
+        go.send(()).unwrap();
+        assert_eq!(
+            futures_util::poll!(held.as_mut()),
+            std::task::Poll::Ready(Err(LostReason::Expired))
+        );
+    }
+    assert_eq!(steps, 0);
+    assert!(!guard.is_held());
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_released_lock_is_never_told_lost() {
+    let client = client().await;
+    let guard = client.lock("a").acquire().await.unwrap();
+    let lost = guard.lost();
+    let clone = lost.clone();
+    guard.release().await.unwrap();
+    assert!(timeout(HOUR, lost).await.is_err());
+    assert!(timeout(HOUR, clone).await.is_err());
+}
+
+/// A handed-over lock costs each waiter one question for its place and one after its wake: none in vain.
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_asks_one_question() {
+    use tidelock::testing::{Chaos, Faults, Plug};
+    let plug = Plug::default();
+    let hand = plug.clone();
+    let store = format!("memory:{}", unique());
+    let client = Client::builder()
+        .simulated_time()
+        .details(false)
+        .connect_to(async |env| {
+            let store = tidelock::testing::open(&store, env).await?;
+            Ok(Chaos::wrap(store, env, Faults::none(), hand))
+        })
+        .await
+        .unwrap();
+    let lock = client.lock("a");
+    let held = lock.acquire().await.unwrap();
+    let mut waiters = tokio::task::JoinSet::new();
+    for _ in 0..5 {
+        let lock = lock.clone();
+        waiters.spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() });
+    }
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(plug.requests(), 1 + 5);
+    held.release().await.unwrap();
+    waiters.join_all().await;
+    // The holder's two, and of each waiter: refused, granted, released.
+    assert_eq!(plug.requests(), 2 + 5 * 3);
+}
