@@ -1,12 +1,12 @@
 //! Rows about what the server allows: no right to publish or subscribe, and a password that changes under a live client.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use testkit::proxy::Proxy;
 use testkit::servers::RedisServer;
-use tidelock::{Client, Credentials, ErrorKind, LostReason};
+use tidelock::{Client, Credentials, ErrorKind, LostReason, Severity};
 
 use crate::common::{SOON, Shop, listen, within};
 use crate::looks::{FAST, listening, more_scripts, scripts, wary_builder};
@@ -28,9 +28,13 @@ async fn shop_for(user: &str, password: &Password, lease: Duration) -> Result<Sh
 
 async fn login(proxy: &Proxy, password: &Password, lease: Duration) -> Result<Client> {
     let password = Arc::clone(password);
-    let now = move || Credentials::new("app", password.lock().unwrap().clone());
+    let now = move || Credentials::new("app", slot(&password).clone());
     let client = wary_builder(lease).credentials_from(now);
     Ok(client.connect(&proxy.url()).await?)
+}
+
+fn slot(password: &Password) -> MutexGuard<'_, String> {
+    password.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn old_password() -> Password {
@@ -38,13 +42,22 @@ fn old_password() -> Password {
 }
 
 /// T28: a user who may run scripts but has no right to any channel, as Redis 7 makes them by default. What is released is
-/// reported as released, by whatever verb; nobody can be woken, so a waiter asks again when the lease is over.
+/// reported as released, by whatever verb; nobody can be woken, so a waiter asks again and again, and has it when the lease
+/// is over at the latest. An examination of the store says so beforehand.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t28_without_channel_rights_locks_work_and_waiters_poll() -> Result<()> {
     let password = old_password();
     let lease = Duration::from_millis(1200);
     let shop = shop_for("~* resetchannels +@all", &password, lease).await?;
     let other = login(&shop.proxy, &password, lease).await?;
+    let findings = shop.client.examine().await?;
+    let channels = findings
+        .iter()
+        .find(|found| found.subject.contains("channels"));
+    ensure!(
+        channels.is_some_and(|found| found.severity > Severity::Good && found.advice.is_some()),
+        "{findings:?}"
+    );
     let lock = shop.client.lock("till");
     lock.acquire().await?.release().await?;
     ensure!(shop.is_free("till")?);
@@ -94,7 +107,7 @@ async fn t30_a_rotated_password_is_named_and_recovered_from() -> Result<()> {
     ensure!(reason == LostReason::Expired, "{reason}");
     let error = held.release().await.unwrap_err();
     ensure!(error.kind() == ErrorKind::Lost, "{error}");
-    "new".clone_into(&mut password.lock().unwrap());
+    "new".clone_into(&mut slot(&password));
     let lock = shop.client.lock("till");
     let guard = within(lease + FAST, "the same client", lock.acquire()).await??;
     shop.held_once(&guard)?;
@@ -114,7 +127,7 @@ async fn t30_a_rotated_password_known_in_time_loses_nothing() -> Result<()> {
     let told = listen(&held);
     let waiting = tokio::spawn(other.lock("till").acquire());
     listening(&shop.server, "till").await?;
-    "new".clone_into(&mut password.lock().unwrap());
+    "new".clone_into(&mut slot(&password));
     rotate(&shop.server)?;
     listening(&shop.server, "till").await?;
     tokio::time::sleep(lease).await;

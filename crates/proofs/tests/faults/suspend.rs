@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -61,13 +61,16 @@ impl Suspended {
         let mut peer = Peer::run(command)?;
         let shown = monotonic_of(&mut peer)?;
         let note = (peer.0.pid(), shown, boot_time());
-        self.started.lock().unwrap().push(note);
+        self.started
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(note);
         Ok(peer)
     }
 
     /// The clock stands, the processes go on.
     pub(crate) fn hold_back(&self) -> Result<()> {
-        let mut behind = self.behind.lock().unwrap();
+        let mut behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
         behind.1 = monotonic();
         self.put(*behind)
     }
@@ -80,7 +83,7 @@ impl Suspended {
 
     /// The clock goes on where it stood, and so does the process.
     pub(crate) fn resume(&self, peer: &Peer) -> Result<()> {
-        let mut behind = self.behind.lock().unwrap();
+        let mut behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
         behind.0 += monotonic() - behind.1;
         behind.1 = 0;
         self.put(*behind)?;
@@ -96,7 +99,7 @@ impl Suspended {
     pub(crate) fn stood_still(&self, peer: &mut Peer, least: Duration) -> Result<()> {
         let shown = monotonic_of(peer)?;
         let now = boot_time();
-        let started = self.started.lock().unwrap();
+        let started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
         let (_, then, since) = started
             .iter()
             .find(|(pid, ..)| *pid == peer.0.pid())
