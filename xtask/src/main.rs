@@ -1,5 +1,6 @@
 //! Tasks of the repository: `cargo xtask --help`.
 
+mod bench;
 mod full;
 mod platforms;
 mod servers;
@@ -19,6 +20,8 @@ enum Task {
     Test(test::Args),
     /// Runs what is too long for every change, on every server, and writes docs/full.md
     Full,
+    /// Measures what a lock costs, beside its bare scripts
+    Bench(bench::Args),
 }
 
 fn main() -> Result<()> {
@@ -26,5 +29,6 @@ fn main() -> Result<()> {
         Task::Servers(args) => servers::run(args),
         Task::Test(args) => test::run(&args),
         Task::Full => full::run(),
+        Task::Bench(args) => bench::run(&args),
     }
 }

@@ -48,6 +48,15 @@ impl OwnerId {
     pub fn number(&self) -> u64 {
         self.number
     }
+
+    /// As on the wire; made in one piece, because every request needs it.
+    pub fn text(&self) -> String {
+        let mut text = String::with_capacity(self.client.0.len() + 21);
+        text.push_str(&self.client.0);
+        text.push(':');
+        text.push_str(&self.number.to_string());
+        text
+    }
 }
 
 impl fmt::Display for OwnerId {

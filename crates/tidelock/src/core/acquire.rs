@@ -374,7 +374,6 @@ impl Loop {
             status,
             unclear: claim.unclear,
             lease: self.term.length,
-            place: self.place,
             disarmed: AtomicBool::new(false),
         };
         core.places.add(&self.name, self.place);

@@ -1,6 +1,5 @@
 //! One acquisition: born armed, shared by its guards, released when the last one goes.
 
-use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,7 +26,6 @@ pub(crate) struct Hold {
     /// An earlier request of this ticket may still arrive: the release must leave a tombstone.
     pub(crate) unclear: bool,
     pub(crate) lease: Duration,
-    pub(crate) place: &'static Location<'static>,
     pub(crate) disarmed: AtomicBool,
 }
 
@@ -43,7 +41,7 @@ impl Hold {
         }
         self.core.steward.table.remove(self.entry);
         self.status.end();
-        self.core.places.remove(&self.ticket.name, self.place);
+        self.core.places.remove(&self.ticket.name);
         true
     }
 }

@@ -89,34 +89,34 @@ impl Closed {
     }
 }
 
-/// Which names are held by this client's own guards, and where they were acquired.
+/// Which names are held by this client's own guards, and where they were acquired last.
 #[derive(Debug, Default)]
-pub(crate) struct Places(Mutex<HashMap<Name, Vec<&'static Location<'static>>>>);
+pub(crate) struct Places(Mutex<HashMap<Name, (&'static Location<'static>, usize)>>);
 
 impl Places {
     pub(crate) fn add(&self, name: &Name, place: &'static Location<'static>) {
-        self.lock().entry(name.clone()).or_default().push(place);
+        let mut places = self.lock();
+        let entry = places.entry(name.clone()).or_insert((place, 0));
+        *entry = (place, entry.1 + 1);
     }
 
-    pub(crate) fn remove(&self, name: &Name, place: &'static Location<'static>) {
+    pub(crate) fn remove(&self, name: &Name) {
         let mut places = self.lock();
-        if let Some(of_name) = places.get_mut(name) {
-            if let Some(at) = of_name.iter().position(|p| *p == place) {
-                of_name.swap_remove(at);
-            }
-            if of_name.is_empty() {
+        if let Some((_, holds)) = places.get_mut(name) {
+            *holds -= 1;
+            if *holds == 0 {
                 places.remove(name);
             }
         }
     }
 
     pub(crate) fn of(&self, name: &Name) -> Option<&'static Location<'static>> {
-        self.lock()
-            .get(name)
-            .and_then(|places| places.first().copied())
+        self.lock().get(name).map(|(place, _)| *place)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Name, Vec<&'static Location<'static>>>> {
+    fn lock(
+        &self,
+    ) -> std::sync::MutexGuard<'_, HashMap<Name, (&'static Location<'static>, usize)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::Notify;
 
 use crate::core::clock::{Clock, Moment};
@@ -74,11 +75,24 @@ impl Timers {
 
     /// Runs a future, but no longer than that time. `None`: it took longer and was dropped.
     pub async fn limit<F: Future>(&self, time: Duration, future: F) -> Option<F::Output> {
-        let mut timer = self.after(time);
+        if time.is_zero() {
+            return future.now_or_never();
+        }
+        self.until(self.now() + time, future).await
+    }
+
+    /// Runs a future, but only until that instant. `None`: it took longer and was dropped.
+    pub async fn until<F: Future>(&self, at: Moment, future: F) -> Option<F::Output> {
+        let mut timer = self.at(at);
         let mut future = std::pin::pin!(future);
         std::future::poll_fn(|cx| {
             if let Poll::Ready(output) = future.as_mut().poll(cx) {
                 return Poll::Ready(Some(output));
+            }
+            if timer.key.is_none() && at != Moment::FAR {
+                // The first look at the clock is the alarm's: most requests are answered before there is a second.
+                timer.register(cx);
+                return Poll::Pending;
             }
             Pin::new(&mut timer).poll(cx).map(|()| None)
         })
@@ -146,6 +160,25 @@ impl Timer {
         self.at
     }
 
+    /// Rings this task when the time has come, also if it has come already.
+    fn register(&mut self, cx: &Context<'_>) {
+        let Self { at, key, timers } = self;
+        let mut queue = timers.lock();
+        let key = *key.get_or_insert_with(|| {
+            queue.next += 1;
+            (*at, queue.next)
+        });
+        match queue.waiting.get_mut(&key) {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => drop(queue.waiting.insert(key, cx.waker().clone())),
+        }
+        if *at < queue.alarm {
+            queue.alarm = *at;
+            drop(queue);
+            timers.0.bell.notify_one();
+        }
+    }
+
     fn leave(&mut self) {
         if let Some(key) = self.key.take() {
             self.timers.lock().waiting.remove(&key);
@@ -165,22 +198,7 @@ impl Future for Timer {
         if self.at == Moment::FAR {
             return Poll::Pending;
         }
-        let timers = self.timers.clone();
-        let mut queue = timers.lock();
-        let key = self.key.unwrap_or_else(|| {
-            queue.next += 1;
-            (self.at, queue.next)
-        });
-        self.key = Some(key);
-        match queue.waiting.get_mut(&key) {
-            Some(waker) => waker.clone_from(cx.waker()),
-            None => drop(queue.waiting.insert(key, cx.waker().clone())),
-        }
-        if self.at < queue.alarm {
-            queue.alarm = self.at;
-            drop(queue);
-            timers.0.bell.notify_one();
-        }
+        self.register(cx);
         Poll::Pending
     }
 }

@@ -1,6 +1,6 @@
 //! Every key, field and channel name, one function each. The first two are Redisson's, the others our own.
 
-use crate::backend::{ClientId, Name, OwnerId};
+use crate::backend::{ClientId, Name};
 
 /// How keys of our own begin.
 pub(super) const OURS: &str = "tidelock:";
@@ -19,9 +19,9 @@ pub(super) fn token(name: &Name) -> String {
 }
 
 /// What keeps a withdrawn owner's late request from taking effect. In the slot of the lock, because one script looks at both.
-pub(super) fn tombstone(name: &Name, owner: &OwnerId) -> String {
+pub(super) fn tombstone(name: &Name, owner: &str) -> String {
     let tag = hash_tag(name.as_str()).unwrap_or(name.as_str());
-    format!("{OURS}withdrawn:{{{tag}}}:{owner}")
+    [OURS, "withdrawn:{", tag, "}:", owner].concat()
 }
 
 /// The details of a client.
@@ -37,9 +37,9 @@ pub(super) fn client_of(uuid: &str) -> String {
 /// Redisson's brace rule: a name that has a brace anywhere is left as it is.
 fn prefixed(prefix: &str, name: &str) -> String {
     if name.contains('{') {
-        format!("{prefix}:{name}")
+        [prefix, ":", name].concat()
     } else {
-        format!("{prefix}:{{{name}}}")
+        [prefix, ":{", name, "}"].concat()
     }
 }
 
@@ -119,7 +119,7 @@ mod tests {
         let owner = crate::owner::OwnerMint::new().fresh();
         for (given, tag) in [("abc", "{abc}"), ("{a}:b", "{a}"), ("x{y}z", "{y}")] {
             assert_eq!(
-                tombstone(&name(given), &owner),
+                tombstone(&name(given), &owner.text()),
                 format!("tidelock:withdrawn:{tag}:{owner}")
             );
         }

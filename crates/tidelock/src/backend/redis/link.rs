@@ -72,7 +72,7 @@ impl Link {
         }
         let (mark, connecting) = self.connecting()?;
         let timers = &self.0.gate.timers;
-        match timers.limit(deadline.since(timers.now()), connecting).await {
+        match timers.until(deadline, connecting).await {
             Some(Some(Ok(conn))) => Ok(conn),
             Some(Some(Err(e))) => Err(Error::new(e.kind()).because(e.detail().unwrap_or_default())),
             // The runtime that was connecting has gone, or nobody drives it: the next call begins anew, on its own.
@@ -195,7 +195,7 @@ impl Link {
     ) -> Result<Reply, Trouble> {
         let timers = &self.0.gate.timers;
         let result = timers
-            .limit(deadline.since(timers.now()), conn.ask(request))
+            .until(deadline, conn.ask(request))
             .await
             .unwrap_or_else(|| {
                 Err(Trouble::Broken(format!(

@@ -92,7 +92,11 @@ struct Shared {
 
 /// Milliseconds, rounded up: what the server keeps is never shorter than what the client relies on.
 fn millis(time: Duration) -> String {
-    time.as_nanos().div_ceil(1_000_000).to_string()
+    let part = u64::from(time.subsec_nanos().div_ceil(1_000_000));
+    time.as_secs()
+        .saturating_mul(1000)
+        .saturating_add(part)
+        .to_string()
 }
 
 impl Redis {
@@ -134,8 +138,9 @@ impl Redis {
     }
 
     async fn acquire(&self, ticket: &Ticket, lease: Duration, deadline: Moment) -> Result<Reply> {
-        let tombstone = keys::tombstone(&ticket.name, &ticket.owner);
-        let args = [&*millis(lease), &*ticket.owner.to_string()];
+        let owner = ticket.owner.text();
+        let tombstone = keys::tombstone(&ticket.name, &owner);
+        let args = [&*millis(lease), &*owner];
         let name = ticket.name.as_str();
         match ticket.kind {
             Kind::Mutex => {
@@ -190,10 +195,10 @@ impl Redis {
     }
 
     async fn end(&self, ticket: &Ticket, withdraw: bool) -> Result<Released> {
-        let (owner, channel) = (ticket.owner.to_string(), keys::channel(&ticket.name));
+        let (owner, channel) = (ticket.owner.text(), keys::channel(&ticket.name));
         let (name, deadline) = (ticket.name.as_str(), self.link.deadline());
         let reply = if withdraw {
-            let tombstone = keys::tombstone(&ticket.name, &ticket.owner);
+            let tombstone = keys::tombstone(&ticket.name, &owner);
             let kept = millis(TOMBSTONE_KEPT);
             self.link
                 .eval(
@@ -226,7 +231,7 @@ impl Redis {
             .collect();
         let words: Vec<String> = batch
             .iter()
-            .flat_map(|renewal| [millis(renewal.lease), renewal.ticket.owner.to_string()])
+            .flat_map(|renewal| [millis(renewal.lease), renewal.ticket.owner.text()])
             .collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let reply = self

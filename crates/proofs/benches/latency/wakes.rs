@@ -1,0 +1,118 @@
+//! How long after a release the next waiter has the lock, across processes and languages.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use testkit::java::{JavaPeer, RedissonVersion, monotonic_now_ns};
+use testkit::servers::RedisServer;
+use tidelock::Client;
+
+use crate::figures::{micros, percentile};
+
+/// Long enough for a waiter to have asked, subscribed, asked again and fallen asleep.
+const ASLEEP: Duration = Duration::from_millis(8);
+
+/// From the call of release to the return of acquire, in microseconds.
+#[derive(Debug)]
+pub(crate) struct Wakes {
+    pub(crate) way: String,
+    pub(crate) times: usize,
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+    pub(crate) worst: f64,
+}
+
+impl Wakes {
+    fn of(way: String, mut times: Vec<u64>) -> Self {
+        times.sort_unstable();
+        Self {
+            way,
+            times: times.len(),
+            p50: micros(percentile(&times, 0.5)),
+            p99: micros(percentile(&times, 0.99)),
+            worst: micros(percentile(&times, 1.0)),
+        }
+    }
+}
+
+pub(crate) async fn measure(server: &RedisServer, times: usize, java: bool) -> Result<Vec<Wakes>> {
+    let url = server.url();
+    let (one, two) = (Client::connect(&url).await?, Client::connect(&url).await?);
+    let mut all = vec![Wakes::of(
+        "Rust to Rust".to_owned(),
+        rust_to_rust(&one, &two, times).await?,
+    )];
+    if java {
+        for version in RedissonVersion::ALL {
+            let peer = tokio::task::block_in_place(|| JavaPeer::start(version, &url))?;
+            let number = version.number();
+            let waits = java_to_rust(&peer, &one, times).await?;
+            all.push(Wakes::of(format!("Redisson {number} to Rust"), waits));
+            let waits = rust_to_java(&one, &peer, times).await?;
+            all.push(Wakes::of(format!("Rust to Redisson {number}"), waits));
+        }
+    }
+    Ok(all)
+}
+
+/// The first rounds are not counted: connections, subscriptions and the JVM's compiler get warm.
+fn warm(times: usize) -> usize {
+    (times / 5).max(20)
+}
+
+fn counted(mut waits: Vec<u64>, times: usize) -> Vec<u64> {
+    waits.drain(..warm(times));
+    waits
+}
+
+async fn rust_to_rust(one: &Client, two: &Client, times: usize) -> Result<Vec<u64>> {
+    let mut waits = Vec::new();
+    for _ in 0..times + warm(times) {
+        let held = one.lock("rust-rust").acquire().await?;
+        let waiting = wait_in_rust(two, "rust-rust");
+        tokio::time::sleep(ASLEEP).await;
+        let start = monotonic_now_ns();
+        held.release().await?;
+        waits.push(waiting.await??.saturating_sub(start));
+    }
+    Ok(counted(waits, times))
+}
+
+async fn java_to_rust(java: &JavaPeer, rust: &Client, times: usize) -> Result<Vec<u64>> {
+    let lock = java.lock("holder", "java-rust");
+    let mut waits = Vec::new();
+    for _ in 0..times + warm(times) {
+        tokio::task::block_in_place(|| lock.lock())?;
+        let waiting = wait_in_rust(rust, "java-rust");
+        tokio::time::sleep(ASLEEP).await;
+        let unlocked = tokio::task::block_in_place(|| lock.unlock())?;
+        waits.push(waiting.await??.saturating_sub(unlocked.started_at_ns));
+    }
+    Ok(counted(waits, times))
+}
+
+async fn rust_to_java(rust: &Client, java: &JavaPeer, times: usize) -> Result<Vec<u64>> {
+    let lock = java.lock("waiter", "rust-java");
+    let mut waits = Vec::new();
+    for _ in 0..times + warm(times) {
+        let held = rust.lock("rust-java").acquire().await?;
+        let waiting = lock.begin_lock_when_free()?;
+        tokio::time::sleep(ASLEEP).await;
+        let start = monotonic_now_ns();
+        held.release().await?;
+        let locked = tokio::task::block_in_place(|| waiting.wait())?;
+        waits.push(locked.done_at_ns.saturating_sub(start));
+    }
+    Ok(counted(waits, times))
+}
+
+/// When the lock was had, on the clock that Java reads too.
+fn wait_in_rust(client: &Client, name: &str) -> tokio::task::JoinHandle<Result<u64>> {
+    let lock = client.lock(name);
+    tokio::spawn(async move {
+        let guard = lock.acquire().await?;
+        let had = monotonic_now_ns();
+        guard.release().await?;
+        Ok(had)
+    })
+}
