@@ -1,23 +1,18 @@
 //! The client: one store, its settings, and the steward behind it.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use crate::backend::{Clock, Env, Kind, Timers, TlsFiles, registry};
-use crate::core::rt::{self, Background};
-use crate::core::steward::{Chore, Steward};
-use crate::core::{Closed, Core, Places, Settings};
-use crate::error::{Error, ErrorKind, Result};
+use crate::backend::Kind;
+use crate::builder::ClientBuilder;
+use crate::core::Core;
+use crate::core::steward::Chore;
+use crate::error::Result;
 use crate::guard::LostReason;
 use crate::lock::Lock;
-use crate::options::{self, Drift};
-use crate::owner::{Owner, OwnerMint};
-use crate::snapshot::{ClientInfo, Finding};
-
-/// How long a process's details stay in the store, and how often they are written anew.
-const DETAILS_KEPT: Duration = Duration::from_secs(3600);
+use crate::owner::Owner;
+use crate::snapshot::Finding;
 
 /// A connection to a store of locks. Cheap to clone; the clones are one client, with one identity on the wire.
 ///
@@ -36,12 +31,16 @@ const DETAILS_KEPT: Duration = Duration::from_secs(3600);
 pub struct Client(Arc<Core>);
 
 impl Client {
+    pub(crate) fn new(core: Arc<Core>) -> Self {
+        Self(core)
+    }
+
     /// Connects with default settings. The URL names the store: `memory:`, `sqlite:PATH`, `redis://host:port/db`,
     /// `rediss://…` (TLS), `redis+unix:///path`.
     ///
     /// # Errors
-    /// [`InvalidOptions`](ErrorKind::InvalidOptions) for a URL that cannot be read, [`Unavailable`](ErrorKind::Unavailable)
-    /// when the store does not answer, [`Refused`](ErrorKind::Refused) when it does not let us in, [`Runtime`](ErrorKind::Runtime)
+    /// [`InvalidOptions`](crate::ErrorKind::InvalidOptions) for a URL that cannot be read, [`Unavailable`](crate::ErrorKind::Unavailable)
+    /// when the store does not answer, [`Refused`](crate::ErrorKind::Refused) when it does not let us in, [`Runtime`](crate::ErrorKind::Runtime)
     /// outside a tokio runtime.
     ///
     /// # Cancel safety
@@ -63,7 +62,7 @@ impl Client {
     /// A lock whose every grant has a [`FencingToken`](crate::FencingToken) larger than all before. It excludes
     /// [`lock`](Self::lock) on the same name. On Redis it is Redisson's `RFencedLock`.
     ///
-    /// A store that cannot count refuses its verbs with [`Unsupported`](ErrorKind::Unsupported) before any traffic.
+    /// A store that cannot count refuses its verbs with [`Unsupported`](crate::ErrorKind::Unsupported) before any traffic.
     ///
     /// # Examples
     /// ```
@@ -96,7 +95,7 @@ impl Client {
     /// Names of locks that are held on this store and match a glob (`*` and `?`), prefix included; at most `most`, in no order.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable), [`Refused`](ErrorKind::Refused).
+    /// [`Unavailable`](crate::ErrorKind::Unavailable), [`Refused`](crate::ErrorKind::Refused).
     ///
     /// # Cancel safety
     /// Cancel safe; it only reads.
@@ -117,7 +116,7 @@ impl Client {
     /// Looks at everything about the store that weakens a lock: what `tidelock doctor` prints.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable). What the store refuses to tell is a finding, not an error.
+    /// [`Unavailable`](crate::ErrorKind::Unavailable). What the store refuses to tell is a finding, not an error.
     ///
     /// # Cancel safety
     /// Cancel safe; it only reads.
@@ -126,7 +125,7 @@ impl Client {
         self.0.front.examine().await
     }
 
-    /// Closes the client for all its clones: refuses new acquisitions, ends waits with [`Closed`](ErrorKind::Closed), fires
+    /// Closes the client for all its clones: refuses new acquisitions, ends waits with [`Closed`](crate::ErrorKind::Closed), fires
     /// [`lost`](crate::Guard::lost) with [`LostReason::Closed`] while the locks are still kept, waits for the guards to go,
     /// at most `grace`, then releases what is left and ends the connections. Returns the number of guards that had not gone.
     ///
@@ -182,340 +181,4 @@ impl fmt::Debug for Client {
             .field("store", &self.0.front)
             .finish_non_exhaustive()
     }
-}
-
-/// User and password for a store. Its `Debug` shows no password.
-#[derive(Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Credentials {
-    /// The user; `None` for the store's default user.
-    pub user: Option<String>,
-    /// The password.
-    pub password: Option<String>,
-}
-
-impl Credentials {
-    /// A user with a password.
-    pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
-        Self {
-            user: Some(user.into()),
-            password: Some(password.into()),
-        }
-    }
-
-    /// A password for the store's default user.
-    pub fn password(password: impl Into<String>) -> Self {
-        Self {
-            user: None,
-            password: Some(password.into()),
-        }
-    }
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials")
-            .field("user", &self.user)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Settings of a client. What is not set has the default that is named.
-///
-/// # Examples
-/// ```
-/// # async fn f() -> tidelock::Result<()> {
-/// use std::time::Duration;
-/// use tidelock::Client;
-///
-/// let client = Client::builder().lease(Duration::from_secs(10)).prefix("shop:").connect("memory:").await?;
-/// assert_eq!(client.lock("stock").name(), "shop:stock");
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
-/// ```
-#[derive(Clone)]
-#[must_use = "a builder does nothing until `connect`"]
-pub struct ClientBuilder {
-    lease: Duration,
-    response_timeout: Duration,
-    drift: Drift,
-    prefix: String,
-    tls: TlsFiles,
-    credentials: Option<Arc<dyn Fn() -> Credentials + Send + Sync>>,
-    details: bool,
-    clock: Clock,
-}
-
-impl Default for ClientBuilder {
-    fn default() -> Self {
-        Self {
-            lease: Duration::from_secs(30),
-            response_timeout: Duration::from_secs(3),
-            drift: Drift::default(),
-            prefix: String::new(),
-            tls: TlsFiles::default(),
-            credentials: None,
-            details: true,
-            clock: Clock::Boot,
-        }
-    }
-}
-
-impl ClientBuilder {
-    /// Length of the lease that is kept while a guard lives: 30 s, Redisson's `lockWatchdogTimeout`. It is renewed every third of it.
-    /// A crashed holder blocks others for this long; a pause of a holder (or of the store) up to about two thirds of it is survived.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
-        self
-    }
-
-    /// How long to wait for the answer to one request: 3 s. Should be well below a third of the lease.
-    pub fn response_timeout(mut self, limit: Duration) -> Self {
-        self.response_timeout = limit;
-        self
-    }
-
-    /// How much of each lease is not relied upon, because the store's clock may run faster than ours: a share of 0.01 and 2 ms.
-    /// Enough for disciplined clocks; not for one that is being slewed hard or stepped.
-    pub fn drift(mut self, share: f64, fixed: Duration) -> Self {
-        self.drift = Drift { share, fixed };
-        self
-    }
-
-    /// Written before every lock name (Redisson: a `NameMapper`). None by default.
-    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
-        self
-    }
-
-    /// User and password instead of those in the URL.
-    pub fn credentials(self, credentials: Credentials) -> Self {
-        self.credentials_from(move || credentials.clone())
-    }
-
-    /// User and password, asked for at every connect: for passwords that are rotated while the client runs.
-    pub fn credentials_from(
-        mut self,
-        source: impl Fn() -> Credentials + Send + Sync + 'static,
-    ) -> Self {
-        self.credentials = Some(Arc::new(source));
-        self
-    }
-
-    /// Trusts the authorities in this PEM file instead of the public ones. For `rediss://`.
-    pub fn tls_ca(mut self, pem: impl Into<PathBuf>) -> Self {
-        self.tls.ca = Some(pem.into());
-        self
-    }
-
-    /// Shows this certificate to the store. Both are PEM files. For `rediss://`.
-    pub fn tls_identity(
-        mut self,
-        certificate: impl Into<PathBuf>,
-        key: impl Into<PathBuf>,
-    ) -> Self {
-        self.tls.cert = Some(certificate.into());
-        self.tls.key = Some(key.into());
-        self
-    }
-
-    /// Whether host, process id and program of this client are left in the store for operators: yes.
-    pub fn details(mut self, leave: bool) -> Self {
-        self.details = leave;
-        self
-    }
-
-    /// Takes what is set in the environment: `TIDELOCK_LEASE_MS`, `TIDELOCK_RESPONSE_TIMEOUT_MS`, `TIDELOCK_PREFIX`,
-    /// `TIDELOCK_USER`, `TIDELOCK_PASSWORD`, `TIDELOCK_PASSWORD_FILE` (read anew at every connect), `TIDELOCK_TLS_CA`,
-    /// `TIDELOCK_TLS_CERT`, `TIDELOCK_TLS_KEY`.
-    ///
-    /// # Errors
-    /// [`InvalidOptions`](ErrorKind::InvalidOptions), naming the variable.
-    pub fn from_env(mut self) -> Result<Self> {
-        self.lease = millis_from_env("TIDELOCK_LEASE_MS")?.unwrap_or(self.lease);
-        self.response_timeout =
-            millis_from_env("TIDELOCK_RESPONSE_TIMEOUT_MS")?.unwrap_or(self.response_timeout);
-        self.prefix = std::env::var("TIDELOCK_PREFIX").unwrap_or(self.prefix);
-        let path = |name| std::env::var_os(name).map(PathBuf::from);
-        self.tls.ca = path("TIDELOCK_TLS_CA").or(self.tls.ca);
-        self.tls.cert = path("TIDELOCK_TLS_CERT").or(self.tls.cert);
-        self.tls.key = path("TIDELOCK_TLS_KEY").or(self.tls.key);
-        let user = std::env::var("TIDELOCK_USER").ok();
-        if let Some(file) = path("TIDELOCK_PASSWORD_FILE") {
-            return Ok(self.credentials_from(move || Credentials {
-                user: user.clone(),
-                // An unreadable file shows as a refused connect; the file's name is no secret, its content is.
-                password: std::fs::read_to_string(&file)
-                    .ok()
-                    .map(|text| text.trim_end().to_owned()),
-            }));
-        }
-        let password = std::env::var("TIDELOCK_PASSWORD").ok();
-        if user.is_some() || password.is_some() {
-            return Ok(self.credentials(Credentials { user, password }));
-        }
-        Ok(self)
-    }
-
-    /// Runs the client on tokio's clock, which tests can pause, and on the current runtime.
-    #[cfg(feature = "testing")]
-    pub fn simulated_time(mut self) -> Self {
-        self.clock = Clock::Simulated(tokio::time::Instant::now());
-        self
-    }
-
-    /// Connects. See [`Client::connect`].
-    ///
-    /// # Errors
-    /// As [`Client::connect`], and [`InvalidOptions`](ErrorKind::InvalidOptions) for settings that make no sense.
-    ///
-    /// # Cancel safety
-    /// Cancel safe. If the future is dropped, its connections are closed.
-    pub async fn connect(self, url: &str) -> Result<Client> {
-        let url = url.to_owned();
-        self.connect_with(async move |env: &Env| registry::connect(&url, env).await)
-            .await
-    }
-
-    /// Connects to a store of your own.
-    ///
-    /// # Errors
-    /// What `open` returns, and [`InvalidOptions`](ErrorKind::InvalidOptions) for settings that make no sense.
-    ///
-    /// # Cancel safety
-    /// As cancel safe as `open`.
-    #[cfg(feature = "unstable-backend")]
-    pub async fn connect_to(
-        self,
-        open: impl AsyncFnOnce(&Env) -> Result<crate::backend::Store>,
-    ) -> Result<Client> {
-        self.connect_with(open).await
-    }
-
-    async fn connect_with(
-        self,
-        open: impl AsyncFnOnce(&Env) -> Result<crate::backend::Store>,
-    ) -> Result<Client> {
-        self.check()?;
-        rt::need_runtime()?;
-        let (background, stop) = Background::start(self.clock)?;
-        let timers = Timers::new(self.clock);
-        background.spawn(timers.clone().drive());
-        let env = Env {
-            timers: timers.clone(),
-            background: background.clone(),
-            response_timeout: self.response_timeout,
-            lease: self.lease,
-            credentials: self.credentials.clone(),
-            tls: self.tls.clone(),
-        };
-        let store = open(&env).await?;
-        let steward = Steward {
-            back: Arc::clone(&store.back),
-            timers: timers.clone(),
-            drift: self.drift,
-            response_timeout: self.response_timeout,
-        };
-        let steward = steward.start(background, stop);
-        let settings = Settings {
-            lease: self.lease,
-            response_timeout: self.response_timeout,
-            drift: self.drift,
-            prefix: self.prefix,
-        };
-        let core = Arc::new(Core {
-            front: store.front,
-            back: store.back,
-            settings,
-            mint: OwnerMint::new(),
-            timers,
-            steward,
-            closed: Closed::default(),
-            places: Places::default(),
-        });
-        if self.details {
-            announce(&core);
-        }
-        Ok(Client(core))
-    }
-
-    fn check(&self) -> Result<()> {
-        options::check_lease("lease", self.lease, &self.drift)?;
-        options::within(
-            "response timeout",
-            self.response_timeout,
-            Duration::from_millis(1),
-        )?;
-        if !(0.0..0.5).contains(&self.drift.share) {
-            return Err(Error::new(ErrorKind::InvalidOptions)
-                .because("the share of the drift must be between 0 and 0.5"));
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Debug for ClientBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientBuilder")
-            .field("lease", &self.lease)
-            .field("prefix", &self.prefix)
-            .finish_non_exhaustive()
-    }
-}
-
-fn millis_from_env(name: &str) -> Result<Option<Duration>> {
-    let Ok(text) = std::env::var(name) else {
-        return Ok(None);
-    };
-    match text.parse() {
-        Ok(millis) => Ok(Some(Duration::from_millis(millis))),
-        Err(_) => Err(Error::new(ErrorKind::InvalidOptions)
-            .because(format!("{name} is {text:?}, not a number of milliseconds"))),
-    }
-}
-
-/// Leaves this process's details in the store now and again before they run out, as long as the client lives.
-fn announce(core: &Arc<Core>) {
-    let info = own_details();
-    let (back, timers, client) = (
-        Arc::clone(&core.back),
-        core.timers.clone(),
-        core.mint.client().clone(),
-    );
-    let alive = Arc::downgrade(core);
-    core.steward.background.spawn(async move {
-        while alive.strong_count() > 0 {
-            if let Err(error) = back.announce(&client, &info, DETAILS_KEPT).await {
-                tracing::debug!(%error, "this client's details could not be left in the store");
-            }
-            timers.after(DETAILS_KEPT / 3).await;
-        }
-    });
-}
-
-fn own_details() -> ClientInfo {
-    let program = std::env::current_exe().ok().and_then(|path| {
-        path.file_name()
-            .map(|name| name.to_string_lossy().into_owned())
-    });
-    ClientInfo::new(
-        host_name(),
-        std::process::id(),
-        program.unwrap_or_default(),
-        SystemTime::now(),
-    )
-}
-
-#[cfg(unix)]
-fn host_name() -> String {
-    rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned()
-}
-
-#[cfg(not(unix))]
-fn host_name() -> String {
-    std::env::var("COMPUTERNAME").unwrap_or_default()
 }

@@ -16,6 +16,7 @@ pub mod backend;
 mod backend;
 #[cfg(feature = "blocking")]
 pub mod blocking;
+mod builder;
 mod client;
 mod core;
 mod error;
@@ -28,7 +29,8 @@ mod snapshot;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use client::{Client, ClientBuilder, Credentials};
+pub use builder::{ClientBuilder, Credentials};
+pub use client::Client;
 pub use error::{Error, ErrorKind, Result};
 pub use guard::{FencingToken, Guard, Lost, LostReason, Release, WhileHeld};
 pub use lock::{Acquire, Lock, TryAcquire};

@@ -11,7 +11,8 @@ use super::party::Party;
 use crate::backend::{
     Background, BoxFuture, Capabilities, Clock, Env, Store, Timers, TlsFiles, registry,
 };
-use crate::client::{Client, ClientBuilder};
+use crate::builder::ClientBuilder;
+use crate::client::Client;
 use crate::core::rt::Stop;
 use crate::error::Result;
 
