@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use crate::backend::{Clock, Env, Kind, Timers, TlsFiles, registry};
 use crate::core::rt::{self, Background};
 use crate::core::steward::{Chore, Steward};
-use crate::core::{Closed, Core, Places, Settings};
+use crate::core::{Closed, Core, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::LostReason;
 use crate::lock::Lock;
@@ -432,7 +432,6 @@ impl ClientBuilder {
             timers,
             steward,
             closed: Closed::default(),
-            places: Places::default(),
         });
         if self.details {
             announce(&core);
