@@ -9,7 +9,7 @@ use crate::backend::{Clock, Env, Timers, TlsFiles, registry};
 use crate::client::Client;
 use crate::core::rt::{self, Background};
 use crate::core::steward::Steward;
-use crate::core::{Closed, Core, Places, Settings};
+use crate::core::{Closed, Core, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{self, Drift};
 use crate::owner::OwnerMint;
@@ -266,7 +266,6 @@ impl ClientBuilder {
             timers,
             steward,
             closed: Closed::default(),
-            places: Places::default(),
         });
         if self.details {
             announce(&core);

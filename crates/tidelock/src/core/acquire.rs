@@ -304,7 +304,7 @@ impl Loop {
     }
 
     /// After a refusal: arms a wake if that is still to be done, else sleeps until there is a reason to ask again.
-    async fn await_turn(&self, claim: &mut Claim, wake: &mut Option<Wake>, wait: Wait) {
+    async fn await_turn(&self, claim: &mut Claim<'_>, wake: &mut Option<Wake>, wait: Wait) {
         let first = claim.ask.patience.is_zero();
         claim.ask.patience = self.patience;
         if wait.wake.is_some() {
@@ -343,20 +343,29 @@ impl Loop {
 
     /// A classic mistake looks like a hang; the log tells it apart.
     fn explain_own_hold(&self) {
-        if let Some(held_at) = self.core.places.of(&self.name) {
+        // A look through all that is held is worth it only where somebody reads the log.
+        if tracing::enabled!(tracing::Level::INFO)
+            && let Some(held_at) = self.core.steward.table.place_of(&self.name)
+        {
             tracing::info!(lock = %self.name, held_since = %held_at, waiting_at = %self.place, "waits for a lock that a guard of this same client holds");
         }
     }
 
     /// Arms the hold. Where it is of no use any more it is given back: the client has been closed, or the answer took
     /// so long that the lease proves nothing.
-    fn grant(&self, claim: &mut Claim, grant: &Grant, sent: Moment) -> Result<Arc<Hold>> {
+    fn grant<'a>(
+        &'a self,
+        claim: &mut Claim<'a>,
+        grant: &Grant,
+        sent: Moment,
+    ) -> Result<Arc<Hold>> {
         let core = &self.core;
         let valid_until = sent + core.settings.drift.proved(self.term.length);
         let status = Arc::new(Status::new(valid_until, core.timers.clock()));
         let keep = Keep {
             ticket: claim.ask.ticket.clone(),
             status: Arc::clone(&status),
+            place: self.place,
             lease: self.term.length,
             unclear: claim.unclear,
             renew_at: if self.term.renewed {
@@ -376,7 +385,6 @@ impl Loop {
             lease: self.term.length,
             disarmed: AtomicBool::new(false),
         };
-        core.places.add(&self.name, self.place);
         claim.settled = true;
         // After it is in the table: either this sees the close, or the close sees the hold.
         core.refuse_if_closed()?;
@@ -391,16 +399,16 @@ impl Loop {
 }
 
 /// A ticket that may have left something in the store. Dropped unsettled, it is withdrawn.
-struct Claim {
-    core: Arc<Core>,
+struct Claim<'a> {
+    core: &'a Core,
     ask: Ask,
     /// A request of this ticket brought no answer: it may hold the lock, or may still come to.
     unclear: bool,
     settled: bool,
 }
 
-impl Claim {
-    fn new(one: &Loop) -> Self {
+impl<'a> Claim<'a> {
+    fn new(one: &'a Loop) -> Self {
         let ticket = Ticket {
             kind: one.kind,
             name: one.name.clone(),
@@ -413,7 +421,7 @@ impl Claim {
             armed: false,
         };
         Self {
-            core: Arc::clone(&one.core),
+            core: &one.core,
             ask,
             unclear: false,
             settled: false,
@@ -421,7 +429,7 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for Claim<'_> {
     fn drop(&mut self) {
         if !self.settled && (self.unclear || self.core.front.capabilities().queues) {
             // Twice the lease: a request may still lie in the buffers of a server that is frozen now.

@@ -41,7 +41,6 @@ impl Hold {
         }
         self.core.steward.table.remove(self.entry);
         self.status.end();
-        self.core.places.remove(&self.ticket.name);
         true
     }
 }

@@ -10,15 +10,13 @@ pub(crate) mod steward;
 pub(crate) mod table;
 pub(crate) mod timers;
 
-use std::collections::HashMap;
-use std::panic::Location;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::backend::{Backend, Name};
+use crate::backend::Backend;
 use crate::core::steward::StewardHandle;
 use crate::core::timers::Timers;
 use crate::error::{Error, ErrorKind, Result};
@@ -46,8 +44,6 @@ pub(crate) struct Core {
     pub(crate) timers: Timers,
     pub(crate) steward: StewardHandle,
     pub(crate) closed: Closed,
-    /// Where the locks were taken that this client's own guards hold, so that a wait for one of them can be explained.
-    pub(crate) places: Places,
 }
 
 impl Core {
@@ -86,37 +82,5 @@ impl Closed {
         if !self.is_set() {
             bell.await;
         }
-    }
-}
-
-/// Which names are held by this client's own guards, and where they were acquired last.
-#[derive(Debug, Default)]
-pub(crate) struct Places(Mutex<HashMap<Name, (&'static Location<'static>, usize)>>);
-
-impl Places {
-    pub(crate) fn add(&self, name: &Name, place: &'static Location<'static>) {
-        let mut places = self.lock();
-        let entry = places.entry(name.clone()).or_insert((place, 0));
-        *entry = (place, entry.1 + 1);
-    }
-
-    pub(crate) fn remove(&self, name: &Name) {
-        let mut places = self.lock();
-        if let Some((_, holds)) = places.get_mut(name) {
-            *holds -= 1;
-            if *holds == 0 {
-                places.remove(name);
-            }
-        }
-    }
-
-    pub(crate) fn of(&self, name: &Name) -> Option<&'static Location<'static>> {
-        self.lock().get(name).map(|(place, _)| *place)
-    }
-
-    fn lock(
-        &self,
-    ) -> std::sync::MutexGuard<'_, HashMap<Name, (&'static Location<'static>, usize)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

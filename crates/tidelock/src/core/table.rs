@@ -1,12 +1,13 @@
 //! What the steward keeps: every hold of the client, in the order in which something is due.
 
 use std::collections::{BTreeSet, HashMap};
+use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::backend::{Moment, Renewal, Ticket};
+use crate::backend::{Moment, Name, Renewal, Ticket};
 use crate::core::hold::Status;
 use crate::guard::LostReason;
 use crate::options::Drift;
@@ -16,6 +17,8 @@ use crate::options::Drift;
 pub(crate) struct Keep {
     pub(crate) ticket: Ticket,
     pub(crate) status: Arc<Status>,
+    /// Where it was acquired.
+    pub(crate) place: &'static Location<'static>,
     pub(crate) lease: Duration,
     /// An earlier request of this ticket may still arrive: its release must leave a tombstone.
     pub(crate) unclear: bool,
@@ -109,6 +112,15 @@ impl Table {
         drop(inner);
         self.emptied.notify_waiters();
         all
+    }
+
+    /// Where a lock of that name was acquired which this client holds, so that a wait for it can be explained.
+    pub(crate) fn place_of(&self, name: &Name) -> Option<&'static Location<'static>> {
+        let inner = self.lock();
+        let mut keeps = inner.keeps.values();
+        keeps
+            .find(|(_, keep)| keep.ticket.name == *name)
+            .map(|(_, keep)| keep.place)
     }
 
     pub(crate) fn len(&self) -> usize {

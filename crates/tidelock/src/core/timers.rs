@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -61,10 +62,10 @@ impl Timers {
 
     /// Resolves at that instant.
     pub fn at(&self, at: Moment) -> Timer {
+        let (shared, key) = (Arc::clone(&self.0), None);
         Timer {
             at,
-            key: None,
-            timers: self.clone(),
+            place: Place { shared, key },
         }
     }
 
@@ -83,18 +84,21 @@ impl Timers {
 
     /// Runs a future, but only until that instant. `None`: it took longer and was dropped.
     pub async fn until<F: Future>(&self, at: Moment, future: F) -> Option<F::Output> {
-        let mut timer = self.at(at);
+        let mut place = Place {
+            shared: &*self.0,
+            key: None,
+        };
         let mut future = std::pin::pin!(future);
         std::future::poll_fn(|cx| {
             if let Poll::Ready(output) = future.as_mut().poll(cx) {
                 return Poll::Ready(Some(output));
             }
-            if timer.key.is_none() && at != Moment::FAR {
-                // The first look at the clock is the alarm's: most requests are answered before there is a second.
-                timer.register(cx);
-                return Poll::Pending;
+            // The first look at the clock is the alarm's: most requests are answered before there is a second.
+            if place.key.is_some() && self.now() >= at {
+                return Poll::Ready(None);
             }
-            Pin::new(&mut timer).poll(cx).map(|()| None)
+            place.take(at, cx);
+            Poll::Pending
         })
         .await
     }
@@ -103,7 +107,7 @@ impl Timers {
     pub(crate) async fn drive(self) {
         let mut alarm = Alarm::new(self.0.clock);
         loop {
-            let next = self.lock().alarm;
+            let next = self.0.lock().alarm;
             tokio::select! {
                 () = alarm.until(next) => {}
                 () = self.0.bell.notified() => {}
@@ -116,7 +120,7 @@ impl Timers {
 
     fn take_due(&self) -> Vec<Waker> {
         let now = self.now();
-        let mut queue = self.lock();
+        let mut queue = self.0.lock();
         if now < queue.alarm {
             // Rung for an earlier alarm. It stays, though its timer may have gone by now: were it put off, every lone
             // request would wake this thread anew.
@@ -132,9 +136,52 @@ impl Timers {
             .map_or(Moment::FAR, |((at, _), _)| *at);
         due.into_values().collect()
     }
+}
 
+impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place in the queue, given up when dropped.
+struct Place<S: Deref<Target = Shared>> {
+    shared: S,
+    key: Option<(Moment, u64)>,
+}
+
+impl<S: Deref<Target = Shared>> Place<S> {
+    /// Has this task woken at that instant, at once if it has come already.
+    fn take(&mut self, at: Moment, cx: &Context<'_>) {
+        if at == Moment::FAR {
+            return;
+        }
+        let mut queue = self.shared.lock();
+        let key = *self.key.get_or_insert_with(|| {
+            queue.next += 1;
+            (at, queue.next)
+        });
+        match queue.waiting.get_mut(&key) {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => drop(queue.waiting.insert(key, cx.waker().clone())),
+        }
+        if at < queue.alarm {
+            queue.alarm = at;
+            drop(queue);
+            self.shared.bell.notify_one();
+        }
+    }
+
+    fn leave(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.shared.lock().waiting.remove(&key);
+        }
+    }
+}
+
+impl<S: Deref<Target = Shared>> Drop for Place<S> {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 
@@ -147,42 +194,15 @@ impl fmt::Debug for Timers {
 }
 
 /// Resolves at its instant. Dropping it leaves nothing behind.
-#[derive(Debug)]
 pub struct Timer {
     at: Moment,
-    key: Option<(Moment, u64)>,
-    timers: Timers,
+    place: Place<Arc<Shared>>,
 }
 
 impl Timer {
     /// When it is due.
     pub fn due(&self) -> Moment {
         self.at
-    }
-
-    /// Rings this task when the time has come, also if it has come already.
-    fn register(&mut self, cx: &Context<'_>) {
-        let Self { at, key, timers } = self;
-        let mut queue = timers.lock();
-        let key = *key.get_or_insert_with(|| {
-            queue.next += 1;
-            (*at, queue.next)
-        });
-        match queue.waiting.get_mut(&key) {
-            Some(waker) => waker.clone_from(cx.waker()),
-            None => drop(queue.waiting.insert(key, cx.waker().clone())),
-        }
-        if *at < queue.alarm {
-            queue.alarm = *at;
-            drop(queue);
-            timers.0.bell.notify_one();
-        }
-    }
-
-    fn leave(&mut self) {
-        if let Some(key) = self.key.take() {
-            self.timers.lock().waiting.remove(&key);
-        }
     }
 }
 
@@ -191,20 +211,20 @@ impl Future for Timer {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         // The clock is asked before the queue: after a freeze nothing runs on in the belief that time has stood still.
-        if self.timers.now() >= self.at {
-            self.leave();
+        if self.place.shared.clock.now() >= self.at {
+            self.place.leave();
             return Poll::Ready(());
         }
-        if self.at == Moment::FAR {
-            return Poll::Pending;
-        }
-        self.register(cx);
+        let at = self.at;
+        self.place.take(at, cx);
         Poll::Pending
     }
 }
 
-impl Drop for Timer {
-    fn drop(&mut self) {
-        self.leave();
+impl fmt::Debug for Timer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timer")
+            .field("at", &self.at)
+            .finish_non_exhaustive()
     }
 }

@@ -7,6 +7,7 @@ mod gate;
 mod keys;
 mod link;
 mod look;
+mod renew;
 mod reply;
 mod scripts;
 mod session;
@@ -19,9 +20,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::join_all;
-
-use self::errors::{Complaint, unexpected};
+use self::errors::unexpected;
 use self::gate::Gate;
 use self::link::{Home, Link};
 use self::reply::Reply;
@@ -224,45 +223,6 @@ impl Redis {
         }
     }
 
-    async fn keep(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
-        let names: Vec<&str> = batch
-            .iter()
-            .map(|renewal| renewal.ticket.name.as_str())
-            .collect();
-        let words: Vec<String> = batch
-            .iter()
-            .flat_map(|renewal| [millis(renewal.lease), renewal.ticket.owner.text()])
-            .collect();
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let reply = self
-            .link
-            .eval(&scripts::RENEW, &names, &words, self.link.deadline())
-            .await?;
-        match reply.list() {
-            Some(answers) if answers.len() == batch.len() => {
-                Ok(answers.iter().map(renewed).collect())
-            }
-            _ => Err(unexpected(&reply)),
-        }
-    }
-
-    /// Rights are checked for all keys of a script before it runs, so one name that is forbidden would cost all of its
-    /// batch their lease: then each is asked for by itself.
-    async fn keep_each(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
-        match self.keep(batch).await {
-            Err(error) if error.kind() == ErrorKind::Refused && batch.len() > 1 => {
-                let each = batch.chunks(1).map(|one| async move {
-                    match self.keep(one).await {
-                        Ok(mut answers) => answers.pop().unwrap_or(Renewed::Gone),
-                        Err(error) => Renewed::Failed(error),
-                    }
-                });
-                Ok(join_all(each).await)
-            }
-            result => result,
-        }
-    }
-
     async fn free(&self, name: &Name) -> Result<bool> {
         let channel = keys::channel(name);
         let reply = self
@@ -292,17 +252,6 @@ fn fencing(kind: Kind, token: i64) -> Result<Option<FencingToken>> {
         (Kind::Mutex, _) => Ok(None),
         (Kind::Fenced, Ok(token)) if token > 0 => Ok(Some(FencingToken::new(token))),
         _ => Err(unexpected(&token)),
-    }
-}
-
-fn renewed(answer: &Reply) -> Renewed {
-    match answer {
-        Reply::Int(1) => Renewed::Kept,
-        Reply::Int(0) => Renewed::Gone,
-        Reply::Text(text) => {
-            Renewed::Failed(Complaint::parse(&String::from_utf8_lossy(text)).error())
-        }
-        other => Renewed::Failed(unexpected(other)),
     }
 }
 

@@ -1,0 +1,61 @@
+//! Keeping the leases of many locks with one script.
+
+use futures_util::future::join_all;
+
+use super::errors::{Complaint, unexpected};
+use super::reply::Reply;
+use super::{Redis, millis, scripts};
+use crate::backend::{Renewal, Renewed};
+use crate::error::{ErrorKind, Result};
+
+impl Redis {
+    async fn keep(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
+        let names: Vec<&str> = batch
+            .iter()
+            .map(|renewal| renewal.ticket.name.as_str())
+            .collect();
+        let words: Vec<String> = batch
+            .iter()
+            .flat_map(|renewal| [millis(renewal.lease), renewal.ticket.owner.text()])
+            .collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let reply = self
+            .link
+            .eval(&scripts::RENEW, &names, &words, self.link.deadline())
+            .await?;
+        match reply.list() {
+            Some(answers) if answers.len() == batch.len() => {
+                Ok(answers.iter().map(renewed).collect())
+            }
+            _ => Err(unexpected(&reply)),
+        }
+    }
+
+    /// Rights are checked for all keys of a script before it runs, so one name that is forbidden would cost all of its
+    /// batch their lease: then each is asked for by itself.
+    pub(super) async fn keep_each(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
+        match self.keep(batch).await {
+            Err(error) if error.kind() == ErrorKind::Refused && batch.len() > 1 => {
+                let each = batch.chunks(1).map(|one| async move {
+                    match self.keep(one).await {
+                        Ok(mut answers) => answers.pop().unwrap_or(Renewed::Gone),
+                        Err(error) => Renewed::Failed(error),
+                    }
+                });
+                Ok(join_all(each).await)
+            }
+            result => result,
+        }
+    }
+}
+
+fn renewed(answer: &Reply) -> Renewed {
+    match answer {
+        Reply::Int(1) => Renewed::Kept,
+        Reply::Int(0) => Renewed::Gone,
+        Reply::Text(text) => {
+            Renewed::Failed(Complaint::parse(&String::from_utf8_lossy(text)).error())
+        }
+        other => Renewed::Failed(unexpected(other)),
+    }
+}
