@@ -25,12 +25,14 @@ pub(crate) fn command(program: &str, args: &[&str]) -> Command {
     command
 }
 
-/// The same cargo that runs this.
+/// The same cargo that runs this. Tests that cannot run here are failures, not left out.
 pub(crate) fn cargo(args: &[&str]) -> Command {
-    command(
+    let mut cargo = command(
         &std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()),
         args,
-    )
+    );
+    cargo.env("TIDELOCK_REQUIRE", "1");
+    cargo
 }
 
 /// Runs it in the open.
