@@ -46,20 +46,17 @@ async fn polls<F: Future>(future: F, most: u64) -> Option<F::Output> {
 }
 
 async fn try_for_a_moment(lock: &Lock, dice: &mut Dice) -> tidelock::Result<Option<Guard>> {
-    let acquired = match dice.below(2) {
+    let acquired = if dice.below(2) == 0 {
         // Unpolled, just sent, answered, or woken; a poll that is not the last one waits for a wake-up.
-        0 => {
-            let limit = Duration::from_millis(20);
-            let most = dice.below(4);
-            tokio::time::timeout(limit, polls(lock.acquire(), most))
-                .await
-                .ok()
-                .flatten()
-        }
-        _ => {
-            let moment = Duration::from_micros(dice.below(25_000));
-            tokio::time::timeout(moment, lock.acquire()).await.ok()
-        }
+        let limit = Duration::from_millis(20);
+        let most = dice.below(4);
+        tokio::time::timeout(limit, polls(lock.acquire(), most))
+            .await
+            .ok()
+            .flatten()
+    } else {
+        let moment = Duration::from_micros(dice.below(25_000));
+        tokio::time::timeout(moment, lock.acquire()).await.ok()
     };
     acquired.transpose()
 }
@@ -94,7 +91,8 @@ async fn dropped_at_random_moments() -> Result<()> {
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
         let which = usize::try_from(task % NAMES)?;
-        let lock = clients[usize::from(task / NAMES % 2 > 0)].lock(&format!("stock {which}"));
+        let lock =
+            clients[usize::from(!(task / NAMES).is_multiple_of(2))].lock(&format!("stock {which}"));
         let (inside, granted) = (Arc::clone(&inside), Arc::clone(&granted));
         let mut dice = Dice(seed ^ (task << 32));
         tasks.spawn(async move {
