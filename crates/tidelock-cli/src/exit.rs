@@ -19,6 +19,7 @@ pub(crate) const LOST: u8 = 76;
 #[cfg_attr(windows, allow(dead_code))]
 pub(crate) const CANNOT_EXECUTE: u8 = 126;
 /// There is no such command, as shells say it.
+#[cfg_attr(windows, allow(dead_code))]
 pub(crate) const NOT_FOUND: u8 = 127;
 
 /// What ends the command with a message: an exit code and one line.
