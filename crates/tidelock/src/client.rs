@@ -166,6 +166,7 @@ impl Client {
             core.steward.send(Chore::Release {
                 ticket: keep.ticket.clone(),
                 unclear: keep.unclear,
+                repeated: false,
                 until,
                 answer: None,
             });

@@ -437,6 +437,7 @@ impl Drop for Claim<'_> {
             self.core.steward.send(Chore::Release {
                 ticket: self.ask.ticket.clone(),
                 unclear: true,
+                repeated: true,
                 until,
                 answer: None,
             });

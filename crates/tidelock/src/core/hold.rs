@@ -54,6 +54,7 @@ impl Drop for Hold {
             self.core.steward.send(Chore::Release {
                 ticket: self.ticket.clone(),
                 unclear: self.unclear,
+                repeated: false,
                 until,
                 answer: None,
             });

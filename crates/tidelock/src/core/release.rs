@@ -16,8 +16,10 @@ use crate::guard::LostReason;
 /// A release that is on its way.
 pub(crate) struct Release {
     pub(crate) ticket: Ticket,
-    /// A request of this ticket may have taken effect, or may still arrive.
+    /// An acquire of this ticket may still arrive: a tombstone must keep it from taking effect.
     pub(crate) unclear: bool,
+    /// Nobody was told that it is held, or an earlier release of ours may have freed it: that it is not held is no news.
+    pub(crate) repeated: bool,
     /// After this the lease has ended anyway.
     pub(crate) until: Moment,
 }
@@ -32,11 +34,11 @@ impl Release {
         };
         match answer {
             Ok(Released::Freed) => Ok(()),
-            // An earlier request of ours may have freed it; it never was somebody else's, because the owner is ours alone.
-            Ok(Released::NotHeld) if self.unclear => Ok(()),
+            // It never was somebody else's, because the owner is ours alone.
+            Ok(Released::NotHeld) if self.repeated => Ok(()),
             Ok(Released::NotHeld) => Err(Error::lost(LostReason::Taken)),
             Err(error) => {
-                self.unclear |= error.outcome_unknown();
+                self.repeated |= error.outcome_unknown();
                 Err(error)
             }
         }
@@ -71,6 +73,7 @@ pub(crate) async fn settle(hold: Hold) -> Result<()> {
     let mut release = Release {
         ticket: hold.ticket.clone(),
         unclear: hold.unclear,
+        repeated: false,
         until: Moment::FAR, // set when the steward takes over; one trip needs no limit of its own
     };
     let lease_ends = || core.timers.now() + hold.lease;
@@ -102,6 +105,7 @@ impl Release {
         Chore::Release {
             ticket: self.ticket,
             unclear: self.unclear,
+            repeated: self.repeated,
             until: self.until,
             answer,
         }

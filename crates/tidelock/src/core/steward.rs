@@ -31,6 +31,7 @@ pub(crate) enum Chore {
     Release {
         ticket: Ticket,
         unclear: bool,
+        repeated: bool,
         until: Moment,
         answer: Option<oneshot::Sender<Result<()>>>,
     },
@@ -212,12 +213,14 @@ impl Steward {
                 Chore::Release {
                     ticket,
                     unclear,
+                    repeated,
                     until,
                     answer,
                 } => {
                     let result = Release {
                         ticket,
                         unclear,
+                        repeated,
                         until,
                     }
                     .persist(&*back, &timers)

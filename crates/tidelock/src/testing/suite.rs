@@ -16,6 +16,9 @@ macro_rules! conformance {
             a_strangers_release_changes_nothing
             a_refusal_says_when_to_ask_again
         );
+        $crate::conformance!(@tests $fixture; force:
+            a_loss_is_told_also_after_a_lost_reply
+        );
         $crate::conformance!(faces: $fixture);
     };
     (faces: $fixture:expr) => {

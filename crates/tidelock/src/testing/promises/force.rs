@@ -46,3 +46,22 @@ pub async fn forcing_a_free_lock_says_so(fixture: &Fixture) {
     held.release().await.expect("held");
     assert!(!a.lock(&name).lock().force_release().await.expect("done"));
 }
+
+/// A hold whose first reply was lost is a hold like any other: when it was taken away, its release says so.
+pub async fn a_loss_is_told_also_after_a_lost_reply(fixture: &Fixture) {
+    let name = unique("stock");
+    let (a, plug) = fixture.mortal(fixture.builder()).await;
+    let b = fixture.client(fixture.builder()).await;
+    plug.lose_replies(1);
+    let held = a.lock(&name).acquire().await.expect("asked again");
+    assert!(b.lock(&name).force_release().await.expect("done"));
+    let error = held.release().await.expect_err("it was taken");
+    assert_eq!(error.lost_reason(), Some(LostReason::Taken));
+    // The same through the background: a release that nobody waits for touches nobody.
+    plug.lose_replies(1);
+    let held = a.lock(&name).acquire().await.expect("asked again");
+    assert!(b.lock(&name).force_release().await.expect("done"));
+    let next = b.lock(&name).acquire().await.expect("free");
+    drop(held);
+    next.release().await.expect("untouched");
+}
