@@ -134,9 +134,9 @@ impl Client {
     pub async fn close(&self, grace: Duration) -> usize {
         let core = &self.0;
         if core.closed.set() {
-            core.steward
-                .table
-                .for_each(|keep| keep.status.announce_close());
+            for status in core.steward.table.statuses() {
+                status.announce_close();
+            }
         }
         core.timers.limit(grace, core.steward.table.emptied()).await;
         let left = self.release_all();

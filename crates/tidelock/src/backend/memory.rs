@@ -101,11 +101,17 @@ impl Records {
         self.locks.get_mut(name)
     }
 
-    fn free(&mut self, name: &Name) {
+    /// Who is to be told, once the records are free for others: a task may be run inside of its wake-up.
+    #[must_use]
+    fn free(&mut self, name: &Name) -> Vec<Signals> {
         self.locks.remove(name);
-        for signals in &self.listeners {
-            signals.wake_one(name.as_str());
-        }
+        self.listeners.clone()
+    }
+}
+
+fn tell(listeners: &[Signals], name: &Name) {
+    for signals in listeners {
+        signals.wake_one(name.as_str());
     }
 }
 
@@ -155,7 +161,9 @@ impl Memory {
         let mut records = self.world.lock();
         match records.holder(&ticket.name, self.timers.now()) {
             Some(record) if record.owner == ticket.owner => {
-                records.free(&ticket.name);
+                let listeners = records.free(&ticket.name);
+                drop(records);
+                tell(&listeners, &ticket.name);
                 Released::Freed
             }
             _ => Released::NotHeld,
@@ -239,10 +247,9 @@ impl Backend for Memory {
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
         let mut records = self.world.lock();
         let held = records.holder(name, self.timers.now()).is_some();
-        if held {
-            records.free(name);
-        }
+        let listeners = if held { records.free(name) } else { Vec::new() };
         drop(records);
+        tell(&listeners, name);
         ready(Ok(held))
     }
 

@@ -33,6 +33,21 @@ struct Entry {
     recheck: Option<Moment>,
 }
 
+impl Entry {
+    /// The oldest that has not been woken.
+    #[must_use]
+    fn wake_next(&mut self) -> Option<Waker> {
+        let mut asleep = self.waiters.values_mut().filter(|waiter| !waiter.woken);
+        asleep.next()?.wake()
+    }
+
+    /// The oldest is to look at its timer again.
+    #[must_use]
+    fn poke_lookout(&mut self) -> Option<Waker> {
+        self.waiters.first_entry()?.get_mut().waker.take()
+    }
+}
+
 #[derive(Default)]
 struct Waiter {
     woken: bool,
@@ -40,16 +55,17 @@ struct Waiter {
 }
 
 impl Waiter {
-    fn wake(&mut self) {
+    /// What is returned is to be woken when the lock is free again: an executor may run or drop a task inside of
+    /// `wake`, and that task's own [`Wake`] needs the lock.
+    #[must_use]
+    fn wake(&mut self) -> Option<Waker> {
         self.woken = true;
-        self.poke();
+        self.waker.take()
     }
+}
 
-    fn poke(&mut self) {
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
-    }
+fn ring(wakers: impl IntoIterator<Item = Waker>) {
+    wakers.into_iter().for_each(Waker::wake);
 }
 
 impl Signals {
@@ -86,27 +102,31 @@ impl Signals {
 
     /// Wakes the oldest waiter that has not been woken.
     pub fn wake_one(&self, channel: &str) {
-        if let Some(entry) = self.lock().get_mut(channel)
-            && let Some(waiter) = entry.waiters.values_mut().find(|waiter| !waiter.woken)
-        {
-            waiter.wake();
-        }
+        let waker = self.lock().get_mut(channel).and_then(Entry::wake_next);
+        ring(waker);
     }
 
     /// Wakes all waiters of a channel.
     pub fn wake_all(&self, channel: &str) {
-        if let Some(entry) = self.lock().get_mut(channel) {
-            entry.waiters.values_mut().for_each(Waiter::wake);
-        }
+        let wakers: Vec<Waker> = match self.lock().get_mut(channel) {
+            Some(entry) => entry
+                .waiters
+                .values_mut()
+                .filter_map(Waiter::wake)
+                .collect(),
+            None => return,
+        };
+        ring(wakers);
     }
 
     /// Wakes the oldest waiter of every channel: after a reconnect any message may have been missed.
     pub fn wake_each(&self) {
-        for entry in self.lock().values_mut() {
-            if let Some(mut waiter) = entry.waiters.first_entry() {
-                waiter.get_mut().wake();
-            }
-        }
+        let wakers: Vec<Waker> = self
+            .lock()
+            .values_mut()
+            .filter_map(|entry| entry.waiters.first_entry()?.get_mut().wake())
+            .collect();
+        ring(wakers);
     }
 
     /// These are the same waiters.
@@ -163,9 +183,9 @@ impl Wake {
         if let Some(entry) = entries.get_mut(&self.channel) {
             let sooner = entry.recheck.is_none_or(|old| at < old);
             entry.recheck = Some(at);
-            if sooner && let Some(mut lookout) = entry.waiters.first_entry() {
-                lookout.get_mut().poke();
-            }
+            let lookout = sooner.then(|| entry.poke_lookout()).flatten();
+            drop(entries);
+            ring(lookout);
         }
     }
 
@@ -188,14 +208,15 @@ impl Wake {
         let Some(me) = entry.waiters.get_mut(&self.id) else {
             return Poll::Ready(());
         };
-        if std::mem::take(&mut me.woken) {
-            me.waker = None;
+        let woken = std::mem::take(&mut me.woken);
+        let old = std::mem::replace(&mut me.waker, (!woken).then(|| cx.waker().clone()));
+        drop(entries);
+        drop(old); // not under the lock: it may be the last that keeps a task
+        if woken {
             self.timer = None;
             self.unanswered = true;
             return Poll::Ready(());
         }
-        me.waker = Some(cx.waker().clone());
-        drop(entries);
         if let Some(at) = recheck.filter(|_| lookout) {
             if self.timer.as_ref().is_none_or(|timer| timer.due() != at) {
                 self.timer = Some(signals.0.timers.at(at));
@@ -216,17 +237,18 @@ impl Drop for Wake {
         let Some(entry) = entries.get_mut(&self.channel) else {
             return;
         };
-        let mut pass_on = self.unanswered;
-        pass_on |= entry.waiters.remove(&self.id).is_some_and(|me| me.woken);
-        if let Some(mut lookout) = entry.waiters.first_entry() {
-            lookout.get_mut().poke(); // perhaps it is the lookout only now
-        }
-        if pass_on && let Some(waiter) = entry.waiters.values_mut().find(|waiter| !waiter.woken) {
-            waiter.wake();
-        }
-        if entry.waiters.is_empty() {
+        let me = entry.waiters.remove(&self.id);
+        let pass_on = self.unanswered || me.as_ref().is_some_and(|me| me.woken);
+        let lookout = entry.poke_lookout(); // perhaps it is the lookout only now
+        let next = pass_on.then(|| entry.wake_next()).flatten();
+        let last = entry.waiters.is_empty();
+        if last {
             entries.remove(&self.channel);
-            drop(entries);
+        }
+        drop(entries);
+        drop(me);
+        ring(lookout.into_iter().chain(next));
+        if last {
             (self.signals.0.idle)(&self.channel);
         }
     }
@@ -249,5 +271,55 @@ impl Future for Woken<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         self.0.poll_woken(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Wake as Task;
+
+    use super::*;
+    use crate::core::clock::Clock;
+
+    /// A task whose executor drops it inside of `wake`, and with it the wait of a neighbour.
+    struct Dropped(Mutex<Option<Wake>>);
+
+    impl Task for Dropped {
+        fn wake(self: Arc<Self>) {
+            drop(self.0.lock().unwrap().take());
+        }
+    }
+
+    #[test]
+    fn a_task_that_is_dropped_while_it_is_woken_harms_nobody() {
+        let (done, finished) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for how in 0..5 {
+                let signals = Signals::new(Timers::new(Clock::Boot), |_| {});
+                let (mut first, second) = (signals.arm("a"), signals.arm("a"));
+                let waker = Waker::from(Arc::new(Dropped(Mutex::new(Some(second)))));
+                let mut cx = Context::from_waker(&waker);
+                assert!(Pin::new(&mut first.woken()).poll(&mut cx).is_pending());
+                match how {
+                    0 => signals.wake_one("a"),
+                    1 => signals.wake_all("a"),
+                    2 => signals.wake_each(),
+                    3 => first.recheck_after(Duration::ZERO),
+                    _ => {
+                        drop(waker);
+                        let other = Waker::noop();
+                        let mut cx = Context::from_waker(other);
+                        // The old waker goes, and with it the task.
+                        let _ = Pin::new(&mut first.woken()).poll(&mut cx);
+                    }
+                }
+                drop(first);
+                assert!(signals.watched().is_empty());
+            }
+            done.send(()).unwrap();
+        });
+        finished
+            .recv_timeout(Duration::from_secs(10))
+            .expect("no lock is held while a task is woken");
     }
 }

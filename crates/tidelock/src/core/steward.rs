@@ -303,11 +303,9 @@ impl Steward {
         match renewed {
             Renewed::Kept => table.renewed(id, |keep| keep.proved(sent, &self.drift)),
             Renewed::Gone => {
-                table.renewed(id, |keep| {
-                    tracing::warn!(lock = %keep.ticket.name, owner = %keep.ticket.owner, "the store says that this lock is not held any more");
-                    keep.status.lose(LostReason::Taken);
-                });
-                table.remove(id);
+                if let Some(ticket) = table.taken(id) {
+                    tracing::warn!(lock = %ticket.name, owner = %ticket.owner, "the store says that this lock is not held any more");
+                }
             }
             Renewed::Failed(error) => table.renewed(id, |keep| {
                 tracing::warn!(lock = %keep.ticket.name, %error, "this lock could not be renewed; trying again within the lease");
@@ -338,7 +336,8 @@ struct Keeper(Arc<Table>);
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.0
-            .for_each(|keep| keep.status.lose(LostReason::Unattended));
+        for status in self.0.statuses() {
+            status.lose(LostReason::Unattended);
+        }
     }
 }

@@ -83,13 +83,15 @@ impl Table {
         id
     }
 
-    pub(crate) fn remove(&self, id: u64) {
+    pub(crate) fn remove(&self, id: u64) -> Option<Keep> {
         let mut inner = self.lock();
-        inner.forget(id);
-        if inner.keeps.is_empty() {
-            drop(inner);
+        let keep = inner.forget(id);
+        let empty = inner.keeps.is_empty();
+        drop(inner);
+        if empty {
             self.emptied.notify_waiters();
         }
+        keep
     }
 
     /// Resolves when nothing is held.
@@ -127,15 +129,12 @@ impl Table {
         self.lock().keeps.len()
     }
 
-    /// Looks at every hold, and puts those back in order that were changed.
-    pub(crate) fn for_each(&self, mut change: impl FnMut(&mut Keep)) {
-        let mut inner = self.lock();
-        let ids: Vec<u64> = inner.keeps.keys().copied().collect();
-        for id in ids {
-            inner.change(id, &mut change);
-        }
-        let next = inner.first();
-        self.look_by(inner, next);
+    /// Of every hold. They are told of things when the table is free again: a task may be run or dropped inside of a
+    /// wake-up, and its guard goes out through the table.
+    pub(crate) fn statuses(&self) -> Vec<Arc<Status>> {
+        let inner = self.lock();
+        let all = inner.keeps.values();
+        all.map(|(_, keep)| Arc::clone(&keep.status)).collect()
     }
 
     /// Writes down what a renewal sent at `sent` brought.
@@ -156,11 +155,18 @@ impl Table {
         inner.looks_at
     }
 
+    /// Takes out a hold that the store has given up, and tells it.
+    pub(crate) fn taken(&self, id: u64) -> Option<Ticket> {
+        let keep = self.remove(id)?;
+        keep.status.lose(LostReason::Taken);
+        Some(keep.ticket)
+    }
+
     /// Fires what is over and takes the renewals that are due, together with those that nearly are: so they fall into one
     /// batch from the next period on. Each is marked as sent, to be asked again after `again` unless an answer comes.
     pub(crate) fn take_due(&self, now: Moment, again: impl Fn(Duration) -> Duration) -> Vec<Due> {
         let mut inner = self.lock();
-        let mut due = Vec::new();
+        let (mut due, mut over) = (Vec::new(), Vec::new());
         while let Some(&(at, id)) = inner.order.first() {
             if at > now {
                 break;
@@ -170,11 +176,9 @@ impl Table {
                 continue;
             };
             if now >= keep.status.valid_until() || keep.status.is_lost() {
-                keep.status.lose(LostReason::Expired);
-                inner.forget(id);
+                over.push((LostReason::Expired, inner.forget(id)));
             } else if now >= keep.ends_at {
-                keep.status.lose(LostReason::MaxHold);
-                inner.forget(id);
+                over.push((LostReason::MaxHold, inner.forget(id)));
             } else {
                 due.push(inner.send(id, now, &again));
             }
@@ -196,8 +200,14 @@ impl Table {
                 }
             }
         }
-        if inner.keeps.is_empty() {
-            drop(inner);
+        let empty = inner.keeps.is_empty();
+        drop(inner);
+        for (reason, keep) in over {
+            if let Some(keep) = keep {
+                keep.status.lose(reason);
+            }
+        }
+        if empty {
             self.emptied.notify_waiters();
         }
         due
@@ -230,10 +240,10 @@ impl Inner {
         }
     }
 
-    fn forget(&mut self, id: u64) {
-        if let Some((next, _)) = self.keeps.remove(&id) {
-            self.order.remove(&(next, id));
-        }
+    fn forget(&mut self, id: u64) -> Option<Keep> {
+        let (next, keep) = self.keeps.remove(&id)?;
+        self.order.remove(&(next, id));
+        Some(keep)
     }
 
     fn send(&mut self, id: u64, now: Moment, again: &impl Fn(Duration) -> Duration) -> Due {

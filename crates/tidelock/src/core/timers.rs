@@ -161,20 +161,25 @@ impl<S: Deref<Target = Shared>> Place<S> {
             queue.next += 1;
             (at, queue.next)
         });
-        match queue.waiting.get_mut(&key) {
-            Some(waker) => waker.clone_from(cx.waker()),
-            None => drop(queue.waiting.insert(key, cx.waker().clone())),
-        }
-        if at < queue.alarm {
+        let old = match queue.waiting.get_mut(&key) {
+            Some(waker) if waker.will_wake(cx.waker()) => None,
+            _ => queue.waiting.insert(key, cx.waker().clone()),
+        };
+        let sooner = at < queue.alarm;
+        if sooner {
             queue.alarm = at;
-            drop(queue);
+        }
+        drop(queue);
+        drop(old); // not under the lock: it may be the last that keeps a task, and that task's timers
+        if sooner {
             self.shared.bell.notify_one();
         }
     }
 
     fn leave(&mut self) {
         if let Some(key) = self.key.take() {
-            self.shared.lock().waiting.remove(&key);
+            let old = self.shared.lock().waiting.remove(&key);
+            drop(old); // not under the lock, as above
         }
     }
 }

@@ -8,3 +8,4 @@ mod memory;
 mod paused;
 #[cfg(all(feature = "sqlite", unix))]
 mod sqlite;
+mod wakers;

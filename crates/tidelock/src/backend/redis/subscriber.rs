@@ -141,9 +141,10 @@ impl Subscriber {
     pub(super) fn close(&self) {
         let mut state = self.0.lock();
         state.closed = true;
-        state.channels.clear();
+        let channels = std::mem::take(&mut state.channels);
         self.0.known.store(0, Ordering::SeqCst);
         drop(state);
+        drop(channels); // not under the lock: it wakes callers
         self.0.bell.notify_one();
     }
 }
@@ -283,10 +284,14 @@ impl Shared {
     /// The server does not allow a subscription.
     pub(super) fn refused(&self, channel: &str, why: &crate::Error) {
         let until = self.gate.timers.now() + REFUSED_FOR;
+        let mut callers = Vec::new();
         if let Some(entry) = self.lock().channels.get_mut(channel) {
             entry.phase = Phase::Refused(until);
-            entry.callers.clear();
+            callers = std::mem::take(&mut entry.callers);
         }
+        drop(callers); // not under the lock: it wakes them
+        // Who was armed before may have missed a message, and the next one will not reach it.
+        self.signals.wake_one(channel);
         self.complain(why);
     }
 
@@ -310,6 +315,12 @@ impl Shared {
         channels.retain(|channel, entry| {
             if self.signals.is_watched(channel) {
                 entry.idle_since = None;
+                if matches!(entry.phase, Phase::Refused(until) if now >= until) {
+                    // Whoever waits was armed before the refusal, and nobody else would ask again for it.
+                    entry.phase = Phase::Pending;
+                    entry.missed = true;
+                    todo.push(Order::Subscribe(Arc::clone(channel)));
+                }
                 return true;
             }
             match entry.phase {
@@ -353,9 +364,13 @@ impl Shared {
 
     /// No connection can be made: whoever waits for one polls instead.
     pub(super) fn unreachable(&self, why: &crate::Error) {
-        for entry in self.lock().channels.values_mut() {
-            entry.callers.clear();
-        }
+        let mut state = self.lock();
+        let channels = state.channels.values_mut();
+        let callers: Vec<_> = channels
+            .map(|entry| std::mem::take(&mut entry.callers))
+            .collect();
+        drop(state);
+        drop(callers); // not under the lock: it wakes them
         self.complain(why);
         self.disconnected();
     }
