@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::Shared;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::conn::{Conn, Request};
 use super::errors::unsent;
@@ -34,6 +34,8 @@ struct Inner {
     gate: Arc<Gate>,
     home: Home,
     slot: RwLock<Slot>,
+    /// Goes with the last user of the link, and what is still connecting then with it.
+    used: watch::Sender<()>,
 }
 
 #[derive(Default)]
@@ -54,6 +56,7 @@ impl Link {
             gate,
             home,
             slot: RwLock::default(),
+            used: watch::Sender::default(),
         }))
     }
 
@@ -102,22 +105,23 @@ impl Link {
         }
         let mark: Arc<()> = Arc::default();
         let (answer, answered) = oneshot::channel();
-        let (link, own) = (self.clone(), Arc::clone(&mark));
+        let (gate, own) = (Arc::clone(&self.0.gate), Arc::clone(&mark));
+        let (link, mut used) = (Arc::downgrade(&self.0), self.0.used.subscribe());
         let work = async move {
-            let result = link
-                .0
-                .gate
-                .enter(None)
-                .await
-                .map(Arc::new)
-                .map_err(Arc::new);
-            link.put(
-                &own,
-                match &result {
-                    Ok(conn) => Slot::Up(Arc::clone(conn)),
-                    Err(_) => Slot::Empty,
-                },
-            );
+            let result = tokio::select! {
+                result = gate.enter(None) => result.map(Arc::new).map_err(Arc::new),
+                // With the client goes what rings its timers: nothing would bound this any more.
+                _ = used.changed() => return,
+            };
+            if let Some(link) = link.upgrade().map(Link) {
+                link.put(
+                    &own,
+                    match &result {
+                        Ok(conn) => Slot::Up(Arc::clone(conn)),
+                        Err(_) => Slot::Empty,
+                    },
+                );
+            }
             // An error means that nobody waits any more; the connection is kept for the next.
             let _ = answer.send(result);
         };
@@ -216,5 +220,32 @@ impl Link {
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.gate.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that accepts and says nothing. With the client went the thread that rings its timers.
+    #[tokio::test]
+    async fn a_client_that_is_given_up_while_it_connects_hangs_up() {
+        let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://{}", mute.local_addr().unwrap());
+        let limit = Duration::from_millis(200);
+        let connecting = tokio::time::timeout(limit, crate::Client::connect(&url));
+        let (peer, _) = tokio::join!(async { mute.accept().await.unwrap().0 }, connecting);
+        let hung_up = async {
+            let mut bytes = [0; 1024];
+            loop {
+                peer.readable().await.unwrap();
+                if matches!(peer.try_read(&mut bytes), Ok(0)) {
+                    break;
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), hung_up)
+            .await
+            .expect("it hangs up");
     }
 }
