@@ -93,6 +93,13 @@ pub(crate) fn spawn_detached(future: impl Future<Output = ()> + Send + 'static) 
     Ok(())
 }
 
+/// Runs what may block on a thread kept for that. `None`: it panicked, or the runtime is going.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    tokio::task::spawn_blocking(work).await.ok()
+}
+
 /// Fails with a clear error where a later panic of the driver would be the alternative.
 pub(crate) fn need_runtime() -> Result<()> {
     Handle::try_current().map(drop).map_err(|_| {

@@ -11,6 +11,7 @@ use super::url::Target;
 use super::wire;
 use crate::Credentials;
 use crate::backend::{Timers, TlsFiles};
+use crate::core::rt;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Where to connect, and as whom.
@@ -48,27 +49,30 @@ impl Gate {
 
     async fn knock(&self, pushes: Option<Ears>) -> Result<Conn> {
         let stream = wire::dial(&self.target.place, &self.tls).await?;
-        let conn = Conn::open(stream, &self.login(), pushes)
+        let conn = Conn::open(stream, &self.login().await?, pushes)
             .await
             .map_err(|closed| self.turned_away(closed))?;
         self.greet(&conn).await?;
         Ok(conn)
     }
 
-    /// Asked for at each connect: passwords are rotated while clients run.
-    fn login(&self) -> Login {
-        let (user, password) = match &self.credentials {
+    /// Asked for at each connect: passwords are rotated while clients run. On another thread: a source may read a file or
+    /// ask a server, and this one may be the steward's.
+    async fn login(&self) -> Result<Login> {
+        let (user, password) = match self.credentials.clone() {
             Some(ask) => {
-                let given = ask();
+                let given = rt::blocking(move || ask())
+                    .await
+                    .ok_or_else(|| unsent("the source of the credentials panicked"))?;
                 (given.user, given.password)
             }
             None => (self.target.user.clone(), self.target.password.clone()),
         };
-        Login {
+        Ok(Login {
             db: self.target.db,
             user,
             password,
-        }
+        })
     }
 
     /// A server that wants a password says so only when asked for something; so does one that is still loading.
@@ -123,5 +127,43 @@ impl Gate {
                 self.target.db
             )),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::backend::{Background, Clock};
+
+    /// What a source of credentials takes its time for must not hold up renewals and deadlines.
+    #[tokio::test]
+    async fn credentials_are_asked_for_on_a_thread_of_their_own() {
+        let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (background, stop) = Background::start(Clock::Boot).unwrap();
+        let timers = Timers::new(Clock::Boot);
+        background.spawn(timers.clone().drive());
+        let asked: Arc<Mutex<Vec<std::thread::ThreadId>>> = Arc::default();
+        let seen = Arc::clone(&asked);
+        let gate = Gate {
+            target: Target::parse(&format!("redis://{}", mute.local_addr().unwrap())).unwrap(),
+            credentials: Some(Arc::new(move || {
+                seen.lock().unwrap().push(std::thread::current().id());
+                Credentials::default()
+            })),
+            tls: TlsFiles::default(),
+            timers,
+            limit: Duration::from_millis(300),
+        };
+        let steward = background.run(async move {
+            assert!(gate.enter(None).await.is_err());
+            std::thread::current().id()
+        });
+        let steward = steward.await.unwrap();
+        let asked = asked.lock().unwrap().clone();
+        assert_eq!(asked.len(), 1);
+        assert_ne!(asked[0], steward);
+        drop(stop);
     }
 }

@@ -14,6 +14,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 use super::errors::unsent;
 use super::url::Place;
 use crate::backend::TlsFiles;
+use crate::core::rt;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A byte stream of any kind.
@@ -69,7 +70,12 @@ async fn secure(
 ) -> Result<Pin<Box<dyn Stream>>> {
     let name = ServerName::try_from(host.to_owned())
         .map_err(|_| bad_tls(format!("{host:?} is no host name a certificate can be for")))?;
-    let connector = TlsConnector::from(Arc::new(config(files)?));
+    // On another thread: reading the authorities of a machine takes a while, and this one may be the steward's.
+    let files = files.clone();
+    let config = rt::blocking(move || config(&files))
+        .await
+        .ok_or_else(|| bad_tls("the certificates could not be read"))??;
+    let connector = TlsConnector::from(Arc::new(config));
     match connector.connect(name, tcp).await {
         Ok(stream) => Ok(Box::pin(stream)),
         Err(e) => Err(unsent(format_args!("{place}: TLS: {}", explain(&e)))),
