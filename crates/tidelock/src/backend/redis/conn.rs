@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use tokio::sync::Notify;
 
-use super::errors::Complaint;
+use super::errors::{Complaint, hide_arguments};
 use super::reply::{Push, Reply, Trouble};
 use super::wire::Stream;
 use crate::core::rt::{self, Task};
@@ -195,18 +195,26 @@ fn trouble(error: &redis::RedisError) -> Trouble {
             Trouble::Complaint(Complaint::new(code, error.detail().unwrap_or_default()))
         }
         _ => Trouble::Broken(format!(
-            "the connection broke before the answer came: {error}"
+            "the connection broke before the answer came: {}",
+            text(error)
         )),
     }
 }
 
+/// The driver's words, without what a server may have repeated of a greeting.
+fn text(error: &redis::RedisError) -> String {
+    let mut text = error.to_string();
+    hide_arguments(&mut text);
+    text
+}
+
 fn closed(error: &redis::RedisError) -> Closed {
     match error.kind() {
-        redis::ErrorKind::AuthenticationFailed => Closed::Stranger(error.to_string()),
-        redis::ErrorKind::Io | redis::ErrorKind::Parse => Closed::Ended(error.to_string()),
+        redis::ErrorKind::AuthenticationFailed => Closed::Stranger(text(error)),
+        redis::ErrorKind::Io | redis::ErrorKind::Parse => Closed::Ended(text(error)),
         _ => match trouble(error) {
             Trouble::Complaint(complaint) => Closed::Complaint(complaint),
-            Trouble::Broken(_) => Closed::Other(error.to_string()),
+            Trouble::Broken(_) => Closed::Other(text(error)),
         },
     }
 }

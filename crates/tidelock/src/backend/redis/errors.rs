@@ -11,7 +11,8 @@ pub(super) struct Complaint {
 
 impl Complaint {
     pub(super) fn new(code: impl Into<String>, text: impl Into<String>) -> Self {
-        let (code, text) = (code.into(), text.into());
+        let (code, mut text) = (code.into(), text.into());
+        hide_arguments(&mut text);
         Self {
             code: meaning(&code, &text).map_or(code, str::to_owned),
             text,
@@ -106,6 +107,14 @@ fn meaning(code: &str, text: &str) -> Option<&'static str> {
     CODES.into_iter().find(|known| names_code(text, known))
 }
 
+/// What a server does not know it repeats, with its arguments: of a greeting these are the user and the password.
+pub(super) fn hide_arguments(text: &mut String) {
+    if let Some(at) = text.find("with args beginning with") {
+        text.truncate(at);
+        text.push('…');
+    }
+}
+
 fn names_code(text: &str, code: &str) -> bool {
     text.split(|c: char| !c.is_ascii_alphanumeric())
         .any(|word| word == code)
@@ -168,6 +177,15 @@ mod tests {
         ] {
             assert_eq!(Complaint::parse(text).error().kind(), kind, "{text}");
         }
+    }
+
+    #[test]
+    fn an_echo_of_a_greeting_shows_no_password() {
+        let echo =
+            "ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'me' 'hunter2' ";
+        let error = Complaint::parse(echo).error();
+        assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+        assert!(error.to_string().contains("HELLO"));
     }
 
     #[test]
