@@ -185,7 +185,7 @@ impl Guard {
     pub fn while_held<F: Future>(&self, work: F) -> WhileHeld<F> {
         WhileHeld {
             lost: self.lost(),
-            work: Box::pin(work),
+            work: Some(Box::pin(work)),
         }
     }
 
@@ -224,7 +224,11 @@ impl Guard {
                 core.steward.table.renewed(hold.entry, |keep| {
                     keep.status.prove(sent + core.settings.drift.proved(lease));
                 });
-                Ok(())
+                // The answer may have come when the loss had been told.
+                match hold.status.refusal() {
+                    Some(refusal) => Err(refusal.on_lock(self.name())),
+                    None => Ok(()),
+                }
             }
             Some(Renewed::Failed(error)) => Err(error.on_lock(self.name())),
             _ => {
@@ -378,7 +382,8 @@ impl fmt::Debug for Lost {
 #[must_use = "futures do nothing unless awaited"]
 pub struct WhileHeld<F> {
     lost: Lost,
-    work: Pin<Box<F>>,
+    /// `None`: it was dropped.
+    work: Option<Pin<Box<F>>>,
 }
 
 impl<F: Future> Future for WhileHeld<F> {
@@ -387,8 +392,14 @@ impl<F: Future> Future for WhileHeld<F> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // The loss first: after a freeze the work must not take one more step.
         match self.lost.poll_reason(cx) {
-            Poll::Ready(reason) => Poll::Ready(Err(reason)),
-            Poll::Pending => self.work.as_mut().poll(cx).map(Ok),
+            Poll::Ready(reason) => {
+                self.work = None; // now, however long this future is kept
+                Poll::Ready(Err(reason))
+            }
+            Poll::Pending => match &mut self.work {
+                Some(work) => work.as_mut().poll(cx).map(Ok),
+                None => Poll::Pending,
+            },
         }
     }
 }

@@ -160,3 +160,25 @@ async fn a_hand_over_asks_one_question() {
     // The holder's two, and of each waiter: refused, granted, released.
     assert_eq!(plug.requests(), 2 + 5 * 3);
 }
+
+#[tokio::test(start_paused = true)]
+async fn work_is_dropped_when_the_loss_is_told_and_not_later() {
+    struct Noted(std::sync::Arc<std::sync::atomic::AtomicBool>);
+    impl Drop for Noted {
+        fn drop(&mut self) {
+            self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+        }
+    }
+    let client = client().await;
+    let options = AcquireOptions::new().expires_after(Duration::from_secs(10));
+    let guard = client.lock("a").acquire_with(options).await.unwrap();
+    let dropped = std::sync::Arc::<std::sync::atomic::AtomicBool>::default();
+    let noted = Noted(dropped.clone());
+    let mut kept = guard.while_held(async move {
+        let _noted = noted;
+        std::future::pending::<()>().await;
+    });
+    assert_eq!((&mut kept).await.unwrap_err(), LostReason::Expired);
+    assert!(dropped.load(std::sync::atomic::Ordering::SeqCst));
+    drop(kept);
+}
