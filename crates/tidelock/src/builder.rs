@@ -274,17 +274,17 @@ impl ClientBuilder {
     }
 
     fn check(&self) -> Result<()> {
+        // First, because nothing can be reckoned with a share that is no number.
+        if !(0.0..0.5).contains(&self.drift.share) {
+            return Err(Error::new(ErrorKind::InvalidOptions)
+                .because("the share of the drift must be between 0 and 0.5"));
+        }
         options::check_lease("lease", self.lease, &self.drift)?;
         options::within(
             "response timeout",
             self.response_timeout,
             Duration::from_millis(1),
-        )?;
-        if !(0.0..0.5).contains(&self.drift.share) {
-            return Err(Error::new(ErrorKind::InvalidOptions)
-                .because("the share of the drift must be between 0 and 0.5"));
-        }
-        Ok(())
+        )
     }
 }
 

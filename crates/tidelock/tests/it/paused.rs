@@ -182,3 +182,12 @@ async fn work_is_dropped_when_the_loss_is_told_and_not_later() {
     assert!(dropped.load(std::sync::atomic::Ordering::SeqCst));
     drop(kept);
 }
+
+#[tokio::test]
+async fn a_drift_that_is_no_number_is_refused() {
+    for share in [f64::NAN, -0.1, f64::INFINITY, 1e300] {
+        let builder = Client::builder().drift(share, Duration::ZERO);
+        let error = builder.connect("memory:").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{share}");
+    }
+}
