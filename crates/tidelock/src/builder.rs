@@ -318,7 +318,8 @@ fn announce(core: &Arc<Core>) {
     );
     let alive = Arc::downgrade(core);
     core.steward.background.spawn(async move {
-        while alive.strong_count() > 0 {
+        // A closed client that is still held somewhere connects no more.
+        while alive.upgrade().is_some_and(|core| !core.closed.is_set()) {
             if let Err(error) = back.announce(&client, &info, DETAILS_KEPT).await {
                 tracing::debug!(%error, "this client's details could not be left in the store");
             }
