@@ -130,7 +130,7 @@ impl Owner {
     pub(crate) fn slot(&self, client: &ClientId, kind: Kind, name: &Name) -> Arc<Slot> {
         let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Slots nobody uses and nothing is held by would otherwise pile up with every name ever locked.
-        slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.current().is_some());
+        slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.has_guards());
         Arc::clone(
             slots
                 .entry((client.clone(), kind, name.clone()))
@@ -161,6 +161,13 @@ impl Slot {
             .unwrap_or_else(PoisonError::into_inner)
             .upgrade()?;
         hold.is_held().then_some(hold)
+    }
+
+    /// Somebody has a guard of it. Asked without taking part in it: a guard that is released meanwhile must find itself
+    /// the last one.
+    fn has_guards(&self) -> bool {
+        let hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
+        hold.strong_count() > 0
     }
 
     pub(crate) fn put(&self, hold: &Arc<Hold>) {
