@@ -34,6 +34,11 @@ impl Hold {
         self.status.check(self.core.timers.clock()).is_none()
     }
 
+    /// When its lease has ended in the store, as far as we know: it may have been extended.
+    pub(crate) fn over_by(&self) -> Moment {
+        (self.core.timers.now() + self.lease).max(self.status.valid_until())
+    }
+
     /// Takes the hold out of everybody's books. False: that had been done.
     pub(crate) fn disarm(&self) -> bool {
         if self.disarmed.swap(true, Ordering::SeqCst) {
@@ -50,7 +55,7 @@ impl Drop for Hold {
         // Until the release is with the steward: a client that closes in between would not wait for it.
         let _mark = self.core.steward.mark();
         if self.disarm() {
-            let until = self.core.timers.now() + self.lease;
+            let until = self.over_by();
             self.core.steward.send(Chore::Release {
                 ticket: self.ticket.clone(),
                 unclear: self.unclear,

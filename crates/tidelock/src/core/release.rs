@@ -76,17 +76,16 @@ pub(crate) async fn settle(hold: Hold) -> Result<()> {
         repeated: false,
         until: Moment::FAR, // set when the steward takes over; one trip needs no limit of its own
     };
-    let lease_ends = || core.timers.now() + hold.lease;
     if let Some(lost) = refusal {
         // Lost: the store is still asked, so that a lease which stands there is not left to run out. It only ever removes our own owner.
-        release.until = lease_ends();
+        release.until = hold.over_by();
         core.steward.send(release.chore(None));
         return Err(lost.on_lock(&hold.ticket.name));
     }
     match release.once(&*core.front).await {
         Err(error) if error.is_retryable() => {
             let (answer, answered) = oneshot::channel();
-            release.until = lease_ends();
+            release.until = hold.over_by();
             core.steward.send(release.chore(Some(answer)));
             match core.timers.limit(core.settings.response_timeout, answered).await {
                 Some(Ok(result)) => result,
