@@ -260,12 +260,14 @@ impl Loop {
     }
 
     async fn drive(&self) -> Result<Option<Arc<Hold>>> {
+        // Kept until the claim has gone, and with it what has to be withdrawn.
+        let mut _mark = None;
         let mut claim = Claim::new(self);
         let mut wake: Option<Wake> = None;
         let mut outage = Outage::default();
         loop {
             // Marked before it is checked: a close that is not seen here waits for this question and for what comes of it.
-            let mark = self.core.steward.mark();
+            _mark = Some(self.core.steward.mark());
             self.core.refuse_if_closed()?;
             let sent = self.core.timers.now();
             self.caller.in_flight.store(true, Ordering::SeqCst);
@@ -288,7 +290,7 @@ impl Loop {
                         return Ok(None);
                     }
                     let pause = outage.pause(error, sent, self)?;
-                    drop(mark);
+                    _mark = None;
                     self.rest(pause).await;
                     continue;
                 }
@@ -298,7 +300,7 @@ impl Loop {
             if self.caller.gone.load(Ordering::SeqCst) || self.patience.is_zero() {
                 return Ok(None);
             }
-            drop(mark);
+            _mark = None;
             self.await_turn(&mut claim, &mut wake, wait).await;
         }
     }
