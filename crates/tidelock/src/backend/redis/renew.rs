@@ -54,8 +54,28 @@ fn renewed(answer: &Reply) -> Renewed {
         Reply::Int(1) => Renewed::Kept,
         Reply::Int(0) => Renewed::Gone,
         Reply::Text(text) => {
-            Renewed::Failed(Complaint::parse(&String::from_utf8_lossy(text)).error())
+            let error = Complaint::parse(&String::from_utf8_lossy(text)).error();
+            if error.kind() == ErrorKind::WrongType {
+                Renewed::Gone // written over: what was held there is no more
+            } else {
+                Renewed::Failed(error)
+            }
         }
         other => Renewed::Failed(unexpected(other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_was_written_over_is_lost_and_other_trouble_is_not() {
+        let text = |text: &str| Reply::Text(text.as_bytes().to_vec());
+        let wrong = text("WRONGTYPE Operation against a key holding the wrong kind of value");
+        assert!(matches!(renewed(&wrong), Renewed::Gone));
+        for trouble in ["OOM command not allowed", "NOPERM no", "ERR something new"] {
+            assert!(matches!(renewed(&text(trouble)), Renewed::Failed(_)));
+        }
     }
 }
