@@ -1,0 +1,101 @@
+//! How a holder hears that its lock was lost: the signal, and work that ends with it.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::sync::futures::OwnedNotified;
+
+use crate::core::hold::Status;
+#[cfg(doc)]
+use crate::guard::Guard;
+use crate::guard::LostReason;
+
+/// Future of [`Guard::lost`]. Clones fire together.
+#[must_use = "futures do nothing unless awaited"]
+pub struct Lost {
+    status: Arc<Status>,
+    bell: Pin<Box<OwnedNotified>>,
+}
+
+impl Lost {
+    pub(crate) fn new(status: Arc<Status>) -> Self {
+        let bell = Box::pin(Arc::clone(&status.bell).notified_owned());
+        Self { status, bell }
+    }
+
+    fn poll_reason(&mut self, cx: &mut Context<'_>) -> Poll<LostReason> {
+        loop {
+            // Listen first, then look: a loss in between rings the bell.
+            let rung = self.bell.as_mut().poll(cx).is_ready();
+            if let Some(reason) = self.status.signal() {
+                return Poll::Ready(reason);
+            }
+            if !rung {
+                return Poll::Pending;
+            }
+            self.bell = Box::pin(Arc::clone(&self.status.bell).notified_owned());
+        }
+    }
+}
+
+impl Future for Lost {
+    type Output = LostReason;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LostReason> {
+        self.poll_reason(cx)
+    }
+}
+
+impl Clone for Lost {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.status))
+    }
+}
+
+impl fmt::Debug for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lost").finish_non_exhaustive()
+    }
+}
+
+/// Future of [`Guard::while_held`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct WhileHeld<F> {
+    lost: Lost,
+    /// `None`: it was dropped.
+    work: Option<Pin<Box<F>>>,
+}
+
+impl<F> WhileHeld<F> {
+    pub(crate) fn new(lost: Lost, work: F) -> Self {
+        let work = Some(Box::pin(work));
+        Self { lost, work }
+    }
+}
+
+impl<F: Future> Future for WhileHeld<F> {
+    type Output = Result<F::Output, LostReason>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // The loss first: after a freeze the work must not take one more step.
+        match self.lost.poll_reason(cx) {
+            Poll::Ready(reason) => {
+                self.work = None; // now, however long this future is kept
+                Poll::Ready(Err(reason))
+            }
+            Poll::Pending => match &mut self.work {
+                Some(work) => work.as_mut().poll(cx).map(Ok),
+                None => Poll::Pending,
+            },
+        }
+    }
+}
+
+impl<F> fmt::Debug for WhileHeld<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WhileHeld").finish_non_exhaustive()
+    }
+}
