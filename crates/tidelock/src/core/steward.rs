@@ -19,7 +19,6 @@ use crate::core::rt::{Background, Stop};
 use crate::core::table::{Due, Table};
 use crate::core::timers::Timers;
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::LostReason;
 use crate::options::Drift;
 
 /// The most names in one renewal script, as Redisson.
@@ -336,8 +335,6 @@ struct Keeper(Arc<Table>);
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        for status in self.0.statuses() {
-            status.lose(LostReason::Unattended);
-        }
+        self.0.abandon();
     }
 }

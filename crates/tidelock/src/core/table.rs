@@ -52,6 +52,8 @@ struct Inner {
     next_id: u64,
     /// When the steward will look. It may be earlier than the first due time, never later.
     looks_at: Moment,
+    /// Nobody looks any more.
+    unattended: bool,
 }
 
 impl Default for Inner {
@@ -61,6 +63,7 @@ impl Default for Inner {
             order: BTreeSet::new(),
             next_id: 0,
             looks_at: Moment::FAR,
+            unattended: false,
         }
     }
 }
@@ -77,10 +80,24 @@ impl Table {
         let mut inner = self.lock();
         inner.next_id += 1;
         let (id, next) = (inner.next_id, keep.next());
+        if inner.unattended {
+            drop(inner);
+            keep.status.lose(LostReason::Unattended);
+            return id;
+        }
         inner.order.insert((next, id));
         inner.keeps.insert(id, (next, keep));
         self.look_by(inner, next);
         id
+    }
+
+    /// Nobody looks from now on: what is held is lost, and so is whatever is still granted. Else its holder would never
+    /// be told.
+    pub(crate) fn abandon(&self) {
+        self.lock().unattended = true;
+        for status in self.statuses() {
+            status.lose(LostReason::Unattended);
+        }
     }
 
     pub(crate) fn remove(&self, id: u64) -> Option<Keep> {
@@ -265,5 +282,40 @@ impl Keep {
     pub(crate) fn proved(&mut self, sent: Moment, drift: &Drift) {
         self.status.prove(sent + drift.proved(self.lease));
         self.renew_at = sent + self.lease / 3;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{Clock, Kind};
+    use crate::owner::OwnerMint;
+
+    #[test]
+    fn what_is_granted_when_nobody_keeps_it_is_lost_at_once() {
+        let (table, clock) = (Table::default(), Clock::Boot);
+        let hold = || {
+            let until = clock.now() + Duration::from_secs(60);
+            let status = Arc::new(Status::new(until, clock));
+            table.insert(Keep {
+                ticket: Ticket {
+                    kind: Kind::Mutex,
+                    name: Name::new("a").unwrap(),
+                    owner: OwnerMint::new().fresh(),
+                },
+                status: Arc::clone(&status),
+                place: Location::caller(),
+                lease: Duration::from_secs(60),
+                unclear: false,
+                renew_at: Moment::FAR,
+                ends_at: Moment::FAR,
+            });
+            status
+        };
+        let before = hold();
+        assert!(before.signal().is_none());
+        table.abandon();
+        assert_eq!(before.signal(), Some(LostReason::Unattended));
+        assert_eq!(hold().signal(), Some(LostReason::Unattended));
     }
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -113,7 +114,10 @@ impl Timers {
                 () = self.0.bell.notified() => {}
             }
             for waker in self.take_due() {
-                waker.wake();
+                // A foreign executor's panic would otherwise end every timer and every deadline of the client.
+                if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+                    tracing::error!("a task's waker panicked");
+                }
             }
         }
     }
