@@ -2,6 +2,7 @@
 
 pub(crate) mod acquire;
 pub(crate) mod clock;
+mod drive;
 pub(crate) mod hold;
 pub(crate) mod release;
 pub(crate) mod rt;

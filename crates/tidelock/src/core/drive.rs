@@ -1,0 +1,319 @@
+//! The one acquisition loop, for every store and every kind of lock.
+
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::backend::{Ask, Attempt, Grant, Kind, Moment, Name, Ticket, Wait, Wake};
+use crate::core::Core;
+use crate::core::hold::{Hold, Status};
+use crate::core::steward::Chore;
+use crate::core::table::Keep;
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::{AcquireOptions, Term};
+
+/// What the loop and its caller tell each other.
+#[derive(Debug, Default)]
+pub(super) struct Caller {
+    /// The caller has left; the loop is finishing in the background.
+    pub(super) gone: AtomicBool,
+    /// A request is on its way: the loop must not be dropped before it has been answered.
+    pub(super) in_flight: AtomicBool,
+    /// Why the last request brought no answer, to be reported when the time is up.
+    trouble: Mutex<Option<Error>>,
+}
+
+impl Caller {
+    fn set_trouble(&self, trouble: Option<Error>) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    }
+
+    /// The error for a caller whose time is up: what kept the store from answering says more than the time does.
+    pub(super) fn out_of_time(&self, only_asked: bool) -> Error {
+        let trouble = self
+            .trouble
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        match trouble {
+            Some(error) => error,
+            None if self.in_flight.load(Ordering::SeqCst) => {
+                // Who only asked did not wait for a holder: what did not come is an answer.
+                let kind = if only_asked {
+                    ErrorKind::OutcomeUnknown
+                } else {
+                    ErrorKind::TimedOut
+                };
+                Error::new(kind).because("the store had not answered when the time was up")
+            }
+            None => Error::new(ErrorKind::TimedOut),
+        }
+    }
+}
+
+/// The loop's own state. It knows nothing of deadlines: whoever waits for it leaves.
+pub(super) struct Loop {
+    pub(super) core: Arc<Core>,
+    pub(super) kind: Kind,
+    pub(super) name: Name,
+    pub(super) term: Term,
+    pub(super) patience: Duration,
+    pub(super) place: &'static Location<'static>,
+    pub(super) options: AcquireOptions,
+    pub(super) caller: Arc<Caller>,
+}
+
+impl Loop {
+    /// Re-enters what the given owner holds, else acquires.
+    pub(super) async fn enter(self) -> Result<Option<Arc<Hold>>> {
+        let Some(owner) = &self.options.owner else {
+            return self.drive().await;
+        };
+        let slot = owner.slot(self.core.mint.client(), self.kind, &self.name);
+        // Two acquisitions of one owner would wait for each other: they take turns, and the second re-enters.
+        let _turn = if self.patience.is_zero() {
+            match slot.turn.try_lock() {
+                Ok(turn) => turn,
+                Err(_) => return Ok(None),
+            }
+        } else {
+            slot.turn.lock().await
+        };
+        if let Some(hold) = slot.current() {
+            return Ok(Some(hold));
+        }
+        let hold = self.drive().await?;
+        if let Some(hold) = &hold {
+            slot.put(hold);
+        }
+        Ok(hold)
+    }
+
+    async fn drive(&self) -> Result<Option<Arc<Hold>>> {
+        // Kept until the claim has gone, and with it what has to be withdrawn.
+        let mut _mark = None;
+        let mut claim = Claim::new(self);
+        let mut wake: Option<Wake> = None;
+        let mut outage = Outage::default();
+        loop {
+            // Marked before it is checked: a close that is not seen here waits for this question and for what comes of it.
+            _mark = Some(self.core.steward.mark());
+            self.core.refuse_if_closed()?;
+            let sent = self.core.timers.now();
+            self.caller.in_flight.store(true, Ordering::SeqCst);
+            let answer = self.core.front.attempt(&claim.ask).await;
+            self.caller.in_flight.store(false, Ordering::SeqCst);
+            if let (Ok(_), Some(wake)) = (&answer, &mut wake) {
+                wake.answered();
+            }
+            let answer = match answer {
+                Ok(Attempt::Acquired(grant)) => self.grant(&mut claim, &grant, sent).map(Ok),
+                Ok(Attempt::Held(wait)) => Ok(Err(wait)),
+                Err(error) => Err(error),
+            };
+            let wait = match answer {
+                Ok(Ok(hold)) => return Ok(Some(hold)),
+                Ok(Err(wait)) => wait,
+                Err(error) => {
+                    claim.unclear |= error.outcome_unknown();
+                    if self.caller.gone.load(Ordering::SeqCst) {
+                        return Ok(None);
+                    }
+                    let pause = outage.pause(error, sent, self)?;
+                    _mark = None;
+                    self.rest(pause).await;
+                    continue;
+                }
+            };
+            outage = Outage::default();
+            self.caller.set_trouble(None);
+            if self.caller.gone.load(Ordering::SeqCst) || self.patience.is_zero() {
+                return Ok(None);
+            }
+            _mark = None;
+            self.await_turn(&mut claim, &mut wake, wait).await;
+        }
+    }
+
+    /// After a refusal: arms a wake if that is still to be done, else sleeps until there is a reason to ask again.
+    async fn await_turn(&self, claim: &mut Claim<'_>, wake: &mut Option<Wake>, wait: Wait) {
+        let first = claim.ask.patience.is_zero();
+        claim.ask.patience = self.patience;
+        if wait.wake.is_some() {
+            *wake = wait.wake;
+        }
+        claim.ask.armed = wake.is_some();
+        if first {
+            self.explain_own_hold();
+            if wake.is_none() && self.core.front.capabilities().wakes {
+                return; // ask again: with patience the store arms a wake before it decides
+            }
+        }
+        let recheck = wait
+            .recheck
+            .unwrap_or(self.term.length)
+            .min(self.core.settings.lease)
+            .max(Duration::from_millis(1));
+        match wake {
+            Some(wake) => {
+                wake.recheck_after(recheck);
+                tokio::select! {
+                    () = wake.woken() => {}
+                    () = self.core.closed.happened() => {}
+                }
+            }
+            None => self.rest(recheck).await,
+        }
+    }
+
+    async fn rest(&self, time: Duration) {
+        tokio::select! {
+            () = self.core.timers.after(time) => {}
+            () = self.core.closed.happened() => {}
+        }
+    }
+
+    /// A classic mistake looks like a hang; the log tells it apart.
+    fn explain_own_hold(&self) {
+        // A look through all that is held is worth it only where somebody reads the log.
+        if tracing::enabled!(tracing::Level::INFO)
+            && let Some(held_at) = self.core.steward.table.place_of(&self.name)
+        {
+            tracing::info!(lock = %self.name, held_since = %held_at, waiting_at = %self.place, "waits for a lock that a guard of this same client holds");
+        }
+    }
+
+    /// Arms the hold. Where it is of no use any more it is given back: the client has been closed, or the answer took
+    /// so long that the lease proves nothing.
+    fn grant<'a>(
+        &'a self,
+        claim: &mut Claim<'a>,
+        grant: &Grant,
+        sent: Moment,
+    ) -> Result<Arc<Hold>> {
+        let core = &self.core;
+        let valid_until = sent + core.settings.drift.proved(self.term.length);
+        let status = Arc::new(Status::new(valid_until, core.timers.clock()));
+        let keep = Keep {
+            ticket: claim.ask.ticket.clone(),
+            status: Arc::clone(&status),
+            place: self.place,
+            lease: self.term.length,
+            unclear: claim.unclear,
+            renew_at: if self.term.renewed {
+                sent + self.term.length / 3
+            } else {
+                Moment::FAR
+            },
+            ends_at: self.options.max_hold.map_or(Moment::FAR, |cap| sent + cap),
+        };
+        let hold = Hold {
+            entry: core.steward.table.insert(keep),
+            core: Arc::clone(core),
+            ticket: claim.ask.ticket.clone(),
+            token: grant.token,
+            status,
+            unclear: claim.unclear,
+            lease: self.term.length,
+            disarmed: AtomicBool::new(false),
+        };
+        claim.settled = true;
+        // After it is in the table: either this sees the close, or the close sees the hold.
+        core.refuse_if_closed()?;
+        if hold.is_held() {
+            return Ok(Arc::new(hold));
+        }
+        drop(hold);
+        *claim = Claim::new(self);
+        Err(Error::new(ErrorKind::Unavailable)
+            .because("the store answers more slowly than the lease lasts"))
+    }
+}
+
+/// A ticket that may have left something in the store. Dropped unsettled, it is withdrawn.
+struct Claim<'a> {
+    core: &'a Core,
+    ask: Ask,
+    /// A request of this ticket brought no answer: it may hold the lock, or may still come to.
+    unclear: bool,
+    settled: bool,
+}
+
+impl<'a> Claim<'a> {
+    fn new(one: &'a Loop) -> Self {
+        let ticket = Ticket {
+            kind: one.kind,
+            name: one.name.clone(),
+            owner: one.core.mint.fresh(),
+        };
+        let ask = Ask {
+            ticket,
+            lease: one.term.length,
+            patience: Duration::ZERO,
+            armed: false,
+        };
+        Self {
+            core: &one.core,
+            ask,
+            unclear: false,
+            settled: false,
+        }
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if !self.settled && (self.unclear || self.core.front.capabilities().queues) {
+            // Twice the lease: a request may still lie in the buffers of a server that is frozen now.
+            let until = self.core.timers.now() + (self.ask.lease * 2).max(Duration::from_secs(60));
+            self.core.steward.send(Chore::Release {
+                ticket: self.ask.ticket.clone(),
+                unclear: true,
+                repeated: true,
+                until,
+                answer: None,
+            });
+        }
+    }
+}
+
+/// How long the store has not answered.
+#[derive(Default)]
+struct Outage {
+    since: Option<Moment>,
+    tries: u32,
+}
+
+impl Outage {
+    /// How long to pause before the next try. An error that no repetition can mend is given back, and so is an outage
+    /// that has lasted for a whole lease: a waiter is not left without a word for ever.
+    fn pause(&mut self, error: Error, sent: Moment, one: &Loop) -> Result<Duration> {
+        let now = one.core.timers.now();
+        let limit = if one.patience.is_zero() {
+            one.core.settings.response_timeout
+        } else {
+            one.core.settings.lease
+        };
+        let since = *self.since.get_or_insert(sent);
+        if !error.is_retryable() || now.since(since) >= limit {
+            return Err(error);
+        }
+        tracing::debug!(lock = %one.name, %error, "no answer from the store; trying again");
+        one.caller.set_trouble(Some(error));
+        self.tries += 1;
+        let step = Duration::from_millis(10 << self.tries.min(6));
+        Ok(step.mul_f64(jitter()))
+    }
+}
+
+/// Between a half and one: so that the waiters of a fleet do not come back together.
+fn jitter() -> f64 {
+    let (_, random) = uuid::Uuid::new_v4().as_u64_pair();
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "a rough random share is all that is needed"
+    )]
+    let share = (random % 1024) as f64 / 1024.0;
+    0.5 + share / 2.0
+}
