@@ -10,8 +10,6 @@ mod promises;
 mod rights;
 #[path = "redis/tls.rs"]
 mod tls;
-#[path = "redis/trips.rs"]
-mod trips;
 #[path = "redis/wire.rs"]
 mod wire;
 

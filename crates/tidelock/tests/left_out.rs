@@ -2,7 +2,7 @@
 
 fn main() {
     println!(
-        "\nleft out here: everything that needs a server (Redis, Valkey, Java's Redisson), real processes and the long runs.\n\
+        "\nleft out here: everything that needs a server (Redis, Valkey, Java's Redisson), what the machine must allow, and the long runs.\n\
          `cargo xtask test` installs what is missing, starts the servers and runs all of it.\n"
     );
 }

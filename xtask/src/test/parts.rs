@@ -12,7 +12,7 @@ pub(crate) struct Part {
 }
 
 /// All of them, in the order in which a change most likely fails.
-pub(crate) const PARTS: [Part; 12] = [
+pub(crate) const PARTS: [Part; 13] = [
     Part {
         name: "servers",
         about: "what the tests need is installed",
@@ -47,6 +47,11 @@ pub(crate) const PARTS: [Part; 12] = [
         name: "server-tests",
         about: "proofs and test kit, on real servers",
         run: server_tests,
+    },
+    Part {
+        name: "valkey",
+        about: "the store's own proofs once more, on Valkey 9",
+        run: valkey,
     },
     Part {
         name: "doc-tests",
@@ -159,6 +164,18 @@ fn server_tests(tally: &mut Tally) -> Result<()> {
         &[
             "-p", "testkit", "-p", "proofs", "-p", "xtask", "--lib", "--bins", "--tests",
         ],
+    )
+}
+
+/// Where the servers differ: what the scripts do, what they cost, and what they survive. The suite of promises runs on Redis
+/// only, here; `cargo xtask full` runs everything on every server.
+fn valkey(tally: &mut Tally) -> Result<()> {
+    let own = ["--test", "redis", "--test", "faults", "--test", "trips"];
+    let but = ["--", "--skip", "promises::"];
+    tests_with(
+        tally,
+        &[["-p", "proofs"].as_slice(), &own, &but].concat(),
+        Some("valkey9"),
     )
 }
 

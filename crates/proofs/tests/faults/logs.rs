@@ -30,10 +30,15 @@ impl Logs {
 
     /// The warnings so far.
     pub(crate) fn warnings(&self) -> Vec<String> {
+        self.with(" WARN ")
+    }
+
+    /// The lines so far that contain a text.
+    pub(crate) fn with(&self, part: &str) -> Vec<String> {
         let bytes = self.text.0.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&bytes)
             .lines()
-            .filter(|line| line.contains(" WARN "))
+            .filter(|line| line.contains(part))
             .map(str::to_owned)
             .collect()
     }

@@ -16,6 +16,7 @@ mod holder;
 mod link;
 mod logs;
 mod looks;
+mod misuse;
 mod replies;
 mod rights;
 mod scripts;

@@ -1,0 +1,37 @@
+//! A holder that was frozen past its lease writes late. The token lets the resource refuse it.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tidelock::{AcquireOptions, Client, FencingToken, Result};
+
+/// Stands for a table with a column for the token: `UPDATE … WHERE token <= $1`.
+#[derive(Default)]
+struct Ledger(Mutex<(Option<FencingToken>, i64)>);
+
+impl Ledger {
+    fn write(&self, token: Option<FencingToken>, balance: i64) -> bool {
+        let mut state = self.0.lock().expect("nobody panics in here");
+        if token < state.0 {
+            return false;
+        }
+        *state = (token, balance);
+        true
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let client = Client::connect("memory:").await?;
+    let (lock, ledger) = (client.fenced_lock("ledger"), Ledger::default());
+
+    let short = AcquireOptions::new().expires_after(Duration::from_millis(50));
+    let slow = lock.acquire_with(short).await?;
+    println!("the slow holder was told: {}", slow.lost().await);
+
+    let next = lock.acquire().await?;
+    assert!(ledger.write(next.token(), 100));
+    assert!(!ledger.write(slow.token(), 7), "a late write is refused");
+    println!("the late write was refused");
+    next.release().await
+}
