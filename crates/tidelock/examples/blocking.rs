@@ -13,6 +13,6 @@ fn main() -> Result<()> {
     inner.release()?;
     println!("still held: {}", outer.is_held());
     outer.release()?;
-    client.close(Duration::from_secs(1));
+    client.close(Duration::from_secs(1))?;
     Ok(())
 }
