@@ -8,15 +8,18 @@ use tidelock::{Client, Result};
 async fn main() -> Result<()> {
     let client = Client::connect("memory:").await?;
     let lock = client.lock("leader");
-    let leading = tokio::spawn(async move {
+    let leading = async {
         let guard = lock.acquire().await?;
         let reason = guard.lost().await; // a leader works here, in `while_held`
         println!("leading no more: {reason}");
         guard.release().await
-    });
-    // In a service: `tokio::signal::unix::signal(SignalKind::terminate())?.recv().await`.
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    let left = client.close(Duration::from_secs(2)).await;
+    };
+    let terminated = async {
+        // In a service: `tokio::signal::unix::signal(SignalKind::terminate())?.recv().await`.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        client.close(Duration::from_secs(2)).await
+    };
+    let (led, left) = tokio::join!(leading, terminated);
     println!("{left} guards had not gone");
-    leading.await.expect("it does not panic")
+    led
 }
