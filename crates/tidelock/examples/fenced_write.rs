@@ -1,6 +1,6 @@
 //! A holder that was frozen past its lease writes late. The token lets the resource refuse it.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tidelock::{AcquireOptions, Client, FencingToken, Result};
@@ -11,7 +11,7 @@ struct Ledger(Mutex<(Option<FencingToken>, i64)>);
 
 impl Ledger {
     fn write(&self, token: Option<FencingToken>, balance: i64) -> bool {
-        let mut state = self.0.lock().expect("nobody panics in here");
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if token < state.0 {
             return false;
         }
