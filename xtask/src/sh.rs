@@ -3,8 +3,13 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+
+/// No run of tests takes longer, its build included.
+const LONGEST: Duration = Duration::from_secs(25 * 60);
 
 /// The root of the workspace.
 pub(crate) fn root() -> PathBuf {
@@ -66,6 +71,9 @@ pub(crate) fn quiet(mut command: Command) -> Result<String> {
 }
 
 /// Runs it in the open and hands each line of its stdout to `line` as well. Whether it succeeded.
+///
+/// A command that takes longer than [`LONGEST`] is ended with all it has started: a test that hangs must fail, not hold up
+/// everything behind it.
 pub(crate) fn tee(mut command: Command, mut line: impl FnMut(&str)) -> Result<bool> {
     let shown = show(&command);
     let mut child = command
@@ -73,13 +81,57 @@ pub(crate) fn tee(mut command: Command, mut line: impl FnMut(&str)) -> Result<bo
         .spawn()
         .with_context(|| format!("starting {shown}"))?;
     let mut stdout = BufReader::new(child.stdout.take().context("no stdout")?);
+    let (done, waits) = mpsc::channel::<()>();
+    let pid = child.id();
+    let watch = std::thread::spawn(move || {
+        let late = waits.recv_timeout(LONGEST) == Err(mpsc::RecvTimeoutError::Timeout);
+        if late {
+            println!(
+                "== took longer than {} minutes; ending it",
+                LONGEST.as_secs() / 60
+            );
+            end_tree(pid);
+        }
+    });
     let mut bytes = Vec::new();
     while stdout.read_until(b'\n', &mut bytes)? > 0 {
         std::io::stdout().write_all(&bytes)?;
         line(String::from_utf8_lossy(&bytes).trim_end());
         bytes.clear();
     }
-    Ok(child.wait()?.success())
+    let status = child.wait()?;
+    drop(done);
+    ensure!(watch.join().is_ok(), "the watch over {shown} panicked");
+    Ok(status.success())
+}
+
+/// Ends a process and all that it has started.
+fn end_tree(root: u32) {
+    let mut tree = vec![root];
+    let mut at = 0;
+    while let Some(parent) = tree.get(at).copied() {
+        tree.extend(children(parent));
+        at += 1;
+    }
+    for pid in tree {
+        // One that has ended by itself in the meantime is what we want.
+        drop(command("kill", &["-KILL", &pid.to_string()]).status());
+    }
+}
+
+fn children(parent: u32) -> Vec<u32> {
+    let everybody = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    everybody
+        .filter_map(|entry| entry.file_name().to_string_lossy().parse().ok())
+        .filter(|pid| parent_of(*pid) == Some(parent))
+        .collect()
+}
+
+/// `pid (name) state ppid …`; the name may contain anything, also brackets.
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_whitespace().nth(1)?.parse().ok()
 }
 
 pub(crate) fn show(command: &Command) -> String {
