@@ -19,6 +19,14 @@ use crate::snapshot::ClientInfo;
 const DETAILS_KEPT: Duration = Duration::from_secs(3600);
 
 /// User and password for a store. Its `Debug` shows no password.
+///
+/// # Examples
+/// ```
+/// use tidelock::{Client, Credentials};
+///
+/// let builder = Client::builder().credentials(Credentials::new("locks", "secret"));
+/// assert!(!format!("{builder:?} {:?}", Credentials::password("secret")).contains("secret"));
+/// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Credentials {

@@ -88,6 +88,16 @@ impl Client {
     }
 
     /// This client's identity on the wire: a UUID, the part before the colon of every owner it writes.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// assert_eq!(client.id().len(), 36);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn id(&self) -> &str {
         self.0.mint.client().as_str()
     }
@@ -99,6 +109,18 @@ impl Client {
     ///
     /// # Cancel safety
     /// Cancel safe; it only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let held = client.lock("stock:1").acquire().await?;
+    /// assert_eq!(client.list("stock:*", 100).await?, ["stock:1"]);
+    /// held.release().await?;
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub async fn list(&self, pattern: &str, most: usize) -> Result<Vec<String>> {
         self.0.refuse_if_closed()?;
         let mut names = std::collections::BTreeSet::new();
@@ -120,6 +142,18 @@ impl Client {
     ///
     /// # Cancel safety
     /// Cancel safe; it only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// for finding in client.examine().await? {
+    ///     println!("{:?} {}: {}", finding.severity, finding.subject, finding.meaning);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub async fn examine(&self) -> Result<Vec<Finding>> {
         self.0.refuse_if_closed()?;
         self.0.front.examine().await
@@ -131,6 +165,19 @@ impl Client {
     ///
     /// # Cancel safety
     /// Dropped early, the client is closed all the same, but what is held stays until the guards go.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let guard = client.lock("job").acquire().await?;
+    /// let left = client.close(std::time::Duration::from_millis(10)).await;
+    /// assert_eq!(left, 1); // the guard did not go in time, so its lock was released
+    /// assert!(!guard.is_held());
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub async fn close(&self, grace: Duration) -> usize {
         let core = &self.0;
         if core.closed.set() {

@@ -61,6 +61,23 @@ impl ErrorKind {
 }
 
 /// An error of a lock operation. `Display` is one line; the driver's error, if any, is its [`source`](StdError::source).
+///
+/// # Examples
+/// ```
+/// # async fn f() -> tidelock::Result<()> {
+/// # let client = tidelock::Client::connect("memory:").await?;
+/// use tidelock::ErrorKind;
+///
+/// let error = client.lock("").acquire().await.unwrap_err();
+/// match error.kind() {
+///     ErrorKind::InvalidName => println!("{error}"),
+///     ErrorKind::Unavailable | ErrorKind::OutcomeUnknown => println!("try again later: {error}"),
+///     _ => return Err(error),
+/// }
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// ```
 pub struct Error(Box<Inner>);
 
 #[derive(Debug)]

@@ -117,6 +117,19 @@ impl Guard {
 
     /// The fencing token. Always there on a [fenced lock](crate::Client::fenced_lock); on others where the store counts anyway.
     /// Renewals and re-entries keep it.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let guard = client.fenced_lock("ledger").acquire().await?;
+    /// let token = guard.token().expect("a fenced lock has tokens").get();
+    /// // UPDATE ledger SET …, token = $token WHERE id = $id AND token <= $token
+    /// # let _ = token;
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn token(&self) -> Option<FencingToken> {
         self.0.token
     }
@@ -127,6 +140,18 @@ impl Guard {
     }
 
     /// How long the lock is proved to be held if no further renewal succeeds. Zero: it is lost.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let guard = client.lock("job").acquire().await?;
+    /// assert!(guard.is_held());
+    /// assert!(guard.valid_for() > std::time::Duration::from_secs(29)); // of a lease of 30 s
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn valid_for(&self) -> Duration {
         if self.0.is_held() {
             self.0.status.valid_until().since(self.0.core.timers.now())
@@ -186,6 +211,19 @@ impl Guard {
     }
 
     /// One more guard of the same acquisition, without a trip. The last one out releases.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let outer = client.lock("job").acquire().await?;
+    /// let inner = outer.reenter();
+    /// drop(outer);
+    /// assert!(inner.is_held()); // released when `inner` goes
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn reenter(&self) -> Guard {
         Guard(Arc::clone(&self.0))
     }
@@ -199,6 +237,22 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Goes on in the background once polled or has no effect; until it has returned, [`valid_for`](Self::valid_for) keeps the earlier value.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// use std::time::Duration;
+    /// use tidelock::AcquireOptions;
+    ///
+    /// let minute = AcquireOptions::new().expires_after(Duration::from_secs(60));
+    /// let guard = client.lock("import").acquire_with(minute).await?;
+    /// guard.extend(Duration::from_secs(120)).await?;
+    /// assert!(guard.valid_for() > Duration::from_secs(60));
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub async fn extend(&self, lease: Duration) -> Result<()> {
         let (hold, core) = (&self.0, &self.0.core);
         options::check_lease("lease", lease, &core.settings.drift)?;
@@ -245,6 +299,21 @@ impl Guard {
     /// # Cancel safety
     /// Goes on in the background once polled; dropping the future only stops waiting for the answer. Dropped before
     /// its first poll, it releases like a dropped guard.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let guard = client.lock("job").acquire().await?;
+    /// match guard.release().await {
+    ///     Ok(()) => {}
+    ///     Err(error) if error.lost_reason().is_some() => eprintln!("it had been lost: {error}"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn release(self) -> Release {
         let refusal = self.0.status.refusal();
         let error = refusal.map(|error| error.on_lock(self.name()));

@@ -113,6 +113,21 @@ impl Lock {
     ///
     /// # Cancel safety
     /// Cancel safe. If the future is dropped, no lock is left behind.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// use std::time::Duration;
+    /// use tidelock::AcquireOptions;
+    ///
+    /// let ten_minutes = AcquireOptions::new().expires_after(Duration::from_secs(600));
+    /// let guard = client.lock("warm-up").try_acquire_with(ten_minutes).await?;
+    /// assert!(guard.is_some());
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     #[track_caller]
     pub fn try_acquire_with(&self, options: AcquireOptions) -> TryAcquire {
         TryAcquire(self.acquisition(options.wait(std::time::Duration::ZERO)))
@@ -167,6 +182,20 @@ impl Lock {
     ///
     /// # Cancel safety
     /// Cancel safe; it only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let lock = client.lock("report");
+    /// let guard = lock.acquire().await?;
+    /// let seen = lock.inspect().await?;
+    /// assert_eq!(seen.holders[0].owner, guard.owner_id());
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub async fn inspect(&self) -> Result<Snapshot> {
         let name = self.checked_name()?;
         self.core.refuse_if_closed()?;
@@ -185,6 +214,20 @@ impl Lock {
     ///
     /// # Cancel safety
     /// Dropped after its first poll it may or may not have happened.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let lock = client.lock("report");
+    /// let guard = lock.acquire().await?;
+    /// assert!(lock.force_release().await?);
+    /// assert!(lock.try_acquire().await?.is_some());
+    /// drop(guard); // it holds nothing, and harms nobody
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub async fn force_release(&self) -> Result<bool> {
         let name = self.checked_name()?;
         self.core.refuse_if_closed()?;

@@ -5,6 +5,23 @@ use std::time::{Duration, SystemTime};
 use crate::guard::FencingToken;
 
 /// A lock as the store showed it at one instant. It may be different by the time you read it: for operators and logs, not for decisions.
+///
+/// # Examples
+/// ```
+/// # async fn f() -> tidelock::Result<()> {
+/// # let client = tidelock::Client::connect("memory:").await?;
+/// let guard = client.lock("report").acquire().await?;
+/// let seen = client.lock("report").inspect().await?;
+/// for holder in &seen.holders {
+///     let place = holder.client.as_ref().map(|c| format!("{} on {}", c.pid, c.host));
+///     println!("{} ({place:?}), {:?} left", holder.owner, seen.expires_in);
+/// }
+/// assert!(seen.is_locked());
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Snapshot {
