@@ -54,7 +54,7 @@ impl OwnerId {
         let mut text = String::with_capacity(self.client.0.len() + 21);
         text.push_str(&self.client.0);
         text.push(':');
-        text.push_str(&self.number.to_string());
+        text.push_str(itoa::Buffer::new().format(self.number));
         text
     }
 }

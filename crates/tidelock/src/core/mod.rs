@@ -4,6 +4,7 @@ pub(crate) mod acquire;
 pub(crate) mod clock;
 mod drive;
 pub(crate) mod hold;
+mod queue;
 pub(crate) mod release;
 pub(crate) mod rt;
 pub(crate) mod signals;

@@ -1,6 +1,7 @@
 //! What the steward keeps: every hold of the client, in the order in which something is due.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -47,7 +48,7 @@ pub(crate) struct Table {
 
 #[derive(Debug)]
 struct Inner {
-    keeps: HashMap<u64, (Moment, Keep)>,
+    keeps: HashMap<u64, (Moment, Keep), BuildHasherDefault<Spread>>,
     order: BTreeSet<(Moment, u64)>,
     next_id: u64,
     /// When the steward will look. It may be earlier than the first due time, never later.
@@ -56,10 +57,32 @@ struct Inner {
     unattended: bool,
 }
 
+/// Spreads ids that were counted up. Nobody outside chooses them, so the map needs no defence, and each acquisition
+/// looks them up three times.
+#[derive(Debug, Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(self.0 ^ u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        // An odd number near 2^64 divided by the golden ratio: neighbours end up far apart, in the high bits too.
+        self.0 = id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 impl Default for Inner {
     fn default() -> Self {
         Self {
-            keeps: HashMap::new(),
+            keeps: HashMap::default(),
             order: BTreeSet::new(),
             next_id: 0,
             looks_at: Moment::FAR,

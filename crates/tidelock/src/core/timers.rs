@@ -1,9 +1,8 @@
 //! Every timer of a client, behind one alarm on the boot clock.
 //!
 //! The steward's thread rings the alarm, so timers work on any executor, without tokio's time driver, and when the
-//! caller's runtime has gone (a tokio `Sleep` panics then). A timer that is set and dropped again costs two map operations and wakes nobody.
+//! caller's runtime has gone (a tokio `Sleep` panics then). A timer that is set and dropped again wakes nobody.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
@@ -17,6 +16,7 @@ use futures_util::FutureExt;
 use tokio::sync::Notify;
 
 use crate::core::clock::{Clock, Moment};
+use crate::core::queue::{self, Queue};
 use crate::core::rt::Alarm;
 
 /// Hands out timers. Cheap to clone; the clones share one alarm.
@@ -25,28 +25,26 @@ pub struct Timers(Arc<Shared>);
 
 struct Shared {
     clock: Clock,
-    queue: Mutex<Queue>,
+    due: Mutex<Due>,
     /// Rung when a timer is set that is due before the alarm.
     bell: Notify,
 }
 
-struct Queue {
-    waiting: BTreeMap<(Moment, u64), Waker>,
-    next: u64,
+struct Due {
+    queue: Queue,
     /// When the alarm will ring. It may be earlier than the first timer, never later.
     alarm: Moment,
 }
 
 impl Timers {
     pub(crate) fn new(clock: Clock) -> Self {
-        let queue = Queue {
-            waiting: BTreeMap::new(),
-            next: 0,
+        let due = Due {
+            queue: Queue::default(),
             alarm: Moment::FAR,
         };
         Self(Arc::new(Shared {
             clock,
-            queue: Mutex::new(queue),
+            due: Mutex::new(due),
             bell: Notify::new(),
         }))
     }
@@ -63,10 +61,10 @@ impl Timers {
 
     /// Resolves at that instant.
     pub fn at(&self, at: Moment) -> Timer {
-        let (shared, key) = (Arc::clone(&self.0), None);
+        let (shared, place) = (Arc::clone(&self.0), None);
         Timer {
             at,
-            place: Place { shared, key },
+            seat: Seat { shared, place },
         }
     }
 
@@ -85,9 +83,9 @@ impl Timers {
 
     /// Runs a future, but only until that instant. `None`: it took longer and was dropped.
     pub async fn until<F: Future>(&self, at: Moment, future: F) -> Option<F::Output> {
-        let mut place = Place {
+        let mut seat = Seat {
             shared: &*self.0,
-            key: None,
+            place: None,
         };
         let mut future = std::pin::pin!(future);
         std::future::poll_fn(|cx| {
@@ -95,10 +93,10 @@ impl Timers {
                 return Poll::Ready(Some(output));
             }
             // The first look at the clock is the alarm's: most requests are answered before there is a second.
-            if place.key.is_some() && self.now() >= at {
+            if seat.place.is_some() && self.now() >= at {
                 return Poll::Ready(None);
             }
-            place.take(at, cx);
+            seat.take(at, cx, Queue::join);
             Poll::Pending
         })
         .await
@@ -124,56 +122,53 @@ impl Timers {
 
     fn take_due(&self) -> Vec<Waker> {
         let now = self.now();
-        let mut queue = self.0.lock();
-        if now < queue.alarm {
+        let mut due = self.0.lock();
+        if now < due.alarm {
             // Rung for an earlier alarm. It stays, though its timer may have gone by now: were it put off, every lone
             // request would wake this thread anew.
             return Vec::new();
         }
-        let later = queue
-            .waiting
-            .split_off(&(Moment(now.0.saturating_add(1)), 0));
-        let due = std::mem::replace(&mut queue.waiting, later);
-        queue.alarm = queue
-            .waiting
-            .first_key_value()
-            .map_or(Moment::FAR, |((at, _), _)| *at);
-        due.into_values().collect()
+        let wakers = due.queue.take_due(now);
+        due.alarm = due.queue.first();
+        wakers
     }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Due> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A place in the queue, given up when dropped.
-struct Place<S: Deref<Target = Shared>> {
+struct Seat<S: Deref<Target = Shared>> {
     shared: S,
-    key: Option<(Moment, u64)>,
+    place: Option<queue::Place>,
 }
 
-impl<S: Deref<Target = Shared>> Place<S> {
+impl<S: Deref<Target = Shared>> Seat<S> {
     /// Has this task woken at that instant, at once if it has come already.
-    fn take(&mut self, at: Moment, cx: &Context<'_>) {
+    fn take(
+        &mut self,
+        at: Moment,
+        cx: &Context<'_>,
+        new: impl FnOnce(&mut Queue, Moment, &Context<'_>) -> queue::Place,
+    ) {
         if at == Moment::FAR {
             return;
         }
-        let mut queue = self.shared.lock();
-        let key = *self.key.get_or_insert_with(|| {
-            queue.next += 1;
-            (at, queue.next)
-        });
-        let old = match queue.waiting.get_mut(&key) {
-            Some(waker) if waker.will_wake(cx.waker()) => None,
-            _ => queue.waiting.insert(key, cx.waker().clone()),
-        };
-        let sooner = at < queue.alarm;
-        if sooner {
-            queue.alarm = at;
+        let mut due = self.shared.lock();
+        let (seated, old) = self
+            .place
+            .map_or((false, None), |place| due.queue.renew(place, cx));
+        if !seated {
+            self.place = Some(new(&mut due.queue, at, cx));
         }
-        drop(queue);
+        let sooner = at < due.alarm;
+        if sooner {
+            due.alarm = at;
+        }
+        drop(due);
         drop(old); // not under the lock: it may be the last that keeps a task, and that task's timers
         if sooner {
             self.shared.bell.notify_one();
@@ -181,14 +176,14 @@ impl<S: Deref<Target = Shared>> Place<S> {
     }
 
     fn leave(&mut self) {
-        if let Some(key) = self.key.take() {
-            let old = self.shared.lock().waiting.remove(&key);
+        if let Some(place) = self.place.take() {
+            let old = self.shared.lock().queue.remove(place);
             drop(old); // not under the lock, as above
         }
     }
 }
 
-impl<S: Deref<Target = Shared>> Drop for Place<S> {
+impl<S: Deref<Target = Shared>> Drop for Seat<S> {
     fn drop(&mut self) {
         self.leave();
     }
@@ -205,7 +200,7 @@ impl fmt::Debug for Timers {
 /// Resolves at its instant. Dropping it leaves nothing behind.
 pub struct Timer {
     at: Moment,
-    place: Place<Arc<Shared>>,
+    seat: Seat<Arc<Shared>>,
 }
 
 impl Timer {
@@ -220,12 +215,12 @@ impl Future for Timer {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         // The clock is asked before the queue: after a freeze nothing runs on in the belief that time has stood still.
-        if self.place.shared.clock.now() >= self.at {
-            self.place.leave();
+        if self.seat.shared.clock.now() >= self.at {
+            self.seat.leave();
             return Poll::Ready(());
         }
         let at = self.at;
-        self.place.take(at, cx);
+        self.seat.take(at, cx, Queue::add);
         Poll::Pending
     }
 }

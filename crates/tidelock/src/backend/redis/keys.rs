@@ -21,7 +21,7 @@ pub(super) fn token(name: &Name) -> String {
 /// What keeps a withdrawn owner's late request from taking effect. In the slot of the lock, because one script looks at both.
 pub(super) fn tombstone(name: &Name, owner: &str) -> String {
     let tag = hash_tag(name.as_str()).unwrap_or(name.as_str());
-    [OURS, "withdrawn:{", tag, "}:", owner].concat()
+    joined(&[OURS, "withdrawn:{", tag, "}:", owner])
 }
 
 /// The details of a client.
@@ -37,10 +37,19 @@ pub(super) fn client_of(uuid: &str) -> String {
 /// Redisson's brace rule: a name that has a brace anywhere is left as it is.
 fn prefixed(prefix: &str, name: &str) -> String {
     if name.contains('{') {
-        [prefix, ":", name].concat()
+        joined(&[prefix, ":", name])
     } else {
-        [prefix, ":{", name, "}"].concat()
+        joined(&[prefix, ":{", name, "}"])
     }
+}
+
+/// As `concat`, which is much slower for so short texts; every request makes one.
+fn joined(parts: &[&str]) -> String {
+    let mut text = String::with_capacity(parts.iter().map(|part| part.len()).sum());
+    for part in parts {
+        text.push_str(part);
+    }
+    text
 }
 
 /// What a cluster hashes of a name instead of the whole: the text between the first `{` and the next `}`, unless it is empty.

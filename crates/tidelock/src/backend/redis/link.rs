@@ -198,15 +198,14 @@ impl Link {
         deadline: Moment,
     ) -> Result<Reply, Trouble> {
         let timers = &self.0.gate.timers;
-        let result = timers
-            .until(deadline, conn.ask(request))
-            .await
-            .unwrap_or_else(|| {
-                Err(Trouble::Broken(format!(
-                    "no answer within {:?}",
-                    self.0.gate.limit
-                )))
-            });
+        // Pinned here: passed on by value it would lie in the caller's future twice, and be copied with it.
+        let asking = std::pin::pin!(conn.ask(request));
+        let result = timers.until(deadline, asking).await.unwrap_or_else(|| {
+            Err(Trouble::Broken(format!(
+                "no answer within {:?}",
+                self.0.gate.limit
+            )))
+        });
         match &result {
             // The connection may be half-open, and TCP would take minutes to find out.
             Err(Trouble::Broken(_)) => self.retire(conn),

@@ -92,10 +92,8 @@ struct Shared {
 /// Milliseconds, rounded up: what the server keeps is never shorter than what the client relies on.
 fn millis(time: Duration) -> String {
     let part = u64::from(time.subsec_nanos().div_ceil(1_000_000));
-    time.as_secs()
-        .saturating_mul(1000)
-        .saturating_add(part)
-        .to_string()
+    let all = time.as_secs().saturating_mul(1000).saturating_add(part);
+    itoa::Buffer::new().format(all).to_owned()
 }
 
 impl Redis {

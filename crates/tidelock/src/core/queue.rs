@@ -1,0 +1,174 @@
+//! Wakers in the order in which they are due.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::task::{Context, Waker};
+
+use crate::core::clock::Moment;
+
+/// The line's memory is given back when it is empty and has held more than this.
+const ROOM_KEPT: usize = 1024;
+
+/// Most wakers guard a request: set for the same time ahead, taken out again soon, in about the order in which they came.
+/// Those stand in a line, where both cost next to nothing; all others are kept in a tree.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    /// In order of time. One that was taken out leaves a gap, which goes when it has come to the front.
+    line: VecDeque<(Moment, Option<Waker>)>,
+    /// How many have gone from the front of the line.
+    gone: u64,
+    tree: BTreeMap<(Moment, u64), Waker>,
+    next: u64,
+}
+
+/// A place in the queue.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Place {
+    /// The so-manyth that ever stood in the line.
+    Line(u64),
+    Tree(Moment, u64),
+}
+
+impl Queue {
+    /// A place for one that will probably be taken out before its time has come.
+    pub(super) fn join(&mut self, at: Moment, cx: &Context<'_>) -> Place {
+        if self.line.back().is_some_and(|(last, _)| at < *last) {
+            return self.add(at, cx);
+        }
+        let place = self.gone + self.line.len() as u64;
+        self.line.push_back((at, Some(cx.waker().clone())));
+        Place::Line(place)
+    }
+
+    /// A place for one that may stay long.
+    pub(super) fn add(&mut self, at: Moment, cx: &Context<'_>) -> Place {
+        self.next += 1;
+        self.tree.insert((at, self.next), cx.waker().clone());
+        Place::Tree(at, self.next)
+    }
+
+    /// Wakes another task instead, if it is another. Gives back the waker it had; false: the place has gone.
+    pub(super) fn renew(&mut self, place: Place, cx: &Context<'_>) -> (bool, Option<Waker>) {
+        let Some(waker) = self.at(place) else {
+            return (false, None);
+        };
+        if waker.will_wake(cx.waker()) {
+            return (true, None);
+        }
+        (true, Some(std::mem::replace(waker, cx.waker().clone())))
+    }
+
+    fn at(&mut self, place: Place) -> Option<&mut Waker> {
+        match place {
+            Place::Line(number) => self.line.get_mut(self.index(number)?)?.1.as_mut(),
+            Place::Tree(at, number) => self.tree.get_mut(&(at, number)),
+        }
+    }
+
+    fn index(&self, number: u64) -> Option<usize> {
+        usize::try_from(number.checked_sub(self.gone)?).ok()
+    }
+
+    /// Gives back the waker, to be dropped where no lock is held.
+    pub(super) fn remove(&mut self, place: Place) -> Option<Waker> {
+        match place {
+            Place::Line(number) => {
+                let index = self.index(number)?;
+                let waker = self.line.get_mut(index)?.1.take();
+                self.close_ranks();
+                waker
+            }
+            Place::Tree(at, number) => self.tree.remove(&(at, number)),
+        }
+    }
+
+    fn close_ranks(&mut self) {
+        while matches!(self.line.front(), Some((_, None))) {
+            self.line.pop_front();
+            self.gone += 1;
+        }
+        if self.line.is_empty() && self.line.capacity() > ROOM_KEPT {
+            self.line = VecDeque::new();
+        }
+    }
+
+    /// When the first is due.
+    pub(super) fn first(&self) -> Moment {
+        let line = self.line.front().map_or(Moment::FAR, |(at, _)| *at);
+        let tree = self.tree.first_key_value();
+        line.min(tree.map_or(Moment::FAR, |((at, _), _)| *at))
+    }
+
+    pub(super) fn take_due(&mut self, now: Moment) -> Vec<Waker> {
+        let later = self.tree.split_off(&(Moment(now.0.saturating_add(1)), 0));
+        let due = std::mem::replace(&mut self.tree, later);
+        let mut due: Vec<Waker> = due.into_values().collect();
+        while self.line.front().is_some_and(|(at, _)| *at <= now) {
+            due.extend(self.line.pop_front().and_then(|(_, waker)| waker));
+            self.gone += 1;
+        }
+        self.close_ranks();
+        due
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.line.len() + self.tree.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(nanos: u64) -> Moment {
+        Moment(nanos)
+    }
+
+    #[test]
+    fn those_that_are_due_are_woken_wherever_they_stand() {
+        let mut queue = Queue::default();
+        let cx = Context::from_waker(Waker::noop());
+        for nanos in [20, 10, 30] {
+            queue.join(at(nanos), &cx); // 10 is too early for the line
+            queue.add(at(nanos + 5), &cx);
+        }
+        assert_eq!(queue.first(), at(10));
+        assert_eq!(queue.take_due(at(20)).len(), 3);
+        assert_eq!(queue.first(), at(25));
+        assert_eq!(queue.take_due(at(100)).len(), 3);
+        assert_eq!(queue.first(), Moment::FAR);
+        assert_eq!(queue.len(), 0);
+    }
+
+    #[test]
+    fn whoever_leaves_in_the_middle_leaves_nothing() {
+        let mut queue = Queue::default();
+        let cx = Context::from_waker(Waker::noop());
+        let places: Vec<_> = (1..=4).map(|nanos| queue.join(at(nanos), &cx)).collect();
+        for leaving in [1, 3, 0] {
+            assert!(queue.remove(places[leaving]).is_some());
+            assert!(queue.remove(places[leaving]).is_none(), "once only");
+            assert!(!queue.renew(places[leaving], &cx).0);
+        }
+        assert_eq!(queue.first(), at(3));
+        assert_eq!(queue.take_due(at(9)).len(), 1);
+        assert_eq!(queue.len(), 0);
+        let next = queue.join(at(5), &cx);
+        assert!(
+            queue.remove(places[2]).is_none(),
+            "an old place is nobody's"
+        );
+        assert!(queue.remove(next).is_some());
+    }
+
+    #[test]
+    fn a_crowd_that_has_gone_keeps_no_memory() {
+        let mut queue = Queue::default();
+        let cx = Context::from_waker(Waker::noop());
+        let places: Vec<_> = (0..100_000).map(|n| queue.join(at(n), &cx)).collect();
+        for place in places {
+            queue.remove(place);
+        }
+        assert!(queue.line.capacity() <= ROOM_KEPT);
+    }
+}
