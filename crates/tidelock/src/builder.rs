@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use crate::backend::{Clock, Env, Timers, TlsFiles, registry};
 use crate::client::Client;
 use crate::core::rt::{self, Background};
+use crate::core::site::Site;
 use crate::core::steward::Steward;
 use crate::core::{Closed, Core, Settings};
 use crate::error::{Error, ErrorKind, Result};
@@ -252,9 +253,9 @@ impl ClientBuilder {
             credentials: self.credentials.clone(),
             tls: self.tls.clone(),
         };
-        let store = open(&env).await?;
+        let home = Site::home(open(&env).await?);
         let steward = Steward {
-            back: Arc::clone(&store.back),
+            home: Arc::clone(&home),
             timers: timers.clone(),
             drift: self.drift,
             response_timeout: self.response_timeout,
@@ -267,8 +268,7 @@ impl ClientBuilder {
             prefix: self.prefix,
         };
         let core = Arc::new(Core {
-            front: store.front,
-            back: store.back,
+            home,
             settings,
             mint: OwnerMint::new(),
             timers,
@@ -319,8 +319,8 @@ fn millis_from_env(name: &str) -> Result<Option<Duration>> {
 /// Leaves this process's details in the store now and again before they run out, as long as the client lives.
 fn announce(core: &Arc<Core>) {
     let info = own_details();
-    let (back, timers, client) = (
-        Arc::clone(&core.back),
+    let (home, timers, client) = (
+        Arc::clone(&core.home),
         core.timers.clone(),
         core.mint.client().clone(),
     );
@@ -328,7 +328,7 @@ fn announce(core: &Arc<Core>) {
     core.steward.background.spawn(async move {
         // A closed client that is still held somewhere connects no more.
         while alive.upgrade().is_some_and(|core| !core.closed.is_set()) {
-            if let Err(error) = back.announce(&client, &info, DETAILS_KEPT).await {
+            if let Err(error) = home.back().announce(&client, &info, DETAILS_KEPT).await {
                 tracing::debug!(%error, "this client's details could not be left in the store");
             }
             timers.after(DETAILS_KEPT / 3).await;

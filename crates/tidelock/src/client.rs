@@ -126,7 +126,7 @@ impl Client {
         let mut names = std::collections::BTreeSet::new();
         let mut cursor = 0;
         loop {
-            let page = self.0.front.list(pattern, cursor).await?;
+            let page = self.0.home.front().list(pattern, cursor).await?;
             names.extend(page.names);
             match page.next {
                 Some(next) if names.len() < most => cursor = next,
@@ -156,7 +156,7 @@ impl Client {
     /// ```
     pub async fn examine(&self) -> Result<Vec<Finding>> {
         self.0.refuse_if_closed()?;
-        self.0.front.examine().await
+        self.0.home.front().examine().await
     }
 
     /// Closes the client for all its clones: refuses new acquisitions, ends waits with [`Closed`](crate::ErrorKind::Closed), fires
@@ -192,8 +192,8 @@ impl Client {
             .limit(core.settings.response_timeout, core.steward.settled())
             .await;
         core.steward.retire();
-        core.back.close().await;
-        core.front.close().await;
+        core.home.back().close().await;
+        core.home.front().close().await;
         left
     }
 
@@ -211,6 +211,7 @@ impl Client {
         for keep in &rest {
             keep.status.lose(LostReason::Closed);
             core.steward.send(Chore::Release {
+                site: Arc::clone(&keep.site),
                 ticket: keep.ticket.clone(),
                 unclear: keep.unclear,
                 repeated: false,
@@ -226,7 +227,7 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
             .field("id", &self.id())
-            .field("store", &self.0.front)
+            .field("store", &self.0.home.front())
             .finish_non_exhaustive()
     }
 }

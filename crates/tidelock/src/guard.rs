@@ -264,7 +264,7 @@ impl Guard {
             ticket: hold.ticket.clone(),
             lease,
         }];
-        let answers = core.front.renew(&batch).await;
+        let answers = hold.site.front().renew(&batch).await;
         match answers
             .map_err(|error| error.on_lock(self.name()))?
             .into_iter()

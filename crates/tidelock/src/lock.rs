@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use crate::backend::{Kind, Name};
 use crate::core::Core;
 use crate::core::acquire::{Acquisition, Plan};
+use crate::core::site::Site;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::Result;
@@ -27,6 +28,7 @@ use crate::snapshot::Snapshot;
 #[derive(Clone)]
 pub struct Lock {
     core: Arc<Core>,
+    site: Arc<Site>,
     kind: Kind,
     name: Result<Name, Arc<str>>,
 }
@@ -40,7 +42,12 @@ impl Lock {
             format!("{}{name}", core.settings.prefix)
         };
         let name = Name::new(full.as_str()).map_err(|_| Arc::from(full));
-        Self { core, kind, name }
+        Self {
+            site: Arc::clone(&core.home),
+            core,
+            kind,
+            name,
+        }
     }
 
     /// The name, prefix included.
@@ -168,6 +175,7 @@ impl Lock {
         let name = self.checked_name().map_err(Some);
         Acquisition::new(Plan {
             core: Arc::clone(&self.core),
+            site: Arc::clone(&self.site),
             kind: self.kind,
             name,
             options,
@@ -199,8 +207,8 @@ impl Lock {
     pub async fn inspect(&self) -> Result<Snapshot> {
         let name = self.checked_name()?;
         self.core.refuse_if_closed()?;
-        self.core
-            .front
+        self.site
+            .front()
             .inspect(&name)
             .await
             .map_err(|error| error.on_lock(&name))
@@ -231,8 +239,8 @@ impl Lock {
     pub async fn force_release(&self) -> Result<bool> {
         let name = self.checked_name()?;
         self.core.refuse_if_closed()?;
-        self.core
-            .front
+        self.site
+            .front()
             .force_release(&name)
             .await
             .map_err(|error| error.on_lock(&name))

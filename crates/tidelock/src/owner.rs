@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::backend::{Kind, Name};
 use crate::core::hold::Hold;
+use crate::core::site::Site;
 
 /// The identity of one client: a random UUID, new for every connect.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -122,18 +123,25 @@ impl OwnerMint {
 #[derive(Clone, Default)]
 pub struct Owner(Arc<Mutex<Slots>>);
 
-/// With the client: another client may be another store, where nothing of this is held.
-type Slots = HashMap<(ClientId, Kind, Name), Arc<Slot>>;
+/// With the client: another client may be another store, where nothing of this is held. With the set: one that is called
+/// like a single lock is another lock.
+type Slots = HashMap<(ClientId, Option<Arc<str>>, Kind, Name), Arc<Slot>>;
 
 impl Owner {
     /// What this owner holds under one name. Kept while somebody uses it.
-    pub(crate) fn slot(&self, client: &ClientId, kind: Kind, name: &Name) -> Arc<Slot> {
+    pub(crate) fn slot(
+        &self,
+        client: &ClientId,
+        site: &Site,
+        kind: Kind,
+        name: &Name,
+    ) -> Arc<Slot> {
         let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Slots nobody uses and nothing is held by would otherwise pile up with every name ever locked.
         slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.has_guards());
         Arc::clone(
             slots
-                .entry((client.clone(), kind, name.clone()))
+                .entry((client.clone(), site.set().cloned(), kind, name.clone()))
                 .or_default(),
         )
     }

@@ -13,6 +13,7 @@ use crate::core::Core;
 use crate::core::drive::{Caller, Loop};
 use crate::core::hold::Hold;
 use crate::core::rt;
+use crate::core::site::Site;
 use crate::core::steward::Chore;
 use crate::core::timers::Timer;
 use crate::error::{Error, ErrorKind, Result};
@@ -22,6 +23,7 @@ use crate::options::{AcquireOptions, Cancel, Term};
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) core: Arc<Core>,
+    pub(crate) site: Arc<Site>,
     pub(crate) kind: Kind,
     pub(crate) name: Result<Name, Option<Error>>,
     pub(crate) options: AcquireOptions,
@@ -65,6 +67,7 @@ impl Acquisition {
     fn start(&mut self, plan: Plan) -> Result<()> {
         let Plan {
             core,
+            site,
             kind,
             name,
             options,
@@ -75,7 +78,7 @@ impl Acquisition {
         let check = || -> Result<Term> {
             core.refuse_if_closed()?;
             rt::need_runtime()?;
-            if kind == Kind::Fenced && !core.front.capabilities().tokens {
+            if kind == Kind::Fenced && !site.front().capabilities().tokens {
                 return Err(Error::new(ErrorKind::Unsupported)
                     .because("this store cannot count, so it has no fencing tokens"));
             }
@@ -97,6 +100,7 @@ impl Acquisition {
         let patience = options.wait.unwrap_or(Duration::MAX);
         let one = Loop {
             core: Arc::clone(&core),
+            site,
             kind,
             name: name.clone(),
             term,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::backend::{Ask, Attempt, Grant, Kind, Moment, Name, Ticket, Wait, Wake};
 use crate::core::Core;
 use crate::core::hold::{Hold, Status};
+use crate::core::site::Site;
 use crate::core::steward::Chore;
 use crate::core::table::Keep;
 use crate::error::{Error, ErrorKind, Result};
@@ -55,6 +56,7 @@ impl Caller {
 /// The loop's own state. It knows nothing of deadlines: whoever waits for it leaves.
 pub(super) struct Loop {
     pub(super) core: Arc<Core>,
+    pub(super) site: Arc<Site>,
     pub(super) kind: Kind,
     pub(super) name: Name,
     pub(super) term: Term,
@@ -70,7 +72,7 @@ impl Loop {
         let Some(owner) = &self.options.owner else {
             return self.drive().await;
         };
-        let slot = owner.slot(self.core.mint.client(), self.kind, &self.name);
+        let slot = owner.slot(self.core.mint.client(), &self.site, self.kind, &self.name);
         // Two acquisitions of one owner would wait for each other: they take turns, and the second re-enters.
         let _turn = if self.patience.is_zero() {
             match slot.turn.try_lock() {
@@ -102,7 +104,7 @@ impl Loop {
             self.core.refuse_if_closed()?;
             let sent = self.core.timers.now();
             self.caller.in_flight.store(true, Ordering::SeqCst);
-            let answer = self.core.front.attempt(&claim.ask).await;
+            let answer = self.site.front().attempt(&claim.ask).await;
             self.caller.in_flight.store(false, Ordering::SeqCst);
             if let (Ok(_), Some(wake)) = (&answer, &mut wake) {
                 wake.answered();
@@ -146,7 +148,7 @@ impl Loop {
         claim.ask.armed = wake.is_some();
         if first {
             self.explain_own_hold();
-            if wake.is_none() && self.core.front.capabilities().wakes {
+            if wake.is_none() && self.site.front().capabilities().wakes {
                 return; // ask again: with patience the store arms a wake before it decides
             }
         }
@@ -196,6 +198,7 @@ impl Loop {
         let valid_until = sent + core.settings.drift.proved(self.term.length);
         let status = Arc::new(Status::new(valid_until, core.timers.clock()));
         let keep = Keep {
+            site: Arc::clone(&self.site),
             ticket: claim.ask.ticket.clone(),
             status: Arc::clone(&status),
             place: self.place,
@@ -211,6 +214,7 @@ impl Loop {
         let hold = Hold {
             entry: core.steward.table.insert(keep),
             core: Arc::clone(core),
+            site: Arc::clone(&self.site),
             ticket: claim.ask.ticket.clone(),
             token: grant.token,
             status,
@@ -234,6 +238,7 @@ impl Loop {
 /// A ticket that may have left something in the store. Dropped unsettled, it is withdrawn.
 struct Claim<'a> {
     core: &'a Core,
+    site: &'a Arc<Site>,
     ask: Ask,
     /// A request of this ticket brought no answer: it may hold the lock, or may still come to.
     unclear: bool,
@@ -255,6 +260,7 @@ impl<'a> Claim<'a> {
         };
         Self {
             core: &one.core,
+            site: &one.site,
             ask,
             unclear: false,
             settled: false,
@@ -264,10 +270,11 @@ impl<'a> Claim<'a> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        if !self.settled && (self.unclear || self.core.front.capabilities().queues) {
+        if !self.settled && (self.unclear || self.site.front().capabilities().queues) {
             // Twice the lease: a request may still lie in the buffers of a server that is frozen now.
             let until = self.core.timers.now() + (self.ask.lease * 2).max(Duration::from_secs(60));
             self.core.steward.send(Chore::Release {
+                site: Arc::clone(self.site),
                 ticket: self.ask.ticket.clone(),
                 unclear: true,
                 repeated: true,

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use crate::backend::{Moment, Ticket};
 use crate::core::Core;
 use crate::core::clock::Clock;
+use crate::core::site::Site;
 use crate::core::steward::Chore;
 use crate::error::Error;
 use crate::guard::{FencingToken, LostReason};
@@ -18,6 +19,7 @@ use crate::guard::{FencingToken, LostReason};
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) core: Arc<Core>,
+    pub(crate) site: Arc<Site>,
     pub(crate) ticket: Ticket,
     pub(crate) token: Option<FencingToken>,
     pub(crate) status: Arc<Status>,
@@ -57,6 +59,7 @@ impl Drop for Hold {
         if self.disarm() {
             let until = self.over_by();
             self.core.steward.send(Chore::Release {
+                site: Arc::clone(&self.site),
                 ticket: self.ticket.clone(),
                 unclear: self.unclear,
                 repeated: false,

@@ -8,6 +8,7 @@ mod queue;
 pub(crate) mod release;
 pub(crate) mod rt;
 pub(crate) mod signals;
+pub(crate) mod site;
 pub(crate) mod steward;
 pub(crate) mod table;
 pub(crate) mod timers;
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::backend::Backend;
+use crate::core::site::Site;
 use crate::core::steward::StewardHandle;
 use crate::core::timers::Timers;
 use crate::error::{Error, ErrorKind, Result};
@@ -37,10 +38,8 @@ pub(crate) struct Settings {
 /// What the clones of a client, its locks and its guards share.
 #[derive(Debug)]
 pub(crate) struct Core {
-    /// Used by the callers' own tasks.
-    pub(crate) front: Arc<dyn Backend>,
-    /// The same store through a connection that lives on the steward's thread.
-    pub(crate) back: Arc<dyn Backend>,
+    /// Its own store.
+    pub(crate) home: Arc<Site>,
     pub(crate) settings: Settings,
     pub(crate) mint: OwnerMint,
     pub(crate) timers: Timers,

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use crate::backend::{Backend, Moment, Released, Ticket};
 use crate::core::Core;
 use crate::core::hold::Hold;
+use crate::core::site::Site;
 use crate::core::steward::Chore;
 use crate::core::timers::Timers;
 use crate::error::{Error, ErrorKind, Result};
@@ -15,6 +16,7 @@ use crate::guard::LostReason;
 
 /// A release that is on its way.
 pub(crate) struct Release {
+    pub(crate) site: Arc<Site>,
     pub(crate) ticket: Ticket,
     /// An acquire of this ticket may still arrive: a tombstone must keep it from taking effect.
     pub(crate) unclear: bool,
@@ -46,10 +48,11 @@ impl Release {
     }
 
     /// Asks until there is an answer, or the lease has ended.
-    pub(crate) async fn persist(mut self, backend: &dyn Backend, timers: &Timers) -> Result<()> {
+    pub(crate) async fn persist(mut self, timers: &Timers) -> Result<()> {
+        let site = Arc::clone(&self.site);
         let mut pause = Duration::from_millis(10);
         loop {
-            match self.once(backend).await {
+            match self.once(site.back()).await {
                 Err(error) if error.is_retryable() && timers.now() < self.until => {
                     tracing::debug!(lock = %self.ticket.name, %error, "release without an answer; trying again");
                     timers.after(pause).await;
@@ -71,6 +74,7 @@ pub(crate) async fn settle(hold: Hold) -> Result<()> {
     }
     let core: Arc<Core> = Arc::clone(&hold.core);
     let mut release = Release {
+        site: Arc::clone(&hold.site),
         ticket: hold.ticket.clone(),
         unclear: hold.unclear,
         repeated: false,
@@ -82,7 +86,7 @@ pub(crate) async fn settle(hold: Hold) -> Result<()> {
         core.steward.send(release.chore(None));
         return Err(lost.on_lock(&hold.ticket.name));
     }
-    match release.once(&*core.front).await {
+    match release.once(hold.site.front()).await {
         Err(error) if error.is_retryable() => {
             let (answer, answered) = oneshot::channel();
             release.until = hold.over_by();
@@ -102,6 +106,7 @@ pub(crate) async fn settle(hold: Hold) -> Result<()> {
 impl Release {
     pub(crate) fn chore(self, answer: Option<oneshot::Sender<Result<()>>>) -> Chore {
         Chore::Release {
+            site: self.site,
             ticket: self.ticket,
             unclear: self.unclear,
             repeated: self.repeated,

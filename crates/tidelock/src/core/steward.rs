@@ -13,9 +13,10 @@ use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::backend::{Backend, BoxFuture, Moment, Renewed, Ticket};
+use crate::backend::{BoxFuture, Moment, Renewed, Ticket};
 use crate::core::release::{self, Release};
 use crate::core::rt::{Background, Stop};
+use crate::core::site::Site;
 use crate::core::table::{Due, Table};
 use crate::core::timers::Timers;
 use crate::error::{Error, ErrorKind, Result};
@@ -28,6 +29,7 @@ const BATCH: usize = 100;
 pub(crate) enum Chore {
     /// Release a ticket, and go on trying until `until`.
     Release {
+        site: Arc<Site>,
         ticket: Ticket,
         unclear: bool,
         repeated: bool,
@@ -137,7 +139,7 @@ impl Chore {
 
 /// What the steward needs.
 pub(crate) struct Steward {
-    pub(crate) back: Arc<dyn Backend>,
+    pub(crate) home: Arc<Site>,
     pub(crate) timers: Timers,
     pub(crate) drift: Drift,
     pub(crate) response_timeout: Duration,
@@ -176,7 +178,7 @@ impl Steward {
         let mut look = self.timers.at(Moment::FAR);
         loop {
             if retired.load(Ordering::SeqCst) && calls.is_empty() {
-                self.back.close().await;
+                self.home.back().close().await;
             }
             let next = table.next_look(self.timers.now());
             if look.due() != next {
@@ -201,15 +203,16 @@ impl Steward {
                 while calls.next().await.is_some() {}
             })
             .await;
-        self.back.close().await;
+        self.home.back().close().await;
     }
 
     fn call(&self, Errand { chore, mark }: Errand) -> BoxFuture<'static, Option<Answers>> {
-        let (back, timers) = (Arc::clone(&self.back), self.timers.clone());
+        let timers = self.timers.clone();
         let work = async move {
             match chore {
                 Chore::Adopt(rest) => rest.await,
                 Chore::Release {
+                    site,
                     ticket,
                     unclear,
                     repeated,
@@ -217,12 +220,13 @@ impl Steward {
                     answer,
                 } => {
                     let result = Release {
+                        site,
                         ticket,
                         unclear,
                         repeated,
                         until,
                     }
-                    .persist(&*back, &timers)
+                    .persist(&timers)
                     .await;
                     match answer {
                         // An error means that the caller has stopped waiting; the release was still done.
@@ -245,26 +249,29 @@ impl Steward {
         calls: &mut FuturesUnordered<BoxFuture<'static, Option<Answers>>>,
     ) {
         let sent = self.timers.now();
-        let mut lanes: HashMap<u64, Vec<Due>> = HashMap::new();
+        let mut lanes: HashMap<(*const Site, u64), Vec<Due>> = HashMap::new();
         for due in table.take_due(sent, |lease| self.ask_again_after(lease)) {
+            let lane = due.site.back().lane(&due.renewal.ticket.name);
             lanes
-                .entry(self.back.lane(&due.renewal.ticket.name))
+                .entry((Arc::as_ptr(&due.site), lane))
                 .or_default()
                 .push(due);
         }
         for mut lane in lanes.into_values() {
             while !lane.is_empty() {
                 let rest = lane.split_off(lane.len().min(BATCH));
+                let site = Arc::clone(&lane[0].site);
                 let (ids, batch): (Vec<_>, Vec<_>) = std::mem::replace(&mut lane, rest)
                     .into_iter()
                     .map(|due| (due.id, due.renewal))
                     .unzip();
-                let back = Arc::clone(&self.back);
                 calls.push(Box::pin(async move {
-                    let result = contained(back.renew(&batch)).await.unwrap_or_else(|| {
-                        Err(Error::new(ErrorKind::OutcomeUnknown)
-                            .because("the store's code panicked while it renewed"))
-                    });
+                    let result = contained(site.back().renew(&batch))
+                        .await
+                        .unwrap_or_else(|| {
+                            Err(Error::new(ErrorKind::OutcomeUnknown)
+                                .because("the store's code panicked while it renewed"))
+                        });
                     Some(Answers { sent, ids, result })
                 }));
             }

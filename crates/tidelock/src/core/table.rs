@@ -10,12 +10,14 @@ use tokio::sync::Notify;
 
 use crate::backend::{Moment, Name, Renewal, Ticket};
 use crate::core::hold::Status;
+use crate::core::site::Site;
 use crate::guard::LostReason;
 use crate::options::Drift;
 
 /// One hold, as the steward sees it.
 #[derive(Debug)]
 pub(crate) struct Keep {
+    pub(crate) site: Arc<Site>,
     pub(crate) ticket: Ticket,
     pub(crate) status: Arc<Status>,
     /// Where it was acquired.
@@ -95,6 +97,7 @@ impl Default for Inner {
 #[derive(Debug)]
 pub(crate) struct Due {
     pub(crate) id: u64,
+    pub(crate) site: Arc<Site>,
     pub(crate) renewal: Renewal,
 }
 
@@ -292,6 +295,7 @@ impl Inner {
         let (_, keep) = &self.keeps[&id];
         Due {
             id,
+            site: Arc::clone(&keep.site),
             renewal: Renewal {
                 ticket: keep.ticket.clone(),
                 lease: keep.lease,
@@ -311,16 +315,27 @@ impl Keep {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::{Clock, Kind};
+    use crate::backend::{Background, Clock, Env, Kind, Timers, TlsFiles, memory};
     use crate::owner::OwnerMint;
 
     #[test]
     fn what_is_granted_when_nobody_keeps_it_is_lost_at_once() {
         let (table, clock) = (Table::default(), Clock::Boot);
+        let (background, _stop) = Background::start(clock).unwrap();
+        let env = Env {
+            timers: Timers::new(clock),
+            background,
+            response_timeout: Duration::from_secs(1),
+            lease: Duration::from_secs(60),
+            credentials: None,
+            tls: TlsFiles::default(),
+        };
+        let site = Site::home(memory::open("", &env));
         let hold = || {
             let until = clock.now() + Duration::from_secs(60);
             let status = Arc::new(Status::new(until, clock));
             table.insert(Keep {
+                site: Arc::clone(&site),
                 ticket: Ticket {
                     kind: Kind::Mutex,
                     name: Name::new("a").unwrap(),
