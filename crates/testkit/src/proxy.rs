@@ -73,13 +73,25 @@ impl Proxy {
     /// # Errors
     /// When there is no port or thread for it.
     pub fn start(upstream: SocketAddr) -> Result<Self> {
+        Self::serve(Shared::new(upstream, true))
+    }
+
+    /// As `start`, and carries plain bytes whatever they look like: what a replica gets is no protocol of messages.
+    ///
+    /// # Errors
+    /// As `start`.
+    pub fn start_opaque(upstream: SocketAddr) -> Result<Self> {
+        Self::serve(Shared::new(upstream, false))
+    }
+
+    fn serve(shared: Shared) -> Result<Self> {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
         let addr = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let shared = Arc::new(Shared::new(upstream));
+        let shared = Arc::new(shared);
         let (stop, stopped) = oneshot::channel();
         let serving = Arc::clone(&shared);
         let thread = thread::Builder::new()

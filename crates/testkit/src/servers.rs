@@ -3,12 +3,48 @@
 mod admin;
 mod builder;
 mod certs;
+mod cluster;
 mod flavour;
+mod independents;
+mod info;
+mod member;
 mod port;
 mod redis;
+mod replicated;
+mod sentinels;
+mod wait;
+
+use anyhow::{Result, ensure};
 
 pub use admin::Reply;
 pub use builder::RedisBuilder;
 pub use certs::{Certs, ServerCert, Tls};
+pub use cluster::{Cluster, ClusterBuilder, Migration};
 pub use flavour::Flavour;
+pub use independents::Independents;
 pub use redis::RedisServer;
+pub use replicated::Replicated;
+pub use sentinels::{Sentinels, SentinelsBuilder};
+
+/// `127.0.0.1:P1,127.0.0.1:P2,…`
+fn hosts<'a>(servers: impl IntoIterator<Item = &'a RedisServer>) -> String {
+    let addrs = servers.into_iter().map(|server| server.addr().to_string());
+    addrs.collect::<Vec<_>>().join(",")
+}
+
+/// An error unless every server that is up follows `primary`, and that counts all of them as in sync.
+fn check_followers(primary: &RedisServer, all: &[RedisServer]) -> Result<()> {
+    let mut wanted = 0;
+    for server in all {
+        if server.port() != primary.port() && server.is_up() {
+            server.check_follows(primary.port())?;
+            wanted += 1;
+        }
+    }
+    let online = primary.replicas_online()?;
+    ensure!(
+        online >= wanted,
+        "{online} of {wanted} replicas are in sync"
+    );
+    Ok(())
+}

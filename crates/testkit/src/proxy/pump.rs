@@ -104,8 +104,10 @@ impl Reader<'_> {
         let mut first = true;
         while from.read_buf(&mut buffer).await? > 0 {
             if first && self.way == Way::ToServer {
-                self.understood
-                    .store(buffer.starts_with(b"*"), Ordering::Relaxed);
+                self.understood.store(
+                    self.shared.looks && buffer.starts_with(b"*"),
+                    Ordering::Relaxed,
+                );
             }
             first = false;
             self.take(&mut buffer, &to)?;

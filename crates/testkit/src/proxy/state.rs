@@ -60,11 +60,13 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
+    /// Whether to look for messages at all.
+    pub(super) looks: bool,
     pub(super) changed: Signal,
 }
 
 impl Shared {
-    pub(super) fn new(upstream: SocketAddr) -> Self {
+    pub(super) fn new(upstream: SocketAddr, looks: bool) -> Self {
         let state = State {
             upstream,
             refuse: false,
@@ -77,6 +79,7 @@ impl Shared {
         };
         Self {
             state: Mutex::new(state),
+            looks,
             changed: Signal::new(),
         }
     }

@@ -10,15 +10,21 @@ pub use redis::Value as Reply;
 /// The user under which the tests play operator on a server with an access list of its own.
 pub(crate) const OPERATOR: &str = "operator";
 
+/// A user, if not the default one, and the password.
+pub(crate) type Login<'a> = (Option<&'a str>, &'a str);
+
 /// Longer than any answer takes, shorter than a test may hang on a frozen server.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Opens an operator's connection. It goes through the Unix socket, so it needs neither TLS nor the TCP port that a
 /// test may have filled or closed.
-pub(crate) fn connect(socket: &Path, operator: bool) -> Result<Connection> {
+pub(crate) fn connect(socket: &Path, as_whom: Option<Login<'_>>) -> Result<Connection> {
     let mut login = RedisConnectionInfo::default().set_skip_set_lib_name();
-    if operator {
-        login = login.set_username(OPERATOR).set_password(OPERATOR);
+    if let Some((user, password)) = as_whom {
+        login = login.set_password(password);
+        if let Some(user) = user {
+            login = login.set_username(user);
+        }
     }
     let address = redis::ConnectionAddr::Unix(socket.to_path_buf());
     let info = address.into_connection_info()?.set_redis_settings(login);

@@ -4,7 +4,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::admin::OPERATOR;
+use super::admin::{Login, OPERATOR};
+use super::member::{Membership, Part};
 use super::{Certs, Flavour, RedisServer, Tls};
 use crate::process::FakeClock;
 
@@ -16,9 +17,11 @@ pub struct RedisBuilder {
     args: Vec<String>,
     tls: Option<Tls>,
     acl: Option<String>,
+    password: Option<String>,
     appendonly: bool,
     debug_commands: bool,
     fake_clock: bool,
+    pub(super) membership: Membership,
 }
 
 impl RedisBuilder {
@@ -44,6 +47,12 @@ impl RedisBuilder {
     /// [`RedisServer::admin`] is added to them.
     pub fn acl(mut self, lines: &str) -> Self {
         self.acl = Some(lines.to_owned());
+        self
+    }
+
+    /// Asks everybody for this password.
+    pub fn password(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
         self
     }
 
@@ -92,11 +101,37 @@ impl RedisBuilder {
         self.tls.is_some()
     }
 
-    pub(super) fn has_acl(&self) -> bool {
-        self.acl.is_some()
+    /// Who may do everything: the operator of the access list, or whoever knows the password.
+    pub(super) fn login(&self) -> Option<Login<'_>> {
+        match (&self.acl, &self.password) {
+            (Some(_), _) => Some((Some(OPERATOR), OPERATOR)),
+            (None, Some(password)) => Some((None, password)),
+            (None, None) => None,
+        }
+    }
+
+    /// The same flavour and TLS, and nothing else of it.
+    pub(super) fn bare(&self) -> Self {
+        Self {
+            flavour: self.flavour,
+            tls: self.tls,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn put_first(&mut self, args: &[&str]) {
+        self.args
+            .splice(0..0, args.iter().map(|&arg| arg.to_owned()));
+    }
+
+    pub(super) fn open_password(&self) -> Option<&str> {
+        self.password.as_deref()
     }
 
     pub(super) fn make_certs(&self, dir: &Path) -> Result<Option<Certs>> {
+        if let Some(shared) = &self.membership.certs {
+            return Ok(Some(shared.clone()));
+        }
         self.tls.map(|tls| Certs::create(dir, tls.cert)).transpose()
     }
 
@@ -124,6 +159,12 @@ impl RedisBuilder {
         certs: Option<&Certs>,
     ) -> Result<Command> {
         let mut command = Command::new(flavour.program()?);
+        if self.membership.conf.is_some() {
+            command.arg(dir.join("conf"));
+        }
+        if self.membership.part == Part::Sentinel {
+            command.arg("--sentinel");
+        }
         let plain = if certs.is_some() { 0 } else { port };
         command.args(["--bind", "127.0.0.1", "--save", "", "--loglevel", "notice"]);
         command.args([
@@ -157,6 +198,9 @@ impl RedisBuilder {
         }
         if self.acl.is_some() {
             command.arg("--aclfile").arg(dir.join("users.acl"));
+        }
+        if let Some(password) = &self.password {
+            command.args(["--requirepass", password]);
         }
         // Redis 6.2 always allows DEBUG, and does not know the option.
         if self.debug_commands && flavour != Flavour::Redis62 {

@@ -9,17 +9,35 @@ use anyhow::{Context, Result};
 /// any connection while its server is down between `kill` and `restart`; worse, a client that dials it then may be
 /// connected to itself.
 const FIRST: u16 = 10_000;
-const COUNT: u64 = 20_000;
+const COUNT: u16 = 20_000;
+
+/// A node of a cluster also listens this far above its port; before Redis 7 the distance cannot be chosen.
+const BUS: u16 = 10_000;
 
 static GIVEN: LazyLock<Mutex<HashSet<u16>>> = LazyLock::new(Mutex::default);
 
 /// A loopback port nobody listens on, and that this process has not handed out before.
 pub(crate) fn free() -> Result<u16> {
+    find(COUNT, &[0])
+}
+
+/// As `free`, and the port of the cluster's bus that goes with it is free as well.
+pub(crate) fn free_with_bus() -> Result<u16> {
+    find(COUNT - BUS, &[0, BUS])
+}
+
+/// A port with all those that lie at these distances from it.
+fn find(count: u16, distances: &[u16]) -> Result<u16> {
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     let seeds = RandomState::new();
-    (0_u64..500)
-        .filter_map(|round| u16::try_from(seeds.hash_one(round) % COUNT).ok())
+    let found = (0_u64..500)
+        .filter_map(|round| u16::try_from(seeds.hash_one(round) % u64::from(count)).ok())
         .map(|offset| FIRST + offset)
-        .find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok() && given.insert(port))
-        .context("no free loopback port")
+        .find(|port| {
+            let mut all = distances.iter().map(|distance| port + distance);
+            all.all(|port| !given.contains(&port) && TcpListener::bind(("127.0.0.1", port)).is_ok())
+        })
+        .context("no free loopback port")?;
+    given.extend(distances.iter().map(|distance| found + distance));
+    Ok(found)
 }

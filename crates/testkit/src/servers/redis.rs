@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use tempfile::TempDir;
 
-use super::{Certs, Flavour, RedisBuilder, Reply, admin, port};
+use super::{Certs, Flavour, RedisBuilder, Reply, admin};
 use crate::process::{self, FakeClock};
 use crate::reaper;
 
@@ -49,6 +49,7 @@ impl RedisServer {
         let certs = config.make_certs(dir.path())?;
         let clock = config.make_clock(dir.path())?;
         config.write_acl(dir.path())?;
+        config.membership.write_conf(dir.path())?;
         let child = Mutex::new(None);
         let mut server = Self {
             config: config.clone(),
@@ -60,7 +61,7 @@ impl RedisServer {
             dir,
         };
         for _ in 0..4 {
-            server.port = port::free()?;
+            server.port = config.membership.port()?;
             match server.run() {
                 // Another process took the port between our look and the server's.
                 Err(error) if format!("{error:#}").contains("Address already in use") => {}
@@ -223,7 +224,7 @@ impl RedisServer {
     /// When the server answers with an error, or not within 20 s.
     pub fn admin<A: AsRef<[u8]>>(&self, args: &[A]) -> Result<Reply> {
         let args: Vec<&[u8]> = args.iter().map(AsRef::as_ref).collect();
-        let mut connection = admin::connect(&self.socket(), self.config.has_acl())?;
+        let mut connection = admin::connect(&self.socket(), self.config.login())?;
         admin::ask(&mut connection, &args)
     }
 

@@ -1,0 +1,71 @@
+use std::ops::RangeInclusive;
+
+use anyhow::{Context, Result};
+
+use super::super::RedisServer;
+
+/// One line of `CLUSTER NODES`: what one node thinks of another, or of itself.
+#[derive(Debug, Clone)]
+pub(super) struct Line {
+    pub(super) id: String,
+    flags: Vec<String>,
+    /// Of a replica: whom it follows.
+    pub(super) follows: Option<String>,
+    pub(super) epoch: u64,
+    pub(super) slots: Vec<RangeInclusive<u16>>,
+}
+
+impl Line {
+    fn parse(line: &str) -> Result<Self> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [id, _, flags, follows, _, _, epoch, _, slots @ ..] = words.as_slice() else {
+            return Err(anyhow::anyhow!("no line of CLUSTER NODES: {line}"));
+        };
+        // `[5-<-…]` is a slot on its way.
+        let slots = slots.iter().filter(|slots| !slots.starts_with('['));
+        Ok(Self {
+            id: (*id).to_owned(),
+            flags: flags.split(',').map(str::to_owned).collect(),
+            follows: (*follows != "-").then(|| (*follows).to_owned()),
+            epoch: epoch.parse()?,
+            slots: slots.map(|slots| range(slots)).collect::<Result<_>>()?,
+        })
+    }
+
+    pub(super) fn is(&self, flag: &str) -> bool {
+        self.flags.iter().any(|own| own == flag)
+    }
+
+    pub(super) fn has(&self, slot: u16) -> bool {
+        self.slots.iter().any(|range| range.contains(&slot))
+    }
+}
+
+fn range(slots: &str) -> Result<RangeInclusive<u16>> {
+    let (first, last) = slots.split_once('-').unwrap_or((slots, slots));
+    let parse = |slot: &str| slot.parse().with_context(|| format!("slots {slots}"));
+    Ok(parse(first)?..=parse(last)?)
+}
+
+/// What this node thinks of all.
+pub(super) fn of(node: &RedisServer) -> Result<Vec<Line>> {
+    let text: String = node.query(&["CLUSTER", "NODES"])?;
+    text.lines().map(Line::parse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read() -> Result<()> {
+        let line = Line::parse(
+            "07c3 127.0.0.1:30004@31004,host myself,master - 0 1426 4 connected 0-5460 7 [9->-67ed]",
+        )?;
+        assert!(line.is("myself") && line.follows.is_none() && line.epoch == 4);
+        assert!(line.has(5460) && line.has(7) && !line.has(9));
+        let line = Line::parse("a :0@0 slave,fail b 1 2 3 disconnected")?;
+        assert!(line.is("fail") && line.follows.as_deref() == Some("b") && line.slots.is_empty());
+        Ok(())
+    }
+}

@@ -1,0 +1,177 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+
+use super::member::{Part, logs, start_all};
+use super::wait::until;
+use super::{Certs, RedisBuilder, RedisServer};
+use crate::proxy::{Mode, Proxy};
+
+/// How long anything here may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A primary and its replicas, with nobody who watches them. Each node that follows does so through a proxy of its own,
+/// where its link can be stalled or cut.
+#[derive(Debug)]
+pub struct Replicated {
+    nodes: Vec<RedisServer>,
+    links: Vec<Proxy>,
+    primary: AtomicUsize,
+    certs: Option<Certs>,
+    _dir: TempDir,
+}
+
+impl Replicated {
+    /// A primary and this many replicas, all in sync.
+    ///
+    /// # Errors
+    /// As [`RedisBuilder::start`].
+    pub fn start(replicas: usize) -> Result<Self> {
+        Self::start_with(replicas, RedisServer::builder())
+    }
+
+    /// As `start`, each node started with the same.
+    ///
+    /// # Errors
+    /// As [`RedisBuilder::start`], and when they do not come together; with what they said.
+    pub fn start_with(replicas: usize, server: RedisBuilder) -> Result<Self> {
+        let dir = TempDir::with_prefix("tidelock-")?;
+        let certs = server.make_certs(dir.path())?;
+        let data = server.member(Part::Data, certs.as_ref());
+        let nodes = start_all(vec![data; replicas + 1])?;
+        let links = nodes
+            .iter()
+            .map(|_| Proxy::start_opaque(nodes[0].addr()))
+            .collect::<Result<_>>()?;
+        let all = Self {
+            nodes,
+            links,
+            primary: AtomicUsize::new(0),
+            certs,
+            _dir: dir,
+        };
+        all.follow(0)
+            .and_then(|()| all.await_ok())
+            .with_context(|| logs(all.nodes()))?;
+        Ok(all)
+    }
+
+    /// The primary's URL, as [`RedisServer::url`].
+    pub fn url(&self) -> String {
+        self.primary().url()
+    }
+
+    /// Every node; the first was the primary at the start.
+    pub fn nodes(&self) -> &[RedisServer] {
+        &self.nodes
+    }
+
+    /// The certificates of all of them, if they speak TLS.
+    pub fn certs(&self) -> Option<&Certs> {
+        self.certs.as_ref()
+    }
+
+    /// The node that was last made the primary.
+    pub fn primary(&self) -> &RedisServer {
+        &self.nodes[self.primary_index()]
+    }
+
+    /// Its place among the nodes.
+    pub fn primary_index(&self) -> usize {
+        self.primary.load(Ordering::SeqCst)
+    }
+
+    /// What lies between the primary and node `i` while that follows: it carries plain bytes, so modes and cuts work
+    /// and rules do not.
+    pub fn link(&self, i: usize) -> &Proxy {
+        &self.links[i]
+    }
+
+    /// From now on nothing comes to node `i` from the primary nor the other way; nobody is told.
+    pub fn stall(&self, i: usize) {
+        self.links[i].set_both(Mode::Hold);
+    }
+
+    /// Lets go on, in order, what was stalled.
+    pub fn resume(&self, i: usize) {
+        self.links[i].set_both(Mode::Pass);
+    }
+
+    /// Makes node `i` the primary by order (`REPLICAOF NO ONE`), with the data it has, and has all other nodes that are
+    /// up follow it. An old primary that is down or frozen comes back as a second one; see [`demote`](Self::demote).
+    ///
+    /// # Errors
+    /// When node `i` does not obey.
+    pub fn promote(&self, i: usize) -> Result<&RedisServer> {
+        self.nodes[i].admin(&["REPLICAOF", "NO", "ONE"])?;
+        self.follow(i)?;
+        Ok(&self.nodes[i])
+    }
+
+    /// Has node `i` follow the primary.
+    ///
+    /// # Errors
+    /// When it does not obey.
+    pub fn demote(&self, i: usize) -> Result<()> {
+        let link = self.links[i].port().to_string();
+        let order = ["REPLICAOF", "127.0.0.1", &link];
+        self.nodes[i].admin(&order).map(drop)
+    }
+
+    /// A planned failover to node `i` (`FAILOVER TO`): the primary pauses its clients' writes until node `i` has them all,
+    /// then they change places. Returns once they have, and all others follow.
+    ///
+    /// # Errors
+    /// When the primary refuses or it takes longer than 20 s.
+    pub fn failover(&self, i: usize) -> Result<&RedisServer> {
+        let (old, new) = (self.primary(), &self.nodes[i]);
+        let port = new.port().to_string();
+        old.admin(&["FAILOVER", "TO", "127.0.0.1", &port])?;
+        until("the places changed", PATIENCE, || {
+            let state = old.info("master_failover_state")?;
+            ensure!(state == "no-failover", "the failover is in state {state}");
+            ensure!(!old.is_primary()?, "the old primary is still one");
+            ensure!(new.is_primary()?, "the new primary is none yet");
+            Ok(())
+        })?;
+        self.follow(i)?;
+        self.await_ok()?;
+        Ok(new)
+    }
+
+    /// Waits until all nodes that are up are in sync with the primary.
+    ///
+    /// # Errors
+    /// When that takes longer than 20 s.
+    pub fn await_ok(&self) -> Result<()> {
+        let primary = self.primary();
+        until("replicas in sync", PATIENCE, || {
+            for (node, link) in self.nodes.iter().zip(&self.links) {
+                if node.port() != primary.port() && node.is_up() {
+                    node.check_follows(link.port())?;
+                }
+            }
+            let up = self.nodes.iter().filter(|node| node.is_up()).count();
+            let online = primary.replicas_online()?;
+            ensure!(online + 1 >= up, "{online} replicas are in sync");
+            Ok(())
+        })
+    }
+
+    /// Everybody who is up follows node `i`.
+    fn follow(&self, i: usize) -> Result<()> {
+        self.primary.store(i, Ordering::SeqCst);
+        for link in &self.links {
+            link.set_upstream(self.nodes[i].addr());
+            // Who follows already through its link would stay with the old primary.
+            link.cut();
+        }
+        let others = (0..self.nodes.len()).filter(|&other| other != i);
+        for other in others.filter(|&other| self.nodes[other].is_up()) {
+            self.demote(other)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,212 @@
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+
+use super::super::member::{Part, logs, start_all};
+use super::super::{Certs, Flavour, RedisBuilder, RedisServer, port};
+use super::{SENTINELS, Sentinels};
+
+/// What a primary under sentinels is started with. Made by [`Sentinels::builder`].
+#[derive(Debug, Clone)]
+#[must_use = "nothing runs before `start`"]
+pub struct SentinelsBuilder {
+    server: RedisBuilder,
+    service: String,
+    replicas: usize,
+    down_after: Duration,
+    failover_timeout: Duration,
+    login: Option<(Option<String>, String)>,
+}
+
+impl Default for SentinelsBuilder {
+    fn default() -> Self {
+        Self {
+            server: RedisServer::builder(),
+            service: "mymaster".to_owned(),
+            replicas: 2,
+            down_after: Duration::from_secs(1),
+            failover_timeout: Duration::from_secs(3),
+            login: None,
+        }
+    }
+}
+
+impl SentinelsBuilder {
+    /// What each data node is started with: flavour, TLS, password or access list, more arguments. Flavour and TLS
+    /// are those of the sentinels, too.
+    pub fn server(mut self, server: RedisBuilder) -> Self {
+        self.server = server;
+        self
+    }
+
+    /// The name under which the sentinels watch the primary; `mymaster` without this.
+    pub fn service(mut self, name: &str) -> Self {
+        self.service = name.to_owned();
+        self
+    }
+
+    /// How many replicas there are; 2 without this.
+    pub fn replicas(mut self, count: usize) -> Self {
+        self.replicas = count;
+        self
+    }
+
+    /// How long a node is silent before a sentinel takes it for dead; 1 s without this.
+    pub fn down_after(mut self, time: Duration) -> Self {
+        self.down_after = time;
+        self
+    }
+
+    /// How long a failover may take before it is given up; 3 s without this.
+    pub fn failover_timeout(mut self, time: Duration) -> Self {
+        self.failover_timeout = time;
+        self
+    }
+
+    /// The sentinels ask everybody for this password.
+    pub fn sentinel_password(mut self, password: &str) -> Self {
+        self.login = Some((None, password.to_owned()));
+        self
+    }
+
+    /// The sentinels let in this user only.
+    pub fn sentinel_user(mut self, user: &str, password: &str) -> Self {
+        self.login = Some((Some(user.to_owned()), password.to_owned()));
+        self
+    }
+
+    /// Starts all of it, and waits until every replica is in sync and every sentinel knows all the others.
+    ///
+    /// # Errors
+    /// When a server does not start or they do not come together; with what they said.
+    pub fn start(self) -> Result<Sentinels> {
+        let flavour = self.server.which()?;
+        let dir = TempDir::with_prefix("tidelock-")?;
+        let certs = self.server.make_certs(dir.path())?;
+        let mut data = self.server.clone().member(Part::Data, certs.as_ref());
+        // Written by the node itself after each change of its place.
+        data.membership.conf = Some(String::new());
+        let nodes = start_all(vec![data; self.replicas + 1])?;
+        let mut all = Sentinels {
+            sentinels: Vec::new(),
+            nodes,
+            certs,
+            service: self.service.clone(),
+            password: self.server.open_password().map(str::to_owned),
+            login: self.login.clone(),
+            _dir: dir,
+        };
+        self.join(&mut all, flavour)
+            .with_context(|| logs(all.nodes().iter().chain(all.sentinels())))?;
+        Ok(all)
+    }
+
+    fn join(&self, all: &mut Sentinels, flavour: Flavour) -> Result<()> {
+        let primary = &all.nodes[0];
+        for replica in &all.nodes[1..] {
+            let port = primary.port().to_string();
+            replica.admin(&["REPLICAOF", "127.0.0.1", &port])?;
+            replica.admin(&["CONFIG", "REWRITE"])?;
+        }
+        // A sentinel that comes too early would take a link that is not up yet for one that is down, for 10 s.
+        all.await_followers(primary)?;
+        let ports = (0..SENTINELS)
+            .map(|_| port::free())
+            .collect::<Result<Vec<_>>>()?;
+        let builders = ports.iter().map(|&port| {
+            let others = ports.iter().copied().filter(|&other| other != port);
+            self.sentinel(port, others, &all.nodes, all.certs.as_ref())
+        });
+        all.sentinels = start_all(builders.collect())?;
+        if flavour != Flavour::Redis62 {
+            // Else an old primary that comes back is told its new place only after 8 to 10 s.
+            for sentinel in &all.sentinels {
+                let debug = ["SENTINEL", "DEBUG", "INFO-PERIOD", "1000"];
+                sentinel.admin(&debug)?;
+                let debug = ["SENTINEL", "DEBUG", "PUBLISH-PERIOD", "500"];
+                sentinel.admin(&debug)?;
+            }
+        }
+        all.await_ok()
+    }
+
+    /// A sentinel that is told of everybody at its start: else they need seconds to find each other.
+    fn sentinel(
+        &self,
+        port: u16,
+        others: impl Iterator<Item = u16>,
+        nodes: &[RedisServer],
+        certs: Option<&Certs>,
+    ) -> RedisBuilder {
+        let mut builder = self.server.bare();
+        match &self.login {
+            Some((Some(user), password)) => {
+                builder = builder.acl(&format!(
+                    "user default off\nuser {user} on >{password} ~* &* +@all"
+                ));
+            }
+            Some((None, password)) => builder = builder.password(password),
+            None => {}
+        }
+        let text = self.conf(port, others, nodes, &builder);
+        let mut builder = builder.member(Part::Sentinel, certs);
+        builder.membership.fixed_port = Some(port);
+        builder.membership.conf = Some(text);
+        builder
+    }
+
+    fn conf(
+        &self,
+        port: u16,
+        others: impl Iterator<Item = u16>,
+        nodes: &[RedisServer],
+        own: &RedisBuilder,
+    ) -> String {
+        let service = &self.service;
+        let mut lines = vec![
+            format!("myid {}", id(port)),
+            format!("monitor {service} 127.0.0.1 {} 2", nodes[0].port()),
+            format!(
+                "down-after-milliseconds {service} {}",
+                self.down_after.as_millis()
+            ),
+            format!(
+                "failover-timeout {service} {}",
+                self.failover_timeout.as_millis()
+            ),
+            format!("parallel-syncs {service} 1"),
+        ];
+        for replica in &nodes[1..] {
+            lines.push(format!(
+                "known-replica {service} 127.0.0.1 {}",
+                replica.port()
+            ));
+        }
+        for other in others {
+            lines.push(format!(
+                "known-sentinel {service} 127.0.0.1 {other} {}",
+                id(other)
+            ));
+        }
+        if let Some((user, password)) = self.server.login() {
+            lines.extend(user.map(|user| format!("auth-user {service} {user}")));
+            lines.push(format!("auth-pass {service} {password}"));
+        }
+        if let Some((user, password)) = own.login() {
+            lines.extend(user.map(|user| format!("sentinel-user {user}")));
+            lines.push(format!("sentinel-pass {password}"));
+        }
+        lines.iter().fold(String::new(), |mut text, line| {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "sentinel {line}");
+            text
+        })
+    }
+}
+
+/// What a sentinel calls itself; any 40 hexadecimal digits that no other one has.
+fn id(port: u16) -> String {
+    format!("{port:040x}")
+}
