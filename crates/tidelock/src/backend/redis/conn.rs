@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::errors::{Complaint, hide_arguments};
 use super::reply::{Push, Reply, Trouble};
@@ -95,11 +95,12 @@ pub(super) type Ears = Arc<dyn Fn(Push) + Send + Sync>;
 
 impl Conn {
     /// Introduces us on a stream that stands. The connection lives on the runtime this is called on. With ears it is
-    /// for subscriptions. The caller bounds the time.
+    /// for subscriptions. It ends when `moves` changes. The caller bounds the time.
     pub(super) async fn open(
         stream: Pin<Box<dyn Stream>>,
         login: &Login,
         ears: Option<Ears>,
+        mut moves: watch::Receiver<u64>,
     ) -> Result<Self, Closed> {
         let mut config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
         let mut info = redis::RedisConnectionInfo::default()
@@ -122,7 +123,10 @@ impl Conn {
         let obituary = Obituary(Arc::clone(&life));
         let task = rt::spawn_here(async move {
             let _obituary = obituary;
-            driver.await;
+            tokio::select! {
+                () = driver => {}
+                _ = moves.changed() => {}
+            }
         })
         .map_err(|e| Closed::Other(e.to_string()))?;
         Ok(Self {

@@ -36,6 +36,11 @@ impl Complaint {
         matches!(self.code.as_str(), "NOAUTH" | "WRONGPASS")
     }
 
+    /// The server has become a replica: it takes no changes, and will not soon.
+    pub(super) fn is_replica(&self) -> bool {
+        matches!(self.code.as_str(), "READONLY" | "MASTERDOWN")
+    }
+
     pub(super) fn error(&self) -> Error {
         let Self { code, text } = self;
         let (kind, advice) = match code.as_str() {

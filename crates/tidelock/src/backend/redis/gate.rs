@@ -1,82 +1,234 @@
-//! The way in: address, user, password, and what to say when the server does not open.
+//! The way in: which server, user, password, and what to say when it does not open.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use super::conn::{Closed, Conn, Ears, Login, Request};
 use super::errors::unsent;
-use super::reply::Trouble;
-use super::url::Target;
+use super::place::Place;
+use super::reply::{Reply, Trouble};
+use super::sentinel::Sentinel;
 use super::wire;
 use crate::Credentials;
-use crate::backend::{Timers, TlsFiles};
+use crate::backend::{Moment, Timers, TlsFiles};
 use crate::core::rt;
 use crate::error::{Error, ErrorKind, Result};
 
+/// How often the sentinels are asked again while one connect lasts, at most.
+const PAUSE: Duration = Duration::from_millis(200);
+
 /// Where to connect, and as whom.
 pub(super) struct Gate {
-    pub(super) target: Target,
-    pub(super) credentials: Option<Arc<dyn Fn() -> Credentials + Send + Sync>>,
-    pub(super) tls: TlsFiles,
+    finder: Finder,
+    entry: Entry,
     pub(super) timers: Timers,
     pub(super) limit: Duration,
+    /// Counts how often the server behind this gate has become another one. Every connection that was made before ends.
+    moves: watch::Sender<u64>,
+}
+
+/// Who knows where the server is.
+pub(super) enum Finder {
+    Fixed(Place),
+    Sentinel(Sentinel),
+}
+
+/// As whom to connect.
+#[derive(Clone, Default)]
+pub(super) struct Entry {
+    pub(super) db: i64,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<String>,
+    /// Asked instead, if there is one.
+    pub(super) credentials: Option<Arc<dyn Fn() -> Credentials + Send + Sync>>,
+    pub(super) tls: TlsFiles,
+}
+
+impl fmt::Display for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.finder {
+            Finder::Fixed(place) => place.fmt(f),
+            Finder::Sentinel(sentinel) => sentinel.fmt(f),
+        }
+    }
 }
 
 impl fmt::Debug for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.target.fmt(f)
+        write!(f, "{self}/{}", self.entry.db)
     }
 }
 
 impl Gate {
+    pub(super) fn new(finder: Finder, entry: Entry, timers: Timers, limit: Duration) -> Self {
+        Self {
+            finder,
+            entry,
+            timers,
+            limit,
+            moves: watch::Sender::default(),
+        }
+    }
+
+    /// The sentinels, if it is they who know the server.
+    pub(super) fn sentinel(&self) -> Option<&Sentinel> {
+        match &self.finder {
+            Finder::Fixed(_) => None,
+            Finder::Sentinel(sentinel) => Some(sentinel),
+        }
+    }
+
+    /// The server behind this gate is another one now, or none: whatever is connected or connecting ends, also what
+    /// waits for an answer, because an old primary that is cut off may never give one.
+    pub(super) fn leave(&self) {
+        self.moves.send_modify(|moves| *moves += 1);
+    }
+
+    /// A server has said that it takes no changes.
+    pub(super) fn doubt(&self) {
+        if let Some(sentinel) = self.sentinel() {
+            sentinel.look.notify_one();
+        }
+    }
+
+    /// Ends what looks after the gate.
+    pub(super) fn close(&self) {
+        if let Some(sentinel) = self.sentinel() {
+            sentinel.close();
+        }
+    }
+
     /// Connects on the runtime this is called on, within the limit. With `pushes`, for subscriptions.
     pub(super) async fn enter(&self, pushes: Option<Ears>) -> Result<Conn> {
-        if let Some(result) = self.timers.limit(self.limit, self.knock(pushes)).await {
+        let end = self.timers.now() + self.limit;
+        let place = match &self.finder {
+            Finder::Fixed(place) => place,
+            Finder::Sentinel(sentinel) => return self.enter_primary(sentinel, pushes, end).await,
+        };
+        let moves = self.moves.subscribe();
+        if let Some(result) = self
+            .timers
+            .until(end, self.knock(place, pushes, moves))
+            .await
+        {
             return result;
         }
         // A plain-text server takes the beginning of TLS for a command and waits for its end.
-        let hint = if self.target.is_tls() {
+        let hint = if place.is_tls() {
             "; if the port speaks plain text, write redis:// instead of rediss://"
         } else {
             ""
         };
         Err(unsent(format_args!(
-            "{}: no connection within {:?}{hint}",
-            self.target.place, self.limit
+            "{place}: no connection within {:?}{hint}",
+            self.limit
         )))
     }
 
-    async fn knock(&self, pushes: Option<Ears>) -> Result<Conn> {
-        let stream = wire::dial(&self.target.place, &self.tls).await?;
-        let conn = Conn::open(stream, &self.login().await?, pushes)
-            .await
-            .map_err(|closed| self.turned_away(closed))?;
-        self.greet(&conn).await?;
-        Ok(conn)
+    /// Asks the sentinels again when what they named cannot be had: a failover takes a while.
+    async fn enter_primary(
+        &self,
+        sentinel: &Sentinel,
+        pushes: Option<Ears>,
+        end: Moment,
+    ) -> Result<Conn> {
+        let mut trouble = None;
+        let mut pause = PAUSE / 8;
+        loop {
+            let once = self.knock_at_primary(sentinel, pushes.clone());
+            match self.timers.until(end, once).await {
+                Some(Err(error)) if error.is_retryable() => trouble = Some(error),
+                Some(result) => return result,
+                None => break,
+            }
+            if self
+                .timers
+                .until(end, self.timers.after(pause))
+                .await
+                .is_none()
+            {
+                break;
+            }
+            pause = (pause * 2).min(PAUSE);
+        }
+        Err(trouble.unwrap_or_else(|| {
+            unsent(format_args!(
+                "{sentinel}: no connection to a primary within {:?}",
+                self.limit
+            ))
+        }))
+    }
+
+    async fn knock_at_primary(&self, sentinel: &Sentinel, pushes: Option<Ears>) -> Result<Conn> {
+        let place = sentinel.find().await?;
+        if sentinel.note(&place) {
+            self.leave();
+        }
+        let moves = self.moves.subscribe();
+        let conn = self.knock(&place, pushes, moves).await?;
+        match conn.ask(&Request::new("ROLE")).await {
+            Ok(reply) if is_primary(&reply) => Ok(conn),
+            Ok(_) => Err(unsent(format_args!(
+                "{sentinel}: the sentinels name {place}, which is a replica: there is no primary just now"
+            ))),
+            // Not allowed to look: then the sentinels' word must do.
+            Err(Trouble::Complaint(complaint))
+                if complaint.error().kind() == ErrorKind::Refused =>
+            {
+                Ok(conn)
+            }
+            Err(trouble) => Err(unsent(format_args!(
+                "{place}: {}",
+                trouble.error().detail().unwrap_or_default()
+            ))),
+        }
+    }
+
+    async fn knock(
+        &self,
+        place: &Place,
+        pushes: Option<Ears>,
+        mut moves: watch::Receiver<u64>,
+    ) -> Result<Conn> {
+        let ends = moves.clone();
+        let opening = async {
+            let stream = wire::dial(place, &self.entry.tls).await?;
+            let conn = Conn::open(stream, &self.login().await?, pushes, ends)
+                .await
+                .map_err(|closed| self.turned_away(place, closed))?;
+            self.greet(place, &conn).await?;
+            Ok(conn)
+        };
+        tokio::select! {
+            result = opening => result,
+            _ = moves.changed() => Err(unsent(format_args!("{place}: another server has taken its part"))),
+        }
     }
 
     /// Asked for at each connect: passwords are rotated while clients run. On another thread: a source may read a file or
     /// ask a server, and this one may be the steward's.
     async fn login(&self) -> Result<Login> {
-        let (user, password) = match self.credentials.clone() {
+        let (user, password) = match self.entry.credentials.clone() {
             Some(ask) => {
                 let given = rt::blocking(move || ask())
                     .await
                     .ok_or_else(|| unsent("the source of the credentials panicked"))?;
                 (given.user, given.password)
             }
-            None => (self.target.user.clone(), self.target.password.clone()),
+            None => (self.entry.user.clone(), self.entry.password.clone()),
         };
         Ok(Login {
-            db: self.target.db,
+            db: self.entry.db,
             user,
             password,
         })
     }
 
     /// A server that wants a password says so only when asked for something; so does one that is still loading.
-    async fn greet(&self, conn: &Conn) -> Result<()> {
+    async fn greet(&self, place: &Place, conn: &Conn) -> Result<()> {
         match conn.ask(&Request::new("PING")).await {
             Ok(_) => Ok(()),
             Err(Trouble::Complaint(complaint)) => {
@@ -91,18 +243,17 @@ impl Gate {
                     error
                 })
             }
-            Err(Trouble::Broken(why)) => Err(unsent(format_args!("{}: {why}", self.target.place))),
+            Err(Trouble::Broken(why)) => Err(unsent(format_args!("{place}: {why}"))),
         }
     }
 
-    fn turned_away(&self, closed: Closed) -> Error {
-        let place = &self.target.place;
+    fn turned_away(&self, place: &Place, closed: Closed) -> Error {
         match closed {
             Closed::Stranger(why) => Error::new(ErrorKind::Refused).because(format!(
                 "{place}: authentication failed: check user and password ({why})"
             )),
             Closed::Ended(why) => {
-                let hint = if self.target.is_tls() {
+                let hint = if place.is_tls() {
                     "if the server wants a client certificate, set `tls_identity`"
                 } else {
                     "if the port speaks TLS, write rediss:// instead of redis://"
@@ -124,16 +275,23 @@ impl Gate {
             }
             Closed::Other(why) => unsent(format_args!(
                 "{place}: the server refused the greeting, perhaps the database {}: {why}",
-                self.target.db
+                self.entry.db
             )),
         }
     }
+}
+
+/// The answer to `ROLE` begins with the role.
+fn is_primary(reply: &Reply) -> bool {
+    let role = reply.list().and_then(|words| words.first()?.text());
+    role == Some("master")
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
 
+    use super::super::place::{Target, Way};
     use super::*;
     use crate::backend::{Background, Clock};
 
@@ -146,16 +304,19 @@ mod tests {
         background.spawn(timers.clone().drive());
         let asked: Arc<Mutex<Vec<std::thread::ThreadId>>> = Arc::default();
         let seen = Arc::clone(&asked);
-        let gate = Gate {
-            target: Target::parse(&format!("redis://{}", mute.local_addr().unwrap())).unwrap(),
+        let url = format!("redis://{}", mute.local_addr().unwrap());
+        let Way::One(place) = Target::parse(&url).unwrap().way else {
+            panic!("one server");
+        };
+        let entry = Entry {
             credentials: Some(Arc::new(move || {
                 seen.lock().unwrap().push(std::thread::current().id());
                 Credentials::default()
             })),
-            tls: TlsFiles::default(),
-            timers,
-            limit: Duration::from_millis(300),
+            ..Entry::default()
         };
+        let limit = Duration::from_millis(300);
+        let gate = Gate::new(Finder::Fixed(place), entry, timers, limit);
         let steward = background.run(async move {
             assert!(gate.enter(None).await.is_err());
             std::thread::current().id()

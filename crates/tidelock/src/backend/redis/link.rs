@@ -83,7 +83,7 @@ impl Link {
                 self.put(&mark, Slot::Empty);
                 Err(unsent(format_args!(
                     "{}: no connection in time",
-                    self.0.gate.target.place
+                    self.0.gate
                 )))
             }
         }
@@ -151,6 +151,12 @@ impl Link {
         }
     }
 
+    /// The server takes no changes any more: another one has become the primary, or will.
+    fn demoted(&self, conn: &Arc<Conn>) {
+        self.retire(conn);
+        self.0.gate.doubt();
+    }
+
     pub(super) fn close(&self) {
         *self.0.slot.write().unwrap_or_else(PoisonError::into_inner) = Slot::Empty;
     }
@@ -210,6 +216,8 @@ impl Link {
             // The connection may be half-open, and TCP would take minutes to find out.
             Err(Trouble::Broken(_)) => self.retire(conn),
             Err(Trouble::Complaint(complaint)) if complaint.ends_session() => self.retire(conn),
+            Err(Trouble::Complaint(complaint)) if complaint.is_replica() => self.demoted(conn),
+            Ok(reply) if reply.says_replica() => self.demoted(conn),
             _ => {}
         }
         result

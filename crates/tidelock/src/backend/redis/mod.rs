@@ -1,4 +1,4 @@
-//! Redis and Valkey, one server: the locks of Java's Redisson, byte for byte as other clients can see them.
+//! Redis and Valkey, one server or what sentinels name as the primary: the locks of Java's Redisson, byte for byte as other clients can see them.
 
 mod conn;
 mod doctor;
@@ -7,9 +7,11 @@ mod gate;
 mod keys;
 mod link;
 mod look;
+mod place;
 mod renew;
 mod reply;
 mod scripts;
+mod sentinel;
 mod session;
 mod subscriber;
 mod url;
@@ -21,11 +23,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use self::errors::unexpected;
-use self::gate::Gate;
+use self::gate::{Entry, Finder, Gate};
 use self::link::{Home, Link};
+use self::place::{Target, Way};
 use self::reply::Reply;
+use self::sentinel::Sentinel;
 use self::subscriber::Subscriber;
-use self::url::Target;
 use crate::backend::{
     Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Env, Grant, Kind, Moment, Name, Page,
     Released, Renewal, Renewed, Store, Ticket, Timers, Wait, Wake,
@@ -40,7 +43,7 @@ const TOMBSTONE_KEPT: Duration = Duration::from_secs(300);
 /// Names of locks without a time to live that were warned about; a limit, so that it cannot grow without end.
 const MOST_WARNINGS: usize = 1000;
 
-/// Connects to a single server. Fails now if it cannot be reached or does not let us in.
+/// Connects. Fails now if the server cannot be reached or does not let us in.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let target = Target::parse(url)?;
     let tls = &env.tls;
@@ -49,14 +52,9 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
             "certificates are given, but the URL asks for no TLS; write rediss:// instead of redis://",
         ));
     }
-    let gate = Arc::new(Gate {
-        target,
-        credentials: env.credentials.clone(),
-        tls: env.tls.clone(),
-        timers: env.timers.clone(),
-        limit: env.response_timeout,
-    });
+    let gate = gate(target, env);
     let shared = Arc::new(Shared {
+        gate: Arc::clone(&gate),
         subscriber: Subscriber::new(Arc::clone(&gate), env.background.clone()),
         lease: env.lease,
         timers: env.timers.clone(),
@@ -76,6 +74,27 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     })
 }
 
+fn gate(target: Target, env: &Env) -> Arc<Gate> {
+    let (tls, background, timers) = (&env.tls, &env.background, &env.timers);
+    let limit = env.response_timeout;
+    let finder = match target.way {
+        Way::One(place) => Finder::Fixed(place),
+        Way::Sentinels(who) => Finder::Sentinel(Sentinel::new(who, tls, background, timers, limit)),
+    };
+    let entry = Entry {
+        db: target.db,
+        user: target.user,
+        password: target.password,
+        credentials: env.credentials.clone(),
+        tls: tls.clone(),
+    };
+    let gate = Arc::new(Gate::new(finder, entry, timers.clone(), limit));
+    if gate.sentinel().is_some() {
+        background.spawn(sentinel::follow(Arc::downgrade(&gate), timers.clone()));
+    }
+    gate
+}
+
 /// One face of the store: its own connection for commands; the subscriptions are shared.
 struct Redis {
     link: Link,
@@ -83,6 +102,7 @@ struct Redis {
 }
 
 struct Shared {
+    gate: Arc<Gate>,
     subscriber: Subscriber,
     lease: Duration,
     timers: Timers,
@@ -317,6 +337,7 @@ impl Backend for Redis {
     fn close(&self) -> BoxFuture<'_, ()> {
         self.shared.subscriber.close();
         self.link.close();
+        self.shared.gate.close();
         Box::pin(std::future::ready(()))
     }
 }

@@ -36,6 +36,16 @@ impl Reply {
     }
 }
 
+impl Reply {
+    /// One of the answers in the list of a script is the complaint of a replica.
+    pub(super) fn says_replica(&self) -> bool {
+        let texts = self.list().unwrap_or_default().iter();
+        texts
+            .filter_map(Reply::text)
+            .any(|text| text.len() < 1000 && Complaint::parse(text).is_replica())
+    }
+}
+
 /// Why a request brought no answer.
 #[derive(Debug)]
 pub(super) enum Trouble {

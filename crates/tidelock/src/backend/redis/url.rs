@@ -1,60 +1,65 @@
-//! Where a server is and how to get in, from a URL. No message ever contains the URL: it may hold a password.
+//! Where the servers are and how to get in, from a URL. No message ever contains the URL: it may hold a password.
 
 use std::fmt;
-use std::path::PathBuf;
 
+use super::place::{Place, Sentinels, Target, Way};
 use crate::error::{Error, ErrorKind, Result};
 
-/// A server's address, database and, if the URL says so, user and password.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Target {
-    pub(super) place: Place,
-    pub(super) db: i64,
-    pub(super) user: Option<String>,
-    pub(super) password: Option<String>,
-}
-
-/// How the server is reached.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
-    Tcp { host: String, port: u16, tls: bool },
-    Unix(PathBuf),
-}
-
 impl Target {
-    /// Reads `redis://[user][:password]@host[:port][/db]`, `rediss://…`, or `redis+unix:///path[?db=n&user=…&password=…]`.
+    /// Reads `redis://[user][:password]@host[:port][/db]`, `rediss://…`, `redis+unix:///path[?db=n&user=…&password=…]`, or
+    /// `redis+sentinel://[user][:password]@host[:port],…/service[/db][?sentinel_user=…&sentinel_password=…]`.
     pub(super) fn parse(text: &str) -> Result<Self> {
-        let url = url::Url::parse(text).map_err(|e| invalid(format!("it is no URL: {e}")))?;
-        if url.fragment().is_some() {
-            return Err(invalid(
-                "the part after # means nothing here; TLS is always checked",
-            ));
-        }
-        match url.scheme() {
-            "redis" => Self::tcp(&url, false),
-            "rediss" => Self::tcp(&url, true),
-            "redis+unix" => Self::unix(&url),
+        let (scheme, rest) = text
+            .split_once(':')
+            .ok_or_else(|| invalid("it is no URL: the scheme is missing"))?;
+        match scheme {
+            "redis" => Self::one(text, false),
+            "rediss" => Self::one(text, true),
+            "redis+unix" => Self::unix(&read(text)?),
+            "redis+sentinel" => Self::sentinel(rest, false),
+            "rediss+sentinel" => Self::sentinel(rest, true),
             other => Err(invalid(format!("{other}:// is not a Redis scheme"))),
         }
     }
 
-    fn tcp(url: &url::Url, tls: bool) -> Result<Self> {
-        let host = match url.host() {
-            // Not `to_string`: an IPv6 address would come in brackets, which no resolver takes.
-            Some(url::Host::Ipv6(ip)) => ip.to_string(),
-            Some(host) => decode(&host.to_string())?,
-            None => return Err(invalid("the host is missing")),
-        };
+    fn one(text: &str, tls: bool) -> Result<Self> {
+        let url = read(text)?;
         if let Some((key, _)) = url.query_pairs().next() {
-            return Err(invalid(format!("{key:?} is not an option of a Redis URL")));
+            return Err(no_option(&key));
         }
         let db = url.path().trim_matches('/');
         Ok(Self {
-            place: Place::Tcp {
-                host,
-                port: url.port().unwrap_or(6379),
-                tls,
-            },
+            way: Way::One(tcp(&url, 6379, tls)?),
+            db: if db.is_empty() { 0 } else { database(db)? },
+            user: some(decode(url.username())?),
+            password: url.password().map(decode).transpose()?,
+        })
+    }
+
+    fn sentinel(rest: &str, tls: bool) -> Result<Self> {
+        let (url, places) = many(rest, 26379, tls)?;
+        let path = decode(url.path().trim_matches('/'))?;
+        let (service, db) = path.split_once('/').unwrap_or((&path, ""));
+        if service.is_empty() {
+            return Err(invalid(
+                "the name of the service is missing: redis+sentinel://host:26379,…/service",
+            ));
+        }
+        let mut sentinels = Sentinels {
+            places,
+            service: service.to_owned(),
+            user: None,
+            password: None,
+        };
+        for (key, value) in url.query_pairs() {
+            match &*key {
+                "sentinel_user" => sentinels.user = some(value.into_owned()),
+                "sentinel_password" => sentinels.password = Some(value.into_owned()),
+                _ => return Err(no_option(&key)),
+            }
+        }
+        Ok(Self {
+            way: Way::Sentinels(sentinels),
             db: if db.is_empty() { 0 } else { database(db)? },
             user: some(decode(url.username())?),
             password: url.password().map(decode).transpose()?,
@@ -71,7 +76,7 @@ impl Target {
             return Err(invalid("the path of the socket is missing"));
         }
         let mut target = Self {
-            place: Place::Unix(decode(url.path())?.into()),
+            way: Way::One(Place::Unix(decode(url.path())?.into())),
             db: 0,
             user: some(decode(url.username())?),
             password: url.password().map(decode).transpose()?,
@@ -81,15 +86,54 @@ impl Target {
                 "db" => target.db = database(&value)?,
                 "user" => target.user = some(value.into_owned()),
                 "pass" | "password" => target.password = Some(value.into_owned()),
-                _ => return Err(invalid(format!("{key:?} is not an option of a Redis URL"))),
+                _ => return Err(no_option(&key)),
             }
         }
         Ok(target)
     }
+}
 
-    pub(super) fn is_tls(&self) -> bool {
-        matches!(self.place, Place::Tcp { tls: true, .. })
+fn read(text: &str) -> Result<url::Url> {
+    let url = url::Url::parse(text).map_err(|e| invalid(format!("it is no URL: {e}")))?;
+    if url.fragment().is_some() {
+        return Err(invalid(
+            "the part after # means nothing here; TLS is always checked",
+        ));
     }
+    Ok(url)
+}
+
+fn tcp(url: &url::Url, port: u16, tls: bool) -> Result<Place> {
+    let host = match url.host() {
+        // Not `to_string`: an IPv6 address would come in brackets, which no resolver takes.
+        Some(url::Host::Ipv6(ip)) => ip.to_string(),
+        Some(host) => decode(&host.to_string())?,
+        None => return Err(invalid("the host is missing")),
+    };
+    Ok(Place::Tcp {
+        host,
+        port: url.port().unwrap_or(port),
+        tls,
+    })
+}
+
+/// A URL that names several hosts: read with the first of them, and all of them.
+fn many(rest: &str, port: u16, tls: bool) -> Result<(url::Url, Vec<Place>)> {
+    let rest = rest
+        .strip_prefix("//")
+        .ok_or_else(|| invalid("it is no URL: // is missing behind the scheme"))?;
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, tail) = rest.split_at(end);
+    let (login, hosts) = match authority.rsplit_once('@') {
+        Some((login, hosts)) => (format!("{login}@"), hosts),
+        None => (String::new(), authority),
+    };
+    let mut places = Vec::new();
+    for host in hosts.split(',') {
+        places.push(tcp(&read(&format!("redis://{host}"))?, port, tls)?);
+    }
+    let first = hosts.split(',').next().unwrap_or_default();
+    Ok((read(&format!("redis://{login}{first}{tail}"))?, places))
 }
 
 fn some(text: String) -> Option<String> {
@@ -131,30 +175,12 @@ fn decode(text: &str) -> Result<String> {
 fn invalid(why: impl fmt::Display) -> Error {
     Error::new(ErrorKind::InvalidOptions).because(format!(
         "the store's URL cannot be used: {why} \
-         (redis://user:password@host:port/db, rediss://…, redis+unix:///path?db=n)"
+         (redis://user:password@host:port/db, rediss://…, redis+unix:///path?db=n, redis+sentinel://host:port,…/service)"
     ))
 }
 
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp { host, port, tls } => {
-                let scheme = if *tls { "rediss" } else { "redis" };
-                if host.contains(':') {
-                    write!(f, "{scheme}://[{host}]:{port}")
-                } else {
-                    write!(f, "{scheme}://{host}:{port}")
-                }
-            }
-            Self::Unix(path) => write!(f, "redis+unix://{}", path.display()),
-        }
-    }
-}
-
-impl fmt::Debug for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.place, self.db)
-    }
+fn no_option(key: &str) -> Error {
+    invalid(format!("{key:?} is not an option of such a URL"))
 }
 
 #[cfg(test)]
@@ -204,11 +230,37 @@ mod tests {
             ),
         ] {
             let target = Target::parse(url).unwrap();
-            assert_eq!(target.place, place, "{url}");
+            assert_eq!(target.way, Way::One(place), "{url}");
             assert_eq!(target.db, db, "{url}");
             assert_eq!(target.user.as_deref(), user, "{url}");
             assert_eq!(target.password.as_deref(), password, "{url}");
         }
+    }
+
+    #[test]
+    fn sentinels_are_several_hosts_and_a_service() {
+        let url =
+            "redis+sentinel://me:p%40s@a,b:7,[::1]/shop/2?sentinel_user=w&sentinel_password=x%26y";
+        let target = Target::parse(url).unwrap();
+        let Way::Sentinels(found) = &target.way else {
+            panic!("{target:?}");
+        };
+        let places = [
+            tcp("a", 26379, false),
+            tcp("b", 7, false),
+            tcp("::1", 26379, false),
+        ];
+        assert_eq!(found.places, places);
+        assert_eq!((found.service.as_str(), target.db), ("shop", 2));
+        assert_eq!(found.user.as_deref(), Some("w"));
+        assert_eq!(found.password.as_deref(), Some("x&y"));
+        assert_eq!(target.user.as_deref(), Some("me"));
+        assert_eq!(target.password.as_deref(), Some("p@s"));
+        assert_eq!(
+            format!("{target:?}"),
+            "redis+sentinel://a:26379,b:7,[::1]:26379/shop/2"
+        );
+        assert!(Target::parse("rediss+sentinel://a/s").unwrap().is_tls());
     }
 
     #[test]
@@ -223,6 +275,11 @@ mod tests {
             "redis+unix://?pass=hunter2",
             "redis://:hunter2%zz@h",
             "redis://:hunter2@h:99999",
+            "redis+sentinel://:hunter2@h",
+            "redis+sentinel://:hunter2@h,/s",
+            "redis+sentinel://:hunter2@h,i:x/s",
+            "redis+sentinel://:hunter2@h/s?db=hunter2",
+            "redis+sentinel:hunter2",
         ] {
             let error = Target::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{url}");

@@ -12,7 +12,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
 use super::errors::unsent;
-use super::url::Place;
+use super::place::Place;
 use crate::backend::TlsFiles;
 use crate::core::rt;
 use crate::error::{Error, ErrorKind, Result};

@@ -1,0 +1,110 @@
+//! Where servers are. Nothing here shows a password.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// Where the servers are, the database and, if the URL says so, user and password.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) way: Way,
+    pub(super) db: i64,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<String>,
+}
+
+/// How one comes to the server that has a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Way {
+    /// It is always there.
+    One(Place),
+    /// Sentinels know.
+    Sentinels(Sentinels),
+}
+
+/// Whom to ask for the primary.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Sentinels {
+    pub(super) places: Vec<Place>,
+    /// The name under which the sentinels know it.
+    pub(super) service: String,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<String>,
+}
+
+/// How a server is reached.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Place {
+    Tcp { host: String, port: u16, tls: bool },
+    Unix(PathBuf),
+}
+
+impl Target {
+    pub(super) fn is_tls(&self) -> bool {
+        match &self.way {
+            Way::One(place) => place.is_tls(),
+            Way::Sentinels(sentinels) => sentinels.places.iter().any(Place::is_tls),
+        }
+    }
+}
+
+impl Place {
+    pub(super) fn is_tls(&self) -> bool {
+        matches!(self, Self::Tcp { tls: true, .. })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port, tls } => {
+                let scheme = if *tls { "rediss" } else { "redis" };
+                if host.contains(':') {
+                    write!(f, "{scheme}://[{host}]:{port}")
+                } else {
+                    write!(f, "{scheme}://{host}:{port}")
+                }
+            }
+            Self::Unix(path) => write!(f, "redis+unix://{}", path.display()),
+        }
+    }
+}
+
+/// `host:port`, for lists.
+pub(super) fn short(places: &[Place]) -> String {
+    let each = places.iter().map(|place| {
+        let text = place.to_string();
+        text.split_once("://")
+            .map_or(text.clone(), |(_, host)| host.to_owned())
+    });
+    each.collect::<Vec<_>>().join(",")
+}
+
+impl fmt::Display for Sentinels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tls = self.places.iter().any(Place::is_tls);
+        let scheme = if tls { "rediss" } else { "redis" };
+        let (hosts, service) = (short(&self.places), &self.service);
+        write!(f, "{scheme}+sentinel://{hosts}/{service}")
+    }
+}
+
+impl fmt::Debug for Sentinels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(place) => place.fmt(f),
+            Self::Sentinels(sentinels) => sentinels.fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.way, self.db)
+    }
+}
