@@ -36,7 +36,7 @@ impl Client {
     }
 
     /// Connects with default settings. The URL names the store: `memory:`, `sqlite:PATH`, `redis://host:port/db`,
-    /// `rediss://…` (TLS), `redis+unix:///path`.
+    /// `rediss://…` (TLS), `redis+unix:///path`, `redis+sentinel://host:26379,…/service`.
     ///
     /// # Errors
     /// [`InvalidOptions`](crate::ErrorKind::InvalidOptions) for a URL that cannot be read, [`Unavailable`](crate::ErrorKind::Unavailable)

@@ -1,0 +1,160 @@
+//! The primary dies, is frozen, hands over, or is left behind and goes on answering.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use testkit::servers::{RedisServer, Sentinels};
+use tidelock::{AcquireOptions, Client};
+use tokio::task::JoinHandle;
+
+use crate::common::{SOON, boot_time, builder, eventually, insist, ms, within};
+
+/// How long after another primary is there everybody must be able to lock again.
+const BACK: Duration = Duration::from_secs(1);
+
+const LEASE: Duration = Duration::from_secs(3);
+
+/// Clients that cannot know of each other's discoveries, and somebody who waits for a lock.
+struct Crowd {
+    sentinels: Sentinels,
+    clients: Vec<Client>,
+}
+
+impl Crowd {
+    async fn gather() -> Result<Self> {
+        let sentinels = Sentinels::start()?;
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            // Patient enough with a silent server that only the sentinels can tell them in time.
+            let patient = builder(LEASE).response_timeout(LEASE);
+            clients.push(patient.connect(&sentinels.url()).await?);
+        }
+        for client in &clients {
+            client.lock("warm").acquire().await?.release().await?;
+        }
+        Ok(Self { sentinels, clients })
+    }
+
+    /// Each client asks for a lock of its own until it has it. When the last of them was served, on the boot clock.
+    fn try_all(&self) -> Vec<JoinHandle<Result<Duration>>> {
+        let each = self.clients.iter().enumerate().map(|(number, client)| {
+            let lock = client.lock(&format!("own {number}"));
+            tokio::spawn(async move {
+                let guard = insist(lock).await?;
+                let begun = boot_time();
+                // Its key may have been lost again: that is told, and no matter here.
+                let _ = guard.release().await;
+                Ok(begun)
+            })
+        });
+        each.collect()
+    }
+
+    /// Makes it happen, and sees everybody back in time: who waits, and who comes anew.
+    async fn survives(self, what: impl FnOnce(&Sentinels) -> Result<()>) -> Result<()> {
+        let holder = self.clients[0].lock("stock").acquire().await?;
+        let lock = self.clients[1].lock("stock");
+        let waiter = tokio::spawn(async move {
+            let guard = insist(lock).await?;
+            anyhow::Ok((guard, boot_time()))
+        });
+        eventually(SOON, "somebody waits", || {
+            let channel = "redisson_lock__channel:{stock}";
+            let counts: Vec<(String, i64)> = self
+                .sentinels
+                .primary()?
+                .query(&["PUBSUB", "NUMSUB", channel])
+                .map(|pair: (String, i64)| vec![pair])?;
+            Ok(counts[0].1 == 1)
+        })?;
+        let old = self.sentinels.primary()?.addr();
+        what(&self.sentinels)?;
+        let trying = self.try_all();
+        self.sentinels.await_primary_other_than(old, SOON)?;
+        let there = boot_time();
+        for one in trying {
+            let begun = within(SOON, "a lock after the failover", one).await???;
+            ensure!(
+                begun <= there + BACK,
+                "{:?} after the new primary was there",
+                begun - there
+            );
+        }
+        // Kept where the replica had it, lost where not; either way the waiter must get it.
+        let _ = holder.release().await;
+        let released = boot_time();
+        let (guard, begun) = within(SOON, "the waiter is woken", waiter).await???;
+        ensure!(
+            begun <= released + BACK,
+            "woken {:?} after the release",
+            begun - released
+        );
+        guard.release().await?;
+        for client in self.clients {
+            client.close(Duration::ZERO).await;
+        }
+        Ok(())
+    }
+}
+
+/// T33. The primary is killed, and the sentinels vote. All clients can lock again a second after there is another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t33_a_killed_primary_is_followed() -> Result<()> {
+    let crowd = Crowd::gather().await?;
+    crowd
+        .survives(|sentinels| sentinels.primary()?.kill())
+        .await
+}
+
+/// T33, with a primary that keeps its connections and says nothing: only the sentinels can tell.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t33_a_frozen_primary_is_left() -> Result<()> {
+    let crowd = Crowd::gather().await?;
+    crowd
+        .survives(|sentinels| sentinels.primary()?.freeze())
+        .await
+}
+
+/// T33, planned. The old primary goes on for a while as if nothing had happened.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t33_a_planned_failover_is_followed() -> Result<()> {
+    let crowd = Crowd::gather().await?;
+    let ordered = |sentinels: &Sentinels| {
+        let order = ["SENTINEL", "FAILOVER", sentinels.service()];
+        sentinels.sentinels()[0].admin(&order).map(drop)
+    };
+    crowd.survives(ordered).await
+}
+
+/// T33, without any message: the sentinels name another server, and the old one, which nobody has told, still answers and
+/// still takes writes. Who waits there is woken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t33_an_old_primary_that_still_answers_is_left() -> Result<()> {
+    let sentinels = Sentinels::builder().replicas(1).start()?;
+    let other = RedisServer::start()?;
+    let old = sentinels.primary()?;
+    let (one, two) = (
+        builder(LEASE).connect(&sentinels.url()).await?,
+        builder(LEASE).connect(&sentinels.url()).await?,
+    );
+    let long = AcquireOptions::new().expires_after(Duration::from_secs(60));
+    let _holder = one.lock("stock").acquire_with(long).await?;
+    let waiter = tokio::spawn(two.lock("stock").acquire());
+    let port = other.port().to_string();
+    for sentinel in sentinels.sentinels() {
+        sentinel.admin(&["SENTINEL", "REMOVE", "mymaster"])?;
+        sentinel.admin(&["SENTINEL", "MONITOR", "mymaster", "127.0.0.1", &port, "2"])?;
+    }
+    let guard = within(BACK, "the waiter asks the new one", waiter).await???;
+    let kept: i64 = other.query(&["EXISTS", "stock"])?;
+    ensure!(kept == 1, "it holds the lock elsewhere");
+    let fresh = within(ms(500), "a lock", one.lock("fresh").acquire()).await??;
+    let before: i64 = old.query(&["EXISTS", "fresh"])?;
+    ensure!(before == 0, "the old primary was asked");
+    fresh
+        .release()
+        .await
+        .context("released where it was taken")?;
+    guard.release().await?;
+    Ok(())
+}
