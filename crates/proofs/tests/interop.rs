@@ -21,5 +21,7 @@ mod leases;
 mod load;
 #[path = "interop/remains.rs"]
 mod remains;
+#[path = "interop/topologies.rs"]
+mod topologies;
 #[path = "interop/wakes.rs"]
 mod wakes;

@@ -29,19 +29,42 @@ fn tokens_of_java_and_rust_grow_under_load() {
     assert_eq!(holds, 1_200);
 }
 
-fn hammer(version: RedissonVersion, kind: &str, rounds: u32) -> u64 {
+fn hammer(version: RedissonVersion, kind: &'static str, rounds: u32) -> u64 {
     let server = RedisServer::start().unwrap();
+    let load = Load {
+        version,
+        kind,
+        rounds,
+    };
+    hammer_on(&server.url(), load)
+}
+
+/// How much is done by each of the eight that take part.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Load {
+    pub(crate) version: RedissonVersion,
+    pub(crate) kind: &'static str,
+    pub(crate) rounds: u32,
+}
+
+/// Has two Java and two Rust processes take one lock in turns, and says how often it was held.
+pub(crate) fn hammer_on(url: &str, load: Load) -> u64 {
+    let Load {
+        version,
+        kind,
+        rounds,
+    } = load;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("word");
     let word = WordFile::create(&path).unwrap();
-    let peers = [0, 1].map(|_| JavaPeer::start(version, server.url()).unwrap());
+    let peers = [0, 1].map(|_| JavaPeer::start(version, url).unwrap());
     let plan = HammerPlan {
         rounds,
         threads: THREADS,
         word_file: path.clone(),
         hold: HOLD,
     };
-    let rust = [0, 1].map(|_| start_rust(&server.url(), kind, rounds, &path));
+    let rust = [0, 1].map(|_| start_rust(url, kind, rounds, &path));
     let java = peers.each_ref().map(|peer| {
         let lock = match kind {
             "fenced" => peer.fenced_lock("h", "load"),
