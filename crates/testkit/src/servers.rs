@@ -41,10 +41,10 @@ fn check_followers(primary: &RedisServer, all: &[RedisServer]) -> Result<()> {
             wanted += 1;
         }
     }
-    let online = primary.replicas_online()?;
+    let reached = primary.replicas_reached(wanted)?;
     ensure!(
-        online >= wanted,
-        "{online} of {wanted} replicas are in sync"
+        reached >= wanted,
+        "{reached} of {wanted} replicas are in sync"
     );
     Ok(())
 }

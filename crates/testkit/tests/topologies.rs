@@ -25,8 +25,7 @@ fn sentinels_follow_a_planned_failover_and_a_kill() -> Result<()> {
         (first.port(), all.replicas()?.len()),
         (all.nodes()[0].port(), 2)
     );
-    first.admin(&["SET", "a", "1"])?;
-    assert_eq!(first.query::<u64, _>(&["WAIT", "2", "1000"])?, 2);
+    first.admin_each(&[&["SET", "a", "1"], &["WAIT", "2", "1000"]])?;
 
     let second = timed("sentinels planned", || all.failover())?;
     assert_ne!(second.port(), first.port());
@@ -59,6 +58,7 @@ fn a_cluster_fails_over() -> Result<()> {
     assert_eq!(slot, cluster.slot_of("a")?);
     let first = cluster.node_of("a")?;
     first.admin(&["SET", "a", "1"])?;
+    assert_eq!(first.replicas_reached(1)?, 1);
 
     let second = timed("cluster planned", || cluster.failover(slot))?;
     assert_ne!(second.port(), first.port());
@@ -122,13 +122,14 @@ fn replicas_are_promoted_with_what_reached_them() -> Result<()> {
     let all = timed("replicated 1+2 start", || Replicated::start(2))?;
     let first = all.primary();
     first.admin(&["SET", "a", "1"])?;
-    assert_eq!(first.query::<u64, _>(&["WAIT", "2", "1000"])?, 2);
+    assert_eq!(first.replicas_reached(2)?, 2);
 
     let second = timed("replicated failover", || all.failover(1))?;
     assert_eq!(second.query::<u64, _>(&["INCR", "a"])?, 2);
-    assert_eq!(second.query::<u64, _>(&["WAIT", "2", "1000"])?, 2);
+    assert_eq!(second.replicas_reached(2)?, 2);
 
     all.stall(0);
+    assert_eq!(second.replicas_reached(2)?, 1);
     assert_eq!(second.query::<u64, _>(&["INCR", "a"])?, 3);
     second.kill()?;
     let third = all.promote(0)?;

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 pub use builder::ClusterBuilder;
 pub use migration::Migration;
 
+use super::member::logs;
 use super::wait::until;
 use super::{Certs, RedisServer};
 
@@ -180,7 +181,7 @@ impl Cluster {
     /// # Errors
     /// When that takes longer than 20 s.
     pub fn await_ok(&self) -> Result<()> {
-        until("a cluster that works", PATIENCE, || self.check())
+        until("a cluster that works", PATIENCE, || self.check()).with_context(|| logs(&self.nodes))
     }
 
     /// A slot's way to another primary, step by step.
@@ -218,6 +219,7 @@ impl Cluster {
             ensure!(state == "master", "{} is a {state}", owner.addr());
             Ok(owner)
         })
+        .with_context(|| logs(&self.nodes))
     }
 
     fn check_agree(&self, slot: u16, id: &str) -> Result<()> {
@@ -250,8 +252,9 @@ impl Cluster {
             }
         }
         for primary in self.primaries()?.into_iter().filter(|node| node.is_up()) {
-            let (online, up) = (primary.replicas_online()?, self.replicas_of(primary)?.len());
-            ensure!(online >= up, "{} has {online} in sync", primary.addr());
+            let up = self.replicas_of(primary)?.len();
+            let reached = primary.replicas_reached(up)?;
+            ensure!(reached >= up, "{} reaches {reached}", primary.addr());
         }
         Ok(())
     }

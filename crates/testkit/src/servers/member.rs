@@ -63,9 +63,8 @@ impl RedisBuilder {
             args.extend(["--tls-cluster", "yes"]);
         }
         if part != Part::Sentinel {
-            // At once and without a file: a replica is in sync in a tenth of a second.
-            args.extend(["--repl-diskless-sync", "yes"]);
-            args.extend(["--repl-diskless-sync-delay", "0"]);
+            // By a file: without one a replica gets no write before its next sign of life, up to 1 s later.
+            args.extend(["--repl-diskless-sync", "no"]);
             args.extend(["--repl-ping-replica-period", "1"]);
             if let Some((user, password)) = &login {
                 args.extend(user.iter().flat_map(|user| ["--masteruser", user]));

@@ -228,6 +228,20 @@ impl RedisServer {
         admin::ask(&mut connection, &args)
     }
 
+    /// As [`admin`](Self::admin), several commands one after the other on one connection: `WAIT` counts what its own
+    /// connection has written.
+    ///
+    /// # Errors
+    /// As `admin`, at the first error.
+    pub fn admin_each(&self, commands: &[&[&str]]) -> Result<Vec<Reply>> {
+        let mut connection = admin::connect(&self.socket(), self.config.login())?;
+        let mut ask = |command: &&[&str]| {
+            let args: Vec<&[u8]> = command.iter().map(|arg| arg.as_bytes()).collect();
+            admin::ask(&mut connection, &args)
+        };
+        commands.iter().map(&mut ask).collect()
+    }
+
     /// As [`admin`](Self::admin), read as text, number, list or whatever else the driver can make of it.
     ///
     /// # Errors

@@ -153,11 +153,12 @@ impl Replicated {
                     node.check_follows(link.port())?;
                 }
             }
-            let up = self.nodes.iter().filter(|node| node.is_up()).count();
-            let online = primary.replicas_online()?;
-            ensure!(online + 1 >= up, "{online} replicas are in sync");
+            let wanted = self.nodes.iter().filter(|node| node.is_up()).count() - 1;
+            let reached = primary.replicas_reached(wanted)?;
+            ensure!(reached >= wanted, "{reached} replicas are in sync");
             Ok(())
         })
+        .with_context(|| logs(&self.nodes))
     }
 
     /// Everybody who is up follows node `i`.

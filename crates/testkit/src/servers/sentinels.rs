@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 pub use builder::SentinelsBuilder;
 
+use super::member::logs;
 use super::wait::until;
 use super::{Certs, RedisServer};
 
@@ -28,6 +29,7 @@ pub struct Sentinels {
     service: String,
     password: Option<String>,
     login: Option<(Option<String>, String)>,
+    down_after: Duration,
     _dir: TempDir,
 }
 
@@ -78,6 +80,11 @@ impl Sentinels {
         &self.service
     }
 
+    /// How long a node is silent before a sentinel takes it for dead.
+    pub fn down_after(&self) -> Duration {
+        self.down_after
+    }
+
     /// Every data node; the first was the primary at the start.
     pub fn nodes(&self) -> &[RedisServer] {
         &self.nodes
@@ -86,6 +93,15 @@ impl Sentinels {
     /// The sentinels.
     pub fn sentinels(&self) -> &[RedisServer] {
         &self.sentinels
+    }
+
+    /// Starts a sentinel again, with all that it knew; `RedisServer::restart` would forget how often it looks around.
+    ///
+    /// # Errors
+    /// As [`RedisServer::restart`].
+    pub fn restart_sentinel(&self, i: usize) -> Result<()> {
+        self.sentinels[i].restart()?;
+        builder::quicken(&self.sentinels[i])
     }
 
     /// The certificates of all of them, if they speak TLS.
@@ -157,6 +173,7 @@ impl Sentinels {
             ensure!(says, "{} does not know it yet", primary.addr());
             Ok(primary)
         })
+        .with_context(|| self.logs())
     }
 
     /// Waits until everything that is up is as it was after the start: one primary that all sentinels agree on, every
@@ -165,18 +182,18 @@ impl Sentinels {
     /// # Errors
     /// When that takes longer than 20 s.
     pub fn await_ok(&self) -> Result<()> {
-        let primary = until("one primary", PATIENCE, || {
+        let done = until("sentinels and replicas that agree", PATIENCE, || {
             let primary = self.agreed()?;
             ensure!(primary.is_up(), "{} is down", primary.addr());
-            Ok(primary)
-        })?;
-        self.await_followers(primary)?;
-        until("sentinels that see it", PATIENCE, || {
-            self.sentinels
-                .iter()
-                .filter(|sentinel| sentinel.is_up())
-                .try_for_each(|sentinel| self.check_view(sentinel))
-        })
+            super::check_followers(primary, &self.nodes)?;
+            let mut up = self.sentinels.iter().filter(|sentinel| sentinel.is_up());
+            up.try_for_each(|sentinel| self.check_view(sentinel))
+        });
+        done.with_context(|| self.logs())
+    }
+
+    fn logs(&self) -> String {
+        logs(self.nodes.iter().chain(&self.sentinels))
     }
 
     fn await_followers(&self, primary: &RedisServer) -> Result<()> {
