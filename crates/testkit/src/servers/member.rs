@@ -65,6 +65,8 @@ impl RedisBuilder {
         if part != Part::Sentinel {
             // By a file: without one a replica gets no write before its next sign of life, up to 1 s later.
             args.extend(["--repl-diskless-sync", "no"]);
+            // Valkey looks only once a second whether the file has come.
+            args.extend(["--repl-diskless-load", "on-empty-db"]);
             args.extend(["--repl-ping-replica-period", "1"]);
             if let Some((user, password)) = &login {
                 args.extend(user.iter().flat_map(|user| ["--masteruser", user]));

@@ -17,7 +17,8 @@ use super::{Certs, RedisServer};
 const SENTINELS: usize = 3;
 
 /// How long anything here may take that is not a failover of somebody's choosing.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Sentinels of Redis 6.2 need half a minute to tell an old primary its new place.
+const PATIENCE: Duration = Duration::from_secs(40);
 
 /// One primary, its replicas and three sentinels, two of which must agree. All of it goes with this value.
 #[derive(Debug)]
@@ -143,7 +144,7 @@ impl Sentinels {
     /// old one goes on as a second primary until the sentinels have told it, which takes them some seconds.
     ///
     /// # Errors
-    /// When the sentinels refuse or it takes longer than 20 s.
+    /// When the sentinels refuse or it takes longer than 40 s.
     pub fn failover(&self) -> Result<&RedisServer> {
         let old = self.primary()?.addr();
         let mut up = self.sentinels.iter().filter(|sentinel| sentinel.is_up());
@@ -180,7 +181,7 @@ impl Sentinels {
     /// other node an in-sync replica of it, and the sentinels see all of that and each other.
     ///
     /// # Errors
-    /// When that takes longer than 20 s.
+    /// When that takes longer than 40 s.
     pub fn await_ok(&self) -> Result<()> {
         let done = until("sentinels and replicas that agree", PATIENCE, || {
             let primary = self.agreed()?;
@@ -237,7 +238,11 @@ impl Sentinels {
         let (ready, wanted) = (ready.count(), up(&self.nodes) - 1);
         ensure!(ready == wanted, "{ready} of {wanted} replicas are ready");
         let others: Vec<Seen> = sentinel.query(&["SENTINEL", "SENTINELS", &self.service])?;
-        let ready = others.iter().filter(|other| other["flags"] == "sentinel");
+        // What one of them said of a dead primary stays as a flag of its own.
+        let ready = others.iter().filter(|other| {
+            let mut flags = other["flags"].split(',');
+            !flags.any(|flag| matches!(flag, "s_down" | "disconnected"))
+        });
         let (ready, wanted) = (ready.count(), up(&self.sentinels) - 1);
         ensure!(
             ready == wanted,

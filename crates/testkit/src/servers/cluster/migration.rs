@@ -41,8 +41,8 @@ impl<'a> Migration<'a> {
         self.to
     }
 
-    /// Opens the way (`SETSLOT IMPORTING` and `MIGRATING`): from now on the old node answers `ASK` for keys it has not,
-    /// and either one `TRYAGAIN` for several of which it has some.
+    /// Opens the way (`SETSLOT IMPORTING` and `MIGRATING`): from now on the old node answers `ASK` for keys it has not
+    /// and, from Redis 7 on, `TRYAGAIN` for several of which it has some.
     ///
     /// # Errors
     /// When a node refuses.
