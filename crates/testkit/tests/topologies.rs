@@ -48,6 +48,13 @@ fn sentinels_follow_a_planned_failover_and_a_kill() -> Result<()> {
     timed("sentinels frozen", || {
         all.await_primary_other_than(third.addr(), FAILOVER)
     })?;
+    third.thaw()?;
+    all.sentinels()[0].thaw()?;
+    timed("sentinels thawed", || all.await_ok())?;
+    assert!(!third.is_primary()?);
+    all.sentinels()[1].kill()?;
+    all.restart_sentinel(1)?;
+    timed("sentinel restarted", || all.await_ok())?;
     Ok(())
 }
 
@@ -77,6 +84,14 @@ fn a_cluster_fails_over() -> Result<()> {
     timed("cluster restarted", || cluster.await_ok())?;
     assert_eq!(cluster.replica_of(third)?.port(), second.port());
     assert_eq!(cluster.primaries()?.len(), 3);
+
+    third.freeze()?;
+    timed("cluster frozen", || {
+        cluster.await_primary_other_than(slot, third, FAILOVER)
+    })?;
+    third.thaw()?;
+    timed("cluster thawed", || cluster.await_ok())?;
+    assert!(!third.is_primary()?);
     Ok(())
 }
 
@@ -209,7 +224,7 @@ fn all_of_them_with_tls_and_logins() -> Result<()> {
 }
 
 #[test]
-fn a_topology_that_cannot_start_says_why_and_leaves_nothing() {
+fn a_topology_that_cannot_start_says_why() {
     let broken = || RedisServer::builder().args(["--no-such-option", "1"]);
     let errors = [
         Sentinels::builder().server(broken()).start().map(drop),

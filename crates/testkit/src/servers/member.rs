@@ -1,3 +1,4 @@
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::thread;
@@ -104,7 +105,8 @@ pub(super) fn logs<'a>(servers: impl IntoIterator<Item = &'a RedisServer>) -> St
         let last = lines
             .get(lines.len().saturating_sub(15)..)
             .unwrap_or_default();
-        text += &format!("\n--- {}\n{}", server.addr(), last.join("\n"));
+        // Writing to a string does not fail.
+        let _ = write!(text, "\n--- {}\n{}", server.addr(), last.join("\n"));
     }
     text
 }

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(40);
 #[derive(Debug)]
 pub struct Sentinels {
     // First, so that none of them sees the nodes go.
-    sentinels: Vec<RedisServer>,
+    watch: Vec<RedisServer>,
     nodes: Vec<RedisServer>,
     certs: Option<Certs>,
     service: String,
@@ -69,7 +69,7 @@ impl Sentinels {
             Some((None, password)) => format!("?sentinel_password={password}"),
             None => String::new(),
         };
-        let hosts = super::hosts(&self.sentinels);
+        let hosts = super::hosts(&self.watch);
         format!(
             "redis{tls}+sentinel://{login}{hosts}/{}{query}",
             self.service
@@ -93,7 +93,7 @@ impl Sentinels {
 
     /// The sentinels.
     pub fn sentinels(&self) -> &[RedisServer] {
-        &self.sentinels
+        &self.watch
     }
 
     /// Starts a sentinel again, with all that it knew; `RedisServer::restart` would forget how often it looks around.
@@ -101,8 +101,8 @@ impl Sentinels {
     /// # Errors
     /// As [`RedisServer::restart`].
     pub fn restart_sentinel(&self, i: usize) -> Result<()> {
-        self.sentinels[i].restart()?;
-        builder::quicken(&self.sentinels[i])
+        self.watch[i].restart()?;
+        builder::quicken(&self.watch[i])
     }
 
     /// The certificates of all of them, if they speak TLS.
@@ -126,7 +126,7 @@ impl Sentinels {
     /// # Errors
     /// When none is, or it knows of none.
     pub fn primary(&self) -> Result<&RedisServer> {
-        let mut up = self.sentinels.iter().filter(|sentinel| sentinel.is_up());
+        let mut up = self.watching();
         self.primary_by(up.next().context("no sentinel is up")?)
     }
 
@@ -147,7 +147,7 @@ impl Sentinels {
     /// When the sentinels refuse or it takes longer than 40 s.
     pub fn failover(&self) -> Result<&RedisServer> {
         let old = self.primary()?.addr();
-        let mut up = self.sentinels.iter().filter(|sentinel| sentinel.is_up());
+        let mut up = self.watching();
         let sentinel = up.next().context("no sentinel is up")?;
         // Refused while another failover is being finished.
         until("a sentinel that takes the order", PATIENCE, || {
@@ -187,20 +187,24 @@ impl Sentinels {
             let primary = self.agreed()?;
             ensure!(primary.is_up(), "{} is down", primary.addr());
             super::check_followers(primary, &self.nodes)?;
-            let mut up = self.sentinels.iter().filter(|sentinel| sentinel.is_up());
+            let mut up = self.watching();
             up.try_for_each(|sentinel| self.check_view(sentinel))
         });
         done.with_context(|| self.logs())
     }
 
     fn logs(&self) -> String {
-        logs(self.nodes.iter().chain(&self.sentinels))
+        logs(self.nodes.iter().chain(&self.watch))
     }
 
     fn await_followers(&self, primary: &RedisServer) -> Result<()> {
         until("replicas in sync", PATIENCE, || {
             super::check_followers(primary, &self.nodes)
         })
+    }
+
+    fn watching(&self) -> impl Iterator<Item = &RedisServer> {
+        self.watch.iter().filter(|sentinel| sentinel.is_up())
     }
 
     fn primary_by(&self, sentinel: &RedisServer) -> Result<&RedisServer> {
@@ -211,7 +215,7 @@ impl Sentinels {
 
     fn agreed(&self) -> Result<&RedisServer> {
         let mut agreed: Option<&RedisServer> = None;
-        for sentinel in self.sentinels.iter().filter(|sentinel| sentinel.is_up()) {
+        for sentinel in self.watching() {
             let named = self.primary_by(sentinel)?;
             match agreed {
                 Some(other) if other.port() != named.port() => {
@@ -243,7 +247,7 @@ impl Sentinels {
             let mut flags = other["flags"].split(',');
             !flags.any(|flag| matches!(flag, "s_down" | "disconnected"))
         });
-        let (ready, wanted) = (ready.count(), up(&self.sentinels) - 1);
+        let (ready, wanted) = (ready.count(), up(&self.watch) - 1);
         ensure!(
             ready == wanted,
             "{ready} of {wanted} other sentinels are there"

@@ -43,7 +43,7 @@ impl SentinelsBuilder {
 
     /// The name under which the sentinels watch the primary; `mymaster` without this.
     pub fn service(mut self, name: &str) -> Self {
-        self.service = name.to_owned();
+        name.clone_into(&mut self.service);
         self
     }
 
@@ -90,7 +90,7 @@ impl SentinelsBuilder {
         data.membership.conf = Some(String::new());
         let nodes = start_all(vec![data; self.replicas + 1])?;
         let mut all = Sentinels {
-            sentinels: Vec::new(),
+            watch: Vec::new(),
             nodes,
             certs,
             service: self.service.clone(),
@@ -125,8 +125,8 @@ impl SentinelsBuilder {
             let others = ports.iter().copied().filter(|&other| other != port);
             self.sentinel(port, others, all)
         });
-        all.sentinels = start_all(builders.collect())?;
-        all.sentinels.iter().try_for_each(quicken)?;
+        all.watch = start_all(builders.collect())?;
+        all.watch.iter().try_for_each(quicken)?;
         all.await_ok()
     }
 
