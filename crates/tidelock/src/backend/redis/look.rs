@@ -11,7 +11,7 @@ use super::link::Link;
 use super::reply::Reply;
 use super::{keys, millis, scripts};
 use crate::backend::{ClientId, Moment, Name, Page};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Holder, Snapshot};
 
@@ -167,8 +167,11 @@ async fn is_lock(link: &Link, key: &str, deadline: Moment) -> Result<bool> {
     let request = Request::new("HSCAN").arg(key).arg(0).arg("COUNT").arg(4);
     let reply = match link.ask(&request, deadline).await {
         Ok(reply) => reply,
-        // Changed or forbidden meanwhile: no lock that can be shown.
-        Err(error) if matches!(error.kind(), ErrorKind::WrongType | ErrorKind::Refused) => {
+        // Changed meanwhile: no lock that can be shown.
+        Err(error) if error.kind() == ErrorKind::WrongType => return Ok(false),
+        // A key outside of the user's patterns is none of its business. A command that is forbidden would make every list
+        // empty, as if nothing were held.
+        Err(error) if error.kind() == ErrorKind::Refused && is_about_a_key(&error) => {
             return Ok(false);
         }
         Err(error) => return Err(error),
@@ -179,6 +182,12 @@ async fn is_lock(link: &Link, key: &str, deadline: Moment) -> Result<bool> {
         .unwrap_or_default();
     let mut names = fields.iter().step_by(2).filter_map(Reply::text);
     Ok(names.any(|field| field == keys::MODE || keys::owner_client(field).is_some()))
+}
+
+fn is_about_a_key(refusal: &Error) -> bool {
+    refusal
+        .detail()
+        .is_some_and(|detail| detail.contains("to access"))
 }
 
 #[cfg(test)]
