@@ -238,12 +238,7 @@ impl Cluster {
             let works = state.contains("cluster_state:ok");
             ensure!(works, "{} says {state}", node.addr());
             let lines = view::of(node)?;
-            let mut seen: Vec<_> = lines
-                .iter()
-                .filter(|line| !line.slots.is_empty())
-                .map(|line| (line.id.clone(), line.slots.clone()))
-                .collect();
-            seen.sort_by(|a, b| a.0.cmp(&b.0));
+            let seen = view::owners(&lines)?;
             let agreed = slots.get_or_insert_with(|| seen.clone());
             ensure!(*agreed == seen, "{} sees other slots", node.addr());
             let own = lines.iter().find(|line| line.is("myself"));

@@ -45,8 +45,10 @@ impl<'a> Migration<'a> {
     /// and, from Redis 7 on, `TRYAGAIN` for several of which it has some.
     ///
     /// # Errors
-    /// When a node refuses.
+    /// When a node refuses, or the cluster is not [well](Cluster::await_ok).
     pub fn begin(&self) -> Result<()> {
+        // Right after another change the two may claim the slot in one epoch, and the old node take it back later.
+        self.cluster.await_ok()?;
         let (from, to) = (self.cluster.id_of(self.from)?, self.cluster.id_of(self.to)?);
         self.set(self.to, &["IMPORTING", from])?;
         self.set(self.from, &["MIGRATING", to])

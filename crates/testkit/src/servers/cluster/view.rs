@@ -1,6 +1,7 @@
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::super::RedisServer;
 
@@ -51,6 +52,27 @@ fn range(slots: &str) -> Result<RangeInclusive<u16>> {
 pub(super) fn of(node: &RedisServer) -> Result<Vec<Line>> {
     let text: String = node.query(&["CLUSTER", "NODES"])?;
     text.lines().map(Line::parse).collect()
+}
+
+/// Name and slots of each primary that has some, by the epoch of its claim.
+type Owners = BTreeMap<u64, (String, Vec<RangeInclusive<u16>>)>;
+
+/// Who has which slots, by the epoch of the claim.
+///
+/// # Errors
+/// When two claims are of one epoch: one of the two will still be raised, and may then take slots back that have moved.
+pub(super) fn owners(lines: &[Line]) -> Result<Owners> {
+    let mut owners = BTreeMap::new();
+    for line in lines.iter().filter(|line| !line.slots.is_empty()) {
+        let claim = (line.id.clone(), line.slots.clone());
+        let other = owners.insert(line.epoch, claim);
+        ensure!(
+            other.is_none(),
+            "two primaries claim in epoch {}",
+            line.epoch
+        );
+    }
+    Ok(owners)
 }
 
 #[cfg(test)]
