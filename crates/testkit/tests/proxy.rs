@@ -1,5 +1,7 @@
 //! The proxy does to a connection what it is told, and counts what went through.
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -147,6 +149,25 @@ fn cut_and_refuse() -> Result<()> {
     proxy.refuse(false);
     incr(&mut connect(&proxy)?, "a")?;
     assert_eq!(proxy.accepted(), 3);
+    Ok(())
+}
+
+/// What a primary sends its replica begins like a message, and is none.
+#[test]
+fn an_opaque_proxy_waits_for_no_end_of_a_message() -> Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let proxy = Proxy::start_opaque(listener.local_addr()?)?;
+    let mut client = TcpStream::connect(proxy.addr())?;
+    client.set_read_timeout(Some(SOON))?;
+    client.write_all(b"*1\r\n")?;
+    let (mut server, _) = listener.accept()?;
+    let (mut question, mut answer) = ([0; 4], [0; 9]);
+    server.set_read_timeout(Some(SOON))?;
+    server.read_exact(&mut question)?;
+    server.write_all(b"$100\r\nabc")?;
+    client.read_exact(&mut answer)?;
+    assert_eq!((&question, &answer), (b"*1\r\n", b"$100\r\nabc"));
+    assert_eq!(proxy.total(), 0);
     Ok(())
 }
 
