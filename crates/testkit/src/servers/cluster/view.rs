@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn lines_are_read() -> Result<()> {
         let line = Line::parse(
-            "07c3 127.0.0.1:30004@31004,host myself,master - 0 1426 4 connected 0-5460 7 [9->-67ed]",
+            "07c3 127.0.0.1:30004@31004,host myself,master - 0 1426 4 connected 100-5460 7 [9->-67ed]",
         )?;
         assert!(line.is("myself") && line.follows.is_none() && line.epoch == 4);
         assert!(line.has(5460) && line.has(7) && !line.has(9));
