@@ -42,6 +42,9 @@ impl Failure {
     /// Says first which lock it was about.
     #[cfg_attr(windows, allow(dead_code))]
     pub(crate) fn on_lock(self, name: &str) -> Self {
+        if name.is_empty() {
+            return self;
+        }
         Self::new(self.code, format!("{name}: {}", self.message))
     }
 

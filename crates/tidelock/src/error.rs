@@ -180,7 +180,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(lock) = &self.0.lock {
+        if let Some(lock) = self.0.lock.as_ref().filter(|lock| !lock.is_empty()) {
             write!(f, "{lock}: ")?;
         }
         f.write_str(self.0.kind.text())?;
