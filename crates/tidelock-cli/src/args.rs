@@ -19,7 +19,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 /// reached or cannot serve; 75 the lock was not acquired in time; 76 the lock was lost while the command ran; 126 the
 /// command cannot be executed; 127 there is no such command.
 #[derive(Debug, Parser)]
-#[command(name = "tidelock", version, propagate_version = true)]
+#[command(
+    name = "tidelock",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
@@ -49,14 +54,21 @@ pub(crate) struct StoreArgs {
     #[arg(long, global = true, value_name = "TEXT")]
     pub(crate) prefix: Option<String>,
     /// User at the store; the password comes from TIDELOCK_PASSWORD or --password-file
-    #[arg(long, global = true, value_name = "NAME", env = "TIDELOCK_USER")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        env = "TIDELOCK_USER",
+        hide_env_values = true
+    )]
     pub(crate) user: Option<String>,
     /// A file whose content is the password; read anew at every connect
     #[arg(
         long,
         global = true,
         value_name = "FILE",
-        env = "TIDELOCK_PASSWORD_FILE"
+        env = "TIDELOCK_PASSWORD_FILE",
+        hide_env_values = true
     )]
     pub(crate) password_file: Option<PathBuf>,
     /// Trust the authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]
@@ -84,6 +96,9 @@ pub(crate) enum Command {
     /// TERM, then KILL after the grace, also when this process is frozen or killed, or the store is out of reach. What
     /// is left in the group when the command itself has ended is ended too, before the lock is released. A process that
     /// leaves the group on purpose (setsid, daemons) is out of its reach.
+    ///
+    /// At a terminal the command gets Ctrl-C and reads what is typed. Ctrl-Z does not stop it: a stopped command would keep
+    /// the lock. Started with `&`, it waits when it wants to read what is typed, until `fg`.
     Run(RunArgs),
     /// The same as `run`, without waiting: exit code 75 if somebody else holds the lock
     Try(TryArgs),

@@ -21,3 +21,5 @@ mod inspect;
 mod pages;
 #[path = "cli/passing.rs"]
 mod passing;
+#[path = "cli/terminal.rs"]
+mod terminal;

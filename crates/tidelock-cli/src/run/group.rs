@@ -49,8 +49,8 @@ impl Group {
 /// What a watched child did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// A signal stopped it.
-    Stopped,
+    /// This signal stopped it.
+    Stopped(i32),
     /// It is dead, and not yet collected: its number cannot belong to anybody else.
     Dead,
 }
@@ -66,7 +66,7 @@ pub(crate) fn watch(leader: Pid) -> Change {
                     WaitId::Pid(leader),
                     WaitIdOptions::STOPPED | WaitIdOptions::NOHANG,
                 );
-                return Change::Stopped;
+                return Change::Stopped(status.stopping_signal().unwrap_or_default());
             }
             Err(rustix::io::Errno::INTR) | Ok(None) => {}
             Ok(Some(_)) | Err(_) => return Change::Dead,

@@ -23,8 +23,10 @@ pub(crate) enum News {
     Started(i32),
     /// To the wrapper: the group is being ended, because the deadline came near or the lock was lost.
     Ending,
-    /// To the wrapper: the terminal stopped the command.
-    Stopped,
+    /// To the supervisor: the command has the terminal.
+    Foreground,
+    /// To the wrapper: this signal stopped the command.
+    Stopped(i32),
     /// To the wrapper: the command exited with this code, and its group is gone.
     Exited(i32),
     /// To the wrapper: this signal ended the command, and its group is gone.
@@ -43,7 +45,8 @@ impl News {
             Self::Signal(n) => (b'S', number(n)),
             Self::Started(n) => (b'G', number(n)),
             Self::Ending => (b'E', 0),
-            Self::Stopped => (b'T', 0),
+            Self::Foreground => (b'F', 0),
+            Self::Stopped(n) => (b'T', number(n)),
             Self::Exited(n) => (b'X', number(n)),
             Self::Killed(n) => (b'K', number(n)),
         };
@@ -62,7 +65,8 @@ impl News {
             b'S' => Self::Signal(number?),
             b'G' => Self::Started(number?),
             b'E' => Self::Ending,
-            b'T' => Self::Stopped,
+            b'F' => Self::Foreground,
+            b'T' => Self::Stopped(number?),
             b'X' => Self::Exited(number?),
             b'K' => Self::Killed(number?),
             _ => return None,
@@ -143,7 +147,8 @@ mod tests {
             News::Signal(15),
             News::Started(i32::MAX),
             News::Ending,
-            News::Stopped,
+            News::Foreground,
+            News::Stopped(20),
             News::Exited(255),
             News::Killed(9),
         ];

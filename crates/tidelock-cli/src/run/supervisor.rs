@@ -46,7 +46,7 @@ pub(crate) fn supervise(args: SuperviseArgs) -> Outcome {
     };
     // The shim stops before it becomes the command, so that the command never runs in a group the wrapper does not know:
     // should this process be killed, the wrapper ends the group.
-    let waits = group::watch(group.leader()) == Change::Stopped;
+    let waits = matches!(group::watch(group.leader()), Change::Stopped(_));
     link::tell(&link, News::Started(group.leader().as_raw_nonzero().get()));
     if waits {
         group.signal(Signal::CONT);
@@ -98,18 +98,24 @@ pub(crate) fn own_program() -> io::Result<std::path::PathBuf> {
     std::env::current_exe()
 }
 
-/// A byte per change of the leader; the end when it is dead.
+/// A byte per stop of the leader: the signal's number. The end when it is dead.
 fn watch_in_background(group: Group) -> io::Result<OwnedFd> {
     let (read, write) = io::pipe()?;
     std::thread::Builder::new()
         .name("watch".to_owned())
         .spawn(move || {
-            while group::watch(group.leader()) == Change::Stopped {
+            while let Change::Stopped(signal) = group::watch(group.leader()) {
+                let letter = u8::try_from(signal).unwrap_or_default();
                 // The reader lives as long as the process.
-                let _ = io::Write::write_all(&mut &write, b"s");
+                let _ = io::Write::write_all(&mut &write, &[letter]);
             }
         })?;
     Ok(read.into())
+}
+
+/// A stop that no continuing helps, as long as the terminal is another's.
+pub(crate) fn wants_terminal(signal: i32) -> bool {
+    signal == Signal::TTIN.as_raw() || signal == Signal::TTOU.as_raw()
 }
 
 struct Supervisor {
@@ -154,11 +160,12 @@ impl Supervisor {
         let mut letter = [0];
         match rustix::io::read(changes, &mut letter) {
             Ok(1) => {
-                if self.terminal {
+                let signal = i32::from(letter[0]);
+                if self.terminal && !wants_terminal(signal) {
                     // Ctrl-Z would leave nobody at the terminal, and a lock kept for a command that does nothing.
                     self.group.signal(Signal::CONT);
                 }
-                link::tell(&self.link, News::Stopped);
+                link::tell(&self.link, News::Stopped(signal));
                 false
             }
             Err(rustix::io::Errno::INTR) => false,
@@ -182,6 +189,10 @@ impl Supervisor {
                         self.group.signal(Signal::CONT);
                     }
                 }
+            }
+            Some(News::Foreground) => {
+                self.terminal = true;
+                self.group.signal(Signal::CONT);
             }
             Some(News::Lost) => self.end("the lock was lost"),
             Some(_) => {}

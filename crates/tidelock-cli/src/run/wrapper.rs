@@ -14,7 +14,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use super::group::Group;
 use super::link::{self, News};
 use super::signals::Signals;
-use super::{boot, supervisor, terminal};
+use super::terminal::Turn;
+use super::{boot, supervisor};
 use crate::args::{JobArgs, OnLost, StoreArgs};
 use crate::exit::{self, Failure, Outcome, by_signal, say};
 use crate::{block_on, store};
@@ -75,15 +76,15 @@ struct Running {
     link: UnixStream,
     news: UnboundedReceiver<News>,
     group: Option<Group>,
-    terminal: bool,
+    terminal: Turn,
     told_until: u64,
 }
 
 impl Running {
     fn start(guard: &Guard, job: &JobArgs) -> Outcome<Self> {
-        let terminal = terminal::is_ours();
+        let terminal = Turn::at_start();
         let until = proved_until(guard);
-        let (link, supervisor) = spawn(guard, job, terminal)
+        let (link, supervisor) = spawn(guard, job, terminal.is_given())
             .map_err(|error| Failure::internal(format!("{}: no supervisor: {error}", job.name)))?;
         link::tell_first(&link, until, io::stdin().as_fd()).map_err(Failure::internal)?;
         let news = listen(&link).map_err(Failure::internal)?;
@@ -105,7 +106,10 @@ impl Running {
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
             tokio::select! {
-                _ = tick.tick() => self.tell_deadline(guard),
+                _ = tick.tick() => {
+                    self.tell_deadline(guard);
+                    self.give_terminal();
+                }
                 number = signals.next() => self.hand_on(number),
                 reason = async { match &mut lost { Some(lost) => lost.await, None => std::future::pending().await } } => {
                     lost = None;
@@ -116,11 +120,12 @@ impl Running {
                 news = self.news.recv() => match news {
                     Some(News::Started(leader)) => self.group = Group::of(leader),
                     Some(News::Ending) => ended_for_loss = true,
-                    Some(News::Stopped) if self.terminal => {
-                        say(format!("{}: not stopped: a stopped command would keep the lock", guard.name()));
+                    Some(News::Stopped(signal)) => self.stopped(signal, guard.name()),
+                    Some(News::Exited(code)) => {
+                        let code = u8::try_from(code).unwrap_or(exit::INTERNAL);
+                        return self.leave(ended_for_loss, ended_for_loss, code);
                     }
-                    Some(News::Exited(code)) => return self.leave(ended_for_loss, u8::try_from(code).unwrap_or(exit::INTERNAL)),
-                    Some(News::Killed(signal)) => return self.leave(ended_for_loss, by_signal(signal)),
+                    Some(News::Killed(signal)) => return self.leave(ended_for_loss, true, by_signal(signal)),
                     Some(_) => {}
                     None => return self.supervisor_is_gone(guard.name()).await,
                 },
@@ -138,18 +143,47 @@ impl Running {
     }
 
     fn hand_on(&mut self, number: i32) {
-        if number == Signal::CONT.as_raw() && !self.terminal && terminal::is_ours() {
-            // `fg` after a start in the background: the command's turn.
-            if let Some(group) = self.group {
-                self.terminal = true;
-                terminal::give_to(group.leader());
-            }
+        if number == Signal::CONT.as_raw()
+            && self
+                .group
+                .is_some_and(|group| self.terminal.give_if_ours(group.leader()))
+        {
+            link::tell(&self.link, News::Foreground);
         }
         link::tell(&self.link, News::Signal(number));
     }
 
-    fn leave(mut self, ended_for_loss: bool, code: u8) -> u8 {
-        self.collect();
+    /// The command was stopped, and keeps the lock.
+    fn stopped(&mut self, signal: i32, name: &str) {
+        if !supervisor::wants_terminal(signal) {
+            if self.terminal.is_given() {
+                say(format!(
+                    "{name}: not stopped: a stopped command would keep the lock"
+                ));
+            }
+            return;
+        }
+        let news = self.terminal.want();
+        if !self.give_terminal() && news {
+            say(format!(
+                "{name}: the command waits for the terminal, and keeps the lock; bring it to the foreground (fg), or give it </dev/null"
+            ));
+        }
+    }
+
+    /// Gives the terminal to the command that waits for it, if it can be had. `true`: it goes on.
+    fn give_terminal(&mut self) -> bool {
+        let given = self
+            .group
+            .is_some_and(|group| self.terminal.give_if_wanted(group.leader()));
+        if given {
+            link::tell(&self.link, News::Foreground);
+        }
+        given
+    }
+
+    fn leave(mut self, ended_for_loss: bool, mend: bool, code: u8) -> u8 {
+        self.collect(mend);
         if ended_for_loss { exit::LOST } else { code }
     }
 
@@ -165,7 +199,7 @@ impl Running {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }
-        let code = match self.collect() {
+        let code = match self.collect(true) {
             // It could not even start the command, and has said why.
             Some(code) if self.group.is_none() && code != 0 => u8::try_from(code).ok(),
             _ => None,
@@ -178,11 +212,9 @@ impl Running {
         })
     }
 
-    fn collect(&mut self) -> Option<i32> {
+    fn collect(&mut self, mend: bool) -> Option<i32> {
         let status = self.supervisor.wait();
-        if self.terminal {
-            terminal::take_back();
-        }
+        self.terminal.take_back(mend);
         status.ok().and_then(|status| status.code())
     }
 }

@@ -33,17 +33,24 @@ impl Bench {
 
     /// `tidelock` on this store, with nothing of the environment that concerns it.
     pub(crate) fn tidelock(&self, args: &[&str]) -> Command {
+        let mut command = self.program(env!("CARGO_BIN_EXE_tidelock"));
+        command.args(args);
+        command
+    }
+
+    /// As [`tidelock`](Self::tidelock), for another program.
+    pub(crate) fn program(&self, name: &str) -> Command {
         // A shell starts what runs in the background with INT and QUIT ignored, and `run` rightly leaves that so: without
         // the defaults the outcome would depend on how these tests were started.
         let mut command = Command::new("env");
         command.arg("--default-signal=HUP,INT,QUIT,TERM,USR1,USR2");
-        command.arg(env!("CARGO_BIN_EXE_tidelock"));
+        command.arg(name);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("TIDELOCK_") {
                 command.env_remove(name);
             }
         }
-        command.env("TIDELOCK_STORE", self.url()).args(args);
+        command.env("TIDELOCK_STORE", self.url());
         command
     }
 

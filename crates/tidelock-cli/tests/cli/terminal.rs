@@ -1,0 +1,124 @@
+//! A command at a terminal, started by a shell that has jobs: whose turn it is to read, and how the terminal is left.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+
+use crate::bench::{Bench, PATIENCE, Process};
+
+/// An interactive shell at a terminal of its own. What it says comes as lines, what is typed among them.
+struct Shell {
+    terminal: Child,
+    lines: Receiver<String>,
+}
+
+impl Shell {
+    fn open(bench: &Bench) -> Self {
+        // `script` is the terminal; the prompt is a line that says that the shell is ready.
+        let mut terminal = bench.program("script");
+        let shell = "PS1='ready\\n' exec bash --norc --noprofile --noediting -i";
+        terminal
+            .args(["-q", "-e", "-c", shell, "/dev/null"])
+            .env("tidelock", env!("CARGO_BIN_EXE_tidelock"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut terminal = terminal.spawn().unwrap();
+        let said = BufReader::new(terminal.stdout.take().unwrap());
+        let (tell, lines) = channel();
+        std::thread::spawn(move || {
+            for line in said.split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+                let _ = tell.send(line);
+            }
+        });
+        let mut shell = Self { terminal, lines };
+        shell.until("ready");
+        shell
+    }
+
+    fn write(&mut self, text: &str) {
+        let stdin = self.terminal.stdin.as_mut().unwrap();
+        stdin.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Reads on until a line begins with this.
+    fn until(&mut self, begin: &str) -> String {
+        let mut seen = Vec::new();
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) if line.starts_with(begin) => return line,
+                Ok(line) => seen.push(line),
+                Err(_) => panic!("{begin:?} was not said: {seen:#?}"),
+            }
+        }
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        // The terminal is gone, and with it whatever runs at it.
+        let _ = self.terminal.kill();
+        let _ = self.terminal.wait();
+    }
+}
+
+#[test]
+fn a_command_in_the_background_gets_the_terminal_when_it_is_brought_forward() {
+    let bench = Bench::new();
+    let mut shell = Shell::open(&bench);
+    shell
+        .write("$tidelock run job -- sh -c 'read l; echo \"got $l\"; read l; echo \"and $l\"' &\n");
+    shell.until("job: the command waits for the terminal");
+    shell.write("fg\n");
+    shell.write("one\n");
+    shell.until("got one");
+    // It has it for good: no Ctrl-Z leaves it standing with the lock.
+    shell.write("\x1a");
+    shell.until("^Zjob: not stopped");
+    shell.write("two\n");
+    shell.until("and two");
+    shell.until("ready");
+    assert_eq!(bench.code(&["try", "job", "--", "true"]), 0);
+}
+
+#[test]
+fn a_command_in_a_pipeline_may_read_what_is_typed() {
+    let bench = Bench::new();
+    let mut shell = Shell::open(&bench);
+    shell.write("$tidelock run job -- sh -c 'echo in; read l; echo \"got $l\"' | cat\n");
+    shell.until("in");
+    shell.write("one\n");
+    shell.until("got one");
+    shell.until("ready");
+}
+
+#[test]
+fn a_terminal_is_put_in_order_after_a_command_that_could_not() {
+    let bench = Bench::new();
+    let mut shell = Shell::open(&bench);
+    shell.write("stty -a | grep -o '[-]*echonl'\n");
+    shell.until("-echonl");
+    shell.write("$tidelock run job -- sh -c 'stty echonl; kill -9 $$'; echo code $?\n");
+    shell.until("code 137");
+    shell.write("stty -a | grep -o '[-]*echonl'\n");
+    shell.until("-echonl");
+    // What ends in order may leave the terminal as it likes.
+    shell.write("$tidelock run job -- stty echonl; echo code $?\n");
+    shell.until("code 0");
+    shell.write("stty -a | grep -o '[-]*echonl'\n");
+    shell.until("echonl");
+}
+
+#[test]
+fn a_terminal_that_is_closed_ends_the_command_and_frees_the_lock() {
+    let bench = Bench::new();
+    let mut shell = Shell::open(&bench);
+    shell.write("$tidelock run job -- sh -c 'echo pid $$; exec sleep 1000'\n");
+    let pid = shell.until("pid ")[4..].parse().unwrap();
+    drop(shell);
+    Process(pid).await_end();
+    assert_eq!(
+        bench.code(&["run", "--wait", "10s", "job", "--", "true"]),
+        0
+    );
+}
