@@ -237,11 +237,7 @@ impl Gate {
                 if error.kind() == ErrorKind::Refused && !complaint.ends_session() {
                     return Ok(());
                 }
-                Err(if error.outcome_unknown() {
-                    unsent(error.detail().unwrap_or_default())
-                } else {
-                    error
-                })
+                Err(at(place, &error))
             }
             Err(Trouble::Broken(why)) => Err(unsent(format_args!("{place}: {why}"))),
         }
@@ -262,23 +258,23 @@ impl Gate {
                     "{place}: the server ended the connection during the greeting; {hint} ({why})"
                 ))
             }
-            Closed::Complaint(complaint) => {
-                let error = complaint.error();
-                if error.outcome_unknown() {
-                    unsent(format_args!(
-                        "{place}: {}",
-                        error.detail().unwrap_or_default()
-                    ))
-                } else {
-                    error
-                }
-            }
+            Closed::Complaint(complaint) => at(place, &complaint.error()),
             Closed::Other(why) => unsent(format_args!(
                 "{place}: the server refused the greeting, perhaps the database {}: {why}",
                 self.entry.db
             )),
         }
     }
+}
+
+/// What a server complained of during the greeting, and which server it was. Nothing was asked of it yet.
+fn at(place: &Place, error: &Error) -> Error {
+    let kind = if error.outcome_unknown() {
+        ErrorKind::Unavailable
+    } else {
+        error.kind()
+    };
+    Error::new(kind).because(format!("{place}: {}", error.detail().unwrap_or_default()))
 }
 
 /// The answer to `ROLE` begins with the role.
