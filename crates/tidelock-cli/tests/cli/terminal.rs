@@ -48,7 +48,7 @@ impl Shell {
             match self.lines.recv_timeout(PATIENCE) {
                 Ok(line) if line.starts_with(begin) => return line,
                 Ok(line) => seen.push(line),
-                Err(_) => panic!("{begin:?} was not said: {seen:#?}"),
+                Err(end) => panic!("{begin:?} was not said ({end}): {seen:#?}"),
             }
         }
     }
