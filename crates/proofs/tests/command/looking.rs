@@ -1,0 +1,88 @@
+//! Who holds what, breaking a lock, and what is said of a server.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use testkit::servers::RedisServer;
+
+use crate::{SOON, run, say};
+
+#[test]
+fn show_and_ls_tell_who_holds_what() -> Result<()> {
+    let server = RedisServer::start()?;
+    let url = server.url();
+    let mut holder = run(&server, &[], "echo in; read line; exit 0")?;
+    server.admin(&["SET", "text", "no lock"])?;
+    let shown = say(&url, &["show", "--json", "job"])?.objects()?;
+    let lock = shown.first().context("nothing is shown")?;
+    ensure!(
+        lock["name"] == "job" && lock["locked"] == true && lock["token"].is_null(),
+        "{lock}"
+    );
+    let held_by = &lock["holders"][0];
+    ensure!(
+        held_by["pid"] == holder.pid() && held_by["program"] == "tidelock" && held_by["holds"] == 1,
+        "{held_by}"
+    );
+    let left = lock["expires_in_ms"].as_u64();
+    ensure!(
+        left.is_some_and(|left| (1..=30_000).contains(&left)),
+        "{lock}"
+    );
+    ensure!(
+        say(&url, &["show"])?
+            .out
+            .starts_with("job: held by tidelock (pid ")
+    );
+    ensure!(say(&url, &["ls"])?.out == "job\n");
+    ensure!(say(&url, &["ls", "x*"])?.out.is_empty());
+    say(&url, &["show", "text"])?.must(69, "text: the key holds something that is not a lock")?;
+    holder.close_stdin();
+    ensure!(holder.wait(SOON)?.success());
+    ensure!(say(&url, &["show", "job"])?.out.starts_with("job: free"));
+    ensure!(say(&url, &["ls"])?.out.is_empty());
+    Ok(())
+}
+
+#[test]
+fn a_hold_of_redisson_is_shown_and_can_be_broken() -> Result<()> {
+    let server = RedisServer::start()?;
+    let url = server.url();
+    let java = "7f7c1a34-0000-4000-8000-000000000001:51";
+    server.admin(&["HSET", "job", java, "3"])?;
+    server.admin(&["PEXPIRE", "job", "30000"])?;
+    let shown = say(&url, &["show", "--json", "job"])?.objects()?;
+    let held_by = &shown.first().context("nothing is shown")?["holders"][0];
+    ensure!(
+        held_by["owner"] == java && held_by["holds"] == 3,
+        "{held_by}"
+    );
+    say(&url, &["unlock", "job"])?.must(64, "--force")?;
+    ensure!(server.keys()? == ["job"]);
+    say(&url, &["unlock", "--force", "job"])?.must(0, "job: unlocked")?;
+    ensure!(server.keys()?.is_empty(), "{:?}", server.keys()?);
+    say(&url, &["unlock", "--force", "job"])?.must(0, "job: was free")?;
+    Ok(())
+}
+
+#[test]
+fn the_doctor_warns_of_a_server_that_throws_locks_away() -> Result<()> {
+    let server = RedisServer::start()?;
+    let url = server.url();
+    let eviction = |objects: Vec<Value>| {
+        let found = objects.into_iter().find(|one| one["subject"] == "eviction");
+        found
+            .map(|one| one["severity"].clone())
+            .context("nothing about eviction")
+    };
+    let fine = say(&url, &["doctor", "--json"])?;
+    fine.must(0, "")?;
+    ensure!(eviction(fine.objects()?)? == "good");
+    server.admin(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])?;
+    server.admin(&["CONFIG", "SET", "maxmemory", "100mb"])?;
+    let bad = say(&url, &["doctor", "--json"])?;
+    bad.must(1, "")?;
+    ensure!(eviction(bad.objects()?)? == "danger");
+    server.kill()?;
+    say(&url, &["doctor"])?.must(69, "the store cannot be reached")?;
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! The `tidelock` command on a real server: the release build, as users run it. What does not depend on the store is
+//! tested with the command itself, on SQLite.
+
+mod demo;
+mod looking;
+mod running;
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use testkit::process::Spawned;
+use testkit::servers::RedisServer;
+
+/// Longer than anything here takes that does not hang.
+const SOON: Duration = Duration::from_secs(20);
+
+/// What a command said, and its exit code.
+struct Said {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Said {
+    /// The JSON objects on stdout.
+    fn objects(&self) -> Result<Vec<Value>> {
+        let all = serde_json::Deserializer::from_str(&self.out).into_iter();
+        all.map(|value| value.with_context(|| self.out.clone()))
+            .collect()
+    }
+
+    /// Fails unless it ended with this code, and said this on stderr.
+    fn must(&self, code: i32, words: &str) -> Result<()> {
+        ensure!(
+            self.code == code && self.err.contains(words),
+            "{code} {words:?}: {} {:?}",
+            self.code,
+            self.err
+        );
+        Ok(())
+    }
+}
+
+/// `tidelock` on this store, with nothing of the environment that concerns it.
+fn tidelock(url: &str, args: &[&str]) -> Result<Command> {
+    // A shell starts what runs in the background with INT ignored, and `run` rightly leaves that so.
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP,INT,QUIT,TERM");
+    command.arg(testkit::tidelock_bin()?);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TIDELOCK_") {
+            command.env_remove(name);
+        }
+    }
+    command.env("TIDELOCK_STORE", url).args(args);
+    Ok(command)
+}
+
+/// Runs it to its end.
+fn say(url: &str, args: &[&str]) -> Result<Said> {
+    ended(tidelock(url, args)?)
+}
+
+fn ended(mut command: Command) -> Result<Said> {
+    let output = command.stdin(Stdio::null()).output()?;
+    Ok(Said {
+        code: output.status.code().context("killed by a signal")?,
+        out: String::from_utf8(output.stdout)?,
+        err: String::from_utf8(output.stderr)?,
+    })
+}
+
+/// Starts `tidelock run` with a shell script, and returns when the script has said `in`.
+fn run(server: &RedisServer, flags: &[&str], script: &str) -> Result<Spawned> {
+    let args = [flags, &["run", "job", "--", "sh", "-c", script]].concat();
+    let mut run = Spawned::start(tidelock(&server.url(), &args)?)?;
+    run.wait_line("in", SOON)?;
+    Ok(run)
+}
