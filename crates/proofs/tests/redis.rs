@@ -4,6 +4,8 @@
 mod doctor;
 #[path = "redis/faults.rs"]
 mod faults;
+#[path = "redis/least_rights.rs"]
+mod least_rights;
 #[path = "redis/promises.rs"]
 mod promises;
 #[path = "redis/rights.rs"]

@@ -5,8 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::conn::Request;
 use super::link::Link;
-use super::{keys, scripts};
-use crate::backend::{ClientId, Name, Timers};
+use super::rights;
+use super::subscriber::Subscriber;
+use crate::backend::Timers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{Finding, Severity};
 
@@ -19,7 +20,11 @@ const OLDEST: (u32, u32) = (6, 2);
 const FAR_OFF: Duration = Duration::from_secs(2);
 
 /// Looks at the server.
-pub(super) async fn examine(link: &Link, timers: &Timers) -> Result<Vec<Finding>> {
+pub(super) async fn examine(
+    link: &Link,
+    subscriber: &Subscriber,
+    timers: &Timers,
+) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     match allowed(link.ask(&Request::new("INFO"), link.deadline()).await)? {
         Some(reply) => {
@@ -38,16 +43,14 @@ pub(super) async fn examine(link: &Link, timers: &Timers) -> Result<Vec<Finding>
             "version, eviction policy, persistence and replicas are not known",
         )),
     }
-    findings.push(scripting(link).await?);
-    findings.push(channels(link).await?);
-    findings.push(tokens(link).await?);
+    findings.extend(rights::findings(link, subscriber).await?);
     findings.push(clock(link).await?);
     findings.push(distance(link, timers).await?);
     Ok(findings)
 }
 
 /// `None`: the rights forbid it.
-fn allowed<T>(result: Result<T>) -> Result<Option<T>> {
+pub(super) fn allowed<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.kind() == ErrorKind::Refused || unknown_command(&error) => Ok(None),
@@ -204,76 +207,6 @@ fn role(info: &Info<'_>) -> Finding {
         (_, count) => Finding::new(Advice, "replicas", count, "a fail-over may forget locks that had not been copied yet; their holders are told at the next renewal")
             .advise("guard data by fencing tokens"),
     }
-}
-
-/// Takes, keeps and frees a lock under a name of our own, which goes by itself should the end of it be lost.
-async fn scripting(link: &Link) -> Result<Finding> {
-    let probe = format!("{}probe:{}", keys::OURS, ClientId::random().as_str());
-    let tombstone = format!("{probe}:withdrawn");
-    let owner = "probe:1";
-    let tried = async {
-        let deadline = link.deadline();
-        link.eval(
-            &scripts::ACQUIRE,
-            &[&probe, &tombstone],
-            &["1000", owner],
-            deadline,
-        )
-        .await?;
-        link.eval(&scripts::RENEW, &[&probe], &["1000", owner], deadline)
-            .await?;
-        link.eval(
-            &scripts::RELEASE,
-            &[&probe, &tombstone],
-            &[owner, &probe, "1"],
-            deadline,
-        )
-        .await
-    };
-    Ok(match allowed(tried.await)? {
-        Some(_) => Finding::new(Good, "rights: scripts", "a lock was taken, kept and freed", "the user may run what locks need"),
-        None => Finding::new(Danger, "rights: scripts", "refused", "this user cannot lock").advise(
-            "allow the keys of your locks and tidelock:*, and +evalsha +eval +exists +hget +hset +hexists +hdel +pttl +pexpire +set +get +incr +del +type +hgetall",
-        ),
-    })
-}
-
-/// A message on the channel of a lock nobody has.
-async fn channels(link: &Link) -> Result<Finding> {
-    let channel = Name::new(format!("{}probe", keys::OURS)).map(|name| keys::channel(&name))?;
-    let sent = link
-        .ask(
-            &Request::new("PUBLISH").arg(&channel).arg("0"),
-            link.deadline(),
-        )
-        .await;
-    Ok(match allowed(sent)? {
-        Some(_) => Finding::new(Good, "rights: channels", "a message was sent", "waiters are woken"),
-        None => Finding::new(Danger, "rights: channels", "refused", "waiters are not woken by this client's releases; Java waiters sleep until the lease ends")
-            .advise("allow &redisson_lock__channel:* with +publish +subscribe +unsubscribe"),
-    })
-}
-
-async fn tokens(link: &Link) -> Result<Finding> {
-    let counter = Name::new(format!("{}probe", keys::OURS)).map(|name| keys::token(&name))?;
-    let looked = link
-        .ask(&Request::new("EXISTS").arg(&counter), link.deadline())
-        .await;
-    Ok(match allowed(looked)? {
-        Some(_) => Finding::new(
-            Good,
-            "rights: fencing",
-            "the counters' keys are allowed",
-            "fenced locks work",
-        ),
-        None => Finding::new(
-            Advice,
-            "rights: fencing",
-            "refused",
-            "fenced locks fail; others work",
-        )
-        .advise("allow ~redisson_lock_token:* and +exists"),
-    })
 }
 
 async fn clock(link: &Link) -> Result<Finding> {

@@ -167,11 +167,10 @@ async fn is_lock(link: &Link, key: &str, deadline: Moment) -> Result<bool> {
     let request = Request::new("HSCAN").arg(key).arg(0).arg("COUNT").arg(4);
     let reply = match link.ask(&request, deadline).await {
         Ok(reply) => reply,
-        // Changed meanwhile: no lock that can be shown.
+        // Changed meanwhile, or a key of others: no lock that can be shown. Without the right to the command there would
+        // be none at all, and an empty list would be a lie.
         Err(error) if error.kind() == ErrorKind::WrongType => return Ok(false),
-        // A key outside of the user's patterns is none of its business. A command that is forbidden would make every list
-        // empty, as if nothing were held.
-        Err(error) if error.kind() == ErrorKind::Refused && is_about_a_key(&error) => {
+        Err(error) if error.kind() == ErrorKind::Refused && !is_about(&error, "hscan") => {
             return Ok(false);
         }
         Err(error) => return Err(error),
@@ -184,10 +183,10 @@ async fn is_lock(link: &Link, key: &str, deadline: Moment) -> Result<bool> {
     Ok(names.any(|field| field == keys::MODE || keys::owner_client(field).is_some()))
 }
 
-fn is_about_a_key(refusal: &Error) -> bool {
-    refusal
-        .detail()
-        .is_some_and(|detail| detail.contains("to access"))
+/// The server refuses the command itself, whatever the key.
+fn is_about(error: &Error, command: &str) -> bool {
+    let detail = error.detail().unwrap_or_default();
+    detail.to_ascii_lowercase().contains(command)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod look;
 mod place;
 mod renew;
 mod reply;
+mod rights;
 mod scripts;
 mod sentinel;
 mod session;
@@ -331,7 +332,11 @@ impl Backend for Redis {
     }
 
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
-        Box::pin(doctor::examine(&self.link, &self.shared.timers))
+        Box::pin(doctor::examine(
+            &self.link,
+            &self.shared.subscriber,
+            &self.shared.timers,
+        ))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

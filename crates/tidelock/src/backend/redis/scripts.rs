@@ -43,6 +43,10 @@ script!(
     INSPECT, "lua/inspect.lua"
 );
 script!(
+    /// Tries whether a counter may be used.
+    TRY_COUNTER, "lua/try_counter.lua"
+);
+script!(
     /// Writes only what is ours.
     ANNOUNCE, "lua/announce.lua"
 );

@@ -1,0 +1,176 @@
+//! The line of `docs/guarantees.md` that gives a user the least rights: it is enough, and nothing in it is too much.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use testkit::servers::RedisServer;
+use testkit::workspace;
+use tidelock::{Client, ErrorKind, Severity};
+
+use crate::listeners;
+
+/// The rights in the document, without the user's name and password.
+fn rights() -> Result<Vec<String>> {
+    let page = std::fs::read_to_string(workspace().join("docs/guarantees.md"))?;
+    let line = page
+        .lines()
+        .find_map(|line| line.strip_prefix("ACL SETUSER locks on >PASSWORD "));
+    let rights = line.context("the page has no such line")?;
+    Ok(rights.split(' ').map(str::to_owned).collect())
+}
+
+/// A server on which the user `locks` has these rights, and nobody else has any.
+fn server(rights: &[String]) -> Result<RedisServer> {
+    let server = RedisServer::builder().acl("user default off").start()?;
+    let user = ["ACL", "SETUSER", "locks", "on", ">secret"].map(str::to_owned);
+    server.admin(&[&user, rights].concat())?;
+    Ok(server)
+}
+
+async fn login(server: &RedisServer) -> tidelock::Result<Client> {
+    Client::builder()
+        .lease(Duration::from_millis(600))
+        .response_timeout(Duration::from_millis(600))
+        .connect(&format!("redis://locks:secret@{}", server.addr()))
+        .await
+}
+
+/// What there is to say against a server after a day's work on it: refusals, and what an examination finds.
+async fn complaints(server: &RedisServer) -> Result<Vec<String>> {
+    let mut said = Vec::new();
+    let client = match login(server).await {
+        Ok(client) => client,
+        Err(error) => return Ok(vec![format!("connect: {error}")]),
+    };
+    for finding in client.examine().await? {
+        // Persistence is no question of rights.
+        let blind = finding.found.contains("cannot see");
+        if blind || finding.subject.contains("rights") && finding.severity != Severity::Good {
+            said.push(format!("doctor: {}: {}", finding.subject, finding.found));
+        }
+    }
+    let work: [(&str, Result<()>); 5] = [
+        ("lock", lock(server, &client).await),
+        ("fenced", fenced(&client).await),
+        ("forced", forced(&client).await),
+        ("look", look(&client).await),
+        ("wait", wait(server, &client).await),
+    ];
+    for (name, done) in work {
+        if let Err(error) = done {
+            said.push(format!("{name}: {error:#}"));
+        }
+    }
+    client.close(Duration::ZERO).await;
+    Ok(said)
+}
+
+async fn lock(server: &RedisServer, client: &Client) -> Result<()> {
+    let guard = client.lock("shop:1").acquire().await?;
+    // Renewed: it outlives its lease.
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    ensure!(guard.is_held(), "lost: not renewed");
+    ensure!(server.query::<i64, _>(&["PTTL", "shop:1"])? > 0);
+    guard.release().await?;
+    ensure!(
+        server.query::<i64, _>(&["EXISTS", "shop:1"])? == 0,
+        "not freed"
+    );
+    Ok(())
+}
+
+async fn fenced(client: &Client) -> Result<()> {
+    let guard = client.fenced_lock("shop:2").acquire().await?;
+    ensure!(guard.token().is_some(), "no token");
+    Ok(guard.release().await?)
+}
+
+async fn forced(client: &Client) -> Result<()> {
+    let guard = client.lock("shop:3").acquire().await?;
+    ensure!(client.lock("shop:3").force_release().await?, "was free");
+    let late = guard.release().await.map_err(|error| error.kind());
+    ensure!(late == Err(ErrorKind::Lost), "{late:?}");
+    Ok(())
+}
+
+async fn look(client: &Client) -> Result<()> {
+    let guard = client.fenced_lock("shop:4").acquire().await?;
+    let seen = client.lock("shop:4").inspect().await?;
+    ensure!(seen.is_locked() && seen.token == guard.token(), "{seen:?}");
+    ensure!(seen.waiters == Some(0), "{seen:?}");
+    ensure!(
+        seen.holders.iter().all(|holder| holder.client.is_some()),
+        "without details: {seen:?}"
+    );
+    let listed = client.list("shop:*", 10).await?;
+    ensure!(listed == ["shop:4"], "{listed:?}");
+    Ok(guard.release().await?)
+}
+
+/// A waiter is woken long before a lease is over, and leaves no subscription.
+async fn wait(server: &RedisServer, client: &Client) -> Result<()> {
+    let other = login(server).await?;
+    let guard = client.lock("shop:5").acquire().await?;
+    let waiting = tokio::spawn(other.lock("shop:5").acquire());
+    let channel = "redisson_lock__channel:{shop:5}";
+    let heard = listeners(server, channel, 1);
+    tokio::time::timeout(Duration::from_millis(600), heard)
+        .await
+        .context("nobody listens")??;
+    guard.release().await?;
+    waiting.await??.release().await?;
+    other.close(Duration::ZERO).await;
+    listeners(server, channel, 0).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t27_the_rights_in_the_guarantees_are_enough() -> Result<()> {
+    let server = server(&rights()?)?;
+    let said = complaints(&server).await?;
+    ensure!(said.is_empty(), "{said:#?}");
+    Ok(())
+}
+
+/// What only the log can tell of: without it a subscription nobody needs any more stays until the connection is closed.
+const QUIET: &str = "+unsubscribe";
+
+/// What the doctor cannot know, or does not need: it is told by the first request that misses it.
+const TOLD_BY_WORK: [&str; 3] = [
+    "~shop:*",
+    "~redisson_lock_token:{shop:*",
+    "&redisson_lock__channel:{shop:*",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t27_a_right_that_is_missing_is_told() -> Result<()> {
+    let rights = rights()?;
+    let mut silent = String::new();
+    // A few servers at a time.
+    let grants = |at: &usize| rights[*at].starts_with(['~', '&', '+']);
+    let grants: Vec<usize> = (0..rights.len()).filter(grants).collect();
+    for some in grants.chunks(8) {
+        let tries = some.iter().map(|&at| {
+            let mut fewer = rights.clone();
+            let missing = fewer.remove(at);
+            tokio::spawn(async move {
+                let server = server(&fewer)?;
+                anyhow::Ok((missing, complaints(&server).await?))
+            })
+        });
+        for done in futures_util::future::join_all(tries).await {
+            let (missing, said) = done??;
+            let by_doctor = said.iter().any(|one| one.starts_with("doctor: "));
+            let told = match missing.as_str() {
+                QUIET => true,
+                work if TOLD_BY_WORK.contains(&work) => !said.is_empty(),
+                _ => by_doctor,
+            };
+            if !told {
+                let _ = writeln!(silent, "nobody misses {missing}: {said:#?}");
+            }
+        }
+    }
+    ensure!(silent.is_empty(), "{silent}");
+    Ok(())
+}
