@@ -327,6 +327,11 @@ impl Guard {
         self.inner.owner_id()
     }
 
+    /// How many replicas had acknowledged the grant; see [`Guard::acknowledged`](crate::Guard::acknowledged).
+    pub fn acknowledged(&self) -> Option<crate::Acknowledged> {
+        self.inner.acknowledged()
+    }
+
     /// The fencing token; see [`Guard::token`](crate::Guard::token).
     pub fn token(&self) -> Option<FencingToken> {
         self.inner.token()

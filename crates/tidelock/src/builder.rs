@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::acknowledge::Acknowledge;
 use crate::backend::{Clock, Env, Timers, TlsFiles, registry};
 use crate::client::Client;
 use crate::core::rt::{self, Background};
@@ -87,6 +88,8 @@ pub struct ClientBuilder {
     tls: TlsFiles,
     credentials: Option<Arc<dyn Fn() -> Credentials + Send + Sync>>,
     details: bool,
+    acknowledge: Acknowledge,
+    acknowledge_within: Duration,
     clock: Clock,
 }
 
@@ -100,6 +103,8 @@ impl Default for ClientBuilder {
             tls: TlsFiles::default(),
             credentials: None,
             details: true,
+            acknowledge: Acknowledge::default(),
+            acknowledge_within: Duration::from_secs(1),
             clock: Clock::Boot,
         }
     }
@@ -169,9 +174,23 @@ impl ClientBuilder {
         self
     }
 
+    /// How many replicas must have acknowledged a grant before it is handed out, and a renewal before it counts:
+    /// [`Acknowledge::Any`] where there are replicas. What cannot be reached in time is undone, and the acquisition tries again.
+    pub fn acknowledge(mut self, policy: Acknowledge) -> Self {
+        self.acknowledge = policy;
+        self
+    }
+
+    /// How long the replicas are waited for: 1 s, Redisson's `slavesSyncTimeout`; but no longer than a third of the
+    /// response timeout or a sixth of the lease. A replica that hangs costs an acquisition that needs it this much.
+    pub fn acknowledge_within(mut self, limit: Duration) -> Self {
+        self.acknowledge_within = limit;
+        self
+    }
+
     /// Takes what is set in the environment: `TIDELOCK_LEASE_MS`, `TIDELOCK_RESPONSE_TIMEOUT_MS`, `TIDELOCK_PREFIX`,
     /// `TIDELOCK_USER`, `TIDELOCK_PASSWORD`, `TIDELOCK_PASSWORD_FILE` (read anew at every connect), `TIDELOCK_TLS_CA`,
-    /// `TIDELOCK_TLS_CERT`, `TIDELOCK_TLS_KEY`.
+    /// `TIDELOCK_TLS_CERT`, `TIDELOCK_TLS_KEY`, `TIDELOCK_ACKNOWLEDGE` (`off`, `any`, `majority` or `all`), `TIDELOCK_ACKNOWLEDGE_MS`.
     ///
     /// # Errors
     /// [`InvalidOptions`](ErrorKind::InvalidOptions), naming the variable.
@@ -179,6 +198,14 @@ impl ClientBuilder {
         self.lease = millis_from_env("TIDELOCK_LEASE_MS")?.unwrap_or(self.lease);
         self.response_timeout =
             millis_from_env("TIDELOCK_RESPONSE_TIMEOUT_MS")?.unwrap_or(self.response_timeout);
+        self.acknowledge_within =
+            millis_from_env("TIDELOCK_ACKNOWLEDGE_MS")?.unwrap_or(self.acknowledge_within);
+        if let Ok(word) = std::env::var("TIDELOCK_ACKNOWLEDGE") {
+            self.acknowledge = word.parse().map_err(|error: Error| {
+                let why = error.detail().unwrap_or_default();
+                Error::new(error.kind()).because(format!("TIDELOCK_ACKNOWLEDGE: {why}"))
+            })?;
+        }
         self.prefix = std::env::var("TIDELOCK_PREFIX").unwrap_or(self.prefix);
         let path = |name| std::env::var_os(name).map(PathBuf::from);
         self.tls.ca = path("TIDELOCK_TLS_CA").or(self.tls.ca);
@@ -250,6 +277,7 @@ impl ClientBuilder {
             background: background.clone(),
             response_timeout: self.response_timeout,
             lease: self.lease,
+            acknowledge_within: self.acknowledge_within,
             credentials: self.credentials.clone(),
             tls: self.tls.clone(),
         };
@@ -266,6 +294,7 @@ impl ClientBuilder {
             response_timeout: self.response_timeout,
             drift: self.drift,
             prefix: self.prefix,
+            acknowledge: self.acknowledge,
         };
         let core = Arc::new(Core {
             home,
@@ -288,11 +317,9 @@ impl ClientBuilder {
                 .because("the share of the drift must be between 0 and 0.5"));
         }
         options::check_lease("lease", self.lease, &self.drift)?;
-        options::within(
-            "response timeout",
-            self.response_timeout,
-            Duration::from_millis(1),
-        )
+        let least = Duration::from_millis(1);
+        options::within("response timeout", self.response_timeout, least)?;
+        options::within("acknowledge_within", self.acknowledge_within, least)
     }
 }
 

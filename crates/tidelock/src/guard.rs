@@ -98,7 +98,7 @@ impl std::error::Error for LostReason {}
 /// [`is_held`](Self::is_held), [`lost`](Self::lost), [`while_held`](Self::while_held), and for what must never happen twice, [`token`](Self::token).
 #[must_use = "if unused, the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct Guard(Arc<Hold>);
+pub struct Guard(pub(crate) Arc<Hold>);
 
 impl Guard {
     pub(crate) fn new(hold: Arc<Hold>) -> Self {
@@ -263,6 +263,7 @@ impl Guard {
         let batch = [Renewal {
             ticket: hold.ticket.clone(),
             lease,
+            wish: hold.wish,
         }];
         let answers = hold.site.front().renew(&batch).await;
         match answers

@@ -10,6 +10,7 @@
     )
 )]
 
+mod acknowledge;
 #[cfg(feature = "unstable-backend")]
 pub mod backend;
 #[cfg(not(feature = "unstable-backend"))]
@@ -30,6 +31,7 @@ mod snapshot;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+pub use acknowledge::{Acknowledge, Acknowledged};
 pub use builder::{ClientBuilder, Credentials};
 pub use client::Client;
 pub use error::{Error, ErrorKind, Result};

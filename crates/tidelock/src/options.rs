@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::acknowledge::Acknowledge;
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::Owner;
 
@@ -31,6 +32,7 @@ pub struct AcquireOptions {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) owner: Option<Owner>,
     pub(crate) cancel: Option<Cancel>,
+    pub(crate) acknowledge: Option<Acknowledge>,
 }
 
 impl AcquireOptions {
@@ -74,6 +76,13 @@ impl AcquireOptions {
     /// Stops waiting with [`ErrorKind::Cancelled`] when the token is fired, from any thread. Async callers can as well drop the future.
     pub fn cancel(mut self, cancel: &Cancel) -> Self {
         self.cancel = Some(cancel.clone());
+        self
+    }
+
+    /// How many replicas must have acknowledged the grant, and each of its renewals. Unset: the client's,
+    /// [`Acknowledge::Any`] by default.
+    pub fn acknowledge(mut self, policy: Acknowledge) -> Self {
+        self.acknowledge = Some(policy);
         self
     }
 

@@ -130,6 +130,7 @@ impl Memory {
                 record.ends = record.ends.max(now + ask.lease);
                 Ok(Attempt::Acquired(Grant {
                     token: Some(FencingToken::new(record.token)),
+                    acknowledged: None,
                 }))
             }
             Some(record) => {
@@ -152,6 +153,7 @@ impl Memory {
                 drop(records);
                 Ok(Attempt::Acquired(Grant {
                     token: Some(FencingToken::new(token)),
+                    acknowledged: None,
                 }))
             }
         }

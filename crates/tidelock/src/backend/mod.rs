@@ -13,6 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use crate::acknowledge::{Acknowledge, Acknowledged};
 pub use crate::core::clock::{Clock, Moment};
 pub use crate::core::rt::Background;
 pub use crate::core::signals::{Signals, Wake};
@@ -60,6 +61,8 @@ pub struct Ask {
     pub patience: Duration,
     /// The caller has a [`Wake`] for this lock already; do not arm another.
     pub armed: bool,
+    /// How many replicas must have acknowledged the grant before it is reported. A store without replicas has nothing to ask.
+    pub wish: Acknowledge,
 }
 
 /// The answer to an [`Ask`].
@@ -76,6 +79,8 @@ pub enum Attempt {
 pub struct Grant {
     /// The fencing token, where the store counts. Always there for [`Kind::Fenced`].
     pub token: Option<FencingToken>,
+    /// What was reached of the wish. `None`: nobody was to be asked.
+    pub acknowledged: Option<Acknowledged>,
 }
 
 /// What comes with a refusal.
@@ -94,6 +99,8 @@ pub struct Renewal {
     pub ticket: Ticket,
     /// To at least this much from now; never less than what stands.
     pub lease: Duration,
+    /// How many replicas must have acknowledged it before it counts as [`Kept`](Renewed::Kept).
+    pub wish: Acknowledge,
 }
 
 /// What became of one [`Renewal`].
@@ -155,8 +162,10 @@ pub struct Page {
 ///    queue), and makes an attempt of the ticket that arrives later take no effect. Both may be repeated.
 /// 4. No method retries what may have taken effect. An error that may have taken effect has the kind
 ///    [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown), one that surely has not [`Unavailable`](crate::ErrorKind::Unavailable) or another.
-/// 5. Each call ends within the response timeout of its [`Env`], with an error if need be.
-/// 6. A future of this trait may be polled on several runtimes in turn, the last of them the background's: it must not
+/// 5. A grant or a renewal that is not acknowledged as it was wished is no success: the grant is undone, and reported as
+///    [`Unavailable`](crate::ErrorKind::Unavailable) if that is certain; the renewal is [`Failed`](Renewed::Failed).
+/// 6. Each call ends within the response timeout of its [`Env`], with an error if need be.
+/// 7. A future of this trait may be polled on several runtimes in turn, the last of them the background's: it must not
 ///    own timers or sockets of the runtime it was first polled on; use [`Timers`].
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// What the store can do. Constant.
@@ -220,6 +229,8 @@ pub struct Env {
     pub response_timeout: Duration,
     /// The client's lease: no recheck is later than this, whatever a foreign holder wrote.
     pub lease: Duration,
+    /// How long replicas are waited for; a store waits less where the response timeout or a lease demands it.
+    pub acknowledge_within: Duration,
     /// User and password, asked for at each connect. `None`: those of the URL.
     pub credentials: Option<Arc<dyn Fn() -> crate::Credentials + Send + Sync>>,
     /// PEM files for TLS.

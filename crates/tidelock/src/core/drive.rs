@@ -203,6 +203,7 @@ impl Loop {
             status: Arc::clone(&status),
             place: self.place,
             lease: self.term.length,
+            wish: claim.ask.wish,
             unclear: claim.unclear,
             renew_at: if self.term.renewed {
                 sent + self.term.length / 3
@@ -220,6 +221,8 @@ impl Loop {
             status,
             unclear: claim.unclear,
             lease: self.term.length,
+            wish: claim.ask.wish,
+            acknowledged: grant.acknowledged,
             disarmed: AtomicBool::new(false),
         };
         claim.settled = true;
@@ -257,6 +260,10 @@ impl<'a> Claim<'a> {
             lease: one.term.length,
             patience: Duration::ZERO,
             armed: false,
+            wish: one
+                .options
+                .acknowledge
+                .unwrap_or(one.core.settings.acknowledge),
         };
         Self {
             core: &one.core,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::acknowledge::{Acknowledge, Acknowledged};
 use crate::backend::{Moment, Ticket};
 use crate::core::Core;
 use crate::core::clock::Clock;
@@ -28,6 +29,10 @@ pub(crate) struct Hold {
     /// An earlier request of this ticket may still arrive: the release must leave a tombstone.
     pub(crate) unclear: bool,
     pub(crate) lease: Duration,
+    /// How many replicas must acknowledge a renewal.
+    pub(crate) wish: Acknowledge,
+    /// How many acknowledged the grant.
+    pub(crate) acknowledged: Option<Acknowledged>,
     pub(crate) disarmed: AtomicBool,
 }
 

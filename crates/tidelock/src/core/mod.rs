@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::acknowledge::Acknowledge;
 use crate::core::site::Site;
 use crate::core::steward::StewardHandle;
 use crate::core::timers::Timers;
@@ -33,6 +34,7 @@ pub(crate) struct Settings {
     pub(crate) response_timeout: Duration,
     pub(crate) drift: Drift,
     pub(crate) prefix: String,
+    pub(crate) acknowledge: Acknowledge,
 }
 
 /// What the clones of a client, its locks and its guards share.

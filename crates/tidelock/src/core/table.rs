@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::acknowledge::Acknowledge;
 use crate::backend::{Moment, Name, Renewal, Ticket};
 use crate::core::hold::Status;
 use crate::core::site::Site;
@@ -23,6 +24,8 @@ pub(crate) struct Keep {
     /// Where it was acquired.
     pub(crate) place: &'static Location<'static>,
     pub(crate) lease: Duration,
+    /// How many replicas must acknowledge a renewal.
+    pub(crate) wish: Acknowledge,
     /// An earlier request of this ticket may still arrive: its release must leave a tombstone.
     pub(crate) unclear: bool,
     /// When the next renewal is to be sent. `FAR`: never renewed.
@@ -299,6 +302,7 @@ impl Inner {
             renewal: Renewal {
                 ticket: keep.ticket.clone(),
                 lease: keep.lease,
+                wish: keep.wish,
             },
         }
     }
@@ -344,6 +348,7 @@ mod tests {
                 status: Arc::clone(&status),
                 place: Location::caller(),
                 lease: Duration::from_secs(60),
+                wish: Acknowledge::Off,
                 unclear: false,
                 renew_at: Moment::FAR,
                 ends_at: Moment::FAR,

@@ -197,6 +197,7 @@ impl Fixture {
             background,
             response_timeout: self.lease * 2,
             lease: self.lease,
+            acknowledge_within: self.lease,
             credentials: None,
             tls: TlsFiles::default(),
         };

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use tokio::sync::{Notify, watch};
 
+use super::ack::Standing;
 use super::errors::{Complaint, hide_arguments};
 use super::reply::{Push, Reply, Trouble};
 use super::wire::Stream;
@@ -51,6 +52,8 @@ impl Request {
 pub(super) struct Conn {
     mux: MultiplexedConnection,
     pub(super) life: Arc<Life>,
+    /// What is known of the server's replicas.
+    pub(super) standing: Standing,
     /// Dropped with the last user of the connection, which ends it.
     _task: Task,
 }
@@ -132,6 +135,7 @@ impl Conn {
         Ok(Self {
             mux,
             life,
+            standing: Standing::default(),
             _task: task,
         })
     }

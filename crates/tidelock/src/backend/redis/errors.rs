@@ -125,6 +125,12 @@ fn names_code(text: &str, code: &str) -> bool {
         .any(|word| word == code)
 }
 
+/// What a command that is not allowed, or not there, comes to. `None`: something else was wrong.
+pub(super) fn forbids(complaint: &Complaint) -> Option<Error> {
+    let error = complaint.error();
+    (error.kind() == ErrorKind::Refused && !complaint.ends_session()).then_some(error)
+}
+
 /// A request that was surely not sent.
 pub(super) fn unsent(why: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Unavailable).because(why.to_string())

@@ -4,8 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join;
 use tokio::sync::watch;
 
+use super::ack;
 use super::conn::{Closed, Conn, Ears, Login, Request};
 use super::errors::unsent;
 use super::place::Place;
@@ -196,10 +198,17 @@ impl Gate {
         let ends = moves.clone();
         let opening = async {
             let stream = wire::dial(place, &self.entry.tls).await?;
+            let commands = pushes.is_none();
             let conn = Conn::open(stream, &self.login().await?, pushes, ends)
                 .await
                 .map_err(|closed| self.turned_away(place, closed))?;
-            self.greet(place, &conn).await?;
+            let looks = async {
+                if commands {
+                    ack::look(&conn, &self.timers).await;
+                }
+            };
+            // In one trip.
+            join(self.greet(place, &conn), looks).await.0?;
             Ok(conn)
         };
         tokio::select! {

@@ -8,12 +8,13 @@ use futures_util::FutureExt;
 use futures_util::future::Shared;
 use tokio::sync::{oneshot, watch};
 
+use super::ack::Lines;
 use super::conn::{Conn, Request};
 use super::errors::unsent;
 use super::gate::Gate;
 use super::reply::{Reply, Trouble};
 use super::scripts::Script;
-use crate::backend::{Background, BoxFuture, Moment};
+use crate::backend::{Background, BoxFuture, Moment, Timers};
 use crate::core::rt;
 use crate::error::{Error, Result};
 
@@ -26,6 +27,18 @@ pub(super) enum Home {
     Background(Background),
 }
 
+impl Home {
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+        match self {
+            Self::Caller => rt::spawn_detached(work),
+            Self::Background(background) => {
+                background.spawn(work);
+                Ok(())
+            }
+        }
+    }
+}
+
 /// A connection that is made when it is needed and made anew when it has died.
 #[derive(Clone)]
 pub(super) struct Link(Arc<Inner>);
@@ -36,6 +49,8 @@ struct Inner {
     slot: RwLock<Slot>,
     /// Goes with the last user of the link, and what is still connecting then with it.
     used: watch::Sender<()>,
+    /// Connections beside this one, where replicas are to acknowledge.
+    lines: Lines,
 }
 
 #[derive(Default)]
@@ -57,6 +72,7 @@ impl Link {
             home,
             slot: RwLock::default(),
             used: watch::Sender::default(),
+            lines: Lines::default(),
         }))
     }
 
@@ -125,10 +141,7 @@ impl Link {
             // An error means that nobody waits any more; the connection is kept for the next.
             let _ = answer.send(result);
         };
-        match &self.0.home {
-            Home::Caller => rt::spawn_detached(work)?,
-            Home::Background(background) => background.spawn(work),
-        }
+        self.0.home.spawn(work)?;
         let waiting: BoxFuture<'static, Outcome> = Box::pin(async move { answered.await.ok() });
         let waiting = waiting.shared();
         *slot = Slot::Connecting(Arc::clone(&mark), waiting.clone());
@@ -152,13 +165,31 @@ impl Link {
     }
 
     /// The server takes no changes any more: another one has become the primary, or will.
-    fn demoted(&self, conn: &Arc<Conn>) {
+    pub(super) fn demoted(&self, conn: &Arc<Conn>) {
         self.retire(conn);
         self.0.gate.doubt();
     }
 
     pub(super) fn close(&self) {
+        self.0.lines.close();
         *self.0.slot.write().unwrap_or_else(PoisonError::into_inner) = Slot::Empty;
+    }
+
+    pub(super) fn home(&self) -> &Home {
+        &self.0.home
+    }
+
+    pub(super) fn lines(&self) -> &Lines {
+        &self.0.lines
+    }
+
+    /// Another connection to the same place.
+    pub(super) fn sibling(&self) -> Self {
+        Self::new(Arc::clone(&self.0.gate), self.0.home.clone())
+    }
+
+    pub(super) fn timers(&self) -> &Timers {
+        &self.0.gate.timers
     }
 
     pub(super) fn limit(&self) -> Duration {

@@ -1,5 +1,6 @@
 //! Redis and Valkey, one server or what sentinels name as the primary: the locks of Java's Redisson, byte for byte as other clients can see them.
 
+mod ack;
 mod conn;
 mod doctor;
 mod errors;
@@ -20,9 +21,11 @@ mod wire;
 
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use self::ack::{Purpose, Receipt};
 use self::errors::unexpected;
 use self::gate::{Entry, Finder, Gate};
 use self::link::{Home, Link};
@@ -58,8 +61,10 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         gate: Arc::clone(&gate),
         subscriber: Subscriber::new(Arc::clone(&gate), env.background.clone()),
         lease: env.lease,
+        acknowledge_within: env.acknowledge_within,
         timers: env.timers.clone(),
         warned: Mutex::default(),
+        unasked: AtomicBool::new(false),
     });
     let face = |home| Redis {
         link: Link::new(Arc::clone(&gate), home),
@@ -106,8 +111,11 @@ struct Shared {
     gate: Arc<Gate>,
     subscriber: Subscriber,
     lease: Duration,
+    acknowledge_within: Duration,
     timers: Timers,
     warned: Mutex<HashSet<Name>>,
+    /// It has been said that replicas cannot be asked.
+    unasked: AtomicBool,
 }
 
 /// Milliseconds, rounded up: what the server keeps is never shorter than what the client relies on.
@@ -122,7 +130,7 @@ impl Redis {
         let deadline = self.link.deadline();
         // Before the script: from here on no release is missed.
         let wake = self.wake_for(ask).await;
-        let reply = self.acquire(&ask.ticket, ask.lease, deadline).await?;
+        let (reply, receipt) = self.acquire(ask, deadline).await?;
         let answer = reply.list().unwrap_or_default();
         match (
             answer.first().and_then(Reply::int),
@@ -130,6 +138,7 @@ impl Redis {
         ) {
             (Some(1), Some(token)) => Ok(Attempt::Acquired(Grant {
                 token: fencing(ask.ticket.kind, token)?,
+                acknowledged: self.acknowledged(ask, receipt, deadline).await?,
             })),
             (Some(0), Some(left)) => Ok(Attempt::Held(self.wait(ask, wake, left))),
             (Some(2), None) => {
@@ -155,29 +164,21 @@ impl Redis {
             .await
     }
 
-    async fn acquire(&self, ticket: &Ticket, lease: Duration, deadline: Moment) -> Result<Reply> {
+    async fn acquire(&self, ask: &Ask, deadline: Moment) -> Result<(Reply, Receipt)> {
+        let ticket = &ask.ticket;
         let owner = ticket.owner.text();
         let tombstone = keys::tombstone(&ticket.name, &owner);
-        let args = [&*millis(lease), &*owner];
-        let name = ticket.name.as_str();
-        match ticket.kind {
-            Kind::Mutex => {
-                self.link
-                    .eval(&scripts::ACQUIRE, &[name, &tombstone], &args, deadline)
-                    .await
-            }
-            Kind::Fenced => {
-                let token = keys::token(&ticket.name);
-                self.link
-                    .eval(
-                        &scripts::ACQUIRE,
-                        &[name, &tombstone, &token],
-                        &args,
-                        deadline,
-                    )
-                    .await
-            }
-        }
+        let args = [&*millis(ask.lease), &*owner];
+        let token = keys::token(&ticket.name);
+        let keys = [ticket.name.as_str(), &*tombstone, &*token];
+        let keys = match ticket.kind {
+            Kind::Mutex => &keys[..2],
+            Kind::Fenced => &keys[..],
+        };
+        let demand = self.demand(Purpose::Acquire, ask.wish, ask.lease);
+        self.link
+            .eval_acknowledged(&scripts::ACQUIRE, keys, &args, demand, deadline)
+            .await
     }
 
     fn wait(&self, ask: &Ask, wake: Option<Wake>, left: i64) -> Wait {

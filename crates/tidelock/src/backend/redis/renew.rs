@@ -1,11 +1,14 @@
 //! Keeping the leases of many locks with one script.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
 
+use super::ack::Purpose;
 use super::errors::{Complaint, unexpected};
 use super::reply::Reply;
 use super::{Redis, millis, scripts};
-use crate::backend::{Renewal, Renewed};
+use crate::backend::{Acknowledge, Renewal, Renewed};
 use crate::error::{ErrorKind, Result};
 
 impl Redis {
@@ -19,16 +22,40 @@ impl Redis {
             .flat_map(|renewal| [millis(renewal.lease), renewal.ticket.owner.text()])
             .collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let reply = self
+        let policy = batch.iter().map(|renewal| renewal.wish).max();
+        let shortest = batch.iter().map(|renewal| renewal.lease).min();
+        let demand = self.demand(
+            Purpose::Renew,
+            policy.unwrap_or(Acknowledge::Off),
+            shortest.unwrap_or(Duration::ZERO),
+        );
+        let (reply, receipt) = self
             .link
-            .eval(&scripts::RENEW, &names, &words, self.link.deadline())
+            .eval_acknowledged(
+                &scripts::RENEW,
+                &names,
+                &words,
+                demand,
+                self.link.deadline(),
+            )
             .await?;
-        match reply.list() {
-            Some(answers) if answers.len() == batch.len() => {
-                Ok(answers.iter().map(renewed).collect())
-            }
-            _ => Err(unexpected(&reply)),
-        }
+        let answers = match reply.list() {
+            Some(answers) if answers.len() == batch.len() => answers,
+            _ => return Err(unexpected(&reply)),
+        };
+        // One `WAIT` for the greatest wish; each is judged by its own.
+        let heard = self.heard(receipt).await;
+        let each = answers.iter().zip(batch);
+        Ok(each
+            .map(|(answer, renewal)| match renewed(answer) {
+                Renewed::Kept => match heard.judge(renewal.wish, demand.limit) {
+                    Ok(_) => Renewed::Kept,
+                    // A primary that is cut off goes on saying yes: the holder must not believe it.
+                    Err(error) => Renewed::Failed(error),
+                },
+                other => other,
+            })
+            .collect())
     }
 
     /// Rights are checked for all keys of a script before it runs, so one name that is forbidden would cost all of its

@@ -116,6 +116,7 @@ impl Sqlite {
         match decision {
             Decision::Granted(token) => Ok(Attempt::Acquired(Grant {
                 token: token.map(fencing),
+                acknowledged: None,
             })),
             Decision::Held(left) => Ok(Attempt::Held(Wait {
                 wake,

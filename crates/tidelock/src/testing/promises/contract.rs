@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::backend::{Ask, Attempt, Backend, Kind, Name, Released, Renewal, Renewed, Ticket};
+use crate::backend::{
+    Acknowledge, Ask, Attempt, Backend, Kind, Name, Released, Renewal, Renewed, Ticket,
+};
 use crate::error::ErrorKind;
 use crate::owner::OwnerMint;
 use crate::testing::fixture::{Fixture, unique};
@@ -17,6 +19,7 @@ fn ask(mint: &OwnerMint, name: &str, lease: Duration) -> Ask {
         lease,
         patience: Duration::ZERO,
         armed: false,
+        wish: Acknowledge::Any,
     }
 }
 
@@ -107,6 +110,7 @@ pub async fn a_renewal_never_shortens(fixture: &Fixture) {
     let renew = |lease| Renewal {
         ticket: held.ticket.clone(),
         lease,
+        wish: Acknowledge::Any,
     };
     let kept = store
         .renew(&[renew(fixture.lease())])
@@ -145,6 +149,7 @@ pub async fn a_batch_answers_each_name_apart(fixture: &Fixture) {
         batch.push(Renewal {
             ticket: one.ticket,
             lease: fixture.lease() * 20,
+            wish: Acknowledge::Any,
         });
     }
     batch.sort_by_key(|renewal| store.lane(&renewal.ticket.name));

@@ -34,9 +34,10 @@ if not own then
   end
   return {0, left}
 end
--- A repeat of a request whose answer was lost: it neither counts twice nor shortens what stands.
-if left ~= -1 and left < tonumber(ARGV[1]) then
-  redis.call('pexpire', KEYS[1], ARGV[1])
+-- A repeat of a request whose answer was lost: it neither counts twice nor shortens what stands. It writes in any case:
+-- a `WAIT` behind it speaks only of what its own connection has written.
+if left ~= -1 then
+  redis.call('pexpire', KEYS[1], math.max(left, tonumber(ARGV[1])))
 end
 local token = 0
 if KEYS[3] then

@@ -8,8 +8,10 @@ for i = 1, #KEYS do
   local answer = redis.pcall('hexists', KEYS[i], owner)
   if answer == 1 then
     local left = redis.call('pttl', KEYS[i])
-    if left ~= -1 and left < tonumber(lease) then
-      answer = redis.pcall('pexpire', KEYS[i], lease)
+    if left ~= -1 then
+      -- Never less than what stands, and written in any case: a `WAIT` behind it speaks only of what its own connection
+      -- has written.
+      answer = redis.pcall('pexpire', KEYS[i], math.max(left, tonumber(lease)))
     end
   end
   if type(answer) == 'table' then

@@ -1,0 +1,155 @@
+//! How many replicas must have heard of a lock before it counts as held.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, ErrorKind};
+use crate::guard::Guard;
+
+/// How many replicas must have acknowledged a grant before it is handed out, and a renewal before it counts. More is
+/// slower, and safer when the primary is replaced.
+///
+/// | servers | `Any` | `Majority` | `All` |
+/// | --- | --- | --- | --- |
+/// | a primary alone | nobody | nobody | nobody |
+/// | 1 + 1 replica | 1 | 1 | 1 |
+/// | 1 + 2 | 1 | 1 | 2 |
+/// | 1 + 3 | 1 | 2 | 3 |
+/// | 1 + 4 | 1 | 2 | 4 |
+///
+/// Counted are the replicas that are connected to the primary at that moment. A store that has none, be it a Redis
+/// alone, `sqlite:` or `memory:`, needs nobody's word: nothing more is sent, and every policy is fulfilled.
+///
+/// What it is worth: `All` survives one failover. `Majority` and `Any` survive it when the replica that is promoted was
+/// among those that acknowledged; nobody promises that, because Sentinel ranks a replica's priority before what it has.
+///
+/// A release is not acknowledged: one that is forgotten by a failover leaves a lock that ends with its lease, which is safe.
+///
+/// # Examples
+/// ```
+/// # async fn f() -> tidelock::Result<()> {
+/// use tidelock::{AcquireOptions, Acknowledge, Client};
+///
+/// let client = Client::builder().acknowledge(Acknowledge::Majority).connect("memory:").await?;
+/// let careful = AcquireOptions::new().acknowledge(Acknowledge::All);
+/// let guard = client.lock("ledger").acquire_with(careful).await?;
+/// assert!(guard.acknowledged().is_none()); // this store has no replicas
+/// assert_eq!("all".parse::<Acknowledge>()?, Acknowledge::All);
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Acknowledge {
+    /// Nobody: a failover may forget what was granted just before it.
+    Off,
+    /// One replica, where there is one. The default, and what Redisson does. Where the server does not let us ask, the
+    /// log says so once, and locks are given without.
+    #[default]
+    Any,
+    /// As many as make more than half of the servers, the primary included. Where the server does not let us ask,
+    /// acquiring fails.
+    Majority,
+    /// Every replica that is connected. Where the server does not let us ask, acquiring fails.
+    All,
+}
+
+impl Acknowledge {
+    /// How many of that many replicas.
+    pub(crate) fn needed(self, replicas: u32) -> u32 {
+        match self {
+            Self::Off => 0,
+            Self::Any => replicas.min(1),
+            Self::Majority => replicas.div_ceil(2),
+            Self::All => replicas,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Any => "any",
+            Self::Majority => "majority",
+            Self::All => "all",
+        }
+    }
+}
+
+impl fmt::Display for Acknowledge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl FromStr for Acknowledge {
+    type Err = Error;
+
+    fn from_str(word: &str) -> Result<Self, Error> {
+        let all = [Self::Off, Self::Any, Self::Majority, Self::All];
+        all.into_iter()
+            .find(|policy| policy.word() == word)
+            .ok_or_else(|| {
+                Error::new(ErrorKind::InvalidOptions)
+                    .because(format!("{word:?} is none of off, any, majority and all"))
+            })
+    }
+}
+
+/// What was reached of an [`Acknowledge`] when the lock was granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Acknowledged {
+    /// How many replicas had to acknowledge the grant.
+    pub needed: u32,
+    /// How many had when it was handed out; at least as many.
+    pub reached: u32,
+}
+
+impl Guard {
+    /// How many replicas had acknowledged the grant when it was handed out. `None`: nobody was asked, because of
+    /// [`Acknowledge::Off`], or because the store has no replicas or does not let us ask.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let guard = client.lock("job").acquire().await?;
+    /// match guard.acknowledged() {
+    ///     Some(replicas) => println!("{} of at least {}", replicas.reached, replicas.needed),
+    ///     None => println!("known to one server only"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
+    pub fn acknowledged(&self) -> Option<Acknowledged> {
+        self.0.acknowledged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_majority_counts_servers_with_the_primary() {
+        use Acknowledge::{All, Any, Majority, Off};
+        for (replicas, majority) in [(0, 0), (1, 1), (2, 1), (3, 2), (4, 2), (5, 3)] {
+            assert_eq!(Majority.needed(replicas), majority, "1 + {replicas}");
+            assert!(2 * (majority + 1) > replicas + 1, "more than half");
+            assert_eq!(All.needed(replicas), replicas);
+            assert_eq!(Any.needed(replicas), replicas.min(1));
+            assert_eq!(Off.needed(replicas), 0);
+        }
+    }
+
+    #[test]
+    fn policies_are_read_as_they_are_written() {
+        for policy in ["off", "any", "majority", "all"] {
+            assert_eq!(policy.parse::<Acknowledge>().unwrap().to_string(), policy);
+        }
+        let error = "most".parse::<Acknowledge>().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOptions);
+    }
+}

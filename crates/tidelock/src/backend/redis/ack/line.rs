@@ -1,0 +1,302 @@
+//! One connection that is kept for `WAIT`.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::{MaybeDone, join, maybe_done};
+use futures_util::poll;
+use tokio::sync::oneshot;
+
+use super::Heard;
+use super::collector::Order;
+use super::standing::{self, View, question};
+
+use super::super::conn::{Conn, Request};
+use super::super::errors::{Complaint, forbids, unsent};
+use super::super::link::Link;
+use super::super::reply::{Reply, Trouble};
+use crate::backend::Moment;
+use crate::error::{Error, Result};
+
+/// How long the number of replicas is believed.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// Runs one group at a time.
+pub(super) struct Line {
+    link: Link,
+    /// The connection that was tried.
+    known: Weak<Conn>,
+    /// Why it may not ask the replicas.
+    forbidden: Option<Arc<Error>>,
+}
+
+/// How many replicas a server has, or why they may not be asked.
+type Replicas = Result<u32, Arc<Error>>;
+
+/// How a script is named.
+#[derive(Clone, Copy, PartialEq)]
+enum By {
+    Hash,
+    Text,
+}
+
+impl Line {
+    pub(super) fn new(link: Link) -> Self {
+        Self {
+            link,
+            known: Weak::new(),
+            forbidden: None,
+        }
+    }
+
+    /// Runs a group, and comes back for the next.
+    pub(super) async fn serve(mut self, group: Vec<Order>) -> Self {
+        let Some(deadline) = group.iter().map(|order| order.deadline).max() else {
+            return self;
+        };
+        match self.connected(deadline).await {
+            Ok((conn, replicas)) => {
+                let mut orders = turn_away(group, &replicas);
+                for by in [By::Hash, By::Text] {
+                    if !orders.is_empty() {
+                        orders = self.run(&conn, &replicas, orders, by, deadline).await;
+                    }
+                }
+            }
+            // Nothing was sent.
+            Err(error) => {
+                for order in group {
+                    order.refuse(&error);
+                }
+            }
+        }
+        self
+    }
+
+    /// The connection, and how many replicas its server has. A new one is tried first: may it ask?
+    async fn connected(&mut self, deadline: Moment) -> Result<(Arc<Conn>, Replicas)> {
+        let conn = self.link.get(deadline).await?;
+        let timers = self.link.timers();
+        if !Weak::ptr_eq(&self.known, &Arc::downgrade(&conn)) || conn.standing.view().is_none() {
+            let probe = Request::new("WAIT").arg(0).arg(0);
+            let tried = join(conn.ask(&probe), standing::look(&conn, timers));
+            self.forbidden = match timers.until(deadline, tried).await {
+                Some((Err(Trouble::Complaint(complaint)), ())) => forbids(&complaint).map(Arc::new),
+                Some((Ok(_), ())) => None,
+                Some((Err(Trouble::Broken(_)), ())) | None => return Err(self.uncounted(&conn)),
+            };
+            self.known = Arc::downgrade(&conn);
+        }
+        let replicas = match (conn.standing.view(), &self.forbidden) {
+            (Some((View::Replicas(0), _)), _) => Ok(0),
+            (Some((View::Forbidden(why), _)), _) => Err(why),
+            (Some(_), Some(why)) => Err(Arc::clone(why)),
+            (Some((View::Replicas(replicas), _)), None) => Ok(replicas),
+            (None, _) => return Err(self.uncounted(&conn)),
+        };
+        Ok((conn, replicas))
+    }
+
+    fn uncounted(&self, conn: &Arc<Conn>) -> Error {
+        self.link.retire(conn);
+        unsent("the server does not say how many replicas it has")
+    }
+
+    /// Sends all scripts and one `WAIT` behind them, without a pause in between. Each script's answer is handed on as it
+    /// comes. Returns those that the server does not know by their hash: they surely did not run.
+    async fn run(
+        &self,
+        conn: &Arc<Conn>,
+        replicas: &Replicas,
+        orders: Vec<Order>,
+        by: By,
+        deadline: Moment,
+    ) -> Vec<Order> {
+        let policies: Vec<_> = orders.iter().map(|order| order.demand.policy).collect();
+        let needed = |replicas: u32| {
+            let each = policies.iter().map(|policy| policy.needed(replicas));
+            each.max().unwrap_or(0)
+        };
+        let limit = orders.iter().map(|order| order.demand.limit).max();
+        let mut exchange = Exchange {
+            line: self,
+            conn,
+            deadline,
+            calls: VecDeque::new(),
+        };
+        let now = self.link.timers().now();
+        let at = conn.standing.view().map_or(now, |(_, at)| at);
+        let looks = replicas.is_ok() && now.since(at) >= FRESH;
+        let asked = replicas.as_ref().map_or(0, |replicas| needed(*replicas));
+        let mut requests = Vec::with_capacity(orders.len() + 2);
+        requests.extend(looks.then(question));
+        requests.extend(orders.iter().map(|order| order.request(by)));
+        requests.extend((asked > 0).then(|| wait(asked, limit)));
+        exchange.send(&requests).await;
+
+        if looks {
+            conn.standing.note(&exchange.answer().await, now);
+        }
+        let (mut unknown, mut tallies) = (Vec::new(), Vec::new());
+        for order in orders {
+            match exchange.answer().await {
+                Err(Trouble::Complaint(no)) if no.is_no_script() && by == By::Hash => {
+                    unknown.push(order);
+                }
+                answer => tallies.push(order.answer(answer)),
+            }
+        }
+        let heard = match (replicas, conn.standing.view()) {
+            (Err(why), _) => Heard::Forbidden(Arc::clone(why)),
+            (Ok(_), Some((View::Replicas(replicas), _))) => {
+                exchange
+                    .tally(replicas, asked, needed(replicas), limit)
+                    .await
+            }
+            (Ok(_), _) => Heard::Nothing,
+        };
+        for tally in tallies {
+            // An error means that it was refused, or its caller has gone.
+            let _ = tally.send(heard.clone());
+        }
+        unknown
+    }
+}
+
+/// Refuses those that insist on replicas which cannot be asked.
+fn turn_away(group: Vec<Order>, replicas: &Replicas) -> Vec<Order> {
+    let Err(why) = replicas else {
+        return group;
+    };
+    let stay = |order: Order| match order.demand.give_up_if_strict(why) {
+        Ok(()) => Some(order),
+        Err(error) => {
+            order.refuse(&error);
+            None
+        }
+    };
+    group.into_iter().filter_map(stay).collect()
+}
+
+fn wait(replicas: u32, limit: Option<Duration>) -> Request {
+    let millis = limit.unwrap_or_default().as_millis().max(1); // zero would be for ever
+    Request::new("WAIT").arg(replicas).arg(millis.to_string())
+}
+
+type Call<'a> = Pin<Box<dyn Future<Output = Result<Reply, Trouble>> + Send + 'a>>;
+
+/// Requests that were sent one behind the other, and whose answers come in that order.
+struct Exchange<'a> {
+    line: &'a Line,
+    conn: &'a Arc<Conn>,
+    deadline: Moment,
+    calls: VecDeque<MaybeDone<Call<'a>>>,
+}
+
+impl<'a> Exchange<'a> {
+    async fn send(&mut self, requests: &[Request]) {
+        for request in requests {
+            let (conn, request) = (Arc::clone(self.conn), request.clone());
+            let call: Call<'a> = Box::pin(async move { conn.ask(&request).await });
+            self.calls.push_back(maybe_done(call));
+        }
+        for call in &mut self.calls {
+            // The first poll hands it to the driver.
+            let _ = poll!(Pin::new(call));
+        }
+    }
+
+    /// The next answer. A connection that is not to be trusted any more is given up.
+    async fn answer(&mut self) -> Result<Reply, Trouble> {
+        let link = &self.line.link;
+        let Some(mut call) = self.calls.pop_front() else {
+            return Err(Trouble::Broken("nothing was asked".to_owned()));
+        };
+        let done = async {
+            Pin::new(&mut call).await;
+            Pin::new(&mut call).take_output()
+        };
+        let answer = match link.timers().until(self.deadline, done).await {
+            Some(Some(answer)) => answer,
+            _ => Err(Trouble::Broken(format!(
+                "no answer within {:?}",
+                link.limit()
+            ))),
+        };
+        let over = match &answer {
+            Ok(reply) => is_of_a_replica(reply),
+            Err(Trouble::Broken(_)) => true,
+            Err(Trouble::Complaint(complaint)) => {
+                complaint.ends_session() || complaint.is_replica()
+            }
+        };
+        if over {
+            link.retire(self.conn);
+        }
+        answer
+    }
+
+    /// How many replicas have it, of those there are by now. The first `WAIT` was for `asked`.
+    async fn tally(
+        &mut self,
+        replicas: u32,
+        asked: u32,
+        needed: u32,
+        limit: Option<Duration>,
+    ) -> Heard {
+        let mut reached = 0;
+        if asked > 0 {
+            match self.answer().await {
+                Ok(Reply::Int(count)) => reached = u32::try_from(count).unwrap_or(0),
+                _ => return Heard::Nothing,
+            }
+        }
+        if needed > asked && reached < needed {
+            // There are more than was known.
+            self.send(&[wait(needed, limit)]).await;
+            match self.answer().await {
+                Ok(Reply::Int(count)) => reached = u32::try_from(count).unwrap_or(0),
+                _ => return Heard::Nothing,
+            }
+        }
+        if reached < needed {
+            // What is counted here is not believed any more; and where the primary has been replaced, the next
+            // connection leads to the new one.
+            self.line.link.retire(self.conn);
+        }
+        Heard::Count { replicas, reached }
+    }
+}
+
+/// A renewal's answers name what went wrong with each.
+fn is_of_a_replica(reply: &Reply) -> bool {
+    let each = reply.list().unwrap_or_default().iter();
+    each.filter_map(Reply::text)
+        .any(|text| Complaint::parse(text).is_replica())
+}
+
+impl Order {
+    fn request(&self, by: By) -> Request {
+        let keys: Vec<&str> = self.keys.iter().map(String::as_str).collect();
+        let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
+        match by {
+            By::Hash => Request::script("EVALSHA", self.script.sha(), &keys, &args),
+            By::Text => Request::script("EVAL", self.script.source, &keys, &args),
+        }
+    }
+
+    fn refuse(self, error: &Error) {
+        let copy = Error::new(error.kind()).because(error.detail().unwrap_or_default());
+        // An error means that nobody waits any more.
+        let _ = self.answer.send(Err(copy));
+    }
+
+    /// Hands on the script's answer. What is said of the replicas follows.
+    fn answer(self, answer: Result<Reply, Trouble>) -> oneshot::Sender<Heard> {
+        // As above.
+        let _ = self.answer.send(answer.map_err(|trouble| trouble.error()));
+        self.tally
+    }
+}
