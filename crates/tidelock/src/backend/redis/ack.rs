@@ -5,25 +5,28 @@
 //! requests share; and all scripts that come while a `WAIT` is under way share the next one.
 
 mod collector;
+mod company;
 mod line;
 mod standing;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join;
 use tokio::sync::oneshot;
 
+pub(super) use self::company::Company;
 pub(super) use self::standing::{Standing, look};
 
 use self::collector::{Collector, Order};
-use self::standing::View;
+use self::standing::{Replicas, View};
 use super::Redis;
 use super::errors::{unanswered, unsent};
 use super::link::Link;
 use super::reply::Reply;
 use super::scripts::Script;
-use crate::backend::{Acknowledge, Acknowledged, Ask, Moment, Released, Timers};
+use crate::backend::{Acknowledge, Acknowledged, Ask, Moment, Released, Renewal, Timers};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A server that had no replicas is looked at again after this time: one may have been attached.
@@ -75,20 +78,19 @@ pub(super) struct Demand {
 pub(super) struct Receipt(Source);
 
 enum Source {
-    Nobody,
-    Forbidden(Arc<Error>),
-    Line(oneshot::Receiver<Heard>, Demand, Timers),
+    Known(Heard),
+    Line(oneshot::Receiver<Heard>, Moment, Timers),
 }
 
 /// What was heard about the replicas.
 #[derive(Debug, Clone)]
 pub(super) enum Heard {
-    /// The server has no replicas, or none is wished.
-    Nobody,
+    /// None is wished.
+    Unasked,
     /// The server does not let us ask.
     Forbidden(Arc<Error>),
     Count {
-        replicas: u32,
+        replicas: Replicas,
         reached: u32,
     },
     /// It did not say in time.
@@ -97,16 +99,12 @@ pub(super) enum Heard {
 
 impl Receipt {
     pub(super) async fn heard(self) -> Heard {
-        let (line, demand, timers) = match self.0 {
-            Source::Nobody => return Heard::Nobody,
-            Source::Forbidden(why) => return Heard::Forbidden(why),
-            Source::Line(line, demand, timers) => (line, demand, timers),
-        };
-        // More than the server waits: its answer says how many it was.
-        let limit = demand.limit + demand.limit / 4 + Duration::from_millis(20);
-        match timers.limit(limit, line).await {
-            Some(Ok(heard)) => heard,
-            Some(Err(_)) | None => Heard::Nothing,
+        match self.0 {
+            Source::Known(heard) => heard,
+            Source::Line(line, until, timers) => match timers.until(until, line).await {
+                Some(Ok(heard)) => heard,
+                Some(Err(_)) | None => Heard::Nothing,
+            },
         }
     }
 }
@@ -119,15 +117,16 @@ impl Heard {
         limit: Duration,
     ) -> Result<Option<Acknowledged>> {
         let short = |what: String| Err(unsent(format_args!("{what} within {limit:?}")));
-        match *self {
+        match self {
             _ if policy == Acknowledge::Off => Ok(None),
-            Self::Nobody | Self::Forbidden(_) => Ok(None),
-            Self::Count { replicas, reached } => match policy.needed(replicas) {
-                0 => Ok(None),
-                needed if reached < needed => short(format!(
-                    "{reached} of {replicas} replicas acknowledged, {needed} must,"
+            Self::Unasked | Self::Forbidden(_) => Ok(None),
+            Self::Count { replicas, reached } => match (replicas.needed(policy), *reached) {
+                (0, _) => Ok(None),
+                (needed, reached) if reached < needed => short(format!(
+                    "{reached} of {} replicas acknowledged, {needed} must,",
+                    replicas.count
                 )),
-                needed => Ok(Some(Acknowledged { needed, reached })),
+                (needed, reached) => Ok(Some(Acknowledged { needed, reached })),
             },
             Self::Nothing => short("the replicas did not acknowledge".to_owned()),
         }
@@ -144,28 +143,31 @@ impl Link {
         demand: Demand,
         deadline: Moment,
     ) -> Result<(Reply, Receipt)> {
-        let alone = |source| async move {
+        let alone = |heard| async move {
             let reply = self.eval(script, keys, args, deadline).await?;
-            Ok((reply, Receipt(source)))
+            Ok((reply, Receipt(Source::Known(heard))))
         };
         if demand.policy == Acknowledge::Off {
-            return alone(Source::Nobody).await;
+            return alone(Heard::Unasked).await;
         }
         let conn = self.get(deadline).await?;
         let now = self.timers().now();
         match conn.standing.view() {
-            Some((View::Replicas(0), at)) if now.since(at) < LOOK_AGAIN => {
-                alone(Source::Nobody).await
-            }
-            Some((View::Replicas(0), _)) => {
-                conn.standing.set(View::Replicas(0), now); // one looks, not all at once
+            Some((View::Replicas(replicas), at)) if replicas.count == 0 => {
+                let nobody = alone(Heard::Count {
+                    replicas: replicas.clone(),
+                    reached: 0,
+                });
+                if now.since(at) < LOOK_AGAIN {
+                    return nobody.await;
+                }
+                conn.standing.set(View::Replicas(replicas), now); // one looks, not all at once
                 let looks = look(&conn, self.timers());
-                let looks = self.timers().until(deadline, looks);
-                join(alone(Source::Nobody), looks).await.0
+                join(nobody, self.timers().until(deadline, looks)).await.0
             }
             Some((View::Forbidden(why), _)) => {
                 demand.give_up_if_strict(&why)?;
-                alone(Source::Forbidden(why)).await
+                alone(Heard::Forbidden(why)).await
             }
             Some((View::Replicas(_), _)) | None => {
                 self.queue(script, keys, args, demand, deadline).await
@@ -196,13 +198,26 @@ impl Link {
         self.lines().of(&demand).send(self, order)?;
         let timers = self.timers().clone();
         match timers.until(deadline, answered).await {
-            Some(Ok(reply)) => Ok((reply?, Receipt(Source::Line(tallied, demand, timers)))),
+            Some(Ok(reply)) => {
+                let until = self.patience(&demand, deadline);
+                Ok((reply?, Receipt(Source::Line(tallied, until, timers))))
+            }
             Some(Err(_)) => Err(unanswered("the connection was given up")),
             None => Err(unanswered(format_args!(
                 "no answer within {:?}",
                 self.limit()
             ))),
         }
+    }
+}
+
+impl Link {
+    /// Until when a tally is waited for: longer than the server waits, because its answer says how many it was, and it
+    /// looks at its clock ten times a second only; but not so long that no time is left for giving the lock back.
+    fn patience(&self, demand: &Demand, deadline: Moment) -> Moment {
+        let now = self.timers().now();
+        let left = deadline.since(now).saturating_sub(self.limit() / 4);
+        now + left.min(demand.limit + demand.limit / 4 + Duration::from_millis(150))
     }
 }
 
@@ -235,18 +250,51 @@ impl Redis {
         }
     }
 
-    /// What was heard, and once in the log what cannot be.
+    /// What was heard. What cannot be is said in the log, once.
     pub(super) async fn heard(&self, receipt: Receipt) -> Heard {
         let heard = receipt.heard().await;
-        if let Heard::Forbidden(why) = &heard
-            && !self
-                .shared
-                .unasked
-                .swap(true, std::sync::atomic::Ordering::SeqCst)
-        {
-            tracing::warn!(%why, "replicas are not asked whether they have a lock: a failover may forget what was granted just before it");
+        match &heard {
+            Heard::Forbidden(why) if !self.shared.unasked.swap(true, Ordering::SeqCst) => {
+                tracing::warn!(%why, "replicas are not asked whether they have a lock: a failover may forget what was granted just before it");
+            }
+            Heard::Count {
+                replicas:
+                    Replicas {
+                        server: Some(server),
+                        ..
+                    },
+                reached: 1..,
+            } => {
+                let now = self.shared.timers.now();
+                self.shared.company.acknowledged(server, now);
+            }
+            _ => {}
         }
         heard
+    }
+
+    /// Whether a renewal is believed. A primary that is cut off goes on saying yes.
+    pub(super) fn believed(&self, heard: &Heard, renewal: &Renewal, limit: Duration) -> Result<()> {
+        heard.judge(renewal.wish, limit)?;
+        let (now, lease) = (self.shared.timers.now(), renewal.lease);
+        match heard {
+            Heard::Count {
+                replicas:
+                    Replicas {
+                        online: 0,
+                        server: Some(server),
+                        ..
+                    },
+                ..
+            } if renewal.wish > Acknowledge::Off
+                && self.shared.company.had_any(server, now, lease) =>
+            {
+                Err(unsent(
+                    "the server has lost its last replica: its word alone is not enough for a lease that another may have heard of",
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Waits for the replicas after a grant. One that is not acknowledged is given back: no promise is built on it.
@@ -286,9 +334,18 @@ mod tests {
     #[test]
     fn only_what_was_heard_counts() {
         let limit = Duration::from_secs(1);
+        let replicas = |count| Replicas {
+            count,
+            online: count,
+            server: None,
+        };
         let two = Heard::Count {
-            replicas: 3,
+            replicas: replicas(3),
             reached: 2,
+        };
+        let nobody = Heard::Count {
+            replicas: replicas(0),
+            reached: 0,
         };
         for (heard, policy, enough) in [
             (&two, Acknowledge::Any, true),
@@ -296,7 +353,7 @@ mod tests {
             (&two, Acknowledge::All, false),
             (&Heard::Nothing, Acknowledge::Any, false),
             (&Heard::Nothing, Acknowledge::Off, true),
-            (&Heard::Nobody, Acknowledge::All, true),
+            (&nobody, Acknowledge::All, true),
         ] {
             let judged = heard.judge(policy, limit);
             assert_eq!(judged.is_ok(), enough, "{heard:?} {policy}");

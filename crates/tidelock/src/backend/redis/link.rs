@@ -164,7 +164,7 @@ impl Link {
         }
     }
 
-    /// The server takes no changes any more: another one has become the primary, or will.
+    /// The server takes no changes any more, or nobody follows it: another one has become the primary, or will.
     pub(super) fn demoted(&self, conn: &Arc<Conn>) {
         self.retire(conn);
         self.0.gate.doubt();

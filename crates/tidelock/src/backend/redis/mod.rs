@@ -25,7 +25,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use self::ack::{Purpose, Receipt};
+use self::ack::{Company, Purpose, Receipt};
 use self::errors::unexpected;
 use self::gate::{Entry, Finder, Gate};
 use self::link::{Home, Link};
@@ -65,6 +65,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         timers: env.timers.clone(),
         warned: Mutex::default(),
         unasked: AtomicBool::new(false),
+        company: Company::default(),
     });
     let face = |home| Redis {
         link: Link::new(Arc::clone(&gate), home),
@@ -116,6 +117,7 @@ struct Shared {
     warned: Mutex<HashSet<Name>>,
     /// It has been said that replicas cannot be asked.
     unasked: AtomicBool,
+    company: Company,
 }
 
 /// Milliseconds, rounded up: what the server keeps is never shorter than what the client relies on.

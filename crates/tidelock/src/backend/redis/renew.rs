@@ -48,9 +48,8 @@ impl Redis {
         let each = answers.iter().zip(batch);
         Ok(each
             .map(|(answer, renewal)| match renewed(answer) {
-                Renewed::Kept => match heard.judge(renewal.wish, demand.limit) {
-                    Ok(_) => Renewed::Kept,
-                    // A primary that is cut off goes on saying yes: the holder must not believe it.
+                Renewed::Kept => match self.believed(&heard, renewal, demand.limit) {
+                    Ok(()) => Renewed::Kept,
                     Err(error) => Renewed::Failed(error),
                 },
                 other => other,

@@ -77,7 +77,7 @@ async fn gather(link: Link, mut inbox: mpsc::UnboundedReceiver<Order>) {
                 Some(order) => queue.push(order),
                 None => return,
             },
-            Some(line) = busy.next(), if !busy.is_empty() => idle.push(line),
+            Some(free) = busy.next(), if !busy.is_empty() => idle.push(free),
             () = &mut slow, if !queue.is_empty() && lines < MOST_LINES => {
                 lines += 1;
                 idle.push(Line::new(link.sibling()));
@@ -93,10 +93,10 @@ async fn gather(link: Link, mut inbox: mpsc::UnboundedReceiver<Order>) {
             idle.push(Line::new(link.sibling()));
         }
         while !queue.is_empty()
-            && let Some(line) = idle.pop()
+            && let Some(free) = idle.pop()
         {
             let rest = queue.split_off(queue.len().min(MOST));
-            busy.push(line.serve(std::mem::replace(&mut queue, rest)));
+            busy.push(free.serve(std::mem::replace(&mut queue, rest)));
             slow = timers.after(SLOW);
         }
     }

@@ -11,10 +11,10 @@ use tokio::sync::oneshot;
 
 use super::Heard;
 use super::collector::Order;
-use super::standing::{self, View, question};
+use super::standing::{self, Replicas, View, question};
 
 use super::super::conn::{Conn, Request};
-use super::super::errors::{Complaint, forbids, unsent};
+use super::super::errors::{forbids, unsent};
 use super::super::link::Link;
 use super::super::reply::{Reply, Trouble};
 use crate::backend::Moment;
@@ -33,7 +33,7 @@ pub(super) struct Line {
 }
 
 /// How many replicas a server has, or why they may not be asked.
-type Replicas = Result<u32, Arc<Error>>;
+type Count = Result<Replicas, Arc<Error>>;
 
 /// How a script is named.
 #[derive(Clone, Copy, PartialEq)]
@@ -76,7 +76,7 @@ impl Line {
     }
 
     /// The connection, and how many replicas its server has. A new one is tried first: may it ask?
-    async fn connected(&mut self, deadline: Moment) -> Result<(Arc<Conn>, Replicas)> {
+    async fn connected(&mut self, deadline: Moment) -> Result<(Arc<Conn>, Count)> {
         let conn = self.link.get(deadline).await?;
         let timers = self.link.timers();
         if !Weak::ptr_eq(&self.known, &Arc::downgrade(&conn)) || conn.standing.view().is_none() {
@@ -90,8 +90,8 @@ impl Line {
             self.known = Arc::downgrade(&conn);
         }
         let replicas = match (conn.standing.view(), &self.forbidden) {
-            (Some((View::Replicas(0), _)), _) => Ok(0),
             (Some((View::Forbidden(why), _)), _) => Err(why),
+            (Some((View::Replicas(none), _)), _) if none.count == 0 => Ok(none),
             (Some(_), Some(why)) => Err(Arc::clone(why)),
             (Some((View::Replicas(replicas), _)), None) => Ok(replicas),
             (None, _) => return Err(self.uncounted(&conn)),
@@ -109,14 +109,14 @@ impl Line {
     async fn run(
         &self,
         conn: &Arc<Conn>,
-        replicas: &Replicas,
+        replicas: &Count,
         orders: Vec<Order>,
         by: By,
         deadline: Moment,
     ) -> Vec<Order> {
         let policies: Vec<_> = orders.iter().map(|order| order.demand.policy).collect();
-        let needed = |replicas: u32| {
-            let each = policies.iter().map(|policy| policy.needed(replicas));
+        let needed = |replicas: &Replicas| {
+            let each = policies.iter().map(|policy| replicas.needed(*policy));
             each.max().unwrap_or(0)
         };
         let limit = orders.iter().map(|order| order.demand.limit).max();
@@ -129,7 +129,7 @@ impl Line {
         let now = self.link.timers().now();
         let at = conn.standing.view().map_or(now, |(_, at)| at);
         let looks = replicas.is_ok() && now.since(at) >= FRESH;
-        let asked = replicas.as_ref().map_or(0, |replicas| needed(*replicas));
+        let asked = replicas.as_ref().map_or(0, needed);
         let mut requests = Vec::with_capacity(orders.len() + 2);
         requests.extend(looks.then(question));
         requests.extend(orders.iter().map(|order| order.request(by)));
@@ -151,9 +151,8 @@ impl Line {
         let heard = match (replicas, conn.standing.view()) {
             (Err(why), _) => Heard::Forbidden(Arc::clone(why)),
             (Ok(_), Some((View::Replicas(replicas), _))) => {
-                exchange
-                    .tally(replicas, asked, needed(replicas), limit)
-                    .await
+                let needed = needed(&replicas);
+                exchange.tally(replicas, asked, needed, limit).await
             }
             (Ok(_), _) => Heard::Nothing,
         };
@@ -166,7 +165,7 @@ impl Line {
 }
 
 /// Refuses those that insist on replicas which cannot be asked.
-fn turn_away(group: Vec<Order>, replicas: &Replicas) -> Vec<Order> {
+fn turn_away(group: Vec<Order>, replicas: &Count) -> Vec<Order> {
     let Err(why) = replicas else {
         return group;
     };
@@ -225,15 +224,16 @@ impl<'a> Exchange<'a> {
                 link.limit()
             ))),
         };
-        let over = match &answer {
-            Ok(reply) => is_of_a_replica(reply),
-            Err(Trouble::Broken(_)) => true,
-            Err(Trouble::Complaint(complaint)) => {
-                complaint.ends_session() || complaint.is_replica()
+        match &answer {
+            Err(Trouble::Broken(_)) => link.retire(self.conn),
+            Err(Trouble::Complaint(complaint)) if complaint.ends_session() => {
+                link.retire(self.conn);
             }
-        };
-        if over {
-            link.retire(self.conn);
+            Err(Trouble::Complaint(complaint)) if complaint.is_replica() => {
+                link.demoted(self.conn);
+            }
+            Ok(reply) if reply.says_replica() => link.demoted(self.conn),
+            _ => {}
         }
         answer
     }
@@ -241,7 +241,7 @@ impl<'a> Exchange<'a> {
     /// How many replicas have it, of those there are by now. The first `WAIT` was for `asked`.
     async fn tally(
         &mut self,
-        replicas: u32,
+        replicas: Replicas,
         asked: u32,
         needed: u32,
         limit: Option<Duration>,
@@ -262,19 +262,12 @@ impl<'a> Exchange<'a> {
             }
         }
         if reached < needed {
-            // What is counted here is not believed any more; and where the primary has been replaced, the next
-            // connection leads to the new one.
-            self.line.link.retire(self.conn);
+            // What is counted here is not believed any more; and a primary that nobody follows may have been replaced:
+            // the next connection leads to the new one.
+            self.line.link.demoted(self.conn);
         }
         Heard::Count { replicas, reached }
     }
-}
-
-/// A renewal's answers name what went wrong with each.
-fn is_of_a_replica(reply: &Reply) -> bool {
-    let each = reply.list().unwrap_or_default().iter();
-    each.filter_map(Reply::text)
-        .any(|text| Complaint::parse(text).is_replica())
 }
 
 impl Order {

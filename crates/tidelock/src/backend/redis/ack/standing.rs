@@ -5,17 +5,37 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::super::conn::{Conn, Request};
 use super::super::errors::forbids;
 use super::super::reply::{Reply, Trouble};
-use crate::backend::{Moment, Timers};
+use crate::backend::{Acknowledge, Moment, Timers};
 use crate::error::Error;
 
 /// What was seen on one connection, and when.
 #[derive(Debug, Default)]
 pub(in super::super) struct Standing(Mutex<Option<(View, Moment)>>);
 
+/// The replicas that are connected to a server.
+#[derive(Debug, Clone, PartialEq)]
+pub(in super::super) struct Replicas {
+    pub(super) count: u32,
+    /// How many of them are in sync: the others cannot acknowledge yet.
+    pub(super) online: u32,
+    /// The server's replication id, where it says it.
+    pub(super) server: Option<Arc<str>>,
+}
+
+impl Replicas {
+    /// How many must acknowledge. `Any` does without those that cannot: else a replica's first copy of the data, which
+    /// may take minutes, would be an outage for everybody.
+    pub(super) fn needed(&self, policy: Acknowledge) -> u32 {
+        policy.needed(match policy {
+            Acknowledge::Any => self.online,
+            _ => self.count,
+        })
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(super) enum View {
-    /// So many are connected.
-    Replicas(u32),
+    Replicas(Replicas),
     /// We may not look.
     Forbidden(Arc<Error>),
 }
@@ -59,10 +79,13 @@ pub(in super::super) async fn look(conn: &Conn, timers: &Timers) {
     conn.standing.note(&answer, at);
 }
 
-fn replicas(info: &str) -> Option<u32> {
-    let mut lines = info.lines();
-    let count = lines.find_map(|line| line.strip_prefix("connected_slaves:"))?;
-    count.trim().parse().ok()
+fn replicas(info: &str) -> Option<Replicas> {
+    let field = |name| info.lines().find_map(|line| line.strip_prefix(name));
+    Some(Replicas {
+        count: field("connected_slaves:")?.trim().parse().ok()?,
+        online: u32::try_from(info.matches(",state=online,").count()).unwrap_or(u32::MAX),
+        server: field("master_replid:").map(|id| Arc::from(id.trim())),
+    })
 }
 
 #[cfg(test)]
@@ -71,8 +94,17 @@ mod tests {
 
     #[test]
     fn replicas_are_counted_by_the_primary() {
-        let info = "# Replication\r\nrole:master\r\nconnected_slaves:2\r\nslave0:ip=…\r\n";
-        assert_eq!(replicas(info), Some(2));
+        let info = "role:master\r\nconnected_slaves:2\r\nslave0:ip=h,port=1,state=online,offset=1,lag=0\r\nslave1:ip=h,port=2,state=wait_bgsave,offset=0,lag=0\r\nmaster_replid:ab12\r\n";
+        let seen = replicas(info).unwrap();
+        assert_eq!((seen.count, seen.online), (2, 1));
+        assert_eq!(seen.server.as_deref(), Some("ab12"));
+        assert_eq!(
+            seen.needed(Acknowledge::All),
+            2,
+            "one that copies the data counts"
+        );
+        let unnamed = replicas("connected_slaves:0\r\n").unwrap();
+        assert_eq!((unnamed.count, unnamed.server), (0, None));
         assert_eq!(replicas("# Replication\r\nrole:master\r\n"), None);
     }
 }

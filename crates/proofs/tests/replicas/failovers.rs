@@ -1,0 +1,188 @@
+//! What a failover leaves: planned, and after a crash.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tidelock::Acknowledge::{self, All, Any, Majority, Off};
+use tidelock::{AcquireOptions, FencingToken, Guard};
+
+use crate::world::{SOON, World, eventually, listen, once, patient, within};
+
+const LEASE: Duration = Duration::from_millis(2400);
+
+async fn insist(world: &World, name: &str, policy: Acknowledge) -> Result<Guard> {
+    let client = world.client(policy).await?;
+    let lock = client.fenced_lock(name);
+    let asking = async {
+        loop {
+            match lock.acquire_with(patient(policy)).await {
+                Err(error) if error.is_retryable() => {}
+                answer => return answer,
+            }
+        }
+    };
+    Ok(within(SOON * 2, "a grant", asking).await??)
+}
+
+fn token(guard: &Guard) -> Result<u64> {
+    guard.token().map(FencingToken::get).context("a token")
+}
+
+/// T31: `FAILOVER TO`. The held lock is held on the new primary, by the same owner and without a gap; tokens go on; those
+/// who write to the demoted one are led to the new one by its refusal.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t31_a_planned_failover_loses_nothing() -> Result<()> {
+    let world = World::new(LEASE)?;
+    let client = world.client(Any).await?;
+    let held = client.fenced_lock("till").acquire().await?;
+    let told = listen(&held);
+    let mut last = 0;
+    for _ in 0..5 {
+        let guard = client.fenced_lock("busy").acquire().await?;
+        last = token(&guard)?;
+        guard.release().await?;
+    }
+    let (old, new) = (world.all.primary(), &world.all.nodes()[1]);
+    old.admin(&["FAILOVER", "TO", "127.0.0.1", &new.port().to_string()])?;
+    eventually("the places changed", || {
+        let info: String = new.query(&["INFO", "replication"])?;
+        Ok(info.contains("role:master"))
+    })?;
+    // Not cut: the connections lead to the old primary until that says that it is none.
+    world.proxy.set_upstream(new.addr());
+    for _ in 0..5 {
+        let lock = client.fenced_lock("busy");
+        let guard = within(SOON, "a grant", lock.acquire_with(patient(Any))).await??;
+        ensure!(token(&guard)? > last, "{} after {last}", token(&guard)?);
+        last = token(&guard)?;
+        guard.release().await?;
+    }
+    tokio::time::sleep(LEASE * 2).await;
+    ensure!(told.is_quiet() && held.is_held());
+    ensure!(World::holder(new, "till")? == Some(held.owner_id()));
+    held.release().await?;
+    ensure!(World::holder(new, "till")?.is_none());
+    Ok(())
+}
+
+/// T32: the primary dies before a replica has heard of the lock. Who did not ask for acknowledgement had a grant, and is
+/// told of its loss; tokens go on from what was replicated.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t32_a_lock_that_was_not_replicated_is_told_lost() -> Result<()> {
+    let world = World::new(LEASE)?;
+    let client = world.client(Any).await?;
+    let lock = client.fenced_lock("till");
+    let mut replicated = 0;
+    for _ in 0..3 {
+        let guard = lock.acquire_with(patient(All)).await?;
+        replicated = token(&guard)?;
+        guard.release().await?;
+    }
+    world.in_sync(1)?;
+    for i in [1, 2] {
+        world.all.stall(i);
+    }
+    let careless = lock.acquire_with(once(Off)).await?;
+    let told = listen(&careless);
+    crash(&world)?;
+    let (_, _reason) = told.told().await?;
+    ensure!(!careless.is_held());
+    let next = insist(&world, "till", Any).await?;
+    ensure!(
+        token(&next)? > replicated,
+        "{} after {replicated}",
+        token(&next)?
+    );
+    Ok(())
+}
+
+/// T32: whoever asked for acknowledgement was never given the lock that the failover forgets.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t32_what_was_not_acknowledged_was_never_granted() -> Result<()> {
+    for policy in [Any, Majority, All] {
+        let world = World::new(LEASE)?;
+        let client = world.client(policy).await?;
+        client
+            .fenced_lock("till")
+            .acquire()
+            .await?
+            .release()
+            .await?;
+        world.in_sync(1)?;
+        for i in [1, 2] {
+            world.all.stall(i);
+        }
+        let asking = tokio::spawn(client.fenced_lock("till").acquire());
+        let brief = AcquireOptions::new().wait(LEASE / 4);
+        let error = client.lock("brief").acquire_with(brief).await.unwrap_err();
+        ensure!(error.is_retryable(), "{error}");
+        ensure!(
+            !asking.is_finished(),
+            "{policy}: granted, and nobody has it"
+        );
+        crash(&world)?;
+        let guard = match within(SOON, "an answer", asking).await?? {
+            Ok(guard) => guard,
+            Err(error) if error.is_retryable() => insist(&world, "till", policy).await?,
+            Err(error) => return Err(error.into()),
+        };
+        let held_by = World::holder(world.all.primary(), "till")?;
+        ensure!(held_by == Some(guard.owner_id()), "{policy}: {held_by:?}");
+    }
+    Ok(())
+}
+
+/// What every replica acknowledged survives the crash of the primary: the same holder goes on, on whichever is promoted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_all_acknowledged_survives_a_crash() -> Result<()> {
+    for promoted in [1, 2] {
+        let world = World::new(LEASE)?;
+        let client = world.client(All).await?;
+        let guard = client.fenced_lock("till").acquire().await?;
+        let told = listen(&guard);
+        world.all.primary().kill()?;
+        let new = world.all.promote(promoted)?;
+        world.lead_to(new);
+        tokio::time::sleep(LEASE * 2).await;
+        ensure!(
+            told.is_quiet() && guard.is_held(),
+            "lost by a single failover"
+        );
+        ensure!(World::holder(new, "till")? == Some(guard.owner_id()));
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+/// The only replica is promoted, and has none itself: nobody is left to acknowledge, and the holder goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_server_goes_on_alone() -> Result<()> {
+    let world = World::of(1, LEASE)?;
+    for policy in [Any, All] {
+        let client = world.client(policy).await?;
+        let guard = client.lock("till").acquire().await?;
+        ensure!(guard.acknowledged().is_some_and(|seen| seen.reached == 1));
+        let told = listen(&guard);
+        let (old, new) = (world.all.primary_index(), 1 - world.all.primary_index());
+        world.all.primary().kill()?;
+        world.lead_to(world.all.promote(new)?);
+        tokio::time::sleep(LEASE * 2).await;
+        ensure!(told.is_quiet() && guard.is_held());
+        guard.release().await?;
+        world.all.nodes()[old].restart()?;
+        world.all.demote(old)?;
+        world.all.await_ok()?;
+    }
+    Ok(())
+}
+
+/// The primary dies with what its stalled links had not carried; node 1 is promoted.
+fn crash(world: &World) -> Result<()> {
+    world.all.primary().kill()?;
+    let new = world.all.promote(1)?;
+    for i in [1, 2] {
+        world.all.resume(i);
+    }
+    world.lead_to(new);
+    Ok(())
+}

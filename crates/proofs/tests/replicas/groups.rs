@@ -1,0 +1,121 @@
+//! What acknowledgement costs.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use tidelock::Acknowledge::{All, Any, Majority};
+use tokio::task::JoinSet;
+
+use crate::world::{SOON, World, once, patient, within};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// One script and one `WAIT`, sent together on a connection of their own; the release goes as ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquire_costs_one_pipeline() -> Result<()> {
+    let world = World::new(LEASE)?;
+    let client = world.client(Any).await?;
+    let lock = client.lock("till");
+    lock.acquire().await?.release().await?;
+    world.proxy.reset_counts();
+    lock.acquire().await?.release().await?;
+    let log = world.proxy.log();
+    let names: Vec<&str> = log.iter().map(|logged| &*logged.name).collect();
+    ensure!(names == ["EVALSHA", "WAIT", "EVALSHA"], "{names:?}");
+    ensure!(log[0].connection == log[1].connection);
+    ensure!(
+        log[0].connection != log[2].connection,
+        "a release waits for nobody's replicas"
+    );
+    Ok(())
+}
+
+/// All that come while a `WAIT` is under way share the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_shares_its_waits() -> Result<()> {
+    const CROWD: u64 = 64;
+    let world = World::new(LEASE)?;
+    let client = world.client(Any).await?;
+    client.lock("warm").acquire().await?.release().await?;
+    let before = world.calls("wait")?;
+    let mut crowd = JoinSet::new();
+    for n in 0..CROWD {
+        let lock = client.lock(&format!("lock {n}"));
+        crowd.spawn(async move { lock.acquire().await });
+    }
+    let guards = within(SOON, "64 grants", crowd.join_all()).await?;
+    let waits = world.calls("wait")? - before;
+    ensure!(waits <= CROWD / 4, "{waits} WAITs for {CROWD} acquires");
+    for guard in guards {
+        ensure!(guard?.acknowledged().is_some_and(|seen| seen.reached >= 1));
+    }
+    Ok(())
+}
+
+/// A batch of renewals has one `WAIT`, and it is not on the connection that releases use.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_of_renewals_costs_one_wait() -> Result<()> {
+    const LOCKS: usize = 50;
+    let world = World::new(Duration::from_millis(2400))?;
+    let client = world.client(Any).await?;
+    let mut guards = Vec::new();
+    for n in 0..LOCKS {
+        guards.push(client.lock(&format!("lock {n}")).acquire().await?);
+    }
+    // Past the first renewals, which come as the acquires came.
+    let renewed = |times| world.proxy.until(move |proxy| proxy.count("WAIT") >= times);
+    within(SOON, "a period", renewed(LOCKS as u64 + 1)).await?;
+    tokio::time::sleep(world.lease / 3).await;
+    world.proxy.reset_counts();
+    within(SOON, "two periods", renewed(2)).await?;
+    let scripts = world.proxy.count("EVALSHA");
+    ensure!(scripts <= 3, "{scripts} scripts for two batches");
+    ensure!(guards.iter().all(tidelock::Guard::is_held));
+    Ok(())
+}
+
+/// A server that has forgotten the scripts is told them, and the grant is acknowledged all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_the_server_forgot_is_acknowledged_too() -> Result<()> {
+    let world = World::new(LEASE)?;
+    let client = world.client(Any).await?;
+    let lock = client.lock("till");
+    lock.acquire().await?.release().await?;
+    world.all.primary().admin(&["SCRIPT", "FLUSH"])?;
+    for replica in &world.all.nodes()[1..] {
+        replica.freeze()?;
+    }
+    let refused = lock.acquire_with(once(Any)).await;
+    ensure!(
+        refused.is_err_and(|error| error.is_retryable()),
+        "nobody has it"
+    );
+    for replica in &world.all.nodes()[1..] {
+        replica.thaw()?;
+    }
+    world.all.primary().admin(&["SCRIPT", "FLUSH"])?;
+    let guard = within(SOON, "a grant", lock.acquire()).await??;
+    ensure!(guard.acknowledged().is_some_and(|seen| seen.reached >= 1));
+    Ok(())
+}
+
+/// The connections kept for `WAIT` go with the client.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_client_leaves_no_connection() -> Result<()> {
+    let world = World::new(Duration::from_millis(900))?;
+    let client = world.client(Any).await?;
+    for policy in [Any, Majority, All] {
+        let guard = client.lock("till").acquire_with(patient(policy)).await?;
+        let waits = world.proxy.count("WAIT");
+        let renewed = world.proxy.until(|proxy| proxy.count("WAIT") > waits);
+        within(SOON, "a renewal", renewed).await?;
+        guard.release().await?;
+    }
+    ensure!(world.proxy.connections() > 4);
+    let dropped = world.client(All).await?;
+    drop(dropped.lock("other").acquire().await?);
+    drop(dropped);
+    client.close(Duration::ZERO).await;
+    let ended = world.proxy.until(|proxy| proxy.connections() == 0);
+    within(SOON, "every connection ends", ended).await
+}

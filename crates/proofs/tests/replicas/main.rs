@@ -1,0 +1,20 @@
+//! Acknowledgement by replicas, on a real primary with two of them: what each policy gives, what it costs, and what a
+//! failover leaves of it.
+
+#![allow(
+    clippy::unchecked_time_subtraction,
+    reason = "stamps of one clock: a negative time is a failure like any other"
+)]
+
+mod failovers;
+mod groups;
+mod isolated;
+#[path = "../faults/logs.rs"]
+#[allow(
+    dead_code,
+    reason = "of the gathered lines only some are asked for here"
+)]
+mod logs;
+mod policies;
+mod rights;
+mod world;

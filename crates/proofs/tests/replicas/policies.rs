@@ -1,0 +1,216 @@
+//! What each policy gives, and what is left where it cannot be had.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use testkit::proxy::Proxy;
+use testkit::servers::RedisServer;
+use tidelock::Acknowledge::{All, Any, Majority, Off};
+use tidelock::{Client, ErrorKind};
+
+use crate::world::{SOON, WITHIN, World, listen, once, patient, within};
+
+const LEASE: Duration = Duration::from_secs(3);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_reached_is_on_the_guard() -> Result<()> {
+    let world = World::new(LEASE)?;
+    let client = world.client(Any).await?;
+    for (policy, needed) in [
+        (Off, None),
+        (Any, Some(1)),
+        (Majority, Some(1)),
+        (All, Some(2)),
+    ] {
+        let lock = client.fenced_lock("till");
+        let guard = within(SOON, "a grant", lock.acquire_with(patient(policy))).await??;
+        let seen = guard.acknowledged();
+        ensure!(seen.map(|seen| seen.needed) == needed, "{policy}: {seen:?}");
+        ensure!(seen.is_none_or(|seen| (seen.needed..=2).contains(&seen.reached)));
+        guard.release().await?;
+    }
+    // The client's own policy, where none is given.
+    let guard = client.lock("till").acquire().await?;
+    ensure!(guard.acknowledged().is_some_and(|seen| seen.needed == 1));
+    let strict = world.client(All).await?;
+    let other = strict.lock("other").acquire().await?;
+    ensure!(other.acknowledged().is_some_and(|seen| seen.reached == 2));
+    Ok(())
+}
+
+/// One of two replicas is frozen. `all` cannot be had: it is said, and nothing is left. The others go on as if nothing were.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_frozen_replica_does_not_acknowledge_is_undone() -> Result<()> {
+    let world = World::new(LEASE)?;
+    let client = world.client(Any).await?;
+    let lock = client.lock("till");
+    lock.acquire_with(patient(All)).await?.release().await?;
+    world.all.nodes()[2].freeze()?;
+    let start = Instant::now();
+    let error = lock.acquire_with(once(All)).await.unwrap_err();
+    ensure!(error.kind() == ErrorKind::Unavailable, "{error}");
+    ensure!(error.to_string().contains("1 of 2 replicas"), "{error}");
+    ensure!(
+        start.elapsed() >= WITHIN,
+        "not before the replicas had their time"
+    );
+    ensure!(world.is_free("till")?, "the grant is undone");
+    for policy in [Any, Majority] {
+        let start = Instant::now();
+        let guard = lock.acquire_with(patient(policy)).await?;
+        ensure!(
+            start.elapsed() < WITHIN,
+            "{policy} took {:?}",
+            start.elapsed()
+        );
+        ensure!(guard.acknowledged().is_some_and(|seen| seen.reached == 1));
+        guard.release().await?;
+    }
+    let waiting = tokio::spawn(lock.acquire_with(patient(All)));
+    tokio::time::sleep(WITHIN * 2).await;
+    ensure!(
+        !waiting.is_finished(),
+        "nothing is granted without the replica"
+    );
+    world.all.nodes()[2].thaw()?;
+    let guard = within(SOON, "a grant once the replica is back", waiting).await???;
+    ensure!(guard.acknowledged().is_some_and(|seen| seen.reached == 2));
+    guard.release().await?;
+    ensure!(world.is_free("till")?);
+    Ok(())
+}
+
+/// While `all` waits for a frozen replica, nobody else does: neither a release, nor another policy, nor a refusal for
+/// longer than the limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_replica_holds_up_nobody_else() -> Result<()> {
+    let world = World::new(LEASE)?;
+    let client = world.client(Any).await?;
+    let held = client.lock("held").acquire().await?;
+    world.all.nodes()[2].freeze()?;
+    let hanging: Vec<_> = (0..20)
+        .map(|n| client.lock(&format!("hanging {n}")))
+        .map(|lock| tokio::spawn(lock.acquire_with(patient(All))))
+        .collect();
+    for _ in 0..20 {
+        let start = Instant::now();
+        client.lock("free").acquire().await?.release().await?;
+        ensure!(start.elapsed() < WITHIN, "took {:?}", start.elapsed());
+        let start = Instant::now();
+        ensure!(client.lock("held").try_acquire().await?.is_none());
+        ensure!(
+            start.elapsed() < WITHIN,
+            "a refusal took {:?}",
+            start.elapsed()
+        );
+    }
+    let start = Instant::now();
+    let refused = client.lock("held").acquire_with(once(All)).await;
+    ensure!(refused.is_err_and(|error| error.is_timeout()), "it is held");
+    ensure!(start.elapsed() < WITHIN * 2, "took {:?}", start.elapsed());
+    let start = Instant::now();
+    held.release().await?;
+    ensure!(
+        start.elapsed() < WITHIN,
+        "a release took {:?}",
+        start.elapsed()
+    );
+    for hanging in &hanging {
+        ensure!(!hanging.is_finished());
+        hanging.abort();
+    }
+    Ok(())
+}
+
+/// Holds of two policies, renewed in one batch: each is judged by its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_are_judged_by_their_own_policy() -> Result<()> {
+    let lease = Duration::from_millis(1500);
+    let world = World::new(lease)?;
+    let client = world.client(Any).await?;
+    let strict = client.lock("strict").acquire_with(patient(All)).await?;
+    let easy = client.lock("easy").acquire().await?;
+    let off = client.lock("off").acquire_with(patient(Off)).await?;
+    let told = listen(&strict);
+    world.all.nodes()[2].freeze()?;
+    told.told().await?;
+    tokio::time::sleep(lease).await;
+    ensure!(
+        easy.is_held() && off.is_held(),
+        "one replica goes on acknowledging"
+    );
+    easy.release().await?;
+    off.release().await?;
+    Ok(())
+}
+
+/// A server alone: every policy is fulfilled, and not one command more is sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_replicas_nothing_more_is_sent() -> Result<()> {
+    let server = RedisServer::start()?;
+    let proxy = Proxy::start(server.addr())?;
+    let client = Client::builder().details(false);
+    let client = client.connect(&proxy.url()).await?;
+    let lock = client.lock("till");
+    lock.acquire().await?.release().await?;
+    proxy.reset_counts();
+    for policy in [Off, Any, Majority, All] {
+        let guard = lock.acquire_with(patient(policy)).await?;
+        ensure!(guard.acknowledged().is_none());
+        guard.release().await?;
+    }
+    let counts = proxy.counts();
+    ensure!(counts == [("EVALSHA".to_owned(), 8)].into(), "{counts:?}");
+    ensure!(proxy.accepted() == 1, "no connection of its own");
+    Ok(())
+}
+
+/// A replica that is attached later is noticed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_comes_later_is_noticed() -> Result<()> {
+    let primary = RedisServer::start()?;
+    let client = Client::connect(&primary.url()).await?;
+    let lock = client.lock("till");
+    ensure!(lock.acquire().await?.acknowledged().is_none());
+    let port = primary.port().to_string();
+    let _replica = RedisServer::builder()
+        .args([
+            "--replicaof",
+            "127.0.0.1",
+            &port,
+            "--repl-diskless-sync-delay",
+            "0",
+        ])
+        .start()?;
+    let noticed = async {
+        loop {
+            let guard = lock.acquire().await?;
+            if let Some(seen) = guard.acknowledged() {
+                return anyhow::Ok(seen);
+            }
+            guard.release().await?;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let seen = within(SOON * 2, "the replica is asked", noticed).await??;
+    ensure!((seen.needed, seen.reached) == (1, 1), "{seen:?}");
+    Ok(())
+}
+
+/// Stores without replicas take every policy.
+#[tokio::test]
+async fn stores_of_one_place_fulfil_every_policy() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let file = format!("sqlite:{}", dir.path().join("locks.db").display());
+    for url in ["memory:", &file] {
+        let client = Client::builder().acknowledge(All).connect(url).await?;
+        let guard = client
+            .lock("till")
+            .acquire()
+            .await
+            .context(url.to_owned())?;
+        ensure!(guard.acknowledged().is_none());
+        guard.release().await?;
+    }
+    Ok(())
+}
