@@ -331,6 +331,7 @@ mod tests {
             background,
             response_timeout: Duration::from_secs(1),
             lease: Duration::from_secs(60),
+            acknowledge_within: Duration::from_secs(1),
             credentials: None,
             tls: TlsFiles::default(),
         };
