@@ -17,7 +17,8 @@ use crate::guard::Guard;
 /// | 1 + 3 | 1 | 2 | 3 |
 /// | 1 + 4 | 1 | 2 | 4 |
 ///
-/// Counted are the replicas that are connected to the primary at that moment. A store that has none, be it a Redis
+/// Counted are the replicas that are connected to the primary at that moment; for `All` also those that have gone within the
+/// last half minute, because one of them may be about to replace the primary. A store that has none, be it a Redis
 /// alone, `sqlite:` or `memory:`, needs nobody's word: nothing more is sent, and every policy is fulfilled.
 ///
 /// What it is worth: `All` survives one failover. `Majority` and `Any` survive it when the replica that is promoted was
@@ -51,7 +52,7 @@ pub enum Acknowledge {
     /// As many as make more than half of the servers, the primary included. Where the server does not let us ask,
     /// acquiring fails.
     Majority,
-    /// Every replica that is connected. Where the server does not let us ask, acquiring fails.
+    /// Every replica that is connected, or was within the last half minute. Where the server does not let us ask, acquiring fails.
     All,
 }
 

@@ -8,7 +8,7 @@ use testkit::servers::RedisServer;
 use tidelock::Acknowledge::{All, Any, Majority, Off};
 use tidelock::{Client, ErrorKind};
 
-use crate::world::{SOON, WITHIN, World, listen, once, patient, within};
+use crate::world::{SOON, WITHIN, World, eventually, listen, once, patient, within};
 
 const LEASE: Duration = Duration::from_secs(3);
 
@@ -77,6 +77,33 @@ async fn what_a_frozen_replica_does_not_acknowledge_is_undone() -> Result<()> {
     ensure!(guard.acknowledged().is_some_and(|seen| seen.reached == 2));
     guard.release().await?;
     ensure!(world.is_free("till")?);
+    Ok(())
+}
+
+/// A replica that has just gone may be about to replace its primary, which then knows less of it than anybody: it is still
+/// one of all. Who is content with fewer goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_has_just_gone_is_still_one_of_all() -> Result<()> {
+    let world = World::new(LEASE)?;
+    let client = world.client(Any).await?;
+    let lock = client.lock("till");
+    let kept = lock.acquire_with(patient(All)).await?;
+    world.all.nodes()[2].kill()?;
+    eventually("the primary has noticed", || {
+        Ok(world.all.primary().info("connected_slaves")? == "1")
+    })?;
+    let error = client
+        .lock("other")
+        .acquire_with(once(All))
+        .await
+        .unwrap_err();
+    ensure!(error.kind() == ErrorKind::Unavailable, "{error}");
+    ensure!(error.to_string().contains("1 of 2 replicas"), "{error}");
+    ensure!(world.is_free("other")?, "the grant is undone");
+    let other = client.lock("other").acquire_with(patient(Any)).await?;
+    ensure!(other.acknowledged().is_some_and(|seen| seen.reached == 1));
+    let told = listen(&kept).told().await?.1;
+    ensure!(told == tidelock::LostReason::Expired, "{told}");
     Ok(())
 }
 

@@ -260,22 +260,46 @@ impl Redis {
             Heard::Count {
                 replicas:
                     Replicas {
+                        count,
                         server: Some(server),
                         ..
                     },
-                reached: 1..,
+                reached,
             } => {
                 let now = self.shared.timers.now();
-                self.shared.company.acknowledged(server, now);
+                self.shared.company.note(server, *count, *reached, now);
             }
             _ => {}
         }
         heard
     }
 
+    /// Who wants all replicas wants those too that have only just gone: one of them may be the next primary.
+    fn with_those_that_left(&self, heard: &Heard, wish: Acknowledge) -> Result<()> {
+        let Heard::Count {
+            replicas:
+                Replicas {
+                    server: Some(server),
+                    ..
+                },
+            reached,
+        } = heard
+        else {
+            return Ok(());
+        };
+        let all = self.shared.company.all_of(server);
+        if wish == Acknowledge::All && *reached < all {
+            return Err(unsent(format_args!(
+                "{reached} of {all} replicas acknowledged: the server has lost sight of one, which may be about to replace it"
+            )));
+        }
+        Ok(())
+    }
+
     /// Whether a renewal is believed. A primary that is cut off goes on saying yes.
     pub(super) fn believed(&self, heard: &Heard, renewal: &Renewal, limit: Duration) -> Result<()> {
         heard.judge(renewal.wish, limit)?;
+        self.with_those_that_left(heard, renewal.wish)?;
         let (now, lease) = (self.shared.timers.now(), renewal.lease);
         match heard {
             Heard::Count {
@@ -305,7 +329,12 @@ impl Redis {
         deadline: Moment,
     ) -> Result<Option<Acknowledged>> {
         let demand = self.demand(Purpose::Acquire, ask.wish, ask.lease);
-        let short = match self.heard(receipt).await.judge(ask.wish, demand.limit) {
+        let heard = self.heard(receipt).await;
+        let judged = heard.judge(ask.wish, demand.limit);
+        let short = match judged.and_then(|reached| {
+            self.with_those_that_left(&heard, ask.wish)
+                .map(|()| reached)
+        }) {
             Err(short) => short,
             enough => return enough,
         };
