@@ -11,16 +11,15 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         #[cfg(feature = "sqlite")]
         "sqlite" => crate::backend::sqlite::open(rest, env).await,
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel" => {
-            crate::backend::redis::connect(url, env).await
-        }
+        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
+        | "redis+cluster" | "rediss+cluster" => crate::backend::redis::connect(url, env).await,
         _ => Err(unknown(scheme)),
     }
 }
 
 fn unknown(scheme: &str) -> Error {
     Error::new(ErrorKind::InvalidOptions).because(format!(
-        "no store for URLs that begin with {scheme:?}; there are memory:, sqlite:PATH, redis://, rediss://, redis+unix: and redis+sentinel:// \
+        "no store for URLs that begin with {scheme:?}; there are memory:, sqlite:PATH, redis://, rediss://, redis+unix:, redis+sentinel:// and redis+cluster:// \
          (a store may be missing because its cargo feature is off)"
     ))
 }

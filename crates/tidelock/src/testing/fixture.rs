@@ -25,6 +25,7 @@ pub struct Fixture {
     lease: Duration,
     faults: Option<Faults>,
     kept: Option<Arc<dyn Any + Send + Sync>>,
+    odd_braces: bool,
     #[cfg(feature = "blocking")]
     blocking: bool,
 }
@@ -53,6 +54,7 @@ impl Fixture {
             lease: Duration::from_millis(900),
             faults: None,
             kept: None,
+            odd_braces: true,
             #[cfg(feature = "blocking")]
             blocking: false,
         }
@@ -98,6 +100,18 @@ impl Fixture {
     pub fn blocking(mut self) -> Self {
         self.blocking = true;
         self
+    }
+
+    /// A store that refuses names with braces that make no hash tag.
+    #[must_use]
+    pub fn without_odd_braces(mut self) -> Self {
+        self.odd_braces = false;
+        self
+    }
+
+    /// Names with braces that make no hash tag are as good as others.
+    pub fn takes_odd_braces(&self) -> bool {
+        self.odd_braces
     }
 
     /// The lease of its clients.

@@ -134,9 +134,10 @@ impl Heard {
 }
 
 impl Link {
-    /// Runs a script as [`eval`](Self::eval) does, and has the replicas asked for it where there are any.
+    /// Runs a script as [`eval_as`](Self::eval_as) does, and has the replicas asked for it where there are any.
     pub(super) async fn eval_acknowledged(
         &self,
+        asking: bool,
         script: &'static Script,
         keys: &[&str],
         args: &[&str],
@@ -144,7 +145,7 @@ impl Link {
         deadline: Moment,
     ) -> Result<(Reply, Receipt)> {
         let alone = |heard| async move {
-            let reply = self.eval(script, keys, args, deadline).await?;
+            let reply = self.eval_as(asking, script, keys, args, deadline).await?;
             Ok((reply, Receipt(Source::Known(heard))))
         };
         if demand.policy == Acknowledge::Off {
@@ -170,13 +171,15 @@ impl Link {
                 alone(Heard::Forbidden(why)).await
             }
             Some((View::Replicas(_), _)) | None => {
-                self.queue(script, keys, args, demand, deadline).await
+                self.queue(asking, script, keys, args, demand, deadline)
+                    .await
             }
         }
     }
 
     async fn queue(
         &self,
+        asking: bool,
         script: &'static Script,
         keys: &[&str],
         args: &[&str],
@@ -187,6 +190,7 @@ impl Link {
         let (tally, tallied) = oneshot::channel();
         let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         let order = Order {
+            asking,
             script,
             keys: owned(keys),
             args: owned(args),
@@ -240,7 +244,7 @@ impl Redis {
         let limit = self
             .shared
             .acknowledge_within
-            .min(self.link.limit() / 3)
+            .min(self.routes.limit() / 3)
             .min(lease / 6)
             .max(Duration::from_millis(1));
         Demand {

@@ -19,15 +19,22 @@ use crate::core::rt::{self, Task};
 
 /// A request, in the order of its words.
 #[derive(Debug, Clone)]
-pub(super) struct Request(redis::Cmd);
+pub(super) struct Request {
+    cmd: redis::Cmd,
+    /// For a slot that is on its way to this node.
+    asking: bool,
+}
 
 impl Request {
     pub(super) fn new(command: &str) -> Self {
-        Self(redis::cmd(command))
+        Self {
+            cmd: redis::cmd(command),
+            asking: false,
+        }
     }
 
     pub(super) fn arg(mut self, arg: impl redis::ToRedisArgs) -> Self {
-        self.0.arg(arg);
+        self.cmd.arg(arg);
         self
     }
 
@@ -44,7 +51,41 @@ impl Request {
         for word in keys.iter().chain(args) {
             cmd.arg(*word);
         }
-        Self(cmd)
+        Self { cmd, asking: false }
+    }
+
+    /// As another node has told us: this one does not have the slot yet, but is to take the request.
+    pub(super) fn asking(mut self, asking: bool) -> Self {
+        self.asking = asking;
+        self
+    }
+}
+
+/// What is done about a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Subscription {
+    /// Of the slot of the channel only: `SSUBSCRIBE`.
+    pub(super) sharded: bool,
+    pub(super) ends: bool,
+}
+
+impl Subscription {
+    fn command(self) -> &'static str {
+        match (self.sharded, self.ends) {
+            (false, false) => "SUBSCRIBE",
+            (false, true) => "UNSUBSCRIBE",
+            (true, false) => "SSUBSCRIBE",
+            (true, true) => "SUNSUBSCRIBE",
+        }
+    }
+
+    fn confirmation(self) -> redis::PushKind {
+        match (self.sharded, self.ends) {
+            (false, false) => redis::PushKind::Subscribe,
+            (false, true) => redis::PushKind::Unsubscribe,
+            (true, false) => redis::PushKind::SSubscribe,
+            (true, true) => redis::PushKind::SUnsubscribe,
+        }
     }
 }
 
@@ -147,21 +188,44 @@ impl Conn {
     /// Sends one request. The caller bounds the time.
     pub(super) async fn ask(&self, request: &Request) -> Result<Reply, Trouble> {
         let mut mux = self.mux.clone();
-        match mux.send_packed_command(&request.0).await {
+        let value = if request.asking {
+            // In one piece: `ASKING` is about the next command of its connection, whosever that is.
+            let mut both = redis::Pipeline::with_capacity(2);
+            both.cmd("ASKING").add_command(request.cmd.clone());
+            let values = mux.send_packed_commands(&both, 1, 1).await;
+            values.map(|mut values| values.pop().unwrap_or(redis::Value::Nil))
+        } else {
+            mux.send_packed_command(&request.cmd).await
+        };
+        match value {
             Ok(value) => reply(value),
             Err(e) => Err(trouble(&e)),
         }
     }
 
-    /// The outcome shows as a [`Push`]; what comes back here is only a refusal.
-    pub(super) async fn subscribe(&self, channel: &str) -> Result<(), Trouble> {
+    /// Subscribes, or unsubscribes. What happened shows as a [`Push`]; what comes back here is only a refusal. An answer
+    /// to something else breaks the connection: a server that takes a subscription away unasked says so in the place of the next answer.
+    pub(super) async fn subscription(
+        &self,
+        kind: Subscription,
+        channel: &str,
+    ) -> Result<(), Trouble> {
         let mut mux = self.mux.clone();
-        mux.subscribe(channel).await.map_err(|e| trouble(&e))
-    }
-
-    pub(super) async fn unsubscribe(&self, channel: &str) -> Result<(), Trouble> {
-        let mut mux = self.mux.clone();
-        mux.unsubscribe(channel).await.map_err(|e| trouble(&e))
+        let mut cmd = redis::cmd(kind.command());
+        let value = mux.send_packed_command(cmd.arg(channel)).await;
+        let value = value.map_err(|e| trouble(&e))?;
+        match &value {
+            redis::Value::Push { kind: said, data }
+                if *said == kind.confirmation()
+                    && matches!(data.first(), Some(redis::Value::BulkString(name)) if name == channel.as_bytes()) =>
+            {
+                Ok(())
+            }
+            redis::Value::ServerError(_) => reply(value).map(drop),
+            other => Err(Trouble::Broken(format!(
+                "an answer to something else: {other:?}"
+            ))),
+        }
     }
 }
 
@@ -238,12 +302,18 @@ impl AsyncPushSender for Listener {
         });
         let channel = words.next().and_then(|text| String::from_utf8(text).ok());
         let push = match (info.kind, channel) {
-            (redis::PushKind::Message, Some(channel)) => Push::Message {
-                channel,
-                payload: words.next().unwrap_or_default(),
-            },
-            (redis::PushKind::Subscribe, Some(channel)) => Push::Subscribed(channel),
-            (redis::PushKind::Unsubscribe, Some(channel)) => Push::Unsubscribed(channel),
+            (redis::PushKind::Message | redis::PushKind::SMessage, Some(channel)) => {
+                Push::Message {
+                    channel,
+                    payload: words.next().unwrap_or_default(),
+                }
+            }
+            (redis::PushKind::Subscribe | redis::PushKind::SSubscribe, Some(channel)) => {
+                Push::Subscribed(channel)
+            }
+            (redis::PushKind::Unsubscribe | redis::PushKind::SUnsubscribe, Some(channel)) => {
+                Push::Unsubscribed(channel)
+            }
             _ => return Ok(()),
         };
         (self.0)(push);

@@ -1,13 +1,11 @@
 //! What about a server weakens a lock. What the rights forbid to look at is a finding, not an error.
 
+pub(super) mod far;
+
 use std::collections::HashMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::conn::Request;
 use super::link::Link;
-use super::rights;
-use super::subscriber::Subscriber;
-use crate::backend::Timers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{Finding, Severity};
 
@@ -16,22 +14,15 @@ use Severity::{Advice, Danger, Good};
 /// The oldest server that is tested.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// A clock further off than this is worth a word.
-const FAR_OFF: Duration = Duration::from_secs(2);
-
-/// Looks at the server.
-pub(super) async fn examine(
-    link: &Link,
-    subscriber: &Subscriber,
-    timers: &Timers,
-) -> Result<Vec<Finding>> {
+/// Looks at a server, which is to be a node of a cluster or not.
+pub(super) async fn examine(link: &Link, clustered: bool) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     match allowed(link.ask(&Request::new("INFO"), link.deadline()).await)? {
         Some(reply) => {
             let info = Info::parse(reply.text().unwrap_or_default());
             findings.extend([
                 version(&info),
-                mode(&info),
+                mode(&info, clustered),
                 eviction(&info),
                 persistence(link, &info).await?,
                 role(&info),
@@ -43,9 +34,6 @@ pub(super) async fn examine(
             "version, eviction policy, persistence and replicas are not known",
         )),
     }
-    findings.extend(rights::findings(link, subscriber).await?);
-    findings.push(clock(link).await?);
-    findings.push(distance(link, timers).await?);
     Ok(findings)
 }
 
@@ -115,8 +103,11 @@ fn version(info: &Info<'_>) -> Finding {
     }
 }
 
-fn mode(info: &Info<'_>) -> Finding {
+fn mode(info: &Info<'_>, clustered: bool) -> Finding {
     match info.get("redis_mode") {
+        "cluster" if clustered => {
+            Finding::new(Good, "mode", "a node of a cluster", "as this URL expects")
+        }
         "cluster" => Finding::new(
             Danger,
             "mode",
@@ -209,71 +200,6 @@ fn role(info: &Info<'_>) -> Finding {
     }
 }
 
-async fn clock(link: &Link) -> Result<Finding> {
-    let Some(reply) = allowed(link.ask(&Request::new("TIME"), link.deadline()).await)? else {
-        return Ok(unseen(
-            "clock",
-            "TIME",
-            "the server's clock was not compared with ours",
-        ));
-    };
-    let seconds = reply
-        .list()
-        .and_then(|words| words.first()?.int())
-        .and_then(|seconds| u64::try_from(seconds).ok());
-    let server = UNIX_EPOCH + Duration::from_secs(seconds.unwrap_or_default());
-    let now = SystemTime::now();
-    let off = now
-        .duration_since(server)
-        .or_else(|_| server.duration_since(now))
-        .unwrap_or_default();
-    let found = format!("{} s from ours", off.as_secs());
-    Ok(if off < FAR_OFF {
-        Finding::new(
-            Good,
-            "clock",
-            found,
-            "leases do not depend on it, as long as neither clock is stepped",
-        )
-    } else {
-        Finding::new(Advice, "clock", found, "leases do not depend on the distance, but a clock that is set right by a step ends or prolongs every lease at once")
-            .advise("keep both clocks disciplined (NTP, chrony), slewing instead of stepping")
-    })
-}
-
-/// The quickest of a few answers: the others may have met something else.
-async fn distance(link: &Link, timers: &Timers) -> Result<Finding> {
-    let mut best = Duration::MAX;
-    for _ in 0..5 {
-        let sent = timers.now();
-        if allowed(link.ask(&Request::new("PING"), link.deadline()).await)?.is_none() {
-            return Ok(unseen(
-                "distance",
-                "PING",
-                "the time of a trip is not known",
-            ));
-        }
-        best = best.min(timers.now().since(sent));
-    }
-    let found = format!("{:.2} ms", best.as_secs_f64() * 1000.0);
-    Ok(if best < Duration::from_millis(50) {
-        Finding::new(
-            Good,
-            "distance",
-            found,
-            "time of one trip; a lock costs two",
-        )
-    } else {
-        Finding::new(
-            Advice,
-            "distance",
-            found,
-            "each acquire and each release takes that long, and so much of every lease is lost",
-        )
-        .advise("keep the server near its clients, and leases well above this")
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -286,7 +212,8 @@ mod tests {
     fn what_loses_locks_is_a_danger() {
         assert_eq!(judged("redis_version:6.0.16\r\n", version), Danger);
         assert_eq!(judged("redis_version:10.0.1\r\n", version), Good);
-        assert_eq!(judged("redis_mode:cluster\r\n", mode), Danger);
+        let stray = |info: &Info<'_>| mode(info, false);
+        assert_eq!(judged("redis_mode:cluster\r\n", stray), Danger);
         assert_eq!(
             judged(
                 "maxmemory:100\r\nmaxmemory_policy:allkeys-lru\r\n",

@@ -1,5 +1,9 @@
 //! From what a server or a connection says to an [`ErrorKind`]: did it surely not run, or may it have?
 
+use std::fmt;
+
+use super::place::Place;
+use super::slots;
 use crate::error::{Error, ErrorKind};
 
 /// An error reply of the server.
@@ -36,6 +40,28 @@ impl Complaint {
         matches!(self.code.as_str(), "NOAUTH" | "WRONGPASS")
     }
 
+    /// Where a node of a cluster sends us.
+    pub(super) fn redirection(&self, asked: &Place) -> Option<Redirection> {
+        let to = |kind: fn(u16, Place) -> Redirection| {
+            slots::redirection(&self.text, asked).map(|(slot, place)| kind(slot, place))
+        };
+        match self.code.as_str() {
+            "MOVED" => to(Redirection::Moved),
+            "ASK" => to(Redirection::Ask),
+            _ => None,
+        }
+    }
+
+    /// A slot is on its way, and its keys are not all in one place.
+    pub(super) fn is_torn(&self) -> bool {
+        self.code == "TRYAGAIN"
+    }
+
+    /// The same request may be taken in a moment, here or by another node.
+    pub(super) fn passes(&self) -> bool {
+        PASSING.contains(&self.code.as_str())
+    }
+
     /// The server has become a replica: it takes no changes, and will not soon.
     pub(super) fn is_replica(&self) -> bool {
         matches!(self.code.as_str(), "READONLY" | "MASTERDOWN")
@@ -65,8 +91,13 @@ impl Complaint {
                 "the server cannot write its data to disk and takes no changes",
             ),
             "READONLY" | "MASTERDOWN" => (ErrorKind::Unavailable, "this server is a replica now"),
-            "LOADING" | "BUSY" | "CLUSTERDOWN" | "TRYAGAIN" | "NOREPLICAS" | "MOVED" | "ASK"
-            | "UNKILLABLE" => (ErrorKind::Unavailable, "it may answer soon"),
+            "LOADING" | "BUSY" | "CLUSTERDOWN" | "TRYAGAIN" | "NOREPLICAS" | "UNKILLABLE" => {
+                (ErrorKind::Unavailable, "it may answer soon")
+            }
+            "MOVED" | "ASK" => (
+                ErrorKind::Unavailable,
+                "another node of the cluster has this lock; connect with redis+cluster://",
+            ),
             "ERR" if text.contains("DB index") => {
                 (ErrorKind::InvalidOptions, "the server has no such database")
             }
@@ -80,9 +111,47 @@ impl Complaint {
                 "an error this client does not know",
             ),
         };
-        Error::new(kind).because(format!("{advice} (server: {code} {text})"))
+        let error = Error::new(kind).because(format!("{advice} (server: {code} {text})"));
+        if self.passes() || matches!(code.as_str(), "MOVED" | "ASK") {
+            // Who knows the other nodes of a cluster can do something about it.
+            return error.caused_by(self.clone());
+        }
+        error
     }
 }
+
+/// What a node of a cluster knows better.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Redirection {
+    /// For good.
+    Moved(u16, Place),
+    /// For this request only.
+    Ask(u16, Place),
+}
+
+/// The server's own words behind an error.
+pub(super) fn complaint(error: &Error) -> Option<&Complaint> {
+    std::error::Error::source(error)?.downcast_ref()
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.code, self.text)
+    }
+}
+
+impl std::error::Error for Complaint {}
+
+/// Codes of what goes by. Whatever has one surely did not run.
+const PASSING: [&str; 7] = [
+    "TRYAGAIN",
+    "CLUSTERDOWN",
+    "LOADING",
+    "MASTERDOWN",
+    "READONLY",
+    "BUSY",
+    "NOREPLICAS",
+];
 
 /// Codes that say what happened, also when a script has wrapped them.
 const CODES: [&str; 9] = [

@@ -75,6 +75,14 @@ impl Gate {
         }
     }
 
+    /// Where the server is, if that never changes.
+    pub(super) fn place(&self) -> Option<&Place> {
+        match &self.finder {
+            Finder::Fixed(place) => Some(place),
+            Finder::Sentinel(_) => None,
+        }
+    }
+
     /// The sentinels, if it is they who know the server.
     pub(super) fn sentinel(&self) -> Option<&Sentinel> {
         match &self.finder {

@@ -52,6 +52,18 @@ fn joined(parts: &[&str]) -> String {
     text
 }
 
+/// What a cluster hashes of a key: its hash tag, else all of it.
+pub(super) fn hashed(key: &str) -> &str {
+    hash_tag(key).unwrap_or(key)
+}
+
+/// Whether all keys of a lock lie in one slot. With a brace that makes no hash tag they do not, in Redisson either.
+pub(super) fn share_a_slot(name: &Name) -> bool {
+    [channel(name), token(name)]
+        .iter()
+        .all(|key| hashed(key) == hashed(name.as_str()))
+}
+
 /// What a cluster hashes of a name instead of the whole: the text between the first `{` and the next `}`, unless it is empty.
 fn hash_tag(name: &str) -> Option<&str> {
     let (_, after) = name.split_once('{')?;
@@ -131,6 +143,19 @@ mod tests {
                 tombstone(&name(given), &owner.text()),
                 format!("tidelock:withdrawn:{tag}:{owner}")
             );
+        }
+    }
+
+    #[test]
+    fn braces_that_make_no_tag_part_the_keys_of_a_lock() {
+        for good in ["abc", "{a}:b", "x{y}z", "{a{b}c", "x}{y}", "ä 漢"] {
+            let owner = crate::owner::OwnerMint::new().fresh();
+            let tombstone = tombstone(&name(good), &owner.text());
+            assert_eq!(hashed(&tombstone), hashed(good));
+            assert!(share_a_slot(&name(good)), "{good}");
+        }
+        for bad in ["a{b", "a{}b", "a}b", "{}x", "}x", "{"] {
+            assert!(!share_a_slot(&name(bad)), "{bad}");
         }
     }
 

@@ -216,11 +216,23 @@ impl Link {
         args: &[&str],
         deadline: Moment,
     ) -> Result<Reply> {
+        self.eval_as(false, script, keys, args, deadline).await
+    }
+
+    /// As [`eval`](Self::eval), perhaps on a node to which the slot is only on its way.
+    pub(super) async fn eval_as(
+        &self,
+        asking: bool,
+        script: &Script,
+        keys: &[&str],
+        args: &[&str],
+        deadline: Moment,
+    ) -> Result<Reply> {
         let conn = self.get(deadline).await?;
-        let by_hash = Request::script("EVALSHA", script.sha(), keys, args);
+        let by_hash = Request::script("EVALSHA", script.sha(), keys, args).asking(asking);
         match self.settle(&conn, &by_hash, deadline).await {
             Err(Trouble::Complaint(complaint)) if complaint.is_no_script() => {
-                let by_text = Request::script("EVAL", script.source, keys, args);
+                let by_text = Request::script("EVAL", script.source, keys, args).asking(asking);
                 self.settle(&conn, &by_text, deadline).await
             }
             other => other,

@@ -7,8 +7,9 @@ use futures_util::future::join_all;
 
 use super::conn::Request;
 use super::errors::unexpected;
-use super::link::Link;
 use super::reply::Reply;
+use super::routes::Routes;
+use super::subscriber::Ways;
 use super::{keys, millis, scripts};
 use crate::backend::{ClientId, Moment, Name, Page};
 use crate::error::{Error, ErrorKind, Result};
@@ -19,16 +20,13 @@ use crate::snapshot::{ClientInfo, Holder, Snapshot};
 const PAGE: &str = "250";
 
 /// One lock, and the details its holders have left.
-pub(super) async fn at(link: &Link, name: &Name) -> Result<Snapshot> {
-    let deadline = link.deadline();
+pub(super) async fn at(routes: &Routes, ways: Ways, name: &Name) -> Result<Snapshot> {
+    routes.check(name)?;
+    let deadline = routes.deadline();
     let (token, channel) = (keys::token(name), keys::channel(name));
-    let reply = link
-        .eval(
-            &scripts::INSPECT,
-            &[name.as_str()],
-            &[&token, &channel],
-            deadline,
-        )
+    let words = [&[&*token, &*channel], ways.counts()].concat();
+    let reply = routes
+        .eval(&scripts::INSPECT, &[name.as_str()], &words, deadline)
         .await
         .map_err(|error| error.on_lock(name))?;
     let Some([fields, left, token, listeners]) = reply.list() else {
@@ -45,7 +43,7 @@ pub(super) async fn at(link: &Link, name: &Name) -> Result<Snapshot> {
         .and_then(|token| u64::try_from(token).ok())
         .map(FencingToken::new);
     snapshot.waiters = listeners.int().and_then(|count| u64::try_from(count).ok());
-    add_clients(link, &mut snapshot.holders, deadline).await;
+    add_clients(routes, &mut snapshot.holders, deadline).await;
     Ok(snapshot)
 }
 
@@ -57,12 +55,13 @@ fn holders(fields: &Reply) -> Vec<Holder> {
         .collect()
 }
 
-async fn add_clients(link: &Link, holders: &mut [Holder], deadline: Moment) {
+async fn add_clients(routes: &Routes, holders: &mut [Holder], deadline: Moment) {
     for holder in holders {
         if let Some(uuid) = keys::owner_client(&holder.owner) {
-            let request = Request::new("HGETALL").arg(keys::client_of(uuid));
+            let key = keys::client_of(uuid);
+            let request = Request::new("HGETALL").arg(&key);
             // Without them the lock is shown all the same.
-            if let Ok(reply) = link.ask(&request, deadline).await {
+            if let Ok(reply) = routes.ask(&key, &request, deadline).await {
                 holder.client = client(&reply);
             }
         }
@@ -94,7 +93,7 @@ fn client(reply: &Reply) -> Option<ClientInfo> {
 
 /// Leaves a client's details, as one key that goes by itself.
 pub(super) async fn announce(
-    link: &Link,
+    routes: &Routes,
     id: &ClientId,
     info: &ClientInfo,
     keep: Duration,
@@ -122,12 +121,21 @@ pub(super) async fn announce(
         .arg(&key)
         .arg(millis(keep))
         .arg(&details[..]);
-    link.ask(&put, link.deadline()).await.map(drop)
+    routes.ask(&key, &put, routes.deadline()).await.map(drop)
 }
 
-/// A page of the names that hold a lock.
-pub(super) async fn page(link: &Link, pattern: &str, cursor: u64) -> Result<Page> {
-    let deadline = link.deadline();
+/// Where in a cursor the server's number stands; below it is the server's own.
+const SERVER: u32 = 48;
+
+/// A page of the names that hold a lock: one server after the other.
+pub(super) async fn page(routes: &Routes, pattern: &str, cursor: u64) -> Result<Page> {
+    let deadline = routes.deadline();
+    let number = cursor >> SERVER;
+    let servers = routes.everywhere();
+    let Some(link) = usize::try_from(number).ok().and_then(|at| servers.get(at)) else {
+        return Ok(Page::default()); // there are fewer of them by now
+    };
+    let cursor = cursor & ((1 << SERVER) - 1);
     let scan = Request::new("SCAN")
         .arg(cursor)
         .arg("MATCH")
@@ -150,22 +158,29 @@ pub(super) async fn page(link: &Link, pattern: &str, cursor: u64) -> Result<Page
         .iter()
         .filter_map(Reply::text);
     let candidates = found.filter(|key| !key.starts_with(keys::OURS));
-    let checks = candidates
-        .map(|key| async move { Ok(is_lock(link, key, deadline).await?.then(|| key.to_owned())) });
+    let checks = candidates.map(|key| async move {
+        Ok(is_lock(routes, key, deadline)
+            .await?
+            .then(|| key.to_owned()))
+    });
     let names = join_all(checks)
         .await
         .into_iter()
         .collect::<Result<Vec<_>>>()?;
     Ok(Page {
         names: names.into_iter().flatten().collect(),
-        next: (next != 0).then_some(next),
+        next: match next {
+            0 if number + 1 < servers.len() as u64 => Some((number + 1) << SERVER),
+            0 => None,
+            next => Some(number << SERVER | next),
+        },
     })
 }
 
 /// Looks at a few fields only: a hash of somebody else may have millions.
-async fn is_lock(link: &Link, key: &str, deadline: Moment) -> Result<bool> {
+async fn is_lock(routes: &Routes, key: &str, deadline: Moment) -> Result<bool> {
     let request = Request::new("HSCAN").arg(key).arg(0).arg("COUNT").arg(4);
-    let reply = match link.ask(&request, deadline).await {
+    let reply = match routes.ask(key, &request, deadline).await {
         Ok(reply) => reply,
         // Changed meanwhile, or a key of others: no lock that can be shown. Without the right to the command there would
         // be none at all, and an empty list would be a lie.

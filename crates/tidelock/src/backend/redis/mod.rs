@@ -1,6 +1,9 @@
-//! Redis and Valkey, one server or what sentinels name as the primary: the locks of Java's Redisson, byte for byte as other clients can see them.
+//! Redis and Valkey, one server, what sentinels name as the primary, or a cluster: the locks of Java's Redisson, byte for
+//! byte as other clients can see them.
 
 mod ack;
+mod board;
+mod cluster;
 mod conn;
 mod doctor;
 mod errors;
@@ -8,14 +11,19 @@ mod gate;
 mod keys;
 mod link;
 mod look;
+mod open;
 mod place;
 mod renew;
 mod reply;
 mod rights;
+mod routes;
 mod scripts;
 mod sentinel;
 mod session;
+mod slots;
+mod stations;
 mod subscriber;
+mod survey;
 mod url;
 mod wire;
 
@@ -25,17 +33,17 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+pub(crate) use self::open::connect;
+
 use self::ack::{Company, Purpose, Receipt};
 use self::errors::unexpected;
-use self::gate::{Entry, Finder, Gate};
-use self::link::{Home, Link};
-use self::place::{Target, Way};
 use self::reply::Reply;
-use self::sentinel::Sentinel;
-use self::subscriber::Subscriber;
+use self::routes::Routes;
+use self::stations::Stations;
+use self::subscriber::{Subscriber, Ways};
 use crate::backend::{
-    Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Env, Grant, Kind, Moment, Name, Page,
-    Released, Renewal, Renewed, Store, Ticket, Timers, Wait, Wake,
+    Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Grant, Kind, Moment, Name, Page,
+    Released, Renewal, Renewed, Ticket, Timers, Wait, Wake,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
@@ -47,69 +55,15 @@ const TOMBSTONE_KEPT: Duration = Duration::from_secs(300);
 /// Names of locks without a time to live that were warned about; a limit, so that it cannot grow without end.
 const MOST_WARNINGS: usize = 1000;
 
-/// Connects. Fails now if the server cannot be reached or does not let us in.
-pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
-    let target = Target::parse(url)?;
-    let tls = &env.tls;
-    if !target.is_tls() && (tls.ca.is_some() || tls.cert.is_some() || tls.key.is_some()) {
-        return Err(Error::new(ErrorKind::InvalidOptions).because(
-            "certificates are given, but the URL asks for no TLS; write rediss:// instead of redis://",
-        ));
-    }
-    let gate = gate(target, env);
-    let shared = Arc::new(Shared {
-        gate: Arc::clone(&gate),
-        subscriber: Subscriber::new(Arc::clone(&gate), env.background.clone()),
-        lease: env.lease,
-        acknowledge_within: env.acknowledge_within,
-        timers: env.timers.clone(),
-        warned: Mutex::default(),
-        unasked: AtomicBool::new(false),
-        company: Company::default(),
-    });
-    let face = |home| Redis {
-        link: Link::new(Arc::clone(&gate), home),
-        shared: Arc::clone(&shared),
-    };
-    let front = face(Home::Caller);
-    // A moment more than the connecting itself may take: it knows better what went wrong.
-    let patience = env.response_timeout + Duration::from_millis(50);
-    front.link.get(env.timers.now() + patience).await?;
-    Ok(Store {
-        front: Arc::new(front),
-        back: Arc::new(face(Home::Background(env.background.clone()))),
-    })
-}
-
-fn gate(target: Target, env: &Env) -> Arc<Gate> {
-    let (tls, background, timers) = (&env.tls, &env.background, &env.timers);
-    let limit = env.response_timeout;
-    let finder = match target.way {
-        Way::One(place) => Finder::Fixed(place),
-        Way::Sentinels(who) => Finder::Sentinel(Sentinel::new(who, tls, background, timers, limit)),
-    };
-    let entry = Entry {
-        db: target.db,
-        user: target.user,
-        password: target.password,
-        credentials: env.credentials.clone(),
-        tls: tls.clone(),
-    };
-    let gate = Arc::new(Gate::new(finder, entry, timers.clone(), limit));
-    if gate.sentinel().is_some() {
-        background.spawn(sentinel::follow(Arc::downgrade(&gate), timers.clone()));
-    }
-    gate
-}
-
-/// One face of the store: its own connection for commands; the subscriptions are shared.
+/// One face of the store: its own connections for commands; the subscriptions are shared.
 struct Redis {
-    link: Link,
+    routes: Routes,
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    gate: Arc<Gate>,
+    stations: Stations,
+    ways: Ways,
     subscriber: Subscriber,
     lease: Duration,
     acknowledge_within: Duration,
@@ -129,7 +83,8 @@ fn millis(time: Duration) -> String {
 
 impl Redis {
     async fn decide(&self, ask: &Ask) -> Result<Attempt> {
-        let deadline = self.link.deadline();
+        self.routes.check(&ask.ticket.name)?;
+        let deadline = self.routes.deadline();
         // Before the script: from here on no release is missed.
         let wake = self.wake_for(ask).await;
         let (reply, receipt) = self.acquire(ask, deadline).await?;
@@ -162,7 +117,7 @@ impl Redis {
         }
         // Half of the time: the script is to be answered too.
         subscriber
-            .arm(&keys::channel(&ask.ticket.name), self.link.limit() / 2)
+            .arm(&keys::channel(&ask.ticket.name), self.routes.limit() / 2)
             .await
     }
 
@@ -178,7 +133,7 @@ impl Redis {
             Kind::Fenced => &keys[..],
         };
         let demand = self.demand(Purpose::Acquire, ask.wish, ask.lease);
-        self.link
+        self.routes
             .eval_acknowledged(&scripts::ACQUIRE, keys, &args, demand, deadline)
             .await
     }
@@ -217,21 +172,27 @@ impl Redis {
 
     async fn end(&self, ticket: &Ticket, withdraw: bool) -> Result<Released> {
         let (owner, channel) = (ticket.owner.text(), keys::channel(&ticket.name));
-        let (name, deadline) = (ticket.name.as_str(), self.link.deadline());
+        let (name, deadline) = (ticket.name.as_str(), self.routes.deadline());
+        let how = self.shared.ways.word();
         let reply = if withdraw {
             let tombstone = keys::tombstone(&ticket.name, &owner);
             let kept = millis(TOMBSTONE_KEPT);
-            self.link
+            self.routes
                 .eval(
                     &scripts::RELEASE,
                     &[name, &tombstone],
-                    &[&owner, &channel, &kept],
+                    &[&owner, &channel, how, &kept],
                     deadline,
                 )
                 .await?
         } else {
-            self.link
-                .eval(&scripts::RELEASE, &[name], &[&owner, &channel], deadline)
+            self.routes
+                .eval(
+                    &scripts::RELEASE,
+                    &[name],
+                    &[&owner, &channel, how],
+                    deadline,
+                )
                 .await?
         };
         match reply {
@@ -246,14 +207,15 @@ impl Redis {
     }
 
     async fn free(&self, name: &Name) -> Result<bool> {
+        self.routes.check(name)?;
         let channel = keys::channel(name);
         let reply = self
-            .link
+            .routes
             .eval(
                 &scripts::FORCE_RELEASE,
                 &[name.as_str()],
-                &[&channel],
-                self.link.deadline(),
+                &[&channel, self.shared.ways.word()],
+                self.routes.deadline(),
             )
             .await
             .map_err(|error| error.on_lock(name))?;
@@ -301,8 +263,8 @@ impl Backend for Redis {
         Box::pin(self.keep_each(batch))
     }
 
-    fn lane(&self, _name: &Name) -> u64 {
-        0
+    fn lane(&self, name: &Name) -> u64 {
+        self.routes.lane(name)
     }
 
     fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
@@ -318,11 +280,11 @@ impl Backend for Redis {
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
-        Box::pin(look::at(&self.link, name))
+        Box::pin(look::at(&self.routes, self.shared.ways, name))
     }
 
     fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
-        Box::pin(look::page(&self.link, pattern, cursor))
+        Box::pin(look::page(&self.routes, pattern, cursor))
     }
 
     fn announce<'a>(
@@ -331,28 +293,29 @@ impl Backend for Redis {
         info: &'a ClientInfo,
         keep: Duration,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(look::announce(&self.link, client, info, keep))
+        Box::pin(look::announce(&self.routes, client, info, keep))
     }
 
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
-        Box::pin(doctor::examine(
-            &self.link,
+        Box::pin(survey::examine(
+            &self.routes,
             &self.shared.subscriber,
+            self.shared.ways,
             &self.shared.timers,
         ))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
         self.shared.subscriber.close();
-        self.link.close();
-        self.shared.gate.close();
+        self.routes.close();
+        self.shared.stations.close();
         Box::pin(std::future::ready(()))
     }
 }
 
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Redis").field(&self.link).finish()
+        f.debug_tuple("Redis").field(&self.routes).finish()
     }
 }
 

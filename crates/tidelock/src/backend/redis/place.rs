@@ -19,6 +19,26 @@ pub(super) enum Way {
     One(Place),
     /// Sentinels know.
     Sentinels(Sentinels),
+    /// The nodes of a cluster know, each of all.
+    Cluster(Nodes),
+}
+
+/// Nodes of a cluster.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Nodes {
+    pub(super) places: Vec<Place>,
+    pub(super) sharded: Sharded,
+}
+
+/// Whether releases are told by sharded messages, which reach only who has asked for them in that form. The words are Redisson's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sharded {
+    /// If the servers know them.
+    Auto,
+    On,
+    Off,
+    /// In both forms.
+    Both,
 }
 
 /// Whom to ask for the primary.
@@ -43,6 +63,7 @@ impl Target {
         match &self.way {
             Way::One(place) => place.is_tls(),
             Way::Sentinels(sentinels) => sentinels.places.iter().any(Place::is_tls),
+            Way::Cluster(nodes) => nodes.places.iter().any(Place::is_tls),
         }
     }
 }
@@ -94,11 +115,26 @@ impl fmt::Debug for Sentinels {
     }
 }
 
+impl fmt::Display for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tls = self.places.iter().any(Place::is_tls);
+        let scheme = if tls { "rediss" } else { "redis" };
+        write!(f, "{scheme}+cluster://{}", short(&self.places))
+    }
+}
+
+impl fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::One(place) => place.fmt(f),
             Self::Sentinels(sentinels) => sentinels.fmt(f),
+            Self::Cluster(nodes) => nodes.fmt(f),
         }
     }
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::ack::Purpose;
-use super::errors::{Complaint, unexpected};
+use super::errors::{Complaint, complaint, unexpected};
 use super::reply::Reply;
 use super::{Redis, millis, scripts};
 use crate::backend::{Acknowledge, Renewal, Renewed};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 impl Redis {
     async fn keep(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
@@ -30,13 +30,13 @@ impl Redis {
             shortest.unwrap_or(Duration::ZERO),
         );
         let (reply, receipt) = self
-            .link
+            .routes
             .eval_acknowledged(
                 &scripts::RENEW,
                 &names,
                 &words,
                 demand,
-                self.link.deadline(),
+                self.routes.deadline(),
             )
             .await?;
         let answers = match reply.list() {
@@ -58,10 +58,11 @@ impl Redis {
     }
 
     /// Rights are checked for all keys of a script before it runs, so one name that is forbidden would cost all of its
-    /// batch their lease: then each is asked for by itself.
+    /// batch their lease: then each is asked for by itself. So it is while their slot is on its way to another node and
+    /// some of them are there already.
     pub(super) async fn keep_each(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
         match self.keep(batch).await {
-            Err(error) if error.kind() == ErrorKind::Refused && batch.len() > 1 => {
+            Err(error) if batch.len() > 1 && concerns_one(&error) => {
                 let each = batch.chunks(1).map(|one| async move {
                     match self.keep(one).await {
                         Ok(mut answers) => answers.pop().unwrap_or(Renewed::Gone),
@@ -73,6 +74,10 @@ impl Redis {
             result => result,
         }
     }
+}
+
+fn concerns_one(error: &Error) -> bool {
+    error.kind() == ErrorKind::Refused || complaint(error).is_some_and(Complaint::is_torn)
 }
 
 fn renewed(answer: &Reply) -> Renewed {

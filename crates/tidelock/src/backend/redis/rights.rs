@@ -1,9 +1,10 @@
-//! What the user may do, found out by doing it under names of our own, which are gone afterwards.
+//! What the user may do, found out by doing it under names of our own, which are gone afterwards. In a cluster it is the
+//! nodes these names lie on that say so.
 
 use super::conn::Request;
 use super::doctor::allowed;
-use super::link::Link;
-use super::subscriber::Subscriber;
+use super::routes::Routes;
+use super::subscriber::{Subscriber, Ways};
 use super::{keys, scripts};
 use crate::backend::{ClientId, Name};
 use crate::error::Result;
@@ -11,14 +12,18 @@ use crate::snapshot::{Finding, Severity};
 
 use Severity::{Advice, Danger, Good};
 
-pub(super) async fn findings(link: &Link, subscriber: &Subscriber) -> Result<Vec<Finding>> {
+pub(super) async fn findings(
+    routes: &Routes,
+    subscriber: &Subscriber,
+    ways: Ways,
+) -> Result<Vec<Finding>> {
     let name = Name::new(format!("{}probe", keys::OURS))?;
     let (channel, counter) = (keys::channel(&name), keys::token(&name));
     Ok(vec![
-        scripts_work(link).await?,
-        channels(link, subscriber, &channel).await?,
-        fencing(link, &counter).await?,
-        operators(link, &channel, &counter).await?,
+        scripts_work(routes).await?,
+        channels(routes, subscriber, ways, &channel).await?,
+        fencing(routes, &counter).await?,
+        operators(routes, ways, &channel, &counter).await?,
     ])
 }
 
@@ -32,33 +37,41 @@ const OWNER: &str = "probe:1";
 
 impl Probe {
     fn new() -> Self {
-        let key = format!("{}probe:{}", keys::OURS, ClientId::random().as_str());
+        let key = format!("{}probe:{{{}}}", keys::OURS, ClientId::random().as_str());
         let tombstone = format!("{key}:withdrawn");
         Self { key, tombstone }
     }
 
-    async fn acquire(&self, link: &Link) -> Result<()> {
+    async fn acquire(&self, routes: &Routes) -> Result<()> {
         let keys = [&*self.key, &*self.tombstone];
-        link.eval(&scripts::ACQUIRE, &keys, &["1000", OWNER], link.deadline())
+        routes
+            .eval(
+                &scripts::ACQUIRE,
+                &keys,
+                &["1000", OWNER],
+                routes.deadline(),
+            )
             .await
             .map(drop)
     }
 }
 
-async fn scripts_work(link: &Link) -> Result<Finding> {
+async fn scripts_work(routes: &Routes) -> Result<Finding> {
     let probe = Probe::new();
     let tried = async {
-        let deadline = link.deadline();
-        probe.acquire(link).await?;
-        link.eval(&scripts::RENEW, &[&probe.key], &["1000", OWNER], deadline)
+        let deadline = routes.deadline();
+        probe.acquire(routes).await?;
+        routes
+            .eval(&scripts::RENEW, &[&probe.key], &["1000", OWNER], deadline)
             .await?;
-        link.eval(
-            &scripts::RELEASE,
-            &[&probe.key, &probe.tombstone],
-            &[OWNER, &probe.key, "1"],
-            deadline,
-        )
-        .await
+        routes
+            .eval(
+                &scripts::RELEASE,
+                &[&probe.key, &probe.tombstone],
+                &[OWNER, &probe.key, "publish", "1"],
+                deadline,
+            )
+            .await
     };
     Ok(match allowed(tried.await)? {
         Some(_) => Finding::new(
@@ -74,27 +87,42 @@ async fn scripts_work(link: &Link) -> Result<Finding> {
 }
 
 /// A message on the channel of a lock nobody has, and a subscription to it.
-async fn channels(link: &Link, subscriber: &Subscriber, channel: &str) -> Result<Finding> {
-    const ALLOW: &str = "allow &redisson_lock__channel:* with +publish +subscribe +unsubscribe";
-    let message = Request::new("PUBLISH").arg(channel).arg("0");
-    let sent = link.ask(&message, link.deadline()).await;
-    if allowed(sent)?.is_none() {
+async fn channels(
+    routes: &Routes,
+    subscriber: &Subscriber,
+    ways: Ways,
+    channel: &str,
+) -> Result<Finding> {
+    let allow = match ways {
+        Ways::Plain => "allow &redisson_lock__channel:* with +publish +subscribe +unsubscribe",
+        Ways::Sharded => "allow &redisson_lock__channel:* with +spublish +ssubscribe +sunsubscribe",
+        Ways::Both => {
+            "allow &redisson_lock__channel:* with +publish +subscribe +unsubscribe +spublish +ssubscribe +sunsubscribe"
+        }
+    };
+    let mut sent = Some(());
+    for command in ways.commands() {
+        let message = Request::new(command).arg(channel).arg("0");
+        let passed = routes.ask(channel, &message, routes.deadline()).await;
+        sent = sent.and(allowed(passed)?.map(drop));
+    }
+    if sent.is_none() {
         return Ok(Finding::new(
             Danger,
             "rights: channels",
             "refused",
             "waiters are not woken by this client's releases; Java waiters sleep until the lease ends",
         )
-        .advise(ALLOW));
+        .advise(allow));
     }
-    if subscriber.arm(channel, link.limit()).await.is_none() {
+    if subscriber.arm(channel, routes.limit()).await.is_none() {
         return Ok(Finding::new(
             Danger,
             "rights: channels",
             "messages can be sent, and not be heard",
             "this client's waiters ask again and again instead of being woken",
         )
-        .advise(ALLOW));
+        .advise(allow));
     }
     Ok(Finding::new(
         Good,
@@ -104,9 +132,9 @@ async fn channels(link: &Link, subscriber: &Subscriber, channel: &str) -> Result
     ))
 }
 
-async fn fencing(link: &Link, counter: &str) -> Result<Finding> {
-    let moved = link
-        .eval(&scripts::TRY_COUNTER, &[counter], &[], link.deadline())
+async fn fencing(routes: &Routes, counter: &str) -> Result<Finding> {
+    let moved = routes
+        .eval(&scripts::TRY_COUNTER, &[counter], &[], routes.deadline())
         .await;
     Ok(match allowed(moved)? {
         Some(_) => Finding::new(
@@ -126,9 +154,11 @@ async fn fencing(link: &Link, counter: &str) -> Result<Finding> {
 }
 
 /// What nobody needs who only locks.
-async fn operators(link: &Link, channel: &str, counter: &str) -> Result<Finding> {
+async fn operators(routes: &Routes, ways: Ways, channel: &str, counter: &str) -> Result<Finding> {
     let probe = Probe::new();
-    let ask = |request: Request| async move { link.ask(&request, link.deadline()).await.map(drop) };
+    let ask = async |key: &str, request: Request| {
+        routes.ask(key, &request, routes.deadline()).await.map(drop)
+    };
     let mut refused = Vec::new();
     let mut note = |what, result: Result<()>| -> Result<()> {
         if allowed(result)?.is_none() {
@@ -136,29 +166,38 @@ async fn operators(link: &Link, channel: &str, counter: &str) -> Result<Finding>
         }
         Ok(())
     };
-    let taken = allowed(probe.acquire(link).await)?.is_some();
-    let shown = link
+    let taken = allowed(probe.acquire(routes).await)?.is_some();
+    let shown = routes
         .eval(
             &scripts::INSPECT,
             &[&probe.key],
-            &[counter, channel],
-            link.deadline(),
+            &[counter, channel, ways.counts()[0]],
+            routes.deadline(),
         )
         .await;
     note("show (+hgetall)", shown.map(drop))?;
-    note("tokens (+get)", ask(Request::new("GET").arg(counter)).await)?;
-    let listeners = Request::new("PUBSUB").arg("NUMSUB").arg(channel);
-    note("waiters (+pubsub|numsub)", ask(listeners).await)?;
-    note("ls (+scan)", ask(Request::new("SCAN").arg(0)).await)?;
+    note(
+        "tokens (+get)",
+        ask(counter, Request::new("GET").arg(counter)).await,
+    )?;
+    for form in ways.counts() {
+        let listeners = Request::new("PUBSUB").arg(*form).arg(channel);
+        let what = match *form {
+            "numsub" => "waiters (+pubsub|numsub)",
+            _ => "waiters (+pubsub|shardnumsub)",
+        };
+        note(what, ask(channel, listeners).await)?;
+    }
+    note("ls (+scan)", ask("", Request::new("SCAN").arg(0)).await)?;
     let fields = Request::new("HSCAN").arg(&probe.key).arg(0);
-    note("ls (+hscan)", ask(fields).await)?;
+    note("ls (+hscan)", ask(&probe.key, fields).await)?;
     if taken {
-        let freed = link
+        let freed = routes
             .eval(
                 &scripts::FORCE_RELEASE,
                 &[&probe.key],
-                &[channel],
-                link.deadline(),
+                &[channel, "publish"],
+                routes.deadline(),
             )
             .await;
         note("unlock (+type +del)", freed.map(drop))?;

@@ -1,14 +1,14 @@
-//! The task behind the subscriptions: connects, sends what is ordered, looks whether the server still answers, and
-//! connects anew when it does not.
+//! The task behind the subscriptions on one server: connects, sends what is ordered, looks whether the server still
+//! answers, and connects anew when it does not.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use super::conn::{Conn, Request};
-use super::reply::Trouble;
-use super::subscriber::{Order, Shared};
+use super::board::{Board, Order, Session};
+use super::conn::{Conn, Request, Subscription};
+use super::reply::{Reply, Trouble};
 use crate::backend::BoxFuture;
 
 /// How often the task looks whether a channel is still needed and the server still answers.
@@ -20,24 +20,27 @@ const PING_EVERY: u32 = 6;
 /// How many looks a connection without channels is kept for the next waiter.
 const KEPT_IDLE: u32 = 60;
 
-/// Runs until nothing is to be subscribed any more.
-pub(super) async fn run(shared: Arc<Shared>) {
+/// How long after a refusal that passes a channel is asked for again.
+const AGAIN: Duration = Duration::from_millis(30);
+
+/// Runs until nothing is to be heard from this server any more.
+pub(super) async fn run(board: Arc<Board>, session: Arc<Session>) {
     let mut pause = Duration::from_millis(20);
-    while shared.goes_on() {
-        let ears = Arc::clone(&shared);
-        match shared
-            .gate
-            .enter(Some(Arc::new(move |push| ears.hear(push))))
-            .await
-        {
+    while board.goes_on(&session) {
+        let (ears, own) = (Arc::clone(&board), Arc::clone(&session));
+        let ears = Arc::new(move |push| ears.hear(&own, push));
+        match session.gate.enter(Some(ears)).await {
             Ok(conn) => {
                 pause = Duration::from_millis(20);
-                serve(&shared, Arc::new(conn)).await;
-                shared.disconnected();
+                serve(&board, &session, Arc::new(conn)).await;
+                board.stations.doubt();
+                board.disconnected(&session);
             }
             Err(error) => {
-                shared.unreachable(&error);
-                shared.gate.timers.after(pause).await;
+                board.unreachable(&session, &error);
+                board.stations.change(pause).await;
+                // Perhaps it is known by now who has its channels instead.
+                board.disconnected(&session);
                 pause = (pause * 2).min(Duration::from_secs(1));
             }
         }
@@ -48,79 +51,79 @@ pub(super) async fn run(shared: Arc<Shared>) {
 enum Sent {
     Done,
     Refused(Arc<str>, crate::Error),
+    /// To be asked for again, here or elsewhere.
+    Passing(Arc<str>),
     /// No answer: the connection is not to be trusted.
     Lost,
 }
 
 /// Serves one connection until it is lost or not needed any more.
-async fn serve(shared: &Shared, conn: Arc<Conn>) {
+async fn serve(board: &Arc<Board>, session: &Arc<Session>, conn: Arc<Conn>) {
+    let timers = board.timers();
     let mut calls: FuturesUnordered<BoxFuture<'_, Sent>> = FuturesUnordered::new();
-    let mut look = shared.gate.timers.after(LOOK);
+    let mut look = timers.after(LOOK);
     let (mut idle, mut looks) = (0, 0_u32);
-    while !shared.is_closed() && conn.alive() {
-        for order in shared.orders() {
-            calls.push(Box::pin(send(shared, Arc::clone(&conn), order)));
+    while !board.is_closed() && conn.alive() {
+        for order in session.orders() {
+            calls.push(Box::pin(send(board, session, Arc::clone(&conn), order)));
         }
         tokio::select! {
-            () = shared.bell.notified() => {}
+            () = session.bell.notified() => {}
             () = conn.life.end.notified() => return,
             Some(sent) = calls.next(), if !calls.is_empty() => match sent {
                 Sent::Done => {}
-                Sent::Refused(channel, error) => shared.refused(&channel, &error),
+                Sent::Refused(channel, error) => board.refused(session, &channel, &error),
+                Sent::Passing(channel) => board.retry(session, &channel),
                 Sent::Lost => return,
             },
             () = &mut look => {
-                look = shared.gate.timers.after(LOOK);
-                idle = if shared.sweep() { 0 } else { idle + 1 };
+                look = timers.after(LOOK);
+                idle = if board.sweep(session) { 0 } else { idle + 1 };
                 if idle > KEPT_IDLE {
                     return;
                 }
                 looks = looks.wrapping_add(1);
                 // What is on its way is a sign of life as good as any.
                 if calls.is_empty() && looks % PING_EVERY == 0 {
-                    calls.push(Box::pin(ping(shared, Arc::clone(&conn))));
+                    calls.push(Box::pin(ping(session, Arc::clone(&conn))));
                 }
             }
         }
     }
 }
 
-async fn send(shared: &Shared, conn: Arc<Conn>, order: Order) -> Sent {
-    let limit = shared.gate.limit;
-    let (channel, result) = match order {
-        Order::Subscribe(channel) => {
-            let result = shared
-                .gate
-                .timers
-                .limit(limit, conn.subscribe(&channel))
-                .await;
-            (channel, result)
-        }
-        Order::Unsubscribe(channel) => {
-            let result = shared
-                .gate
-                .timers
-                .limit(limit, conn.unsubscribe(&channel))
-                .await;
-            (channel, result)
-        }
+async fn send(board: &Board, session: &Session, conn: Arc<Conn>, order: Order) -> Sent {
+    let (channel, ends) = match order {
+        Order::Subscribe(channel) => (channel, false),
+        Order::Unsubscribe(channel) => (channel, true),
     };
-    match result {
+    let sharded = board.sharded;
+    let sent = conn.subscription(Subscription { sharded, ends }, &channel);
+    let gate = &session.gate;
+    match gate.timers.limit(gate.limit, sent).await {
         Some(Ok(())) => Sent::Done,
-        Some(Err(Trouble::Complaint(complaint))) => Sent::Refused(channel, complaint.error()),
+        // Nothing stands where the server does not know of it.
+        Some(Err(Trouble::Complaint(_))) if ends => Sent::Done,
+        Some(Err(Trouble::Complaint(complaint))) => {
+            if board.stations.learn(gate, &complaint) {
+                gate.timers.after(AGAIN).await;
+                return Sent::Passing(channel);
+            }
+            Sent::Refused(channel, complaint.error())
+        }
         Some(Err(Trouble::Broken(_))) | None => Sent::Lost,
     }
 }
 
 /// A half-open connection looks alive until something is sent.
-async fn ping(shared: &Shared, conn: Arc<Conn>) -> Sent {
-    match shared
-        .gate
+async fn ping(session: &Session, conn: Arc<Conn>) -> Sent {
+    let gate = &session.gate;
+    match gate
         .timers
-        .limit(shared.gate.limit, conn.ask(&Request::new("PING")))
+        .limit(gate.limit, conn.ask(&Request::new("PING")))
         .await
     {
-        Some(Ok(_) | Err(Trouble::Complaint(_))) => Sent::Done,
-        Some(Err(Trouble::Broken(_))) | None => Sent::Lost,
+        Some(Ok(Reply::Text(_)) | Err(Trouble::Complaint(_))) => Sent::Done,
+        Some(Ok(_) | Err(Trouble::Broken(_))) | None => Sent::Lost,
     }
 }

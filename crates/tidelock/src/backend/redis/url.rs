@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-use super::place::{Place, Sentinels, Target, Way};
+use super::place::{Nodes, Place, Sentinels, Sharded, Target, Way};
 use crate::error::{Error, ErrorKind, Result};
 
 impl Target {
-    /// Reads `redis://[user][:password]@host[:port][/db]`, `rediss://…`, `redis+unix:///path[?db=n&user=…&password=…]`, or
-    /// `redis+sentinel://[user][:password]@host[:port],…/service[/db][?sentinel_user=…&sentinel_password=…]`.
+    /// Reads `redis://[user][:password]@host[:port][/db]`, `rediss://…`, `redis+unix:///path[?db=n&user=…&password=…]`,
+    /// `redis+sentinel://[user][:password]@host[:port],…/service[/db][?sentinel_user=…&sentinel_password=…]`, or
+    /// `redis+cluster://[user][:password]@host[:port],…[?sharded_pubsub=auto|on|off|both]`.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let (scheme, rest) = text
             .split_once(':')
@@ -18,6 +19,8 @@ impl Target {
             "redis+unix" => Self::unix(&read(text)?),
             "redis+sentinel" => Self::sentinel(rest, false),
             "rediss+sentinel" => Self::sentinel(rest, true),
+            "redis+cluster" => Self::cluster(rest, false),
+            "rediss+cluster" => Self::cluster(rest, true),
             other => Err(invalid(format!("{other}:// is not a Redis scheme"))),
         }
     }
@@ -61,6 +64,32 @@ impl Target {
         Ok(Self {
             way: Way::Sentinels(sentinels),
             db: if db.is_empty() { 0 } else { database(db)? },
+            user: some(decode(url.username())?),
+            password: url.password().map(decode).transpose()?,
+        })
+    }
+
+    fn cluster(rest: &str, tls: bool) -> Result<Self> {
+        let (url, places) = many(rest, 6379, tls)?;
+        if !matches!(url.path().trim_matches('/'), "" | "0") {
+            return Err(invalid("a cluster has only the database 0"));
+        }
+        let mut sharded = Sharded::Auto;
+        for (key, value) in url.query_pairs() {
+            sharded = match (&*key, &*value) {
+                ("sharded_pubsub", "auto") => Sharded::Auto,
+                ("sharded_pubsub", "on") => Sharded::On,
+                ("sharded_pubsub", "off") => Sharded::Off,
+                ("sharded_pubsub", "both") => Sharded::Both,
+                ("sharded_pubsub", _) => {
+                    return Err(invalid("sharded_pubsub is auto, on, off or both"));
+                }
+                _ => return Err(no_option(&key)),
+            };
+        }
+        Ok(Self {
+            way: Way::Cluster(Nodes { places, sharded }),
+            db: 0,
             user: some(decode(url.username())?),
             password: url.password().map(decode).transpose()?,
         })
@@ -175,7 +204,7 @@ fn decode(text: &str) -> Result<String> {
 fn invalid(why: impl fmt::Display) -> Error {
     Error::new(ErrorKind::InvalidOptions).because(format!(
         "the store's URL cannot be used: {why} \
-         (redis://user:password@host:port/db, rediss://…, redis+unix:///path?db=n, redis+sentinel://host:port,…/service)"
+         (redis://user:password@host:port/db, rediss://…, redis+unix:///path?db=n, redis+sentinel://host:port,…/service, redis+cluster://host:port,…)"
     ))
 }
 
@@ -264,6 +293,22 @@ mod tests {
     }
 
     #[test]
+    fn a_cluster_is_several_hosts() {
+        for (query, sharded) in [
+            ("", Sharded::Auto),
+            ("?sharded_pubsub=both", Sharded::Both),
+            ("/0?sharded_pubsub=off", Sharded::Off),
+        ] {
+            let url = format!("rediss+cluster://me:secret@a:1,b{query}");
+            let target = Target::parse(&url).unwrap();
+            let places = vec![tcp("a", 1, true), tcp("b", 6379, true)];
+            assert_eq!(target.way, Way::Cluster(Nodes { places, sharded }));
+            assert_eq!(target.password.as_deref(), Some("secret"));
+            assert_eq!(format!("{target:?}"), "rediss+cluster://a:1,b:6379/0");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_meant_is_refused_without_showing_the_password() {
         for url in [
             "redis://:hunter2@h/x",
@@ -280,6 +325,8 @@ mod tests {
             "redis+sentinel://:hunter2@h,i:x/s",
             "redis+sentinel://:hunter2@h/s?db=hunter2",
             "redis+sentinel:hunter2",
+            "redis+cluster://:hunter2@h/1",
+            "redis+cluster://:hunter2@h?sharded_pubsub=hunter2",
         ] {
             let error = Target::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{url}");

@@ -26,6 +26,8 @@ const MOST_LINES: usize = 4;
 
 /// One script that is to be acknowledged, and who waits for it.
 pub(super) struct Order {
+    /// Its slot is only on the way to this node.
+    pub(super) asking: bool,
     pub(super) script: &'static Script,
     pub(super) keys: Vec<String>,
     pub(super) args: Vec<String>,

@@ -274,10 +274,11 @@ impl Order {
     fn request(&self, by: By) -> Request {
         let keys: Vec<&str> = self.keys.iter().map(String::as_str).collect();
         let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
-        match by {
+        let request = match by {
             By::Hash => Request::script("EVALSHA", self.script.sha(), &keys, &args),
             By::Text => Request::script("EVAL", self.script.source, &keys, &args),
-        }
+        };
+        request.asking(self.asking)
     }
 
     fn refuse(self, error: &Error) {

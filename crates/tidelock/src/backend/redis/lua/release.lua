@@ -1,11 +1,11 @@
 -- Ends what one owner holds and wakes the waiters. Uses nothing that is denied when memory is full.
 -- KEYS: lock, tombstone of this owner (only to withdraw)
--- ARGV: owner, channel, milliseconds the tombstone stays (only to withdraw)
+-- ARGV: owner, channel, 'publish' or 'spublish' or 'both', milliseconds the tombstone stays (only to withdraw)
 -- Answers 1: freed. 2: freed, but the message was refused. 0: not held by this owner.
 local refused = nil
 if KEYS[2] then
   -- First: from here on an acquire of this owner that arrives late takes no effect.
-  local set = redis.pcall('set', KEYS[2], '1', 'px', ARGV[3])
+  local set = redis.pcall('set', KEYS[2], '1', 'px', ARGV[4])
   if set.err then
     refused = set -- memory may be full; the lock is given back all the same, and the caller hears of it
   end
@@ -18,10 +18,15 @@ local answer = 0
 if own == 1 then
   redis.call('hdel', KEYS[1], ARGV[1])
   answer = 1
-  if redis.call('exists', KEYS[1]) == 0 then
-    local sent = redis.pcall('publish', ARGV[2], '0')
-    if type(sent) == 'table' then
-      answer = 2
+  -- While the slot is on its way to another node, asking for what has just gone is refused: it is as gone.
+  if redis.pcall('exists', KEYS[1]) ~= 1 then
+    for _, how in ipairs({'publish', 'spublish'}) do
+      if ARGV[3] == how or ARGV[3] == 'both' then
+        local sent = redis.pcall(how, ARGV[2], '0')
+        if type(sent) == 'table' then
+          answer = 2
+        end
+      end
     end
   end
 end

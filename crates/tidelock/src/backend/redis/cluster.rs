@@ -1,0 +1,250 @@
+//! A cluster: its nodes, who of them has which slot, and how one learns of it.
+//!
+//! Both faces of the store and the subscriptions share what is known.
+
+mod look;
+
+pub(super) use self::look::follow;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+
+use super::gate::{Entry, Finder, Gate};
+use super::link::{Home, Link};
+use super::place::{self, Place};
+use super::slots::{Range, SLOTS};
+use crate::backend::{Background, Moment, Timers};
+
+/// How long one doubt makes them be asked more often: a failover takes a while.
+const IN_DOUBT: Duration = Duration::from_secs(5);
+
+/// A slot nobody has.
+const NOBODY: u16 = u16::MAX;
+
+/// What both faces of the store and the subscriptions share.
+pub(super) struct Cluster {
+    seeds: Vec<Place>,
+    entry: Entry,
+    background: Background,
+    pub(super) timers: Timers,
+    pub(super) limit: Duration,
+    map: RwLock<Arc<Map>>,
+    /// Counts the maps.
+    pub(super) changes: watch::Sender<u64>,
+    /// Whom to ask first.
+    turn: AtomicUsize,
+    look: Arc<Notify>,
+    doubtful_until: Mutex<Option<Moment>>,
+    closed: AtomicBool,
+}
+
+/// A node that has slots: the way in, and a connection for each face.
+pub(super) struct Node {
+    pub(super) place: Place,
+    pub(super) gate: Arc<Gate>,
+    pub(super) front: Link,
+    pub(super) back: Link,
+}
+
+/// Who has what, at one time.
+#[derive(Default)]
+struct Map {
+    /// Counts what has changed in the cluster, as its nodes do.
+    epoch: i64,
+    nodes: Vec<Arc<Node>>,
+    replicas: Vec<Place>,
+    /// By slot, which of the nodes.
+    owners: Vec<u16>,
+}
+
+/// What one node says.
+struct View {
+    epoch: i64,
+    ranges: Vec<Range>,
+}
+
+impl Cluster {
+    pub(super) fn new(
+        seeds: Vec<Place>,
+        entry: Entry,
+        background: Background,
+        timers: Timers,
+        limit: Duration,
+    ) -> Self {
+        Self {
+            seeds,
+            entry,
+            background,
+            timers,
+            limit,
+            map: RwLock::default(),
+            changes: watch::Sender::default(),
+            turn: AtomicUsize::new(0),
+            look: Arc::default(),
+            doubtful_until: Mutex::default(),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    fn map(&self) -> Arc<Map> {
+        Arc::clone(&self.map.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Who has a slot.
+    pub(super) fn owner(&self, slot: u16) -> Option<Arc<Node>> {
+        let map = self.map();
+        let index = *map.owners.get(usize::from(slot))?;
+        map.nodes.get(usize::from(index)).cloned()
+    }
+
+    /// The nodes that have slots, always in the same order.
+    pub(super) fn primaries(&self) -> Vec<Arc<Node>> {
+        self.map().nodes.clone()
+    }
+
+    /// How many slots nobody has.
+    pub(super) fn bare_slots(&self) -> usize {
+        let map = self.map();
+        let bare = map.owners.iter().filter(|owner| **owner == NOBODY);
+        bare.count()
+    }
+
+    /// The node at a place, also one that has no slots yet.
+    pub(super) fn node_at(&self, place: &Place) -> Arc<Node> {
+        let known = self
+            .map()
+            .nodes
+            .iter()
+            .find(|node| node.place == *place)
+            .cloned();
+        known.unwrap_or_else(|| self.node(place))
+    }
+
+    fn node(&self, place: &Place) -> Arc<Node> {
+        let finder = Finder::Fixed(place.clone());
+        let (entry, timers) = (self.entry.clone(), self.timers.clone());
+        let gate = Arc::new(Gate::new(finder, entry, timers, self.limit));
+        let back = Home::Background(self.background.clone());
+        Arc::new(Node {
+            place: place.clone(),
+            front: Link::new(Arc::clone(&gate), Home::Caller),
+            back: Link::new(Arc::clone(&gate), back),
+            gate,
+        })
+    }
+
+    /// A node has said who has this slot.
+    pub(super) fn moved(&self, slot: u16, place: &Place) {
+        self.doubt();
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let known = map.nodes.iter().position(|node| node.place == *place);
+        let own = map.owners.get(usize::from(slot)).copied();
+        if known.is_some() && own.map(usize::from) == known {
+            return;
+        }
+        let (mut nodes, mut owners) = (map.nodes.clone(), map.owners.clone());
+        let index = known.unwrap_or_else(|| {
+            nodes.push(self.node(place));
+            nodes.len() - 1
+        });
+        if let (Some(own), Ok(index)) = (owners.get_mut(usize::from(slot)), u16::try_from(index)) {
+            *own = index;
+        }
+        *map = Arc::new(Map {
+            epoch: map.epoch,
+            nodes,
+            replicas: map.replicas.clone(),
+            owners,
+        });
+        drop(map);
+        self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    /// Something is not as the map says: look soon, and often for a while.
+    pub(super) fn doubt(&self) {
+        let until = self.timers.now() + IN_DOUBT;
+        *self
+            .doubtful_until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(until);
+        self.look.notify_one();
+    }
+
+    fn is_in_doubt(&self) -> bool {
+        let now = self.timers.now();
+        let until = *self
+            .doubtful_until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        until.is_some_and(|until| now < until)
+    }
+
+    /// A node that another one has replaced is left, also with requests under way: if it is cut off it may never answer.
+    fn take(&self, view: View) {
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let mut nodes: Vec<Arc<Node>> = Vec::new();
+        let mut owners = vec![NOBODY; usize::from(SLOTS)];
+        let mut replicas = Vec::new();
+        let mut places: Vec<&Place> = view.ranges.iter().map(|range| &range.primary).collect();
+        places.sort_by_key(ToString::to_string);
+        places.dedup();
+        for place in places {
+            let known = map.nodes.iter().find(|node| node.place == *place);
+            nodes.push(known.map_or_else(|| self.node(place), Arc::clone));
+        }
+        for range in view.ranges {
+            let index = nodes.iter().position(|node| node.place == range.primary);
+            let index = index.and_then(|index| u16::try_from(index).ok());
+            owners[usize::from(range.first)..=usize::from(range.last)]
+                .fill(index.unwrap_or(NOBODY));
+            replicas.extend(range.replicas);
+        }
+        replicas.sort_by_key(Place::to_string);
+        replicas.dedup();
+        let gone: Vec<Arc<Node>> = map
+            .nodes
+            .iter()
+            .filter(|old| nodes.iter().all(|node| node.place != old.place))
+            .cloned()
+            .collect();
+        // Without news a node is only not known there yet: it may be the one that has just taken over.
+        let news = view.epoch > map.epoch || view.epoch == 0;
+        let same = gone.is_empty() && nodes.len() == map.nodes.len() && owners == map.owners;
+        *map = Arc::new(Map {
+            epoch: view.epoch,
+            nodes,
+            replicas,
+            owners,
+        });
+        drop(map);
+        for node in gone.iter().filter(|_| news) {
+            tracing::info!(node = %node.place, "this node of the cluster has no slots any more");
+            node.gate.leave();
+        }
+        if !same {
+            self.changes.send_modify(|changes| *changes += 1);
+        }
+    }
+
+    /// Ends all connections; nobody looks any more.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.look.notify_one();
+        for node in &self.map().nodes {
+            node.front.close();
+            node.back.close();
+        }
+    }
+}
+
+impl fmt::Display for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tls = self.seeds.iter().any(Place::is_tls);
+        let scheme = if tls { "rediss" } else { "redis" };
+        write!(f, "{scheme}+cluster://{}", place::short(&self.seeds))
+    }
+}

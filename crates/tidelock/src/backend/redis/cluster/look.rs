@@ -1,0 +1,179 @@
+//! Who has which slot, as the nodes tell.
+//!
+//! They are asked again and again, in turn. One that is cut off from the others goes on telling the old story, so an
+//! answer counts only if its node has seen as many changes as any before.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use super::super::conn::Request;
+use super::super::errors::unsent;
+use super::super::link::Link;
+use super::super::place::Place;
+use super::super::reply::Reply;
+use super::super::slots;
+use super::{Cluster, View};
+use crate::backend::{BoxFuture, Moment, Timers};
+use crate::error::{Error, ErrorKind, Result};
+
+/// How often the nodes are asked while nothing is wrong.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How often while something is.
+const LOOK_IN_DOUBT: Duration = Duration::from_millis(100);
+
+/// How long one node is waited for before the next one is asked too.
+const NEXT: Duration = Duration::from_millis(50);
+
+impl Cluster {
+    /// Asks one node after the other, until one tells something that is not old.
+    pub(in super::super) fn look(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let end = self.timers.now() + self.limit / 2;
+            let mut rest = self.candidates().into_iter();
+            let mut asked = FuturesUnordered::new();
+            let (mut old, mut troubles) = (None::<View>, Vec::new());
+            loop {
+                match rest.next() {
+                    Some((place, link)) => asked.push(async move {
+                        let view = view(&link, &place, end).await;
+                        view.map_err(|error| explain(&place, &error))
+                    }),
+                    None if asked.is_empty() => break,
+                    None => {}
+                }
+                match self.timers.limit(NEXT, asked.next()).await {
+                    Some(Some(Ok(view))) if view.epoch >= self.map().epoch => {
+                        self.take(view);
+                        return Ok(());
+                    }
+                    Some(Some(Ok(view))) => {
+                        if old.as_ref().is_none_or(|old| old.epoch < view.epoch) {
+                            old = Some(view);
+                        }
+                    }
+                    Some(Some(Err(error))) => troubles.push(error),
+                    Some(None) | None => {}
+                }
+            }
+            // All that answer say so: the cluster has been made anew.
+            match old {
+                Some(view) => self.take(view),
+                None => return Err(self.unreachable(troubles)),
+            }
+            Ok(())
+        })
+    }
+
+    /// The primaries in turn, then their replicas, then those that were named at the start.
+    fn candidates(&self) -> Vec<(Place, Link)> {
+        let map = self.map();
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let mut found: Vec<(Place, Link)> = Vec::new();
+        let count = map.nodes.len();
+        for node in map
+            .nodes
+            .iter()
+            .cycle()
+            .skip(turn % count.max(1))
+            .take(count)
+        {
+            found.push((node.place.clone(), node.back.clone()));
+        }
+        for place in map.replicas.iter().chain(&self.seeds) {
+            if found.iter().all(|(known, _)| known != place) {
+                // Its connection goes with this look.
+                found.push((place.clone(), self.node(place).back.clone()));
+            }
+        }
+        found
+    }
+
+    fn unreachable(&self, mut troubles: Vec<Error>) -> Error {
+        if let Some(at) = troubles.iter().position(|one| !one.is_retryable()) {
+            return troubles.swap_remove(at);
+        }
+        let each: Vec<&str> = troubles.iter().filter_map(Error::detail).collect();
+        unsent(format_args!(
+            "{self}: no node says who has which slot: {}",
+            if each.is_empty() {
+                "no answer".to_owned()
+            } else {
+                each.join("; ")
+            }
+        ))
+    }
+}
+
+/// Looks again and again, until the client has gone.
+pub(in super::super) async fn follow(cluster: Weak<Cluster>, timers: Timers) {
+    loop {
+        let (look, every) = {
+            let Some(cluster) = cluster.upgrade() else {
+                return;
+            };
+            if cluster.closed.load(Ordering::SeqCst) {
+                return;
+            }
+            let every = if cluster.is_in_doubt() {
+                LOOK_IN_DOUBT
+            } else {
+                LOOK
+            };
+            (Arc::clone(&cluster.look), every)
+        };
+        // The cluster is not kept meanwhile, because the client may go.
+        timers.after(LOOK_IN_DOUBT / 2).await;
+        timers.limit(every, look.notified()).await;
+        let Some(cluster) = cluster.upgrade() else {
+            return;
+        };
+        if let Err(error) = cluster.look().await {
+            tracing::debug!(%error, "the cluster cannot be looked at");
+        }
+        if cluster.closed.load(Ordering::SeqCst) {
+            // Once more: this look has perhaps connected anew.
+            return cluster.close();
+        }
+    }
+}
+
+async fn view(link: &Link, place: &Place, end: Moment) -> Result<View> {
+    let ask = |what: &str| Request::new("CLUSTER").arg(what);
+    let (slots, info) = (ask("SLOTS"), ask("INFO"));
+    let (slots, info) = tokio::join!(link.ask(&slots, end), link.ask(&info, end));
+    let ranges = slots::read(&slots?, place);
+    if ranges.is_empty() {
+        return Err(unsent("it knows of no slots"));
+    }
+    // What the rights forbid to see is left out.
+    let info = info.ok();
+    let info = info.as_ref().and_then(Reply::text).unwrap_or_default();
+    let fields: HashMap<&str, &str> = info
+        .lines()
+        .filter_map(|line| line.trim_end().split_once(':'))
+        .collect();
+    let epoch = fields.get("cluster_current_epoch");
+    let epoch = epoch
+        .and_then(|epoch| epoch.parse().ok())
+        .unwrap_or_default();
+    Ok(View { epoch, ranges })
+}
+
+fn explain(place: &Place, error: &Error) -> Error {
+    let detail = error.detail().unwrap_or_default();
+    let (kind, advice) = if detail.contains("cluster support disabled") {
+        let advice = "it is no node of a cluster; write redis:// instead of redis+cluster://: ";
+        (ErrorKind::InvalidOptions, advice)
+    } else {
+        (error.kind(), "")
+    };
+    let place = place.to_string();
+    let detail = detail.strip_prefix(&place).unwrap_or(detail);
+    let detail = detail.trim_start_matches([':', ' ']);
+    Error::new(kind).because(format!("{place}: {advice}{detail}"))
+}

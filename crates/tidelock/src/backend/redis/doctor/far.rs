@@ -1,0 +1,85 @@
+//! How far away a server is, in time.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::super::conn::Request;
+use super::super::link::Link;
+use super::{allowed, unseen};
+use crate::backend::Timers;
+use crate::error::Result;
+use crate::snapshot::{Finding, Severity};
+
+use Severity::{Advice, Good};
+
+/// A clock further off than this is worth a word.
+const FAR_OFF: Duration = Duration::from_secs(2);
+
+/// Clock and distance.
+pub(in super::super) async fn findings(link: &Link, timers: &Timers) -> Result<[Finding; 2]> {
+    Ok([clock(link).await?, distance(link, timers).await?])
+}
+
+async fn clock(link: &Link) -> Result<Finding> {
+    let Some(reply) = allowed(link.ask(&Request::new("TIME"), link.deadline()).await)? else {
+        return Ok(unseen(
+            "clock",
+            "TIME",
+            "the server's clock was not compared with ours",
+        ));
+    };
+    let seconds = reply
+        .list()
+        .and_then(|words| words.first()?.int())
+        .and_then(|seconds| u64::try_from(seconds).ok());
+    let server = UNIX_EPOCH + Duration::from_secs(seconds.unwrap_or_default());
+    let now = SystemTime::now();
+    let off = now
+        .duration_since(server)
+        .or_else(|_| server.duration_since(now))
+        .unwrap_or_default();
+    let found = format!("{} s from ours", off.as_secs());
+    Ok(if off < FAR_OFF {
+        Finding::new(
+            Good,
+            "clock",
+            found,
+            "leases do not depend on it, as long as neither clock is stepped",
+        )
+    } else {
+        Finding::new(Advice, "clock", found, "leases do not depend on the distance, but a clock that is set right by a step ends or prolongs every lease at once")
+            .advise("keep both clocks disciplined (NTP, chrony), slewing instead of stepping")
+    })
+}
+
+/// The quickest of a few answers: the others may have met something else.
+async fn distance(link: &Link, timers: &Timers) -> Result<Finding> {
+    let mut best = Duration::MAX;
+    for _ in 0..5 {
+        let sent = timers.now();
+        if allowed(link.ask(&Request::new("PING"), link.deadline()).await)?.is_none() {
+            return Ok(unseen(
+                "distance",
+                "PING",
+                "the time of a trip is not known",
+            ));
+        }
+        best = best.min(timers.now().since(sent));
+    }
+    let found = format!("{:.2} ms", best.as_secs_f64() * 1000.0);
+    Ok(if best < Duration::from_millis(50) {
+        Finding::new(
+            Good,
+            "distance",
+            found,
+            "time of one trip; a lock costs two",
+        )
+    } else {
+        Finding::new(
+            Advice,
+            "distance",
+            found,
+            "each acquire and each release takes that long, and so much of every lease is lost",
+        )
+        .advise("keep the server near its clients, and leases well above this")
+    })
+}

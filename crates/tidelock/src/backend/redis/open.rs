@@ -1,0 +1,143 @@
+//! Opening the store: from a URL to its two faces.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::ack::Company;
+use super::cluster::{self, Cluster};
+use super::conn::Request;
+use super::gate::{Entry, Finder, Gate};
+use super::link::{Home, Link};
+use super::place::{Nodes, Sharded, Target, Way};
+use super::routes::{Face, Routes};
+use super::sentinel::{self, Sentinel};
+use super::stations::Stations;
+use super::subscriber::{Subscriber, Ways};
+use super::{Redis, Shared};
+use crate::backend::{Env, Store};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Connects. Fails now if the server cannot be reached or does not let us in.
+pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
+    let target = Target::parse(url)?;
+    let tls = &env.tls;
+    if !target.is_tls() && (tls.ca.is_some() || tls.cert.is_some() || tls.key.is_some()) {
+        return Err(Error::new(ErrorKind::InvalidOptions).because(
+            "certificates are given, but the URL asks for no TLS; write rediss:// instead of redis://",
+        ));
+    }
+    let entry = Entry {
+        db: target.db,
+        user: target.user,
+        password: target.password,
+        credentials: env.credentials.clone(),
+        tls: tls.clone(),
+    };
+    match target.way {
+        Way::One(place) => one(Finder::Fixed(place), entry, env).await,
+        Way::Sentinels(who) => {
+            let (background, timers) = (&env.background, &env.timers);
+            let sentinel = Sentinel::new(who, tls, background, timers, env.response_timeout);
+            one(Finder::Sentinel(sentinel), entry, env).await
+        }
+        Way::Cluster(nodes) => many(nodes, entry, env).await,
+    }
+}
+
+/// A moment more than the connecting itself may take: it knows better what went wrong.
+fn patience(env: &Env) -> Duration {
+    env.response_timeout + Duration::from_millis(50)
+}
+
+async fn one(finder: Finder, entry: Entry, env: &Env) -> Result<Store> {
+    let timers = &env.timers;
+    let gate = Arc::new(Gate::new(
+        finder,
+        entry,
+        timers.clone(),
+        env.response_timeout,
+    ));
+    if gate.sentinel().is_some() {
+        let follow = sentinel::follow(Arc::downgrade(&gate), timers.clone());
+        env.background.spawn(follow);
+    }
+    let front = Link::new(Arc::clone(&gate), Home::Caller);
+    let back = Home::Background(env.background.clone());
+    let back = Link::new(Arc::clone(&gate), back);
+    let store = faces(
+        [Routes::One(front.clone()), Routes::One(back)],
+        Stations::One(gate),
+        Ways::Plain,
+        env,
+    );
+    front.get(timers.now() + patience(env)).await?;
+    Ok(store)
+}
+
+async fn many(nodes: Nodes, entry: Entry, env: &Env) -> Result<Store> {
+    let (background, timers) = (env.background.clone(), env.timers.clone());
+    let cluster = Cluster::new(
+        nodes.places,
+        entry,
+        background,
+        timers.clone(),
+        env.response_timeout,
+    );
+    let cluster = Arc::new(cluster);
+    cluster.look().await?;
+    let ways = ways(nodes.sharded, &cluster).await?;
+    let follow = cluster::follow(Arc::downgrade(&cluster), timers);
+    env.background.spawn(follow);
+    let routes = [Face::Front, Face::Back].map(|face| Routes::Cluster(Arc::clone(&cluster), face));
+    Ok(faces(routes, Stations::Cluster(cluster), ways, env))
+}
+
+/// As Redisson chooses: whoever publishes in one form is not heard by who listens in the other.
+async fn ways(sharded: Sharded, cluster: &Arc<Cluster>) -> Result<Ways> {
+    let known = match sharded {
+        Sharded::Off => false,
+        Sharded::On => true,
+        Sharded::Auto | Sharded::Both => knows_shards(cluster).await?,
+    };
+    Ok(match (known, sharded) {
+        (false, _) => Ways::Plain,
+        (true, Sharded::Both) => Ways::Both,
+        (true, _) => Ways::Sharded,
+    })
+}
+
+async fn knows_shards(cluster: &Arc<Cluster>) -> Result<bool> {
+    let request = Request::new("PUBSUB").arg("SHARDNUMSUB");
+    let routes = Routes::Cluster(Arc::clone(cluster), Face::Back);
+    match routes.ask("", &request, routes.deadline()).await {
+        Ok(_) => Ok(true),
+        // A guess would leave the waiters of one side asleep.
+        Err(error) if error.kind() == ErrorKind::Unavailable => Err(error),
+        Err(error) => {
+            tracing::debug!(%error, "no sharded messages");
+            Ok(false)
+        }
+    }
+}
+
+fn faces(routes: [Routes; 2], stations: Stations, ways: Ways, env: &Env) -> Store {
+    let shared = Arc::new(Shared {
+        subscriber: Subscriber::new(&stations, ways, &env.background),
+        stations,
+        ways,
+        lease: env.lease,
+        acknowledge_within: env.acknowledge_within,
+        timers: env.timers.clone(),
+        warned: Mutex::default(),
+        unasked: AtomicBool::new(false),
+        company: Company::default(),
+    });
+    let [front, back] = routes.map(|routes| {
+        Arc::new(Redis {
+            routes,
+            shared: Arc::clone(&shared),
+        })
+    });
+    Store { front, back }
+}

@@ -1,0 +1,184 @@
+//! Who has which slot of a cluster: what nodes say about it, put in order.
+
+use super::keys;
+use super::place::Place;
+use super::reply::Reply;
+
+/// How many slots there are.
+pub(super) const SLOTS: u16 = 16384;
+
+/// The slot of a key: by its hash tag, if it has one.
+pub(super) fn of(key: &str) -> u16 {
+    crc16(keys::hashed(key).as_bytes()) % SLOTS
+}
+
+/// CRC-16/XMODEM, the one that clusters use. Bit by bit: a key is short, and is hashed once a request.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, &byte| {
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
+            let shifted = crc << 1;
+            if crc & 0x8000 == 0 {
+                shifted
+            } else {
+                shifted ^ 0x1021
+            }
+        })
+    })
+}
+
+/// Some slots in a row, and who has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) first: u16,
+    pub(super) last: u16,
+    pub(super) primary: Place,
+    pub(super) replicas: Vec<Place>,
+}
+
+/// Reads the answer to `CLUSTER SLOTS` of the node at `asked`. What cannot be read is left out: its slots have nobody.
+pub(super) fn read(reply: &Reply, asked: &Place) -> Vec<Range> {
+    let ranges = reply.list().unwrap_or_default().iter();
+    ranges.filter_map(|range| read_one(range, asked)).collect()
+}
+
+fn read_one(range: &Reply, asked: &Place) -> Option<Range> {
+    let [first, last, nodes @ ..] = range.list()? else {
+        return None;
+    };
+    let slot = |number: &Reply| u16::try_from(number.int()?).ok().filter(|n| *n < SLOTS);
+    let mut nodes = nodes.iter().map(|node| place(node, asked));
+    Some(Range {
+        first: slot(first)?,
+        last: slot(last)?,
+        primary: nodes.next()??,
+        replicas: nodes.flatten().collect(),
+    })
+}
+
+/// Host and port, then the id, then perhaps more about it. A node that does not know its own name is where it was asked.
+fn place(node: &Reply, asked: &Place) -> Option<Place> {
+    let words = node.list()?;
+    let port = u16::try_from(words.get(1)?.int()?).ok()?;
+    let host = match words.first()?.text() {
+        Some("?") => further(words, "ip").unwrap_or_default(),
+        host => host.unwrap_or_default(),
+    };
+    (port != 0).then(|| at(host, port, asked))
+}
+
+fn further<'a>(words: &'a [Reply], name: &str) -> Option<&'a str> {
+    let pairs = words.get(3)?.list()?.chunks_exact(2);
+    let mut found = pairs.filter(|pair| pair[0].text() == Some(name));
+    found.next()?[1].text()
+}
+
+/// The place a node names, as seen from where it was asked: an empty host is its own.
+fn at(host: &str, port: u16, asked: &Place) -> Place {
+    let (own, tls) = match asked {
+        Place::Tcp { host, tls, .. } => (host.as_str(), *tls),
+        Place::Unix(_) => ("localhost", false),
+    };
+    let host = if host.is_empty() { own } else { host };
+    Place::Tcp {
+        host: host.to_owned(),
+        port,
+        tls,
+    }
+}
+
+/// Where a node sends us: `slot host:port`, with an IPv6 address as it is.
+pub(super) fn redirection(text: &str, asked: &Place) -> Option<(u16, Place)> {
+    let (slot, place) = text.trim().split_once(' ')?;
+    let (host, port) = place.rsplit_once(':')?;
+    let host = if host == "?" { "" } else { host };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let slot = slot.parse().ok().filter(|slot| *slot < SLOTS)?;
+    Some((slot, at(host, port.parse().ok()?, asked)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(host: &str, port: u16) -> Place {
+        let host = host.to_owned();
+        Place::Tcp {
+            host,
+            port,
+            tls: true,
+        }
+    }
+
+    fn text(text: &str) -> Reply {
+        Reply::Text(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn slots_are_those_of_the_server() {
+        // As `CLUSTER KEYSLOT` says.
+        for (key, slot) in [
+            ("123456789", 12739),
+            ("foo", 12182),
+            ("{foo}:bar", 12182),
+            ("", 0),
+            ("{}foo", 9500),
+            ("foo{bar", 15278),
+            ("schlüssel", 7677),
+        ] {
+            assert_eq!(of(key), slot, "{key}");
+        }
+    }
+
+    #[test]
+    fn answers_of_every_age_are_read() {
+        let node = |host: Reply, port: i64, more: Vec<Reply>| {
+            let mut words = vec![host, Reply::Int(port), text("id")];
+            words.extend(more);
+            Reply::List(words)
+        };
+        let unnamed = vec![Reply::List(vec![text("ip"), text("10.0.0.9")])];
+        let reply = Reply::List(vec![
+            Reply::List(vec![
+                Reply::Int(0),
+                Reply::Int(99),
+                node(text("10.0.0.1"), 7000, vec![]),
+                node(text("::1"), 7001, vec![Reply::List(vec![])]),
+            ]),
+            Reply::List(vec![
+                Reply::Int(100),
+                Reply::Int(100),
+                node(text(""), 7002, vec![]),
+                node(Reply::Nil, 7003, vec![]),
+                node(text("?"), 7004, unnamed),
+            ]),
+            Reply::List(vec![Reply::Int(5), Reply::Int(99999), Reply::Nil]),
+        ]);
+        let ranges = read(&reply, &tcp("seed", 1));
+        assert_eq!(ranges.len(), 2);
+        assert_eq!((ranges[0].first, ranges[0].last), (0, 99));
+        assert_eq!(ranges[0].primary, tcp("10.0.0.1", 7000));
+        assert_eq!(ranges[0].replicas, [tcp("::1", 7001)]);
+        assert_eq!(ranges[1].primary, tcp("seed", 7002));
+        assert_eq!(
+            ranges[1].replicas,
+            [tcp("seed", 7003), tcp("10.0.0.9", 7004)]
+        );
+    }
+
+    #[test]
+    fn redirections_are_followed_from_where_they_came() {
+        let asked = tcp("seed", 1);
+        for (said, slot, place) in [
+            ("3999 10.0.0.2:6381", 3999, tcp("10.0.0.2", 6381)),
+            ("0 :7", 0, tcp("seed", 7)),
+            ("1 ?:7", 1, tcp("seed", 7)),
+            ("2 fe80::1:7", 2, tcp("fe80::1", 7)),
+            ("2 node-3.shop:7", 2, tcp("node-3.shop", 7)),
+        ] {
+            assert_eq!(redirection(said, &asked), Some((slot, place)), "{said}");
+        }
+        for nonsense in ["", "x a:1", "1 a", "1 a:x", "99999 a:1"] {
+            assert_eq!(redirection(nonsense, &asked), None, "{nonsense}");
+        }
+    }
+}

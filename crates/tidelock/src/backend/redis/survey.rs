@@ -1,0 +1,141 @@
+//! Looking at everything: the one server, or each that has locks in a cluster.
+
+use futures_util::future::try_join_all;
+
+use super::cluster::Cluster;
+use super::doctor::{self, far};
+use super::rights;
+use super::routes::Routes;
+use super::subscriber::{Subscriber, Ways};
+use crate::backend::Timers;
+use crate::error::Result;
+use crate::snapshot::{Finding, Severity};
+
+/// Looks at every server that has locks, and at what the user may do.
+pub(super) async fn examine(
+    routes: &Routes,
+    subscriber: &Subscriber,
+    ways: Ways,
+    timers: &Timers,
+) -> Result<Vec<Finding>> {
+    let rights = rights::findings(routes, subscriber, ways);
+    let (cluster, face) = match routes {
+        Routes::One(link) => {
+            let mut findings = doctor::examine(link, false).await?;
+            findings.extend(rights.await?);
+            findings.extend(far::findings(link, timers).await?);
+            return Ok(findings);
+        }
+        Routes::Cluster(cluster, face) => (cluster, *face),
+    };
+    let nodes = cluster.primaries();
+    let each = nodes.iter().map(|node| async move {
+        let link = face.link(node);
+        let mut found = doctor::examine(&link, true).await?;
+        found.extend(far::findings(&link, timers).await?);
+        Ok((node.place.to_string(), found))
+    });
+    let mut findings = vec![slots(cluster, nodes.len()), messages(ways)];
+    findings.extend(merged(try_join_all(each).await?));
+    findings.extend(rights.await?);
+    Ok(findings)
+}
+
+fn slots(cluster: &Cluster, nodes: usize) -> Finding {
+    let found = format!("{nodes} nodes have slots");
+    match cluster.bare_slots() {
+        0 => Finding::new(
+            Severity::Good,
+            "slots",
+            found,
+            "each lock has a node; the locks of a node that fails cannot be had until a replica has taken over",
+        ),
+        bare => Finding::new(
+            Severity::Danger,
+            "slots",
+            format!("{found}, {bare} slots have none"),
+            "locks whose names fall in them cannot be had",
+        )
+        .advise("see what `CLUSTER NODES` says, and give the slots to a node"),
+    }
+}
+
+fn messages(ways: Ways) -> Finding {
+    let (found, meaning) = match ways {
+        Ways::Plain => (
+            "plain",
+            "a Redisson that uses sharded messages (7.0 servers, shardedSubscriptionMode AUTO or ON) and this client do not wake each other",
+        ),
+        Ways::Sharded => (
+            "sharded",
+            "a Redisson before 3.29, or with shardedSubscriptionMode OFF, and this client do not wake each other",
+        ),
+        Ways::Both => (
+            "plain and sharded",
+            "every client is woken, for two messages a release",
+        ),
+    };
+    Finding::new(Severity::Good, "messages", found, meaning)
+}
+
+/// What was found alike is said once, else with where.
+fn merged(each: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
+    let all = each.len();
+    let mut groups: Vec<(Finding, Vec<String>)> = Vec::new();
+    for (place, findings) in each {
+        for finding in findings {
+            let same = |other: &Finding| {
+                (
+                    &other.subject,
+                    &other.severity,
+                    &other.meaning,
+                    &other.advice,
+                ) == (
+                    &finding.subject,
+                    &finding.severity,
+                    &finding.meaning,
+                    &finding.advice,
+                )
+            };
+            match groups.iter_mut().find(|(other, _)| same(other)) {
+                Some((other, places)) => {
+                    if !other.found.split(" | ").any(|found| found == finding.found) {
+                        other.found = format!("{} | {}", other.found, finding.found);
+                    }
+                    places.push(place.clone());
+                }
+                None => groups.push((finding, vec![place.clone()])),
+            }
+        }
+    }
+    let named = groups.into_iter().map(|(mut finding, places)| {
+        let is_one_place = places.len() < all && finding.severity != Severity::Good;
+        if is_one_place {
+            finding.subject = format!("{} of {}", finding.subject, places.join(", "));
+        }
+        finding
+    });
+    named.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_alike_is_said_once_and_what_is_not_with_its_place() {
+        let fine = |found: &str| Finding::new(Severity::Good, "clock", found, "fine");
+        let bad = Finding::new(Severity::Danger, "eviction", "lru", "bad");
+        let each = vec![
+            ("a".to_owned(), vec![fine("0 s"), bad]),
+            ("b".to_owned(), vec![fine("1 s")]),
+            ("c".to_owned(), vec![fine("0 s")]),
+        ];
+        let found = merged(each);
+        let seen: Vec<(&str, &str)> = found
+            .iter()
+            .map(|one| (one.subject.as_str(), one.found.as_str()))
+            .collect();
+        assert_eq!(seen, [("clock", "0 s | 1 s"), ("eviction of a", "lru")]);
+    }
+}
