@@ -11,10 +11,18 @@
 )]
 #[path = "faults/common.rs"]
 mod common;
+#[path = "cluster/failover.rs"]
+mod failover;
+#[path = "cluster/migration.rs"]
+mod migration;
+#[path = "cluster/shards.rs"]
+mod shards;
 
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
-use testkit::servers::Cluster;
+use anyhow::Result;
+use testkit::servers::{Cluster, RedisServer};
 use tidelock::testing::Fixture;
 
 /// The cluster all tests share that break nothing; gone with the last of them.
@@ -28,6 +36,27 @@ fn shared() -> Arc<Cluster> {
     let started = Arc::new(Cluster::start().expect("a cluster starts"));
     *shared = Arc::downgrade(&started);
     started
+}
+
+/// Those that move slots do so one after the other.
+async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
+    static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    ALONE.lock().await
+}
+
+/// Waits until somebody listens for a lock at this node, in either form.
+fn heard_at(node: &RedisServer, name: &str, limit: Duration) -> Result<()> {
+    let channel = format!("redisson_lock__channel:{name}");
+    let what = format!("somebody listens for {name} at {}", node.addr());
+    common::eventually(limit, &what, || {
+        let mut count = 0;
+        for form in ["NUMSUB", "SHARDNUMSUB"] {
+            let (_, listeners): (String, i64) = node.query(&["PUBSUB", form, &channel])?;
+            count += listeners;
+        }
+        Ok(count == 1)
+    })
+    .map(drop)
 }
 
 mod promises {

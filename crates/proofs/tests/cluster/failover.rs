@@ -1,0 +1,131 @@
+//! A primary hands over, dies, or is frozen.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use testkit::servers::{Cluster, RedisServer};
+use tidelock::Client;
+use tokio::task::JoinHandle;
+
+use crate::common::{SOON, boot_time, builder, insist, listen, within};
+use crate::heard_at;
+
+/// How long after another primary is there everybody must be able to lock again.
+const BACK: Duration = Duration::from_secs(1);
+
+const LEASE: Duration = Duration::from_secs(3);
+
+/// Clients that cannot know of each other's discoveries, all of whose locks are on the shard that something happens to.
+struct Crowd {
+    cluster: Cluster,
+    clients: Vec<Client>,
+}
+
+impl Crowd {
+    async fn gather(query: &str) -> Result<Self> {
+        let cluster = Cluster::start()?;
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            // Patient enough with a silent node that only the others can tell them in time.
+            let patient = builder(LEASE).response_timeout(LEASE);
+            let client = patient
+                .connect(&format!("{}{query}", cluster.url()))
+                .await?;
+            client.lock("{shop}warm").acquire().await?.release().await?;
+            clients.push(client);
+        }
+        Ok(Self { cluster, clients })
+    }
+
+    fn try_all(&self) -> Vec<JoinHandle<Result<Duration>>> {
+        let each = self.clients.iter().enumerate().map(|(number, client)| {
+            let lock = client.lock(&format!("{{shop}}own {number}"));
+            tokio::spawn(async move {
+                let guard = insist(lock).await?;
+                let begun = boot_time();
+                // Its key may have been lost again: that is told, and no matter here.
+                let _ = guard.release().await;
+                Ok(begun)
+            })
+        });
+        each.collect()
+    }
+
+    /// Makes it happen to the node that has the locks, and sees everybody back in time: who waits, and who comes anew.
+    /// `kept`: nothing was lost.
+    async fn survives(
+        self,
+        kept: bool,
+        what: impl FnOnce(&Cluster, &RedisServer) -> Result<()>,
+    ) -> Result<()> {
+        let slot = self.cluster.slot_of("{shop}")?;
+        let old = self.cluster.primary_of_slot(slot)?;
+        let holder = self.clients[0].lock("{shop}stock").acquire().await?;
+        let told = listen(&holder);
+        let lock = self.clients[1].lock("{shop}stock");
+        let waiter = tokio::spawn(async move {
+            let guard = insist(lock).await?;
+            anyhow::Ok((guard, boot_time()))
+        });
+        heard_at(old, "{shop}stock", SOON)?;
+        what(&self.cluster, old)?;
+        let trying = self.try_all();
+        let new = self.cluster.await_primary_other_than(slot, old, SOON)?;
+        let there = boot_time();
+        for one in trying {
+            let begun = within(SOON, "a lock after the failover", one).await???;
+            ensure!(
+                begun <= there + BACK,
+                "{:?} after the new primary was there",
+                begun - there
+            );
+        }
+        if kept {
+            heard_at(new, "{shop}stock", BACK)?;
+            ensure!(holder.is_held() && told.is_quiet(), "nothing was lost");
+        }
+        let released = holder.release().await;
+        ensure!(!kept || released.is_ok(), "{released:?}");
+        let since = boot_time();
+        let (guard, begun) = within(SOON, "the waiter is woken", waiter).await???;
+        ensure!(begun <= since + BACK, "woken {:?} late", begun - since);
+        guard.release().await?;
+        for client in self.clients {
+            client.close(Duration::ZERO).await;
+        }
+        Ok(())
+    }
+}
+
+fn hand_over(cluster: &Cluster, old: &RedisServer) -> Result<()> {
+    let order = ["CLUSTER", "FAILOVER"];
+    cluster.replica_of(old)?.admin(&order).map(drop)
+}
+
+/// T34, planned. Nothing is lost, and who waits hears of the release at the new primary.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t34_a_planned_failover_of_a_shard_loses_nothing() -> Result<()> {
+    let crowd = Crowd::gather("").await?;
+    crowd.survives(true, hand_over).await
+}
+
+/// T34, planned, with plain messages.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t34_a_planned_failover_with_plain_messages_loses_nothing() -> Result<()> {
+    let crowd = Crowd::gather("?sharded_pubsub=off").await?;
+    crowd.survives(true, hand_over).await
+}
+
+/// T34. The primary is killed. All clients can lock again a second after its replica has taken over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t34_a_killed_primary_of_a_shard_is_followed() -> Result<()> {
+    let crowd = Crowd::gather("").await?;
+    crowd.survives(false, |_, old| old.kill()).await
+}
+
+/// T34, with a primary that keeps its connections and says nothing: only the other nodes can tell.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t34_a_frozen_primary_of_a_shard_is_left() -> Result<()> {
+    let crowd = Crowd::gather("").await?;
+    crowd.survives(false, |_, old| old.freeze()).await
+}

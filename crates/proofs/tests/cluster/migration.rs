@@ -1,0 +1,176 @@
+//! A slot goes to another node while its locks are held and waited for.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use testkit::servers::{Cluster, RedisServer};
+use tidelock::{AcquireOptions, ErrorKind, FencingToken};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::common::{History, SOON, boot_time, builder, hammer, listen, ms, within};
+use crate::heard_at;
+
+const LEASE: Duration = Duration::from_millis(1500);
+
+/// Where the slot of `{shop}` is not.
+fn elsewhere(cluster: &Cluster) -> Result<&RedisServer> {
+    let own = cluster.node_of("{shop}")?.port();
+    let others = cluster.primaries()?.into_iter();
+    let mut others = others.filter(|node| node.port() != own);
+    others.next().context("another primary")
+}
+
+/// How many messages a node was told to pass on.
+fn messages(node: &RedisServer) -> Result<u64> {
+    let stats: String = node.query(&["INFO", "COMMANDSTATS"])?;
+    let mut calls = stats.lines().filter_map(|line| {
+        line.strip_prefix("cmdstat_spublish:calls=")?
+            .split(',')
+            .next()
+    });
+    Ok(calls.next().map_or(Ok(0), str::parse)?)
+}
+
+/// T35. A slot goes to another node while its locks are held and waited for. While it is on its way renewals and releases
+/// follow ASK, then MOVED; nothing is lost, and the waiter hears of the release at the new node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t35_a_slot_that_moves_takes_its_locks_along() -> Result<()> {
+    let cluster = crate::shared();
+    let _alone = crate::alone().await;
+    let (one, two) = (
+        builder(LEASE).connect(&cluster.url()).await?,
+        builder(LEASE).connect(&cluster.url()).await?,
+    );
+    let guard = one.lock("{shop}stock").acquire().await?;
+    let told = listen(&guard);
+    let other = one.lock("{shop}other").acquire().await?;
+    let staying = one.lock("{shop}staying").acquire().await?;
+    let lock = two.lock("{shop}stock");
+    let waiter = tokio::spawn(async move {
+        let guard = lock.acquire().await?;
+        anyhow::Ok((guard, boot_time()))
+    });
+    let target = elsewhere(&cluster)?;
+    let slot = cluster.slot_of("{shop}")?;
+    let migration = cluster.migration(slot, target)?;
+    heard_at(migration.from(), "{shop}stock", SOON)?;
+    migration.begin()?;
+    migration.move_key("{shop}stock")?;
+    migration.move_key("{shop}other")?;
+    // Some keys are here and some are there: a batch of renewals is torn, each one is not. One lease, and more.
+    sleep(LEASE * 3 / 2).await;
+    ensure!(guard.is_held() && told.is_quiet(), "renewed where it went");
+    ensure!(staying.is_held(), "renewed where it stayed");
+    other.release().await.context("released where it went")?;
+    let said = messages(migration.from())?;
+    staying
+        .release()
+        .await
+        .context("released where it stayed")?;
+    let said = messages(migration.from())? - said;
+    ensure!(said == 1, "{said} messages about the release");
+    migration.move_keys()?;
+    migration.finish()?;
+    heard_at(target, "{shop}stock", ms(1000))?;
+    sleep(LEASE * 3 / 2).await;
+    ensure!(guard.is_held() && told.is_quiet(), "renewed after the move");
+    let ttl: i64 = target.query(&["PTTL", "{shop}stock"])?;
+    ensure!(ttl > 0, "it is on the new node: {ttl}");
+    guard.release().await?;
+    let since = boot_time();
+    let (guard, begun) = within(SOON, "the waiter is woken", waiter).await???;
+    ensure!(begun <= since + LEASE / 6, "woken {:?} late", begun - since);
+    guard.release().await?;
+    Ok(())
+}
+
+/// T35. The lock becomes free while its slot is on its way, and nobody says so: the server's taking the subscription away
+/// is what wakes the waiter.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t35_a_subscription_that_is_taken_away_wakes() -> Result<()> {
+    let cluster = crate::shared();
+    let _alone = crate::alone().await;
+    // A lease so long that the waiter would not ask by itself.
+    let long = Duration::from_secs(30);
+    let (one, two) = (
+        builder(long).connect(&cluster.url()).await?,
+        builder(long).connect(&cluster.url()).await?,
+    );
+    let _holder = one.lock("{shop}quiet").acquire().await?;
+    let waiter = tokio::spawn(two.lock("{shop}quiet").acquire());
+    let migration = cluster.migration(cluster.slot_of("{shop}")?, elsewhere(&cluster)?)?;
+    heard_at(migration.from(), "{shop}quiet", SOON)?;
+    migration.from().admin(&["DEL", "{shop}quiet"])?;
+    sleep(ms(300)).await;
+    ensure!(!waiter.is_finished(), "nobody has told the waiter");
+    migration.begin()?;
+    migration.move_keys()?;
+    let begun = boot_time();
+    migration.finish()?;
+    let guard = within(ms(1000), "the waiter asks again", waiter).await???;
+    ensure!(guard.is_held(), "{:?} after", boot_time() - begun);
+    guard.release().await?;
+    Ok(())
+}
+
+/// T35. A slot goes to and fro under a crowd. Never two at once, and tokens only grow.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t35_a_slot_that_goes_to_and_fro_harms_nobody() -> Result<()> {
+    let cluster = crate::shared();
+    let _alone = crate::alone().await;
+    let history = History::default();
+    let (stop, stopped) = watch::channel(false);
+    let mut crowd = Vec::new();
+    for _ in 0..4 {
+        let client = builder(LEASE).connect(&cluster.url()).await?;
+        let lock = client.fenced_lock("{shop}crowd");
+        crowd.push(tokio::spawn(hammer(lock, history.clone(), stopped.clone())));
+    }
+    let slot = cluster.slot_of("{shop}")?;
+    for _ in 0..4 {
+        cluster.migrate_slot(slot, elsewhere(&cluster)?)?;
+        let so_far = history.len();
+        crate::common::eventually(LEASE, "it goes on", || Ok(history.len() > so_far + 4))?;
+    }
+    stop.send(true)?;
+    for one in crowd {
+        let toll = one.await??;
+        ensure!(toll.failed_acquires == 0, "{toll:?}");
+    }
+    ensure!(history.check()? > 20, "{}", history.len());
+    Ok(())
+}
+
+/// T36. Keys of several of which some have gone and some have not: `TRYAGAIN`. It is tried again within the wait, and
+/// succeeds when the slot has arrived; with less patience the error says what was wrong.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t36_a_slot_that_is_torn_is_waited_for() -> Result<()> {
+    let cluster = crate::shared();
+    let _alone = crate::alone().await;
+    let client = builder(LEASE).connect(&cluster.url()).await?;
+    // Its counter stays where it is.
+    let first = client.fenced_lock("{shop}torn").acquire().await?;
+    let token = first.token().map(FencingToken::get);
+    let slot = cluster.slot_of("{shop}")?;
+    let target = elsewhere(&cluster)?;
+    let migration = cluster.migration(slot, target)?;
+    migration.begin()?;
+    first.release().await?;
+    let short = AcquireOptions::new().wait(ms(400));
+    let begun = boot_time();
+    let refused = client.fenced_lock("{shop}torn").acquire_with(short).await;
+    let took = boot_time() - begun;
+    let error = refused.map(drop).unwrap_err();
+    ensure!(error.kind() == ErrorKind::Unavailable, "{error}");
+    ensure!(error.to_string().contains("TRYAGAIN"), "{error}");
+    ensure!(took < ms(700), "{took:?}");
+    let waiter = tokio::spawn(client.fenced_lock("{shop}torn").acquire());
+    sleep(ms(300)).await;
+    migration.move_keys()?;
+    migration.finish()?;
+    let second = within(ms(1000), "it has arrived", waiter).await???;
+    ensure!(second.token().map(FencingToken::get) > token, "tokens grow");
+    second.release().await?;
+    Ok(())
+}
