@@ -21,6 +21,7 @@ pub struct RedisBuilder {
     appendonly: bool,
     debug_commands: bool,
     fake_clock: bool,
+    disk: Option<u64>,
     pub(super) membership: Membership,
 }
 
@@ -71,6 +72,13 @@ impl RedisBuilder {
     /// Runs it under a wall clock that [`RedisServer::shift_clock`] moves.
     pub fn fake_clock(mut self, yes: bool) -> Self {
         self.fake_clock = yes;
+        self
+    }
+
+    /// Keeps its data on a disk of its own of so many bytes, see [`RedisServer::disk`]. Each start has a new, empty one.
+    /// Needs a system that lets a user mount something in a namespace of their own.
+    pub fn disk(mut self, bytes: u64) -> Self {
+        self.disk = Some(bytes);
         self
     }
 
@@ -158,7 +166,10 @@ impl RedisBuilder {
         port: u16,
         certs: Option<&Certs>,
     ) -> Result<Command> {
-        let mut command = Command::new(flavour.program()?);
+        let mut command = match self.disk {
+            None => Command::new(flavour.program()?),
+            Some(bytes) => on_a_disk(bytes, &dir.join(DISK), &flavour.program()?)?,
+        };
         if self.membership.conf.is_some() {
             command.arg(dir.join("conf"));
         }
@@ -175,7 +186,7 @@ impl RedisBuilder {
         ]);
         command
             .arg("--dir")
-            .arg(dir)
+            .arg(self.disk.map_or_else(|| dir.to_owned(), |_| dir.join(DISK)))
             .arg("--unixsocket")
             .arg(dir.join("socket"));
         if self.appendonly {
@@ -209,4 +220,20 @@ impl RedisBuilder {
         command.args(&self.args);
         Ok(command)
     }
+}
+
+/// Where a small disk is mounted, for the server only.
+pub(super) const DISK: &str = "disk";
+
+/// A program in a namespace in which a small disk is mounted.
+fn on_a_disk(bytes: u64, at: &Path, program: &Path) -> Result<Command> {
+    fs::create_dir_all(at)?;
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c"]);
+    command.arg(format!(
+        "mount -t tmpfs -o size={bytes} none '{}' && exec \"$0\" \"$@\"",
+        at.display()
+    ));
+    command.arg(program);
+    Ok(command)
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use tempfile::TempDir;
 
-use super::{Certs, Flavour, RedisBuilder, Reply, admin};
+use super::{Certs, Flavour, RedisBuilder, Reply, admin, builder};
 use crate::process::{self, FakeClock};
 use crate::reaper;
 
@@ -108,6 +108,20 @@ impl RedisServer {
     /// The directory of its data, log (`log`), certificates and socket.
     pub fn dir(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// The disk of its own, as it is seen from outside while the server runs.
+    ///
+    /// # Errors
+    /// When it has none, or does not run.
+    pub fn disk(&self) -> Result<PathBuf> {
+        let inside = self.dir.path().join(builder::DISK);
+        ensure!(inside.is_dir(), "this server has no disk of its own");
+        let inside = inside.strip_prefix("/").unwrap_or(&inside);
+        Ok(Path::new("/proc")
+            .join(self.pid()?.to_string())
+            .join("root")
+            .join(inside))
     }
 
     /// The certificates, if it speaks TLS.
