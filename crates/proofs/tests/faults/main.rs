@@ -12,6 +12,7 @@
 mod clocks;
 mod common;
 mod foreign;
+mod full;
 mod holder;
 mod link;
 mod logs;
@@ -22,6 +23,7 @@ mod rights;
 mod scripts;
 mod server;
 mod stalls;
+mod steps;
 mod suspend;
 mod taken;
 mod waking;
