@@ -72,7 +72,7 @@ impl RawLock {
         let release = script(
             &self.raw.release,
             &[&self.name],
-            &[&self.owner, &self.channel],
+            &[&self.owner, &self.channel, "publish"],
         );
         let freed: i64 = release.query_async(&mut self.raw.connection).await?;
         ensure!((granted, freed) == (1, 1), "nobody else uses this name");

@@ -8,9 +8,9 @@ mod collector;
 mod company;
 mod line;
 mod standing;
+mod verdict;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join;
@@ -21,13 +21,13 @@ pub(super) use self::standing::{Standing, look};
 
 use self::collector::{Collector, Order};
 use self::standing::{Replicas, View};
-use super::Redis;
-use super::errors::{unanswered, unsent};
+use super::conn::Conn;
+use super::errors::unanswered;
 use super::link::Link;
 use super::reply::Reply;
 use super::scripts::Script;
-use crate::backend::{Acknowledge, Acknowledged, Ask, Moment, Released, Renewal, Timers};
-use crate::error::{Error, ErrorKind, Result};
+use crate::backend::{Acknowledge, Moment, Timers};
+use crate::error::{Error, Result};
 
 /// A server that had no replicas is looked at again after this time: one may have been attached.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -70,8 +70,8 @@ pub(super) enum Purpose {
 pub(super) struct Demand {
     pub(super) purpose: Purpose,
     pub(super) policy: Acknowledge,
-    /// How long the replicas are waited for.
-    pub(super) limit: Duration,
+    within: Duration,
+    lease: Duration,
 }
 
 /// Where the number of replicas that have it will be said, once the script has been answered.
@@ -97,6 +97,16 @@ pub(super) enum Heard {
     Nothing,
 }
 
+/// How a script that is to be acknowledged goes.
+enum Way {
+    /// As any other: nobody is asked, and that is what was heard.
+    Alone(Heard),
+    /// As any other, and beside it the server is asked anew whether it has replicas.
+    Look(Arc<Conn>, Heard),
+    /// With others, on a connection for that.
+    Queue,
+}
+
 impl Receipt {
     pub(super) async fn heard(self) -> Heard {
         match self.0 {
@@ -105,30 +115,6 @@ impl Receipt {
                 Some(Ok(heard)) => heard,
                 Some(Err(_)) | None => Heard::Nothing,
             },
-        }
-    }
-}
-
-impl Heard {
-    /// Whether that is enough.
-    pub(super) fn judge(
-        &self,
-        policy: Acknowledge,
-        limit: Duration,
-    ) -> Result<Option<Acknowledged>> {
-        let short = |what: String| Err(unsent(format_args!("{what} within {limit:?}")));
-        match self {
-            _ if policy == Acknowledge::Off => Ok(None),
-            Self::Unasked | Self::Forbidden(_) => Ok(None),
-            Self::Count { replicas, reached } => match (replicas.needed(policy), *reached) {
-                (0, _) => Ok(None),
-                (needed, reached) if reached < needed => short(format!(
-                    "{reached} of {} replicas acknowledged, {needed} must,",
-                    replicas.count
-                )),
-                (needed, reached) => Ok(Some(Acknowledged { needed, reached })),
-            },
-            Self::Nothing => short("the replicas did not acknowledge".to_owned()),
         }
     }
 }
@@ -144,37 +130,49 @@ impl Link {
         demand: Demand,
         deadline: Moment,
     ) -> Result<(Reply, Receipt)> {
-        let alone = |heard| async move {
-            let reply = self.eval_as(asking, script, keys, args, deadline).await?;
-            Ok((reply, Receipt(Source::Known(heard))))
+        let heard = match self.way(demand, deadline).await? {
+            Way::Alone(heard) => heard,
+            // Behind pointers: a request on a server without replicas need not carry what these need.
+            Way::Look(conn, heard) => {
+                let reply = self.eval_as(asking, script, keys, args, deadline);
+                let looks = look(&conn, self.timers());
+                let looks = self.timers().until(deadline, looks);
+                let (reply, _) = Box::pin(join(reply, looks)).await;
+                return Ok((reply?, Receipt(Source::Known(heard))));
+            }
+            Way::Queue => {
+                return Box::pin(self.queue(asking, script, keys, args, demand, deadline)).await;
+            }
         };
+        let reply = self.eval_as(asking, script, keys, args, deadline).await?;
+        Ok((reply, Receipt(Source::Known(heard))))
+    }
+
+    /// How a script goes, by what is known of the server.
+    async fn way(&self, demand: Demand, deadline: Moment) -> Result<Way> {
         if demand.policy == Acknowledge::Off {
-            return alone(Heard::Unasked).await;
+            return Ok(Way::Alone(Heard::Unasked));
         }
         let conn = self.get(deadline).await?;
         let now = self.timers().now();
-        match conn.standing.view() {
+        Ok(match conn.standing.view() {
             Some((View::Replicas(replicas), at)) if replicas.count == 0 => {
-                let nobody = alone(Heard::Count {
+                let nobody = Heard::Count {
                     replicas: replicas.clone(),
                     reached: 0,
-                });
+                };
                 if now.since(at) < LOOK_AGAIN {
-                    return nobody.await;
+                    return Ok(Way::Alone(nobody));
                 }
                 conn.standing.set(View::Replicas(replicas), now); // one looks, not all at once
-                let looks = look(&conn, self.timers());
-                join(nobody, self.timers().until(deadline, looks)).await.0
+                Way::Look(conn, nobody)
             }
             Some((View::Forbidden(why), _)) => {
                 demand.give_up_if_strict(&why)?;
-                alone(Heard::Forbidden(why)).await
+                Way::Alone(Heard::Forbidden(why))
             }
-            Some((View::Replicas(_), _)) | None => {
-                self.queue(asking, script, keys, args, demand, deadline)
-                    .await
-            }
-        }
+            Some((View::Replicas(_), _)) | None => Way::Queue,
+        })
     }
 
     async fn queue(
@@ -221,11 +219,17 @@ impl Link {
     fn patience(&self, demand: &Demand, deadline: Moment) -> Moment {
         let now = self.timers().now();
         let left = deadline.since(now).saturating_sub(self.limit() / 4);
-        now + left.min(demand.limit + demand.limit / 4 + Duration::from_millis(150))
+        now + left.min(demand.limit() + demand.limit() / 4 + Duration::from_millis(150))
     }
 }
 
 impl Demand {
+    /// How long the replicas are waited for: it must leave time for what comes after within the lease.
+    pub(super) fn limit(&self) -> Duration {
+        let limit = self.within.min(self.lease / 6);
+        limit.max(Duration::from_millis(1))
+    }
+
     /// `Majority` and `All` were asked for by name: without the right to ask nothing is given.
     fn give_up_if_strict(&self, why: &Error) -> Result<()> {
         if self.policy <= Acknowledge::Any {
@@ -235,168 +239,5 @@ impl Demand {
             "whether replicas have a lock cannot be known here; acknowledge `any` or `off` works without: {}",
             why.detail().unwrap_or_default()
         )))
-    }
-}
-
-impl Redis {
-    /// How long replicas are waited for: it must leave time for what comes after, within the response and the lease.
-    pub(super) fn demand(&self, purpose: Purpose, policy: Acknowledge, lease: Duration) -> Demand {
-        let limit = self
-            .shared
-            .acknowledge_within
-            .min(self.routes.limit() / 3)
-            .min(lease / 6)
-            .max(Duration::from_millis(1));
-        Demand {
-            purpose,
-            policy,
-            limit,
-        }
-    }
-
-    /// What was heard. What cannot be is said in the log, once.
-    pub(super) async fn heard(&self, receipt: Receipt) -> Heard {
-        let heard = receipt.heard().await;
-        match &heard {
-            Heard::Forbidden(why) if !self.shared.unasked.swap(true, Ordering::SeqCst) => {
-                tracing::warn!(%why, "replicas are not asked whether they have a lock: a failover may forget what was granted just before it");
-            }
-            Heard::Count {
-                replicas:
-                    Replicas {
-                        count,
-                        server: Some(server),
-                        ..
-                    },
-                reached,
-            } => {
-                let now = self.shared.timers.now();
-                self.shared.company.note(server, *count, *reached, now);
-            }
-            _ => {}
-        }
-        heard
-    }
-
-    /// Who wants all replicas wants those too that have only just gone: one of them may be the next primary.
-    fn with_those_that_left(&self, heard: &Heard, wish: Acknowledge) -> Result<()> {
-        let Heard::Count {
-            replicas:
-                Replicas {
-                    server: Some(server),
-                    ..
-                },
-            reached,
-        } = heard
-        else {
-            return Ok(());
-        };
-        let all = self.shared.company.all_of(server);
-        if wish == Acknowledge::All && *reached < all {
-            return Err(unsent(format_args!(
-                "{reached} of {all} replicas acknowledged: the server has lost sight of one, which may be about to replace it"
-            )));
-        }
-        Ok(())
-    }
-
-    /// Whether a renewal is believed. A primary that is cut off goes on saying yes.
-    pub(super) fn believed(&self, heard: &Heard, renewal: &Renewal, limit: Duration) -> Result<()> {
-        heard.judge(renewal.wish, limit)?;
-        self.with_those_that_left(heard, renewal.wish)?;
-        let (now, lease) = (self.shared.timers.now(), renewal.lease);
-        match heard {
-            Heard::Count {
-                replicas:
-                    Replicas {
-                        online: 0,
-                        server: Some(server),
-                        ..
-                    },
-                ..
-            } if renewal.wish > Acknowledge::Off
-                && self.shared.company.had_any(server, now, lease) =>
-            {
-                Err(unsent(
-                    "the server has lost its last replica: its word alone is not enough for a lease that another may have heard of",
-                ))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Waits for the replicas after a grant. One that is not acknowledged is given back: no promise is built on it.
-    pub(super) async fn acknowledged(
-        &self,
-        ask: &Ask,
-        receipt: Receipt,
-        deadline: Moment,
-    ) -> Result<Option<Acknowledged>> {
-        let demand = self.demand(Purpose::Acquire, ask.wish, ask.lease);
-        let heard = self.heard(receipt).await;
-        let judged = heard.judge(ask.wish, demand.limit);
-        let short = match judged.and_then(|reached| {
-            self.with_those_that_left(&heard, ask.wish)
-                .map(|()| reached)
-        }) {
-            Err(short) => short,
-            enough => return enough,
-        };
-        // No tombstone: the same ticket is asked again.
-        let undo = self.end(&ask.ticket, false);
-        match self.shared.timers.until(deadline, undo).await {
-            Some(Ok(Released::Freed | Released::NotHeld)) => Err(short),
-            undone => {
-                let why = match undone {
-                    Some(Err(error)) => error.to_string(),
-                    _ => "no answer in time".to_owned(),
-                };
-                Err(Error::new(ErrorKind::OutcomeUnknown).because(format!(
-                    "{}; and it could not be given back: {why}",
-                    short.detail().unwrap_or_default()
-                )))
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_was_heard_counts() {
-        let limit = Duration::from_secs(1);
-        let replicas = |count| Replicas {
-            count,
-            online: count,
-            server: None,
-        };
-        let two = Heard::Count {
-            replicas: replicas(3),
-            reached: 2,
-        };
-        let nobody = Heard::Count {
-            replicas: replicas(0),
-            reached: 0,
-        };
-        for (heard, policy, enough) in [
-            (&two, Acknowledge::Any, true),
-            (&two, Acknowledge::Majority, true),
-            (&two, Acknowledge::All, false),
-            (&Heard::Nothing, Acknowledge::Any, false),
-            (&Heard::Nothing, Acknowledge::Off, true),
-            (&nobody, Acknowledge::All, true),
-        ] {
-            let judged = heard.judge(policy, limit);
-            assert_eq!(judged.is_ok(), enough, "{heard:?} {policy}");
-            if let Err(error) = judged {
-                assert_eq!(error.kind(), ErrorKind::Unavailable);
-            }
-        }
-        let reached = two.judge(Acknowledge::Any, limit).unwrap().unwrap();
-        assert_eq!((reached.needed, reached.reached), (1, 2));
-        let error = two.judge(Acknowledge::All, limit).unwrap_err().to_string();
-        assert!(error.contains("2 of 3 replicas"), "{error}");
     }
 }

@@ -8,8 +8,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures_util::future::{AbortHandle, Abortable};
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use super::ack::Standing;
 use super::errors::{Complaint, hide_arguments};
@@ -100,10 +101,30 @@ pub(super) struct Conn {
 }
 
 /// Whether a connection still lives.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Life {
     over: AtomicBool,
     pub(super) end: Notify,
+    stop: AbortHandle,
+}
+
+impl Life {
+    fn new(stop: AbortHandle) -> Self {
+        Self {
+            over: AtomicBool::new(false),
+            end: Notify::new(),
+            stop,
+        }
+    }
+
+    /// Ends the connection, also for those who wait for an answer.
+    pub(super) fn cut(&self) {
+        self.stop.abort();
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
 }
 
 /// Marks the end however the driver's task ends, also when its runtime goes.
@@ -139,12 +160,11 @@ pub(super) type Ears = Arc<dyn Fn(Push) + Send + Sync>;
 
 impl Conn {
     /// Introduces us on a stream that stands. The connection lives on the runtime this is called on. With ears it is
-    /// for subscriptions. It ends when `moves` changes. The caller bounds the time.
+    /// for subscriptions. The caller bounds the time.
     pub(super) async fn open(
         stream: Pin<Box<dyn Stream>>,
         login: &Login,
         ears: Option<Ears>,
-        mut moves: watch::Receiver<u64>,
     ) -> Result<Self, Closed> {
         let mut config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
         let mut info = redis::RedisConnectionInfo::default()
@@ -163,14 +183,13 @@ impl Conn {
         let (mux, driver) = MultiplexedConnection::new_with_config(&info, stream, config)
             .await
             .map_err(|e| closed(&e))?;
-        let life = Arc::new(Life::default());
+        let (stop, stopped) = AbortHandle::new_pair();
+        let life = Arc::new(Life::new(stop));
         let obituary = Obituary(Arc::clone(&life));
         let task = rt::spawn_here(async move {
             let _obituary = obituary;
-            tokio::select! {
-                () = driver => {}
-                _ = moves.changed() => {}
-            }
+            // Looked at for each request, so it must cost next to nothing: an error means that it was stopped.
+            let _ = Abortable::new(driver, stopped).await;
         })
         .map_err(|e| Closed::Other(e.to_string()))?;
         Ok(Self {
@@ -182,7 +201,7 @@ impl Conn {
     }
 
     pub(super) fn alive(&self) -> bool {
-        !self.life.over.load(Ordering::SeqCst)
+        !self.life.is_over()
     }
 
     /// Sends one request. The caller bounds the time.
@@ -192,7 +211,8 @@ impl Conn {
             // In one piece: `ASKING` is about the next command of its connection, whosever that is.
             let mut both = redis::Pipeline::with_capacity(2);
             both.cmd("ASKING").add_command(request.cmd.clone());
-            let values = mux.send_packed_commands(&both, 1, 1).await;
+            // Behind a pointer: it would lie in every request.
+            let values = Box::pin(mux.send_packed_commands(&both, 1, 1)).await;
             values.map(|mut values| values.pop().unwrap_or(redis::Value::Nil))
         } else {
             mux.send_packed_command(&request.cmd).await

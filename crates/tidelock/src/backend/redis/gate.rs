@@ -1,14 +1,14 @@
 //! The way in: which server, user, password, and what to say when it does not open.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::future::join;
 use tokio::sync::watch;
 
 use super::ack;
-use super::conn::{Closed, Conn, Ears, Login, Request};
+use super::conn::{Closed, Conn, Ears, Life, Login, Request};
 use super::errors::unsent;
 use super::place::Place;
 use super::reply::{Reply, Trouble};
@@ -30,6 +30,8 @@ pub(super) struct Gate {
     pub(super) limit: Duration,
     /// Counts how often the server behind this gate has become another one. Every connection that was made before ends.
     moves: watch::Sender<u64>,
+    /// The connections that were made.
+    made: Mutex<Vec<Weak<Life>>>,
 }
 
 /// Who knows where the server is.
@@ -72,6 +74,7 @@ impl Gate {
             timers,
             limit,
             moves: watch::Sender::default(),
+            made: Mutex::default(),
         }
     }
 
@@ -94,7 +97,22 @@ impl Gate {
     /// The server behind this gate is another one now, or none: whatever is connected or connecting ends, also what
     /// waits for an answer, because an old primary that is cut off may never give one.
     pub(super) fn leave(&self) {
+        // First, so that what is connecting now is either given up or among those that were made.
         self.moves.send_modify(|moves| *moves += 1);
+        let made = std::mem::take(&mut *self.made());
+        for life in made.iter().filter_map(Weak::upgrade) {
+            life.cut();
+        }
+    }
+
+    fn made(&self) -> MutexGuard<'_, Vec<Weak<Life>>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, conn: &Conn) {
+        let mut made = self.made();
+        made.retain(|life| life.upgrade().is_some_and(|life| !life.is_over()));
+        made.push(Arc::downgrade(&conn.life));
     }
 
     /// A server has said that it takes no changes.
@@ -203,13 +221,13 @@ impl Gate {
         pushes: Option<Ears>,
         mut moves: watch::Receiver<u64>,
     ) -> Result<Conn> {
-        let ends = moves.clone();
         let opening = async {
             let stream = wire::dial(place, &self.entry.tls).await?;
             let commands = pushes.is_none();
-            let conn = Conn::open(stream, &self.login().await?, pushes, ends)
+            let conn = Conn::open(stream, &self.login().await?, pushes)
                 .await
                 .map_err(|closed| self.turned_away(place, closed))?;
+            self.note(&conn);
             let looks = async {
                 if commands {
                     ack::look(&conn, &self.timers).await;

@@ -86,9 +86,13 @@ impl Link {
 
     /// The connection, made if need be before the deadline.
     pub(super) async fn get(&self, deadline: Moment) -> Result<Arc<Conn>> {
-        if let Some(conn) = self.live() {
-            return Ok(conn);
+        match self.live() {
+            Some(conn) => Ok(conn),
+            None => Box::pin(self.connect(deadline)).await,
         }
+    }
+
+    async fn connect(&self, deadline: Moment) -> Result<Arc<Conn>> {
         let (mark, connecting) = self.connecting()?;
         let timers = &self.0.gate.timers;
         match timers.until(deadline, connecting).await {
@@ -229,15 +233,17 @@ impl Link {
         deadline: Moment,
     ) -> Result<Reply> {
         let conn = self.get(deadline).await?;
-        let by_hash = Request::script("EVALSHA", script.sha(), keys, args).asking(asking);
-        match self.settle(&conn, &by_hash, deadline).await {
-            Err(Trouble::Complaint(complaint)) if complaint.is_no_script() => {
-                let by_text = Request::script("EVAL", script.source, keys, args).asking(asking);
-                self.settle(&conn, &by_text, deadline).await
+        let mut request = Request::script("EVALSHA", script.sha(), keys, args).asking(asking);
+        let mut by_hash = true;
+        loop {
+            match self.settle(&conn, &request, deadline).await {
+                Err(Trouble::Complaint(complaint)) if by_hash && complaint.is_no_script() => {
+                    by_hash = false;
+                    request = Request::script("EVAL", script.source, keys, args).asking(asking);
+                }
+                other => return other.map_err(|e| e.error()),
             }
-            other => other,
         }
-        .map_err(|e| e.error())
     }
 
     async fn settle(

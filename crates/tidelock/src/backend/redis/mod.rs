@@ -115,10 +115,10 @@ impl Redis {
         if ask.patience.is_zero() {
             return subscriber.arm_if_live(|| keys::channel(&ask.ticket.name));
         }
-        // Half of the time: the script is to be answered too.
-        subscriber
-            .arm(&keys::channel(&ask.ticket.name), self.routes.limit() / 2)
-            .await
+        let channel = keys::channel(&ask.ticket.name);
+        // Half of the time: the script is to be answered too. Behind a pointer, as all that few requests need: it would lie
+        // in every one of them, and be copied with it.
+        Box::pin(subscriber.arm(&channel, self.routes.limit() / 2)).await
     }
 
     async fn acquire(&self, ask: &Ask, deadline: Moment) -> Result<(Reply, Receipt)> {
@@ -126,7 +126,10 @@ impl Redis {
         let owner = ticket.owner.text();
         let tombstone = keys::tombstone(&ticket.name, &owner);
         let args = [&*millis(ask.lease), &*owner];
-        let token = keys::token(&ticket.name);
+        let token = match ticket.kind {
+            Kind::Mutex => String::new(),
+            Kind::Fenced => keys::token(&ticket.name),
+        };
         let keys = [ticket.name.as_str(), &*tombstone, &*token];
         let keys = match ticket.kind {
             Kind::Mutex => &keys[..2],

@@ -127,7 +127,8 @@ fn faces(routes: [Routes; 2], stations: Stations, ways: Ways, env: &Env) -> Stor
         stations,
         ways,
         lease: env.lease,
-        acknowledge_within: env.acknowledge_within,
+        // What comes after must still fit into the response timeout.
+        acknowledge_within: env.acknowledge_within.min(env.response_timeout / 3),
         timers: env.timers.clone(),
         warned: Mutex::default(),
         unasked: AtomicBool::new(false),

@@ -48,7 +48,7 @@ impl Redis {
         let each = answers.iter().zip(batch);
         Ok(each
             .map(|(answer, renewal)| match renewed(answer) {
-                Renewed::Kept => match self.believed(&heard, renewal, demand.limit) {
+                Renewed::Kept => match self.believed(&heard, renewal, &demand) {
                     Ok(()) => Renewed::Kept,
                     Err(error) => Renewed::Failed(error),
                 },

@@ -5,6 +5,7 @@
 //! elsewhere, its word alone renews nothing; and who wants all of them does not take fewer for all at once.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,7 +20,11 @@ const MISSED: Duration = Duration::from_secs(30);
 
 /// By replication id: that of a promoted replica is new.
 #[derive(Debug, Default)]
-pub(in super::super) struct Company(Mutex<HashMap<Arc<str>, Seen>>);
+pub(in super::super) struct Company {
+    servers: Mutex<HashMap<Arc<str>, Seen>>,
+    /// One of them had a replica. Where none ever had, nothing is to be remembered for each request.
+    ever: AtomicBool,
+}
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
@@ -32,7 +37,11 @@ struct Seen {
 impl Company {
     /// The server has said how many replicas it has, and how many of them have heard of something.
     pub(super) fn note(&self, server: &Arc<str>, count: u32, reached: u32, now: Moment) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if count == 0 && !self.ever.load(Ordering::SeqCst) {
+            return;
+        }
+        self.ever.store(true, Ordering::SeqCst);
+        let mut all = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= MOST && !all.contains_key(server) {
             all.clear();
         }
@@ -50,14 +59,20 @@ impl Company {
 
     /// One of its replicas has acknowledged something within that time.
     pub(super) fn had_any(&self, server: &str, now: Moment, within: Duration) -> bool {
-        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.ever.load(Ordering::SeqCst) {
+            return false;
+        }
+        let seen = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         let at = seen.get(server).and_then(|seen| seen.acknowledged);
         at.is_some_and(|at| now.since(at) < within)
     }
 
     /// How many replicas are all of them, with those that have only just gone.
     pub(super) fn all_of(&self, server: &str) -> u32 {
-        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.ever.load(Ordering::SeqCst) {
+            return 0;
+        }
+        let seen = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         seen.get(server).map_or(0, |seen| seen.most)
     }
 }

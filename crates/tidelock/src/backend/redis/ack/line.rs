@@ -119,7 +119,7 @@ impl Line {
             let each = policies.iter().map(|policy| replicas.needed(*policy));
             each.max().unwrap_or(0)
         };
-        let limit = orders.iter().map(|order| order.demand.limit).max();
+        let limit = orders.iter().map(|order| order.demand.limit()).max();
         let mut exchange = Exchange {
             line: self,
             conn,

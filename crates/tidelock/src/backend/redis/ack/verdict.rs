@@ -1,0 +1,212 @@
+//! Whether what was heard of the replicas is enough.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::standing::Replicas;
+use super::{Demand, Heard, Purpose, Receipt};
+
+use super::super::Redis;
+use super::super::errors::unsent;
+use crate::backend::{Acknowledge, Acknowledged, Ask, Moment, Released, Renewal};
+use crate::error::{Error, ErrorKind, Result};
+
+impl Heard {
+    /// Whether that is enough.
+    pub(super) fn judge(
+        &self,
+        policy: Acknowledge,
+        demand: &Demand,
+    ) -> Result<Option<Acknowledged>> {
+        let short = |what: String| Err(unsent(format_args!("{what} within {:?}", demand.limit())));
+        match self {
+            _ if policy == Acknowledge::Off => Ok(None),
+            Self::Unasked | Self::Forbidden(_) => Ok(None),
+            Self::Count { replicas, reached } => match (replicas.needed(policy), *reached) {
+                (0, _) => Ok(None),
+                (needed, reached) if reached < needed => short(format!(
+                    "{reached} of {} replicas acknowledged, {needed} must,",
+                    replicas.count
+                )),
+                (needed, reached) => Ok(Some(Acknowledged { needed, reached })),
+            },
+            Self::Nothing => short("the replicas did not acknowledge".to_owned()),
+        }
+    }
+}
+
+impl Redis {
+    /// What is demanded for a lease.
+    pub(in super::super) fn demand(
+        &self,
+        purpose: Purpose,
+        policy: Acknowledge,
+        lease: Duration,
+    ) -> Demand {
+        Demand {
+            purpose,
+            policy,
+            within: self.shared.acknowledge_within,
+            lease,
+        }
+    }
+
+    /// What was heard. What cannot be is said in the log, once.
+    pub(in super::super) async fn heard(&self, receipt: Receipt) -> Heard {
+        let heard = receipt.heard().await;
+        match &heard {
+            Heard::Forbidden(why) if !self.shared.unasked.swap(true, Ordering::SeqCst) => {
+                tracing::warn!(%why, "replicas are not asked whether they have a lock: a failover may forget what was granted just before it");
+            }
+            Heard::Count {
+                replicas:
+                    Replicas {
+                        count,
+                        server: Some(server),
+                        ..
+                    },
+                reached,
+            } => {
+                let now = self.shared.timers.now();
+                self.shared.company.note(server, *count, *reached, now);
+            }
+            _ => {}
+        }
+        heard
+    }
+
+    /// Who wants all replicas wants those too that have only just gone: one of them may be the next primary.
+    fn with_those_that_left(&self, heard: &Heard, wish: Acknowledge) -> Result<()> {
+        let Heard::Count {
+            replicas:
+                Replicas {
+                    server: Some(server),
+                    ..
+                },
+            reached,
+        } = heard
+        else {
+            return Ok(());
+        };
+        let all = self.shared.company.all_of(server);
+        if wish == Acknowledge::All && *reached < all {
+            return Err(unsent(format_args!(
+                "{reached} of {all} replicas acknowledged: the server has lost sight of one, which may be about to replace it"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether a renewal is believed. A primary that is cut off goes on saying yes.
+    pub(in super::super) fn believed(
+        &self,
+        heard: &Heard,
+        renewal: &Renewal,
+        demand: &Demand,
+    ) -> Result<()> {
+        heard.judge(renewal.wish, demand)?;
+        self.with_those_that_left(heard, renewal.wish)?;
+        let (now, lease) = (self.shared.timers.now(), renewal.lease);
+        match heard {
+            Heard::Count {
+                replicas:
+                    Replicas {
+                        online: 0,
+                        server: Some(server),
+                        ..
+                    },
+                ..
+            } if renewal.wish > Acknowledge::Off
+                && self.shared.company.had_any(server, now, lease) =>
+            {
+                Err(unsent(
+                    "the server has lost its last replica: its word alone is not enough for a lease that another may have heard of",
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits for the replicas after a grant. One that is not acknowledged is given back: no promise is built on it.
+    pub(in super::super) async fn acknowledged(
+        &self,
+        ask: &Ask,
+        receipt: Receipt,
+        deadline: Moment,
+    ) -> Result<Option<Acknowledged>> {
+        let demand = self.demand(Purpose::Acquire, ask.wish, ask.lease);
+        let heard = self.heard(receipt).await;
+        let judged = heard.judge(ask.wish, &demand);
+        let short = match judged.and_then(|reached| {
+            self.with_those_that_left(&heard, ask.wish)
+                .map(|()| reached)
+        }) {
+            Err(short) => short,
+            enough => return enough,
+        };
+        // No tombstone: the same ticket is asked again. Behind a pointer, because few need it.
+        let undo = Box::pin(self.end(&ask.ticket, false));
+        match self.shared.timers.until(deadline, undo).await {
+            Some(Ok(Released::Freed | Released::NotHeld)) => Err(short),
+            undone => {
+                let why = match undone {
+                    Some(Err(error)) => error.to_string(),
+                    _ => "no answer in time".to_owned(),
+                };
+                Err(Error::new(ErrorKind::OutcomeUnknown).because(format!(
+                    "{}; and it could not be given back: {why}",
+                    short.detail().unwrap_or_default()
+                )))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_heard_counts() {
+        let demand = Demand {
+            purpose: Purpose::Acquire,
+            policy: Acknowledge::Any,
+            within: Duration::from_secs(1),
+            lease: Duration::from_secs(30),
+        };
+        let replicas = |count| Replicas {
+            count,
+            online: count,
+            server: None,
+        };
+        let two = Heard::Count {
+            replicas: replicas(3),
+            reached: 2,
+        };
+        let nobody = Heard::Count {
+            replicas: replicas(0),
+            reached: 0,
+        };
+        for (heard, policy, enough) in [
+            (&two, Acknowledge::Any, true),
+            (&two, Acknowledge::Majority, true),
+            (&two, Acknowledge::All, false),
+            (&Heard::Nothing, Acknowledge::Any, false),
+            (&Heard::Nothing, Acknowledge::Off, true),
+            (&nobody, Acknowledge::All, true),
+        ] {
+            let judged = heard.judge(policy, &demand);
+            assert_eq!(judged.is_ok(), enough, "{heard:?} {policy}");
+            if let Err(error) = judged {
+                assert_eq!(error.kind(), ErrorKind::Unavailable);
+            }
+        }
+        let reached = two.judge(Acknowledge::Any, &demand).unwrap().unwrap();
+        assert_eq!((reached.needed, reached.reached), (1, 2));
+        let error = two
+            .judge(Acknowledge::All, &demand)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("2 of 3 replicas"), "{error}");
+    }
+}
