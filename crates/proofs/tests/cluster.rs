@@ -51,7 +51,9 @@ fn heard_at(node: &RedisServer, name: &str, limit: Duration) -> Result<()> {
     common::eventually(limit, &what, || {
         let mut count = 0;
         for form in ["NUMSUB", "SHARDNUMSUB"] {
-            let (_, listeners): (String, i64) = node.query(&["PUBSUB", form, &channel])?;
+            // Redis 6.2 knows only the first.
+            let said = node.query(&["PUBSUB", form, &channel]);
+            let (_, listeners): (String, i64) = said.unwrap_or_default();
             count += listeners;
         }
         Ok(count == 1)

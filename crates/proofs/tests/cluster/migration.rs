@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use testkit::servers::{Cluster, RedisServer};
+use testkit::servers::{Cluster, Flavour, RedisServer};
 use tidelock::{AcquireOptions, ErrorKind, FencingToken};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -24,12 +24,15 @@ fn elsewhere(cluster: &Cluster) -> Result<&RedisServer> {
 /// How many messages a node was told to pass on.
 fn messages(node: &RedisServer) -> Result<u64> {
     let stats: String = node.query(&["INFO", "COMMANDSTATS"])?;
-    let mut calls = stats.lines().filter_map(|line| {
-        line.strip_prefix("cmdstat_spublish:calls=")?
-            .split(',')
-            .next()
+    let calls = stats.lines().filter_map(|line| {
+        let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        ["publish", "spublish"].contains(&command).then_some(rest)
     });
-    Ok(calls.next().map_or(Ok(0), str::parse)?)
+    let mut sum = 0;
+    for rest in calls {
+        sum += rest.split(',').next().unwrap_or_default().parse::<u64>()?;
+    }
+    Ok(sum)
 }
 
 /// T35. A slot goes to another node while its locks are held and waited for. While it is on its way renewals and releases
@@ -91,6 +94,9 @@ async fn t35_a_slot_that_moves_takes_its_locks_along() -> Result<()> {
 async fn t35_a_subscription_that_is_taken_away_wakes() -> Result<()> {
     let cluster = crate::shared();
     let _alone = crate::alone().await;
+    if cluster.nodes()[0].flavour() == Flavour::Redis62 {
+        return Ok(()); // it has no subscriptions that belong to slots
+    }
     // A lease so long that the waiter would not ask by itself.
     let long = Duration::from_secs(30);
     let (one, two) = (

@@ -52,7 +52,7 @@ async fn t36_a_cluster_that_is_down_is_waited_for() -> Result<()> {
 /// again within the wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t36_a_busy_and_a_loading_server_are_waited_for() -> Result<()> {
-    let slow = ["--busy-reply-threshold", "50", "--key-load-delay", "5000"];
+    let slow = ["--lua-time-limit", "50", "--key-load-delay", "5000"];
     let server = RedisServer::builder().appendonly(true).args(slow).start()?;
     let client = builder(Duration::from_secs(20))
         .connect(&server.url())

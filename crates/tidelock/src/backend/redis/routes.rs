@@ -171,6 +171,8 @@ struct Walk<'a> {
     asked_for: Option<Arc<Node>>,
     hops: u32,
     pause: Duration,
+    /// What was wrong before nodes sent it on.
+    trouble: Option<Error>,
 }
 
 /// Sends until there is an answer. No function: its future would be bound to the words of each request in a way that
@@ -201,6 +203,7 @@ impl<'a> Walk<'a> {
             asked_for: None,
             hops: 0,
             pause: PAUSE,
+            trouble: None,
         }
     }
 
@@ -268,7 +271,9 @@ impl<'a> Walk<'a> {
         };
         let words = complaint(&error);
         let place = self.place.take();
-        match place.and_then(|place| words?.redirection(&place)) {
+        let redirection = place.and_then(|place| words?.redirection(&place));
+        let sent_on = redirection.is_some();
+        match redirection {
             Some(Redirection::Moved(slot, to)) => self.cluster.moved(slot, &to),
             Some(Redirection::Ask(_, to)) => self.asked_for = Some(self.cluster.node_at(&to)),
             // What is refused is refused again, and what may have run is not sent again.
@@ -287,14 +292,22 @@ impl<'a> Walk<'a> {
             self.cluster.doubt();
             let mut changes = self.cluster.changes.subscribe();
             let rest = self.cluster.timers.limit(self.pause, changes.changed());
-            if self
+            let over = self
                 .cluster
                 .timers
                 .until(self.give_up, rest)
                 .await
-                .is_none()
-            {
-                return Some(Err(error));
+                .is_none();
+            if !sent_on {
+                self.trouble = Some(error);
+            }
+            if over {
+                return Some(Err(self.trouble.take().unwrap_or_else(|| {
+                    unsent(format_args!(
+                        "{}: its nodes do not agree who has slot {}",
+                        self.cluster, self.slot
+                    ))
+                })));
             }
             self.pause = (self.pause * 2).min(PAUSE * 10);
         }
