@@ -11,10 +11,16 @@
 )]
 #[path = "faults/common.rs"]
 mod common;
+#[path = "cluster/errors.rs"]
+mod errors;
 #[path = "cluster/failover.rs"]
 mod failover;
+#[path = "cluster/messages.rs"]
+mod messages;
 #[path = "cluster/migration.rs"]
 mod migration;
+#[path = "cluster/secured.rs"]
+mod secured;
 #[path = "cluster/shards.rs"]
 mod shards;
 
@@ -44,21 +50,28 @@ async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
     ALONE.lock().await
 }
 
-/// Waits until somebody listens for a lock at this node, in either form.
+/// How many listen for a lock at this node, in either form.
+fn listeners(node: &RedisServer, name: &str) -> Result<i64> {
+    let braces = if name.contains('{') {
+        ("", "")
+    } else {
+        ("{", "}")
+    };
+    let channel = format!("redisson_lock__channel:{}{name}{}", braces.0, braces.1);
+    let mut count = 0;
+    for form in ["NUMSUB", "SHARDNUMSUB"] {
+        // Redis 6.2 knows only the first.
+        let said = node.query(&["PUBSUB", form, &channel]);
+        let (_, listeners): (String, i64) = said.unwrap_or_default();
+        count += listeners;
+    }
+    Ok(count)
+}
+
+/// Waits until somebody listens for a lock at this node.
 fn heard_at(node: &RedisServer, name: &str, limit: Duration) -> Result<()> {
-    let channel = format!("redisson_lock__channel:{name}");
     let what = format!("somebody listens for {name} at {}", node.addr());
-    common::eventually(limit, &what, || {
-        let mut count = 0;
-        for form in ["NUMSUB", "SHARDNUMSUB"] {
-            // Redis 6.2 knows only the first.
-            let said = node.query(&["PUBSUB", form, &channel]);
-            let (_, listeners): (String, i64) = said.unwrap_or_default();
-            count += listeners;
-        }
-        Ok(count == 1)
-    })
-    .map(drop)
+    common::eventually(limit, &what, || Ok(listeners(node, name)? == 1)).map(drop)
 }
 
 mod promises {

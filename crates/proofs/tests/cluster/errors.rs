@@ -1,0 +1,102 @@
+//! What is said when there is no cluster, no way in, or no way to keep a name in one slot.
+
+use anyhow::{Result, ensure};
+use testkit::servers::RedisServer;
+use tidelock::{ErrorKind, Severity};
+
+use crate::common::{builder, ms};
+use crate::shared;
+
+async fn refusal(url: &str) -> (ErrorKind, String) {
+    let error = builder(ms(2000)).connect(url).await.err();
+    error.map_or((ErrorKind::Closed, String::new()), |error| {
+        (error.kind(), format!("{error} {error:?}"))
+    })
+}
+
+#[tokio::test]
+async fn a_server_that_is_no_cluster_is_told_apart() -> Result<()> {
+    let server = RedisServer::start()?;
+    let (kind, text) = refusal(&format!("redis+cluster://{}", server.addr())).await;
+    ensure!(kind == ErrorKind::InvalidOptions, "{text}");
+    ensure!(text.contains("write redis:// instead"), "{text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn nodes_that_cannot_be_reached_are_named() -> Result<()> {
+    let (kind, text) = refusal("redis+cluster://:hunter2@127.0.0.1:1,127.0.0.1:2").await;
+    ensure!(kind == ErrorKind::Unavailable, "{text}");
+    let named = text.contains("127.0.0.1:1") && text.contains("127.0.0.1:2");
+    ensure!(named && !text.contains("hunter2"), "{text}");
+    Ok(())
+}
+
+/// One node of several is enough to find the others.
+#[tokio::test]
+async fn one_node_that_answers_is_enough() -> Result<()> {
+    let cluster = shared();
+    let url = format!("redis+cluster://127.0.0.1:1,{}", cluster.nodes()[1].addr());
+    let client = builder(ms(2000)).connect(&url).await?;
+    for number in 0..20 {
+        let lock = client.lock(&format!("some slot {number}"));
+        lock.acquire().await?.release().await?;
+    }
+    Ok(())
+}
+
+/// A single server's URL works for a third of the names only; the error says which URL to write.
+#[tokio::test]
+async fn a_node_that_is_taken_for_a_server_says_so() -> Result<()> {
+    let cluster = shared();
+    let elsewhere = cluster.node_of("stock")?.port();
+    let mut others = cluster.primaries()?.into_iter();
+    let other = others.find(|node| node.port() != elsewhere).expect("three");
+    let client = builder(ms(2000))
+        .connect(&format!("redis://{}", other.addr()))
+        .await?;
+    let error = client.lock("stock").try_acquire().await.unwrap_err();
+    ensure!(error.to_string().contains("redis+cluster://"), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn names_whose_keys_would_part_are_refused_before_any_traffic() -> Result<()> {
+    let client = builder(ms(2000)).connect(&shared().url()).await?;
+    for name in ["a{b", "a{}b", "a}b", "{}x"] {
+        let lock = client.lock(name);
+        let errors = [
+            lock.acquire().await.map(drop).unwrap_err(),
+            lock.inspect().await.map(drop).unwrap_err(),
+            lock.force_release().await.map(drop).unwrap_err(),
+        ];
+        for error in errors {
+            ensure!(error.kind() == ErrorKind::InvalidName, "{name}: {error}");
+            ensure!(error.to_string().contains("hash tag"), "{error}");
+        }
+    }
+    Ok(())
+}
+
+/// The doctor looks at every node that has locks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_doctor_looks_at_all_of_it() -> Result<()> {
+    let client = builder(ms(2000)).connect(&shared().url()).await?;
+    let findings = client.examine().await?;
+    for subject in [
+        "slots",
+        "messages",
+        "mode",
+        "rights: scripts",
+        "rights: operators",
+    ] {
+        let found = findings.iter().find(|one| one.subject == subject);
+        let good = found.is_some_and(|one| one.severity == Severity::Good);
+        ensure!(good, "{subject}: {findings:#?}");
+    }
+    let bad = findings
+        .iter()
+        .filter(|one| one.severity == Severity::Danger);
+    ensure!(bad.count() == 0, "{findings:#?}");
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! A cluster where everything is locked up: TLS with certificates of both sides, and a user with the least rights.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use testkit::servers::{Cluster, Flavour, RedisServer, ServerCert, Tls};
+use tidelock::{Client, Severity};
+
+use crate::common::{SOON, within};
+
+const TLS: Tls = Tls {
+    cert: ServerCert::Good,
+    client_certs: true,
+};
+
+/// What `docs/guarantees.md` says is enough on a server, and what it says comes on top in a cluster.
+fn rights() -> Result<String> {
+    let page = std::fs::read_to_string(testkit::workspace().join("docs/guarantees.md"))?;
+    let mut lines = page.lines();
+    let server = lines.find_map(|line| line.strip_prefix("ACL SETUSER locks on >PASSWORD "));
+    let more = lines.find_map(|line| line.strip_prefix("ACL SETUSER locks +cluster"));
+    let (server, more) = server.zip(more).context("the page has both lines")?;
+    Ok(format!("{server} +cluster{more}"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t27_the_rights_for_a_cluster_are_enough() -> Result<()> {
+    let rights = rights()?;
+    let server = RedisServer::builder()
+        // The other servers of the tests are built without TLS.
+        .flavour(Flavour::Redis7)
+        .tls(TLS)
+        .acl(&format!("user default off\nuser locks on >secret {rights}"));
+    let cluster = Cluster::builder().server(server).start()?;
+    let certs = cluster.certs().context("certificates")?;
+    let connect = async || {
+        Client::builder()
+            .lease(Duration::from_secs(2))
+            .response_timeout(Duration::from_secs(2))
+            .tls_ca(&certs.ca)
+            .tls_identity(&certs.client, &certs.client_key)
+            .connect(&cluster.url_as("locks", "secret"))
+            .await
+    };
+    let (one, two) = (connect().await?, connect().await?);
+    for finding in one.examine().await? {
+        let rights = finding.subject.contains("rights") || finding.found.contains("cannot see");
+        ensure!(!rights || finding.severity == Severity::Good, "{finding:?}");
+    }
+    let guard = one.fenced_lock("shop:1").acquire().await?;
+    let waiter = tokio::spawn(two.fenced_lock("shop:1").acquire());
+    crate::heard_at(cluster.node_of("shop:1")?, "{shop:1}", SOON)?;
+    ensure!(one.list("shop:*", 10).await? == ["shop:1"]);
+    let seen = one.lock("shop:1").inspect().await?;
+    ensure!(
+        seen.waiters == Some(1) && seen.token == guard.token(),
+        "{seen:?}"
+    );
+    // On its way the lock is renewed and released by asking.
+    let slot = cluster.slot_of("shop:1")?;
+    let own = cluster.node_of("shop:1")?.port();
+    let mut others = cluster.primaries()?.into_iter();
+    let target = others.find(|node| node.port() != own).context("another")?;
+    let migration = cluster.migration(slot, target)?;
+    migration.begin()?;
+    migration.move_keys()?;
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    ensure!(guard.is_held(), "renewed where it went");
+    guard.release().await.context("released where it went")?;
+    migration.finish()?;
+    let second = within(SOON, "the waiter gets it", waiter).await???;
+    second.release().await?;
+    Ok(())
+}
