@@ -8,6 +8,7 @@
 mod basics;
 mod child;
 mod conformance;
+mod examined;
 mod faults;
 mod processes;
 #[cfg(feature = "testing")]
