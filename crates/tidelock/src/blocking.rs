@@ -163,6 +163,16 @@ impl fmt::Debug for Client {
 }
 
 /// A name of a lock on a store, for threads. See [`Lock`](crate::Lock).
+///
+/// # Examples
+/// ```
+/// # let client = tidelock::blocking::Client::connect("memory:")?;
+/// let stock = client.lock("stock:42");
+/// let held = stock.acquire()?;
+/// assert!(stock.try_acquire()?.is_some()); // this thread has it already
+/// held.release()?;
+/// # Ok::<(), tidelock::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Lock {
     lock: crate::Lock,

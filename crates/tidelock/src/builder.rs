@@ -143,6 +143,14 @@ impl ClientBuilder {
     }
 
     /// User and password, asked for at every connect: for passwords that are rotated while the client runs.
+    ///
+    /// # Examples
+    /// ```
+    /// # use tidelock::{Client, Credentials};
+    /// let builder = Client::builder().credentials_from(|| {
+    ///     Credentials::new("shop", std::fs::read_to_string("/run/secrets/redis").unwrap_or_default())
+    /// });
+    /// ```
     pub fn credentials_from(
         mut self,
         source: impl Fn() -> Credentials + Send + Sync + 'static,

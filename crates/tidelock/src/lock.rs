@@ -25,6 +25,19 @@ use crate::snapshot::Snapshot;
 /// *What does it cost?* On Redis one trip to acquire and one to release; a waiter sleeps until it is woken.
 /// *What breaks it?* See the [guarantees](https://docs.rs/tidelock): above all a holder that is frozen past its lease. It is told,
 /// but cannot be stopped: use a [fenced lock](crate::Client::fenced_lock) for what must never happen twice.
+///
+/// # Examples
+/// ```
+/// # async fn f() -> tidelock::Result<()> {
+/// # let client = tidelock::Client::connect("memory:").await?;
+/// let stock = client.lock("stock:42");
+/// let held = stock.acquire().await?;
+/// assert!(stock.try_acquire().await?.is_none()); // also for this task: it is held
+/// held.release().await?;
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// ```
 #[derive(Clone)]
 pub struct Lock {
     core: Arc<Core>,

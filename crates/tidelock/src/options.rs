@@ -62,6 +62,21 @@ impl AcquireOptions {
 
     /// A cap on the whole hold, renewals included: then [`lost`](crate::Guard::lost) fires with
     /// [`MaxHold`](crate::LostReason::MaxHold) and the lease runs out. Against work that hangs for ever while its lock is renewed.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// use std::time::Duration;
+    /// use tidelock::{AcquireOptions, LostReason};
+    ///
+    /// let briefly = AcquireOptions::new().max_hold(Duration::from_millis(50));
+    /// let guard = client.lock("report").acquire_with(briefly).await?;
+    /// assert_eq!(guard.lost().await, LostReason::MaxHold);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn max_hold(mut self, cap: Duration) -> Self {
         self.max_hold = Some(cap);
         self

@@ -111,6 +111,22 @@ pub enum Severity {
 }
 
 /// One thing looked at by [`Client::examine`](crate::Client::examine): what was found, what it means for a lock, what to change.
+///
+/// # Examples
+/// ```
+/// # async fn f() -> tidelock::Result<()> {
+/// # let client = tidelock::Client::connect("memory:").await?;
+/// use tidelock::Severity;
+///
+/// for finding in client.examine().await? {
+///     if finding.severity == Severity::Danger {
+///         eprintln!("{}: {}, {}", finding.subject, finding.found, finding.meaning);
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
