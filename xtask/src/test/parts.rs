@@ -170,7 +170,9 @@ fn server_tests(tally: &mut Tally) -> Result<()> {
 /// Where the servers differ: what the scripts do, what they cost, and what they survive. The suite of promises runs on Redis
 /// only, here; `cargo xtask full` runs everything on every server.
 fn valkey(tally: &mut Tally) -> Result<()> {
-    let own = ["--test", "redis", "--test", "faults", "--test", "trips"];
+    let own = [
+        "--test", "redis", "--test", "faults", "--test", "replicas", "--test", "trips",
+    ];
     let but = ["--", "--skip", "promises::"];
     tests_with(
         tally,

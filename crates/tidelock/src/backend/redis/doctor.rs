@@ -195,8 +195,8 @@ fn role(info: &Info<'_>) -> Finding {
     match (info.get("role"), replicas) {
         ("slave", _) => Finding::new(Danger, "role", "a replica", "it takes no locks").advise("connect to its primary"),
         (_, "0" | "") => Finding::new(Good, "replicas", "none", "no fail-over can forget a lock; while the server is down, nobody gets one"),
-        (_, count) => Finding::new(Advice, "replicas", count, "a fail-over may forget locks that had not been copied yet; their holders are told at the next renewal")
-            .advise("guard data by fencing tokens"),
+        (_, count) => Finding::new(Advice, "replicas", count, "a fail-over to one that had not acknowledged a lock forgets it; its holder is told at the next renewal")
+            .advise("acknowledge by all, or guard data by fencing tokens"),
     }
 }
 

@@ -7,7 +7,7 @@ use super::routes::Routes;
 use super::subscriber::{Subscriber, Ways};
 use super::{keys, scripts};
 use crate::backend::{ClientId, Name};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::snapshot::{Finding, Severity};
 
 use Severity::{Advice, Danger, Good};
@@ -23,6 +23,7 @@ pub(super) async fn findings(
         scripts_work(routes).await?,
         channels(routes, subscriber, ways, &channel).await?,
         fencing(routes, &counter).await?,
+        replicas(routes, &counter).await?,
         operators(routes, ways, &channel, &counter).await?,
     ])
 }
@@ -150,6 +151,30 @@ async fn fencing(routes: &Routes, counter: &str) -> Result<Finding> {
             "fenced locks fail; others work",
         )
         .advise("allow ~redisson_lock_token:* and +incr +get; this try also needs +del"),
+    })
+}
+
+/// `WAIT` for nobody is answered at once.
+async fn replicas(routes: &Routes, counter: &str) -> Result<Finding> {
+    let nobody = Request::new("WAIT").arg(0).arg(0);
+    let asked = allowed(routes.ask(counter, &nobody, routes.deadline()).await);
+    // A replica cannot be asked for replicas of its own; that it is one is said elsewhere.
+    let of_a_replica = |error: &Error| error.detail().is_some_and(|why| why.contains("replica"));
+    Ok(match asked {
+        Err(error) if !of_a_replica(&error) => return Err(error),
+        Ok(None) => Finding::new(
+            Advice,
+            "rights: replicas",
+            "refused",
+            "replicas cannot be asked whether they have a lock: a failover may forget what was granted just before it, and who acknowledges by majority or all gets nothing",
+        )
+        .advise("allow +wait"),
+        _ => Finding::new(
+            Good,
+            "rights: replicas",
+            "they can be asked",
+            "a lock is given when replicas have it, where there are any",
+        ),
     })
 }
 
