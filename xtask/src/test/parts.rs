@@ -171,8 +171,9 @@ fn server_tests(tally: &mut Tally) -> Result<()> {
 /// only, here; `cargo xtask full` runs everything on every server.
 fn valkey(tally: &mut Tally) -> Result<()> {
     let own = [
-        "--test", "redis", "--test", "faults", "--test", "replicas", "--test", "trips",
+        "redis", "faults", "replicas", "trips", "sentinel", "cluster",
     ];
+    let own: Vec<&str> = own.iter().flat_map(|test| ["--test", test]).collect();
     let but = ["--", "--skip", "promises::"];
     tests_with(
         tally,
