@@ -1,7 +1,7 @@
 //! What is said when there is no cluster, no way in, or no way to keep a name in one slot.
 
 use anyhow::{Result, ensure};
-use testkit::servers::RedisServer;
+use testkit::servers::{Cluster, RedisServer};
 use tidelock::{ErrorKind, Severity};
 
 use crate::common::{builder, ms};
@@ -29,6 +29,21 @@ async fn nodes_that_cannot_be_reached_are_named() -> Result<()> {
     ensure!(kind == ErrorKind::Unavailable, "{text}");
     let named = text.contains("127.0.0.1:1") && text.contains("127.0.0.1:2");
     ensure!(named && !text.contains("hunter2"), "{text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_told_without_showing_it() -> Result<()> {
+    let server = RedisServer::builder().password("data");
+    let cluster = Cluster::builder().replicas(0).server(server).start()?;
+    let client = builder(ms(2000)).connect(&cluster.url()).await?;
+    client.lock("stock").acquire().await?.release().await?;
+    let (kind, text) = refusal(&cluster.url().replace(":data@", ":hunter2@")).await;
+    ensure!(kind == ErrorKind::Refused, "{text}");
+    ensure!(
+        text.contains("authentication") && !text.contains("hunter2"),
+        "{text}"
+    );
     Ok(())
 }
 

@@ -20,7 +20,7 @@ use super::slots::{Range, SLOTS};
 use crate::backend::{Background, Moment, Timers};
 
 /// How long one doubt makes them be asked more often: a failover takes a while.
-const IN_DOUBT: Duration = Duration::from_secs(5);
+const IN_DOUBT: Duration = Duration::from_secs(3);
 
 /// A slot nobody has.
 const NOBODY: u16 = u16::MAX;

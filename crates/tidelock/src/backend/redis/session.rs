@@ -32,8 +32,9 @@ pub(super) async fn run(board: Arc<Board>, session: Arc<Session>) {
         match session.gate.enter(Some(ears)).await {
             Ok(conn) => {
                 pause = Duration::from_millis(20);
-                serve(&board, &session, Arc::new(conn)).await;
-                board.stations.doubt();
+                if serve(&board, &session, Arc::new(conn)).await.is_lost() {
+                    board.stations.doubt();
+                }
                 board.disconnected(&session);
             }
             Err(error) => {
@@ -57,8 +58,20 @@ enum Sent {
     Lost,
 }
 
+/// Why a connection is served no more.
+enum End {
+    Lost,
+    Idle,
+}
+
+impl End {
+    fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost)
+    }
+}
+
 /// Serves one connection until it is lost or not needed any more.
-async fn serve(board: &Arc<Board>, session: &Arc<Session>, conn: Arc<Conn>) {
+async fn serve(board: &Arc<Board>, session: &Arc<Session>, conn: Arc<Conn>) -> End {
     let timers = board.timers();
     let mut calls: FuturesUnordered<BoxFuture<'_, Sent>> = FuturesUnordered::new();
     let mut look = timers.after(LOOK);
@@ -69,18 +82,18 @@ async fn serve(board: &Arc<Board>, session: &Arc<Session>, conn: Arc<Conn>) {
         }
         tokio::select! {
             () = session.bell.notified() => {}
-            () = conn.life.end.notified() => return,
+            () = conn.life.end.notified() => return End::Lost,
             Some(sent) = calls.next(), if !calls.is_empty() => match sent {
                 Sent::Done => {}
                 Sent::Refused(channel, error) => board.refused(session, &channel, &error),
                 Sent::Passing(channel) => board.retry(session, &channel),
-                Sent::Lost => return,
+                Sent::Lost => return End::Lost,
             },
             () = &mut look => {
                 look = timers.after(LOOK);
                 idle = if board.sweep(session) { 0 } else { idle + 1 };
                 if idle > KEPT_IDLE {
-                    return;
+                    return End::Idle;
                 }
                 looks = looks.wrapping_add(1);
                 // What is on its way is a sign of life as good as any.
@@ -89,6 +102,11 @@ async fn serve(board: &Arc<Board>, session: &Arc<Session>, conn: Arc<Conn>) {
                 }
             }
         }
+    }
+    if board.is_closed() {
+        End::Idle
+    } else {
+        End::Lost
     }
 }
 

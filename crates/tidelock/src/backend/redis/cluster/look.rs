@@ -24,7 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How often while something is.
-const LOOK_IN_DOUBT: Duration = Duration::from_millis(100);
+const LOOK_IN_DOUBT: Duration = Duration::from_millis(300);
 
 /// How long one node is waited for before the next one is asked too.
 const NEXT: Duration = Duration::from_millis(50);
