@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use testkit::java::{JavaPeer, RedissonVersion, monotonic_now_ns};
-use testkit::servers::Sentinels;
+use testkit::servers::{Cluster, Sentinels};
 use tidelock::Client;
 
 use crate::load::{Load, hammer_on};
@@ -15,6 +15,8 @@ const ROUNDS: u32 = 5;
 with_each_redisson!(
     behind_sentinels_each_wakes_the_other,
     behind_sentinels_nobody_overlaps,
+    in_a_cluster_each_wakes_the_other,
+    in_a_cluster_nobody_overlaps,
 );
 
 fn behind_sentinels_each_wakes_the_other(version: RedissonVersion) {
@@ -84,4 +86,39 @@ fn behind_sentinels_nobody_overlaps(version: RedissonVersion) {
         rounds: 150,
     };
     assert_eq!(hammer_on(&sentinels.url(), load), 1_200);
+}
+
+/// Each in the form that version of Redisson chooses: the old one knows no sharded messages, the new one uses them.
+fn in_a_cluster_each_wakes_the_other(version: RedissonVersion) {
+    let cluster = Cluster::start().unwrap();
+    let form = match version {
+        RedissonVersion::Newest => "SHARDNUMSUB",
+        RedissonVersion::V3_15_6 => "NUMSUB",
+    };
+    let channels = |name: &str| {
+        let channel = format!("redisson_lock__channel:{{{name}}}");
+        let node = cluster.node_of(name).unwrap();
+        let (_, count): (String, i64) = node.query(&["PUBSUB", form, &channel]).unwrap();
+        count
+    };
+    wake_each_other(version, &url_for(version, &cluster), channels);
+}
+
+fn in_a_cluster_nobody_overlaps(version: RedissonVersion) {
+    let cluster = Cluster::start().unwrap();
+    let load = Load {
+        version,
+        kind: "plain",
+        rounds: 150,
+    };
+    assert_eq!(hammer_on(&url_for(version, &cluster), load), 1_200);
+}
+
+/// The Java peer passes over what is behind the question mark.
+fn url_for(version: RedissonVersion, cluster: &Cluster) -> String {
+    let choice = match version {
+        RedissonVersion::Newest => "",
+        RedissonVersion::V3_15_6 => "?sharded_pubsub=off",
+    };
+    format!("{}{choice}", cluster.url())
 }
