@@ -5,6 +5,8 @@
     reason = "stamps of one clock: a negative time is a failure like any other"
 )]
 
+#[path = "sentinel/callers.rs"]
+mod callers;
 #[allow(
     dead_code,
     reason = "shared with the fault rows, which need more of it"

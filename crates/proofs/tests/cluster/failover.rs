@@ -7,7 +7,8 @@ use testkit::servers::{Cluster, RedisServer};
 use tidelock::Client;
 use tokio::task::JoinHandle;
 
-use crate::common::{SOON, boot_time, builder, insist, listen, within};
+use crate::callers::callers;
+use crate::common::{SOON, boot_time, builder, eventually, insist, listen, within};
 use crate::heard_at;
 
 /// How long after another primary is there everybody must be able to lock again.
@@ -90,8 +91,13 @@ impl Crowd {
         let (guard, begun) = within(SOON, "the waiter is woken", waiter).await???;
         ensure!(begun <= since + BACK, "woken {:?} late", begun - since);
         guard.release().await?;
-        for client in self.clients {
+        for client in &self.clients {
             client.close(Duration::ZERO).await;
+        }
+        for node in self.cluster.nodes() {
+            if node.port() != old.port() {
+                eventually(BACK, "no connection is left", || Ok(callers(node)? == 0))?;
+            }
         }
         Ok(())
     }

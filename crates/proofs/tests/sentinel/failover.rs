@@ -7,6 +7,7 @@ use testkit::servers::{RedisServer, Sentinels};
 use tidelock::{AcquireOptions, Client};
 use tokio::task::JoinHandle;
 
+use crate::callers::callers;
 use crate::common::{SOON, boot_time, builder, eventually, insist, within};
 
 /// How long after another primary is there everybody must be able to lock again.
@@ -67,10 +68,10 @@ impl Crowd {
                 .map(|pair: (String, i64)| vec![pair])?;
             Ok(counts[0].1 == 1)
         })?;
-        let old = self.sentinels.primary()?.addr();
+        let old = self.sentinels.primary()?;
         what(&self.sentinels)?;
         let trying = self.try_all();
-        let new = self.sentinels.await_primary_other_than(old, SOON)?;
+        let new = self.sentinels.await_primary_other_than(old.addr(), SOON)?;
         let there = boot_time();
         for one in trying {
             let begun = within(SOON, "a lock after the failover", one).await???;
@@ -94,8 +95,13 @@ impl Crowd {
             begun - released
         );
         guard.release().await?;
-        for client in self.clients {
+        for client in &self.clients {
             client.close(Duration::ZERO).await;
+        }
+        for node in self.sentinels.nodes() {
+            if node.port() != old.port() {
+                eventually(BACK, "no connection is left", || Ok(callers(node)? == 0))?;
+            }
         }
         Ok(())
     }
@@ -143,6 +149,25 @@ async fn t33_a_planned_failover_is_followed() -> Result<()> {
         sentinels.sentinels()[0].admin(&order).map(drop)
     };
     crowd.survives(ordered).await
+}
+
+/// T33, by a URL that names one sentinel, which dies before the primary does. The others were learned from it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t33_sentinels_that_were_not_named_are_asked() -> Result<()> {
+    let sentinels = Sentinels::start()?;
+    let [named, others @ ..] = sentinels.sentinels() else {
+        anyhow::bail!("no sentinels");
+    };
+    let url = format!("redis+sentinel://{}/{}", named.addr(), sentinels.service());
+    let client = builder(LEASE).connect(&url).await?;
+    for other in others {
+        eventually(SOON, "it is asked too", || Ok(callers(other)? > 0))?;
+    }
+    named.kill()?;
+    let old = sentinels.primary()?;
+    old.kill()?;
+    let new = sentinels.await_primary_other_than(old.addr(), SOON)?;
+    arrives(&client, new, boot_time() + BACK).await
 }
 
 /// T33, without any message: the sentinels name another server, and the old one, which nobody has told, still answers and

@@ -248,3 +248,63 @@ impl fmt::Display for Cluster {
         write!(f, "{scheme}+cluster://{}", place::short(&self.seeds))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Clock;
+
+    fn place(port: u16) -> Place {
+        let host = "h".to_owned();
+        Place::Tcp {
+            host,
+            port,
+            tls: false,
+        }
+    }
+
+    fn view(epoch: i64, ranges: &[(u16, u16, u16)]) -> View {
+        let range = |&(first, last, port): &(u16, u16, u16)| Range {
+            first,
+            last,
+            primary: place(port),
+            replicas: vec![],
+        };
+        View {
+            epoch,
+            ranges: ranges.iter().map(range).collect(),
+        }
+    }
+
+    #[test]
+    fn what_nodes_say_is_believed_by_what_they_have_seen() {
+        let (background, _stop) = Background::start(Clock::Boot).unwrap();
+        let timers = Timers::new(Clock::Boot);
+        let entry = Entry::default();
+        let limit = Duration::from_secs(1);
+        let cluster = Cluster::new(vec![place(9)], entry, background, timers, limit);
+        let port = |slot| cluster.owner(slot).map(|node| node.place.clone());
+        assert_eq!(port(0), None);
+
+        cluster.take(view(1, &[(0, 99, 1), (100, 16383, 2)]));
+        assert_eq!((port(0), port(100)), (Some(place(1)), Some(place(2))));
+        let first = cluster.owner(0).unwrap();
+
+        // One slot was moved: to a node that nobody has told of yet.
+        cluster.moved(7, &place(3));
+        assert_eq!((port(7), port(8)), (Some(place(3)), Some(place(1))));
+        let third = cluster.owner(7).unwrap();
+
+        // One that has not heard of it is no reason to leave anybody.
+        cluster.take(view(1, &[(0, 99, 1), (100, 16383, 2)]));
+        assert_eq!(port(7), Some(place(1)));
+        assert_eq!(third.gate.times_left(), 0);
+        assert!(Arc::ptr_eq(&first, &cluster.owner(0).unwrap()));
+
+        // A failover: what is connected to the old primary may never answer.
+        cluster.take(view(2, &[(0, 98, 4), (100, 16383, 2)]));
+        assert_eq!((port(0), port(99)), (Some(place(4)), None));
+        assert_eq!(first.gate.times_left(), 1);
+        assert_eq!((cluster.bare_slots(), cluster.primaries().len()), (1, 2));
+    }
+}

@@ -37,7 +37,7 @@ pub(super) struct Gate {
 /// Who knows where the server is.
 pub(super) enum Finder {
     Fixed(Place),
-    Sentinel(Sentinel),
+    Sentinel(Box<Sentinel>),
 }
 
 /// As whom to connect.
@@ -113,6 +113,11 @@ impl Gate {
         let mut made = self.made();
         made.retain(|life| life.upgrade().is_some_and(|life| !life.is_over()));
         made.push(Arc::downgrade(&conn.life));
+    }
+
+    #[cfg(test)]
+    pub(super) fn times_left(&self) -> u64 {
+        *self.moves.borrow()
     }
 
     /// A server has said that it takes no changes.

@@ -39,7 +39,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         Way::Sentinels(who) => {
             let (background, timers) = (&env.background, &env.timers);
             let sentinel = Sentinel::new(who, tls, background, timers, env.response_timeout);
-            one(Finder::Sentinel(sentinel), entry, env).await
+            one(Finder::Sentinel(Box::new(sentinel)), entry, env).await
         }
         Way::Cluster(nodes) => many(nodes, entry, env).await,
     }

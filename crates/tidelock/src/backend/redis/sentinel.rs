@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -22,13 +22,22 @@ use crate::error::{Error, ErrorKind, Result};
 /// How often the sentinels are asked while the client lives.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// Every how many looks they are asked who else there is.
+const LEARN_EVERY: u32 = 20;
+
+/// The most sentinels that are asked.
+const MOST: usize = 16;
+
 /// How long the others are waited for when one sentinel has answered: it may be the one that is cut off.
 const OTHERS: Duration = Duration::from_millis(100);
 
 /// The sentinels of one service.
 pub(super) struct Sentinel {
     who: place::Sentinels,
-    links: Vec<Link>,
+    /// Those of the URL, and what they have told of others.
+    known: RwLock<Vec<(Place, Link)>>,
+    tls: TlsFiles,
+    background: Background,
     timers: Timers,
     limit: Duration,
     /// Where the primary was last.
@@ -57,25 +66,62 @@ impl Sentinel {
         timers: &Timers,
         limit: Duration,
     ) -> Self {
-        let link = |place: &Place| {
-            let entry = Entry {
-                user: who.user.clone(),
-                password: who.password.clone(),
-                tls: tls.clone(),
-                ..Entry::default()
-            };
-            let finder = Finder::Fixed(place.clone());
-            let gate = Gate::new(finder, entry, timers.clone(), limit);
-            Link::new(Arc::new(gate), Home::Background(background.clone()))
-        };
-        Self {
-            links: who.places.iter().map(link).collect(),
+        let sentinel = Self {
+            known: RwLock::default(),
             who,
+            tls: tls.clone(),
+            background: background.clone(),
             timers: timers.clone(),
             limit,
             current: Mutex::default(),
             look: Arc::default(),
             closed: AtomicBool::new(false),
+        };
+        for place in &sentinel.who.places {
+            sentinel.add(place.clone());
+        }
+        sentinel
+    }
+
+    fn add(&self, place: Place) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST || known.iter().any(|(other, _)| *other == place) {
+            return;
+        }
+        let entry = Entry {
+            user: self.who.user.clone(),
+            password: self.who.password.clone(),
+            tls: self.tls.clone(),
+            ..Entry::default()
+        };
+        let finder = Finder::Fixed(place.clone());
+        let gate = Gate::new(finder, entry, self.timers.clone(), self.limit);
+        let home = Home::Background(self.background.clone());
+        known.push((place, Link::new(Arc::new(gate), home)));
+    }
+
+    fn known(&self) -> Vec<(Place, Link)> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.clone()
+    }
+
+    /// Asks who else watches the service: those of the URL may all go one day.
+    async fn learn(&self) {
+        let end = self.timers.now() + OTHERS;
+        let request = Request::new("SENTINEL")
+            .arg("SENTINELS")
+            .arg(&self.who.service);
+        for (asked, link) in self.known() {
+            let said = link.ask(&request, end).await.ok();
+            let others = said.as_ref().and_then(Reply::list).unwrap_or_default();
+            for other in others.iter().map(fields) {
+                let host = other.get("ip").map(|&host| host.to_owned());
+                let port = other.get("port").and_then(|port| port.parse().ok());
+                if let Some((host, port)) = host.zip(port) {
+                    let tls = asked.is_tls();
+                    self.add(Place::Tcp { host, port, tls });
+                }
+            }
         }
     }
 
@@ -85,8 +131,8 @@ impl Sentinel {
         Box::pin(async move {
             // Half of it: there is still a primary to connect to.
             let mut end = self.timers.now() + self.limit / 2;
-            let pairs = self.who.places.iter().zip(&self.links);
-            let each = pairs.map(|(place, link)| self.ask(place, link, end));
+            let known = self.known();
+            let each = known.iter().map(|(place, link)| self.ask(place, link, end));
             let mut asked: FuturesUnordered<_> = each.collect();
             let (mut best, mut troubles, mut strangers) = (None, Vec::new(), 0);
             while let Some(Some(said)) = self.timers.until(end, asked.next()).await {
@@ -152,7 +198,7 @@ impl Sentinel {
     async fn unknown_service(&self, strangers: usize) -> Error {
         let end = self.timers.now() + OTHERS;
         let mut known = Vec::new();
-        for link in &self.links {
+        for (_, link) in self.known() {
             let masters = link
                 .ask(&Request::new("SENTINEL").arg("MASTERS"), end)
                 .await;
@@ -171,7 +217,7 @@ impl Sentinel {
         };
         // One that was reset or has lost its settings must not end a client that has worked until now.
         let never = self.current.lock().is_ok_and(|current| current.is_none());
-        let kind = if never && strangers == self.links.len() {
+        let kind = if never && strangers == self.known().len() {
             ErrorKind::InvalidOptions
         } else {
             ErrorKind::Unavailable
@@ -208,7 +254,7 @@ impl Sentinel {
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.look.notify_one();
-        for link in &self.links {
+        for (_, link) in self.known() {
             link.close();
         }
     }
@@ -217,7 +263,7 @@ impl Sentinel {
 /// Looks again and again where the primary is, until the client has gone. When it is at another place, all connections
 /// are left.
 pub(super) async fn follow(gate: Weak<Gate>, timers: Timers) {
-    loop {
+    for round in 0_u32.. {
         let look = {
             let Some(gate) = gate.upgrade() else { return };
             let Some(sentinel) = gate.sentinel() else {
@@ -230,6 +276,9 @@ pub(super) async fn follow(gate: Weak<Gate>, timers: Timers) {
                 }
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "the sentinels cannot be asked"),
+            }
+            if round % LEARN_EVERY == 0 {
+                sentinel.learn().await;
             }
             if sentinel.closed.load(Ordering::SeqCst) {
                 // Once more: this look has perhaps connected anew.
