@@ -126,7 +126,7 @@ impl Report {
         line!(out, "# What a lock costs\n");
         line!(
             out,
-            "Written by `cargo xtask bench --write docs/performance.md`; do not edit.\n"
+            "Written by `cargo xtask bench -- --write docs/performance.md`; do not edit.\n"
         );
         line!(
             out,

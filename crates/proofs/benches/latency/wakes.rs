@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use testkit::java::{JavaPeer, RedissonVersion, monotonic_now_ns};
-use testkit::servers::RedisServer;
+use testkit::servers::{Cluster, RedisServer, Sentinels};
 use tidelock::Client;
 
 use crate::figures::{micros, percentile};
@@ -35,22 +35,61 @@ impl Wakes {
     }
 }
 
+/// On one server, behind sentinels, and in a cluster.
 pub(crate) async fn measure(server: &RedisServer, times: usize, java: bool) -> Result<Vec<Wakes>> {
-    let url = server.url();
-    let (one, two) = (Client::connect(&url).await?, Client::connect(&url).await?);
+    let mut all = on("", &server.url(), times, &versions(java)).await?;
+    let sentinels = tokio::task::block_in_place(Sentinels::start)?;
+    all.extend(on(", Sentinel", &sentinels.url(), times, &versions(java)).await?);
+    drop(sentinels);
+    let cluster = tokio::task::block_in_place(Cluster::start)?;
+    let url = cluster.url();
+    // The old Redisson knows no sharded messages: who shares locks with it in a cluster does without them.
+    let newest: Vec<_> = versions(java)
+        .into_iter()
+        .filter(|version| *version == RedissonVersion::Newest)
+        .collect();
+    all.extend(on(", cluster", &url, times, &newest).await?);
+    let plain = format!("{url}?sharded_pubsub=off");
+    let old: Vec<_> = versions(java)
+        .into_iter()
+        .filter(|version| *version != RedissonVersion::Newest)
+        .collect();
+    all.extend(on(", cluster, plain messages", &plain, times, &old).await?);
+    Ok(all)
+}
+
+fn versions(java: bool) -> Vec<RedissonVersion> {
+    if java {
+        RedissonVersion::ALL.to_vec()
+    } else {
+        Vec::new()
+    }
+}
+
+async fn on(
+    place: &str,
+    url: &str,
+    times: usize,
+    versions: &[RedissonVersion],
+) -> Result<Vec<Wakes>> {
+    let (one, two) = (Client::connect(url).await?, Client::connect(url).await?);
     let mut all = vec![Wakes::of(
-        "Rust to Rust".to_owned(),
+        format!("Rust to Rust{place}"),
         rust_to_rust(&one, &two, times).await?,
     )];
-    if java {
-        for version in RedissonVersion::ALL {
-            let peer = tokio::task::block_in_place(|| JavaPeer::start(version, &url))?;
-            let number = version.number();
-            let waits = java_to_rust(&peer, &one, times).await?;
-            all.push(Wakes::of(format!("Redisson {number} to Rust"), waits));
-            let waits = rust_to_java(&one, &peer, times).await?;
-            all.push(Wakes::of(format!("Rust to Redisson {number}"), waits));
-        }
+    for version in versions {
+        let peer = tokio::task::block_in_place(|| JavaPeer::start(*version, url))?;
+        let number = version.number();
+        let waits = java_to_rust(&peer, &one, times).await?;
+        all.push(Wakes::of(
+            format!("Redisson {number} to Rust{place}"),
+            waits,
+        ));
+        let waits = rust_to_java(&one, &peer, times).await?;
+        all.push(Wakes::of(
+            format!("Rust to Redisson {number}{place}"),
+            waits,
+        ));
     }
     Ok(all)
 }
