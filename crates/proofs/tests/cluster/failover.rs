@@ -5,10 +5,13 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use testkit::servers::{Cluster, RedisServer};
 use tidelock::Client;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::callers::callers;
-use crate::common::{SOON, boot_time, builder, eventually, insist, listen, within};
+use crate::common::{
+    History, SOON, boot_time, builder, eventually, hammer, insist, listen, within,
+};
 use crate::heard_at;
 
 /// How long after another primary is there everybody must be able to lock again.
@@ -134,4 +137,43 @@ async fn t34_a_killed_primary_of_a_shard_is_followed() -> Result<()> {
 async fn t34_a_frozen_primary_of_a_shard_is_left() -> Result<()> {
     let crowd = Crowd::gather("").await?;
     crowd.survives(false, |_, old| old.freeze()).await
+}
+
+/// T34, planned, one shard after the other under a crowd. A primary that hands over loses nothing: never two at once,
+/// tokens only grow, and nobody's patience is used up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t34_planned_failovers_of_all_shards_harm_nobody() -> Result<()> {
+    let crowd = Crowd::gather("").await?;
+    let (stop, stopped) = watch::channel(false);
+    let mut shards = Vec::new();
+    for primary in crowd.cluster.primaries()? {
+        let mut names = (0..).map(|number| format!("stock {number}"));
+        let name = loop {
+            let name = names.next().unwrap_or_default();
+            if crowd.cluster.node_of(&name)?.port() == primary.port() {
+                break name;
+            }
+        };
+        let history = History::default();
+        let each = crowd.clients.iter().map(|client| {
+            let lock = client.fenced_lock(&name);
+            tokio::spawn(hammer(lock, history.clone(), stopped.clone()))
+        });
+        let each: Vec<_> = each.collect();
+        shards.push((crowd.cluster.slot_of(&name)?, history, each));
+    }
+    for (slot, history, _) in &shards {
+        crowd.cluster.failover(*slot)?;
+        let so_far = history.len();
+        eventually(BACK, "it goes on", || Ok(history.len() > so_far + 4))?;
+    }
+    stop.send(true)?;
+    for (_, history, each) in shards {
+        for one in each {
+            let toll = one.await??;
+            ensure!(toll.failed_acquires == 0, "{toll:?}");
+        }
+        ensure!(history.check()? > 20, "{}", history.len());
+    }
+    Ok(())
 }
