@@ -114,6 +114,21 @@ impl Client {
         self.locked(self.client.fenced_lock(name))
     }
 
+    /// Several locks as one; see [`Client::multi_lock`](crate::Client::multi_lock).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn multi_lock<'a>(&self, locks: impl IntoIterator<Item = &'a Lock>) -> Result<Lock> {
+        let parts = locks.into_iter().map(|lock| &lock.lock);
+        self.client.multi_lock(parts).map(|lock| self.locked(lock))
+    }
+
+    /// A lock of a [`RedLock`](crate::RedLock), used by threads of this client. Make the `RedLock` from
+    /// [`as_async`](Self::as_async) clients.
+    pub fn adopt(&self, lock: crate::Lock) -> Lock {
+        self.locked(lock)
+    }
+
     fn locked(&self, lock: crate::Lock) -> Lock {
         Lock {
             lock,

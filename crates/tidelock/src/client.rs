@@ -1,5 +1,6 @@
 //! The client: one store, its settings, and the steward behind it.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use crate::core::steward::Chore;
 use crate::error::Result;
 use crate::guard::LostReason;
 use crate::lock::Lock;
+use crate::multi;
 use crate::owner::Owner;
 use crate::snapshot::Finding;
 
@@ -33,6 +35,10 @@ pub struct Client(Arc<Core>);
 impl Client {
     pub(crate) fn new(core: Arc<Core>) -> Self {
         Self(core)
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.0
     }
 
     /// Connects with default settings. The URL names the store: `memory:`, `sqlite:PATH`, `redis://host:port/db`,
@@ -81,6 +87,33 @@ impl Client {
     /// ```
     pub fn fenced_lock(&self, name: &str) -> Lock {
         Lock::new(Arc::clone(&self.0), Kind::Fenced, name)
+    }
+
+    /// Several locks as one: its guard holds all of them, and nobody gets some. They may be locks of other clients and
+    /// stores; the same lock twice counts once. It is a [`Lock`] with a lock's verbs, free to make.
+    ///
+    /// Nobody waits while holding a part of it: sets that overlap, asked for in any order, also by Java's `RMultiLock`,
+    /// cannot block each other for ever. Each part is a plain lock in its store and excludes whoever takes it by itself.
+    /// The loss of one part is the loss of the whole. Lease, drift and identity are this client's.
+    ///
+    /// # Errors
+    /// [`InvalidOptions`](crate::ErrorKind::InvalidOptions) for no locks, [`InvalidName`](crate::ErrorKind::InvalidName), and
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for a fenced lock: take it by itself, beside the set.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let (from, to) = (client.lock("account:1"), client.lock("account:2"));
+    /// let both = client.multi_lock([&from, &to])?.acquire().await?;
+    /// assert!(from.try_acquire().await?.is_none());
+    /// both.release().await?;
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
+    pub fn multi_lock<L: Borrow<Lock>>(&self, locks: impl IntoIterator<Item = L>) -> Result<Lock> {
+        multi::lock_of_all(&self.0, locks)
     }
 
     /// A new owner that may re-enter what it holds; see [`Owner`].

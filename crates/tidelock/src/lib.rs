@@ -24,9 +24,11 @@ mod error;
 mod guard;
 mod lock;
 mod loss;
+mod multi;
 mod name;
 mod options;
 mod owner;
+mod redlock;
 mod snapshot;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -40,4 +42,5 @@ pub use lock::{Acquire, Lock, TryAcquire};
 pub use loss::{Lost, WhileHeld};
 pub use options::{AcquireOptions, Cancel};
 pub use owner::Owner;
+pub use redlock::{RedLock, RedLockBuilder};
 pub use snapshot::{ClientInfo, Finding, Holder, Severity, Snapshot};

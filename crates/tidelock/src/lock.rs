@@ -40,26 +40,41 @@ use crate::snapshot::Snapshot;
 /// ```
 #[derive(Clone)]
 pub struct Lock {
-    core: Arc<Core>,
-    site: Arc<Site>,
-    kind: Kind,
+    pub(crate) core: Arc<Core>,
+    pub(crate) site: Arc<Site>,
+    pub(crate) kind: Kind,
     name: Result<Name, Arc<str>>,
 }
 
 impl Lock {
     pub(crate) fn new(core: Arc<Core>, kind: Kind, name: &str) -> Self {
-        // An empty name is a mistake that a prefix must not hide.
-        let full = if name.is_empty() {
-            String::new()
-        } else {
-            format!("{}{name}", core.settings.prefix)
-        };
-        let name = Name::new(full.as_str()).map_err(|_| Arc::from(full));
+        let name = full_name(&core, name);
         Self {
             site: Arc::clone(&core.home),
             core,
             kind,
             name,
+        }
+    }
+
+    /// A lock of that name in every store of a set.
+    pub(crate) fn at(core: Arc<Core>, site: Arc<Site>, name: &str) -> Self {
+        let name = full_name(&core, name);
+        Self {
+            core,
+            site,
+            kind: Kind::Mutex,
+            name,
+        }
+    }
+
+    /// A lock that is a set of others.
+    pub(crate) fn in_set(core: Arc<Core>, site: Arc<Site>, name: Name) -> Self {
+        Self {
+            core,
+            site,
+            kind: Kind::Mutex,
+            name: Ok(name),
         }
     }
 
@@ -259,13 +274,23 @@ impl Lock {
             .map_err(|error| error.on_lock(&name))
     }
 
-    fn checked_name(&self) -> Result<Name> {
+    pub(crate) fn checked_name(&self) -> Result<Name> {
         match &self.name {
             Ok(name) => Ok(name.clone()),
             // Checked again for the full message; names are checked once per lock, not per acquisition.
             Err(refused) => Name::new(Arc::clone(refused)),
         }
     }
+}
+
+fn full_name(core: &Core, name: &str) -> Result<Name, Arc<str>> {
+    // An empty name is a mistake that a prefix must not hide.
+    let full = if name.is_empty() {
+        String::new()
+    } else {
+        format!("{}{name}", core.settings.prefix)
+    };
+    Name::new(full.as_str()).map_err(|_| Arc::from(full))
 }
 
 impl fmt::Debug for Lock {

@@ -4,6 +4,7 @@ pub mod memory;
 #[cfg(feature = "redis")]
 mod redis;
 pub(crate) mod registry;
+pub(crate) mod set;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
@@ -63,6 +64,8 @@ pub struct Ask {
     pub armed: bool,
     /// How many replicas must have acknowledged the grant before it is reported. A store without replicas has nothing to ask.
     pub wish: Acknowledge,
+    /// Of a set of stores: to which member that wake belongs. A single store has no use for it.
+    pub part: usize,
 }
 
 /// The answer to an [`Ask`].
@@ -172,6 +175,11 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     fn capabilities(&self) -> Capabilities;
     /// May this ticket hold the lock?
     fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>>;
+    /// An earlier request of this ticket may still take effect, although the question was answered: then the ticket is to
+    /// be withdrawn, and not asked again. Only sets of stores know such answers.
+    fn in_doubt(&self, _ticket: &Ticket) -> bool {
+        false
+    }
     /// Renews a batch of one lane; answers in order.
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>>;
     /// Locks of different lanes fail apart: a batch of renewals never mixes lanes, and a lane that hangs holds up no other.
@@ -195,6 +203,11 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<()>>;
     /// Looks at everything about the store that weakens a lock.
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>>;
+    /// Which life of the server answers now. Asked after an attempt it is the life that was attempted, or a later one.
+    /// `None`: it cannot be told.
+    fn incarnation(&self) -> BoxFuture<'_, Result<Option<Incarnation>>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
     /// Ends connections and subscriptions in good order.
     fn close(&self) -> BoxFuture<'_, ()>;
 }
@@ -216,6 +229,15 @@ impl Store {
             back: backend,
         }
     }
+}
+
+/// One life of a server's process: a server that has forgotten everything is another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Incarnation {
+    /// Different for every start.
+    pub id: Arc<str>,
+    /// For how long at least it has been up.
+    pub up: Duration,
 }
 
 /// What a store is given at its start.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::backend::{Ask, Attempt, Grant, Kind, Moment, Name, Ticket, Wait, Wake};
 use crate::core::Core;
+use crate::core::chance;
 use crate::core::hold::{Hold, Status};
 use crate::core::site::Site;
 use crate::core::steward::Chore;
@@ -109,6 +110,8 @@ impl Loop {
             if let (Ok(_), Some(wake)) = (&answer, &mut wake) {
                 wake.answered();
             }
+            let doubt = self.site.front().in_doubt(&claim.ask.ticket);
+            claim.unclear |= doubt;
             let answer = match answer {
                 Ok(Attempt::Acquired(grant)) => self.grant(&mut claim, &grant, sent).map(Ok),
                 Ok(Attempt::Held(wait)) => Ok(Err(wait)),
@@ -123,6 +126,9 @@ impl Loop {
                         return Ok(None);
                     }
                     let pause = outage.pause(error, sent, self)?;
+                    if doubt {
+                        claim.begin_anew(self);
+                    }
                     _mark = None;
                     self.rest(pause).await;
                     continue;
@@ -132,6 +138,9 @@ impl Loop {
             self.caller.set_trouble(None);
             if self.caller.gone.load(Ordering::SeqCst) || self.patience.is_zero() {
                 return Ok(None);
+            }
+            if doubt {
+                claim.begin_anew(self);
             }
             _mark = None;
             self.await_turn(&mut claim, &mut wake, wait).await;
@@ -146,6 +155,7 @@ impl Loop {
             *wake = wait.wake;
         }
         claim.ask.armed = wake.is_some();
+        claim.ask.part = wake.as_ref().map_or(0, Wake::part);
         if first {
             self.explain_own_hold();
             if wake.is_none() && self.site.front().capabilities().wakes {
@@ -264,6 +274,7 @@ impl<'a> Claim<'a> {
                 .options
                 .acknowledge
                 .unwrap_or(one.core.settings.acknowledge),
+            part: 0,
         };
         Self {
             core: &one.core,
@@ -272,6 +283,15 @@ impl<'a> Claim<'a> {
             unclear: false,
             settled: false,
         }
+    }
+
+    /// Takes a fresh ticket, and with it withdraws the old one.
+    fn begin_anew(&mut self, one: &'a Loop) {
+        let mut fresh = Self::new(one);
+        fresh.ask.patience = self.ask.patience;
+        fresh.ask.armed = self.ask.armed;
+        fresh.ask.part = self.ask.part;
+        *self = fresh;
     }
 }
 
@@ -317,17 +337,7 @@ impl Outage {
         one.caller.set_trouble(Some(error));
         self.tries += 1;
         let step = Duration::from_millis(10 << self.tries.min(6));
-        Ok(step.mul_f64(jitter()))
+        // So that the waiters of a fleet do not come back together.
+        Ok(step.mul_f64(0.5 + chance::share() / 2.0))
     }
-}
-
-/// Between a half and one: so that the waiters of a fleet do not come back together.
-fn jitter() -> f64 {
-    let (_, random) = uuid::Uuid::new_v4().as_u64_pair();
-    #[allow(
-        clippy::cast_precision_loss,
-        reason = "a rough random share is all that is needed"
-    )]
-    let share = (random % 1024) as f64 / 1024.0;
-    0.5 + share / 2.0
 }

@@ -97,6 +97,7 @@ impl Signals {
             id,
             unanswered: false,
             timer: None,
+            part: 0,
         }
     }
 
@@ -168,9 +169,22 @@ pub struct Wake {
     /// A wake-up was received, and the store has not been asked since.
     unanswered: bool,
     timer: Option<Timer>,
+    /// Of a set: which member it belongs to.
+    part: usize,
 }
 
 impl Wake {
+    /// The same place, as a wake of that member of a set.
+    pub(crate) fn of_part(mut self, part: usize) -> Self {
+        self.part = part;
+        self
+    }
+
+    /// Which member of a set it belongs to.
+    pub(crate) fn part(&self) -> usize {
+        self.part
+    }
+
     /// The store has answered: the wake-up is used up.
     pub(crate) fn answered(&mut self) {
         self.unanswered = false;

@@ -18,6 +18,17 @@ impl Site {
         Arc::new(Self { store, set: None })
     }
 
+    /// A set, told from others by that text.
+    pub(crate) fn of_set(store: Store, identity: &str) -> Arc<Self> {
+        let set = Some(identity.into());
+        Arc::new(Self { store, set })
+    }
+
+    /// Both faces.
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// For the callers' own tasks.
     pub(crate) fn front(&self) -> &dyn Backend {
         &*self.store.front

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::backend::{
-    Ask, Attempt, Backend, Background, BoxFuture, Capabilities, ClientId, Env, Name, Page,
-    Released, Renewal, Renewed, Store, Ticket, Timers,
+    Ask, Attempt, Backend, Background, BoxFuture, Capabilities, ClientId, Env, Incarnation, Name,
+    Page, Released, Renewal, Renewed, Store, Ticket, Timers,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
@@ -58,6 +58,17 @@ impl Faults {
             muted: 8,
             late: 8,
             delay: Duration::from_millis(4),
+        }
+    }
+
+    /// Rarer: where one question goes to several stores, each with faults of its own.
+    #[must_use]
+    pub fn shared_by(self, stores: u8) -> Self {
+        Self {
+            refused: self.refused / stores,
+            muted: self.muted / stores,
+            late: self.late / stores,
+            ..self
         }
     }
 
@@ -233,6 +244,10 @@ impl Backend for Chaos {
         self.request(move |inner| Box::pin(async move { inner.attempt(&ask).await }))
     }
 
+    fn in_doubt(&self, ticket: &Ticket) -> bool {
+        self.inner.in_doubt(ticket)
+    }
+
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
         let batch = batch.to_vec();
         self.request(move |inner| Box::pin(async move { inner.renew(&batch).await }))
@@ -275,6 +290,10 @@ impl Backend for Chaos {
 
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         self.inner.examine()
+    }
+
+    fn incarnation(&self) -> BoxFuture<'_, Result<Option<Incarnation>>> {
+        self.inner.incarnation()
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::chaos::{Chaos, Faults, Plug};
 use super::party::Party;
+use crate::backend::set::{self, Member, Quorum, Rule};
 use crate::backend::{
     Background, BoxFuture, Capabilities, Clock, Env, Store, Timers, TlsFiles, registry,
 };
@@ -24,6 +25,8 @@ pub struct Fixture {
     open: Open,
     lease: Duration,
     faults: Option<Faults>,
+    /// There are faults underneath.
+    faulty: bool,
     kept: Option<Arc<dyn Any + Send + Sync>>,
     odd_braces: bool,
     #[cfg(feature = "blocking")]
@@ -53,10 +56,55 @@ impl Fixture {
             open: Arc::new(open),
             lease: Duration::from_millis(900),
             faults: None,
+            faulty: false,
             kept: None,
             odd_braces: true,
             #[cfg(feature = "blocking")]
             blocking: false,
+        }
+    }
+
+    /// Clients for whom a lock is the lock of that name in each of these stores.
+    pub fn all_of(parts: impl IntoIterator<Item = Self>) -> Self {
+        Self::set_of(parts, |_| Rule::All)
+    }
+
+    /// Clients for whom a lock is the lock of that name in a majority of these stores.
+    pub fn majority_of(parts: impl IntoIterator<Item = Self>) -> Self {
+        Self::set_of(parts, |env| {
+            Rule::Majority(Quorum::new(env.lease / 6, false, env.lease))
+        })
+    }
+
+    fn set_of(
+        parts: impl IntoIterator<Item = Self>,
+        rule: impl Fn(&Env) -> Rule + Send + Sync + 'static,
+    ) -> Self {
+        let parts: Arc<[Self]> = parts.into_iter().collect();
+        let rule = Arc::new(rule);
+        // Faults are put before each part: a set is never asked twice at the same time by one ticket.
+        let faulty = parts.iter().any(Self::is_faulty);
+        let kept = Arc::clone(&parts);
+        let whole = Self::opened_by(move |env| {
+            let (parts, rule) = (Arc::clone(&parts), Arc::clone(&rule));
+            Box::pin(async move {
+                let mut members = Vec::new();
+                for (n, part) in parts.iter().enumerate() {
+                    let store = part.store(env).await?;
+                    members.push(Member::new(store, None, format!("part {n}"), None));
+                }
+                Ok(set::open(set::Plan {
+                    rule: rule(env),
+                    members,
+                    timers: env.timers.clone(),
+                    background: env.background.clone(),
+                    response_timeout: env.response_timeout,
+                }))
+            })
+        });
+        Self {
+            faulty,
+            ..whole.keeping(kept)
         }
     }
 
@@ -89,8 +137,14 @@ impl Fixture {
 
     /// The same store, behind a wrapper that delays, loses and repeats. Prints its seed; `TIDELOCK_CHAOS_SEED` sets it.
     #[must_use]
-    pub fn through_chaos(mut self) -> Self {
-        self.faults = Some(Faults::seeded());
+    pub fn through_chaos(self) -> Self {
+        self.through(Faults::seeded())
+    }
+
+    /// The same store, behind a wrapper with faults of your own.
+    #[must_use]
+    pub fn through(mut self, faults: Faults) -> Self {
+        self.faults = Some(faults);
         self
     }
 
@@ -122,7 +176,7 @@ impl Fixture {
     /// In how much time a wake-up or a release must have arrived: half a lease, so that a lease that merely ran out is
     /// told apart; two leases where faults are injected.
     pub fn soon(&self) -> Duration {
-        if self.faults.is_some() {
+        if self.is_faulty() {
             self.lease * 2
         } else {
             self.lease / 2
@@ -131,7 +185,7 @@ impl Fixture {
 
     /// Faults are injected.
     pub fn is_faulty(&self) -> bool {
-        self.faults.is_some()
+        self.faulty || self.faults.is_some()
     }
 
     /// Settings for a client of this fixture.

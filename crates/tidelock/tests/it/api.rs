@@ -27,6 +27,8 @@ fn public_types_go_anywhere() {
         AcquireOptions,
         Cancel,
         Owner,
+        RedLock,
+        RedLockBuilder,
         Snapshot,
         Holder,
         ClientInfo,

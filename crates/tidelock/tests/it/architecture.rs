@@ -103,6 +103,19 @@ fn a_store_uses_the_contract_only() {
     }
 }
 
+/// A set of stores knows what all stores have in common, and none of them.
+#[test]
+fn a_set_knows_no_store() {
+    for (file, code) in sources() {
+        if file.starts_with("backend/set/") {
+            for path in used(&code) {
+                let fits = store_may_use(&path, "set") || path.starts_with("core::chance");
+                assert!(fits, "{file} must not use crate::{path}");
+            }
+        }
+    }
+}
+
 #[test]
 fn the_machinery_knows_no_store() {
     for (file, code) in sources() {
@@ -113,6 +126,7 @@ fn the_machinery_knows_no_store() {
                     "backend::redis",
                     "backend::sqlite",
                     "backend::registry",
+                    "backend::set",
                 ]
                 .iter()
                 .any(|store| path.starts_with(store));

@@ -5,7 +5,10 @@ mod api;
 mod architecture;
 mod history;
 mod memory;
+mod multi;
 mod paused;
+mod redlock;
+mod sets;
 #[cfg(all(feature = "sqlite", unix))]
 mod sqlite;
 mod wakers;

@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::{AbortHandle, Abortable};
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OnceCell};
 
 use super::ack::Standing;
+use super::birth::Birth;
 use super::errors::{Complaint, hide_arguments};
 use super::reply::{Push, Reply, Trouble};
 use super::wire::Stream;
@@ -96,6 +97,8 @@ pub(super) struct Conn {
     pub(super) life: Arc<Life>,
     /// What is known of the server's replicas.
     pub(super) standing: Standing,
+    /// Asked for once.
+    pub(super) birth: OnceCell<Option<Birth>>,
     /// Dropped with the last user of the connection, which ends it.
     _task: Task,
 }
@@ -196,6 +199,7 @@ impl Conn {
             mux,
             life,
             standing: Standing::default(),
+            birth: OnceCell::new(),
             _task: task,
         })
     }

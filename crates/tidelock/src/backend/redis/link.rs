@@ -246,7 +246,7 @@ impl Link {
         }
     }
 
-    async fn settle(
+    pub(super) async fn settle(
         &self,
         conn: &Arc<Conn>,
         request: &Request,

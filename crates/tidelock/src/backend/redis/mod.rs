@@ -2,6 +2,7 @@
 //! byte as other clients can see them.
 
 mod ack;
+mod birth;
 mod board;
 mod cluster;
 mod conn;
@@ -42,8 +43,8 @@ use self::routes::Routes;
 use self::stations::Stations;
 use self::subscriber::{Subscriber, Ways};
 use crate::backend::{
-    Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Grant, Kind, Moment, Name, Page,
-    Released, Renewal, Renewed, Ticket, Timers, Wait, Wake,
+    Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Grant, Incarnation, Kind, Moment,
+    Name, Page, Released, Renewal, Renewed, Ticket, Timers, Wait, Wake,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
@@ -306,6 +307,10 @@ impl Backend for Redis {
             self.shared.ways,
             &self.shared.timers,
         ))
+    }
+
+    fn incarnation(&self) -> BoxFuture<'_, Result<Option<Incarnation>>> {
+        Box::pin(birth::incarnation(&self.routes, &self.shared.timers))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -20,6 +20,7 @@ fn ask(mint: &OwnerMint, name: &str, lease: Duration) -> Ask {
         patience: Duration::ZERO,
         armed: false,
         wish: Acknowledge::Any,
+        part: 0,
     }
 }
 

@@ -1,0 +1,70 @@
+//! Which life of a server a connection leads to, and since when it has lasted. Asked once a connection: a server that
+//! restarts ends its connections.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::conn::Request;
+use super::routes::Routes;
+use crate::backend::{Incarnation, Moment, Timers};
+use crate::error::{ErrorKind, Result};
+
+/// What `INFO` said when it was asked.
+#[derive(Debug, Clone)]
+pub(super) struct Birth {
+    id: Arc<str>,
+    /// In whole seconds, rounded down.
+    up: Duration,
+    heard: Moment,
+}
+
+/// Which life of the server the link's connection leads to now. `None`: it does not say, or there are several.
+pub(super) async fn incarnation(routes: &Routes, timers: &Timers) -> Result<Option<Incarnation>> {
+    let Routes::One(link) = routes else {
+        return Ok(None);
+    };
+    let deadline = link.deadline();
+    let conn = link.get(deadline).await?;
+    let birth = conn.birth.get_or_try_init(|| async {
+        let info = Request::new("INFO").arg("server");
+        match link.settle(&conn, &info, deadline).await {
+            Ok(reply) => Ok(read(reply.text().unwrap_or_default(), timers.now())),
+            Err(trouble) => match trouble.error() {
+                error if error.kind() == ErrorKind::Refused => Ok(None),
+                error => Err(error),
+            },
+        }
+    });
+    let birth = birth.await?.as_ref();
+    Ok(birth.map(|birth| Incarnation {
+        id: Arc::clone(&birth.id),
+        up: birth.up + timers.now().since(birth.heard),
+    }))
+}
+
+fn read(info: &str, heard: Moment) -> Option<Birth> {
+    let field = |name: &str| {
+        let mut lines = info.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+    };
+    Some(Birth {
+        id: field("run_id")?.trim().into(),
+        up: Duration::from_secs(field("uptime_in_seconds")?.trim().parse().ok()?),
+        heard,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_said_is_not_made_up() {
+        let heard = Moment::from_nanos(7);
+        let info = "# Server\r\nredis_version:8.0.2\r\nrun_id:abc\r\nuptime_in_seconds:12\r\n";
+        let birth = read(info, heard).unwrap();
+        assert_eq!((&*birth.id, birth.up.as_secs()), ("abc", 12));
+        assert!(read("run_id:abc\r\n", heard).is_none());
+        assert!(read("uptime_in_seconds:12\r\nrun_id_of_another:abc", heard).is_none());
+    }
+}

@@ -1,0 +1,182 @@
+//! All or none.
+//!
+//! Parts are asked one after the other without patience. At the first refusal everything is given back, and only then,
+//! with nothing in hand, is there a wait, for the part that refused. Whoever had to give something back has met another
+//! set, so it comes back after a random time: two that ask in opposite order would else take and give back in step for ever.
+
+use std::time::Duration;
+
+use super::ending::{doubt, give_back};
+use super::trouble::of_part;
+use super::{Shared, Side};
+use crate::backend::{Ask, Attempt, Grant, Wait, Wake};
+use crate::core::chance;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The shortest range of the random pause after a collision.
+const PAUSE: Duration = Duration::from_millis(4);
+
+pub(super) async fn attempt(set: &Shared, ask: &Ask) -> Result<Attempt> {
+    set.refuse_if_one_is_closed()?;
+    let begun = set.timers.now();
+    let mut place = Place::of(set, ask);
+    let mut collisions = 0;
+    loop {
+        let round = set.timers.now();
+        let refusal = match sweep(set, ask, &place).await? {
+            Swept::All => return Ok(Attempt::Acquired(Grant::default())),
+            Swept::Refused(refusal) => refusal,
+        };
+        let Refusal {
+            part,
+            mut wait,
+            in_vain,
+        } = refusal;
+        if wait.wake.is_none() && place.part == part {
+            wait.wake = place.wake.take();
+        }
+        let now = set.timers.now();
+        let spent = now.since(begun);
+        let doubt = set.notes.in_doubt(&ask.ticket.owner);
+        let comes_back = in_vain && !ask.patience.is_zero();
+        if !comes_back || wait.wake.is_some() && (doubt || spent > set.response_timeout / 2) {
+            wait.wake = wait.wake.map(|wake| wake.of_part(part));
+            return Ok(Attempt::Held(wait));
+        }
+        // Nothing would wake the caller.
+        if doubt || spent > set.response_timeout {
+            return Err(of_part(
+                set,
+                part,
+                Error::new(ErrorKind::Unavailable)
+                    .because("held by others again and again when the rest had been taken"),
+            ));
+        }
+        collisions += 1;
+        // By the time such a round takes, whatever the way to the stores is: who begins that much earlier gets through.
+        let range = (now.since(round) * 2).max(PAUSE) * (1 << collisions.min(5));
+        let pause = range.mul_f64(chance::share());
+        set.timers.after(pause.min(set.response_timeout / 4)).await;
+        place = Place {
+            part,
+            patient: true,
+            armed: ask.armed && ask.part == part,
+            wake: wait.wake,
+        };
+    }
+}
+
+/// Where a sweep begins.
+struct Place {
+    part: usize,
+    /// Nothing is in hand, so this part may arm a wake.
+    patient: bool,
+    /// The caller has a wake of this part.
+    armed: bool,
+    /// We have.
+    wake: Option<Wake>,
+}
+
+impl Place {
+    fn of(set: &Shared, ask: &Ask) -> Self {
+        let known = ask.armed && ask.part < set.members.len();
+        Self {
+            part: if known { ask.part } else { 0 },
+            patient: !ask.patience.is_zero(),
+            armed: known,
+            wake: None,
+        }
+    }
+}
+
+enum Swept {
+    All,
+    Refused(Refusal),
+}
+
+struct Refusal {
+    part: usize,
+    wait: Wait,
+    /// Others had been taken, and were given back.
+    in_vain: bool,
+}
+
+/// Asks for every part. On the way out without all of them nothing is held.
+async fn sweep(set: &Shared, ask: &Ask, place: &Place) -> Result<Swept> {
+    let parts = set.members.len();
+    let begun = set.timers.now();
+    let others = (0..parts).filter(|part| *part != place.part);
+    let mut taken = Vec::with_capacity(parts);
+    for part in std::iter::once(place.part).chain(others) {
+        if set.members[part].is_twin() {
+            continue;
+        }
+        let answer = match look_for_twin(set, ask, &taken, part).await {
+            Ok(true) => continue,
+            Ok(false) => ask_part(set, ask, place, part).await,
+            Err(error) => Err(error),
+        };
+        let wait = match answer {
+            Ok(Attempt::Acquired(_)) => {
+                taken.push(part);
+                if set.timers.now().since(begun) < set.response_timeout {
+                    continue;
+                }
+                give_back(set, &ask.ticket, &taken).await;
+                return Err(Error::new(ErrorKind::Unavailable)
+                    .because("the parts answer too slowly, one after the other"));
+            }
+            Ok(Attempt::Held(wait)) => wait,
+            Err(error) => {
+                if error.outcome_unknown() {
+                    doubt(set, &ask.ticket, part);
+                }
+                give_back(set, &ask.ticket, &taken).await;
+                return Err(of_part(set, part, error));
+            }
+        };
+        give_back(set, &ask.ticket, &taken).await;
+        return Ok(Swept::Refused(Refusal {
+            part,
+            wait,
+            in_vain: !taken.is_empty(),
+        }));
+    }
+    Ok(Swept::All)
+}
+
+async fn ask_part(set: &Shared, ask: &Ask, place: &Place, part: usize) -> Result<Attempt> {
+    let first = part == place.part;
+    let own = Ask {
+        ticket: set.members[part].ticket(&ask.ticket),
+        lease: ask.lease,
+        patience: if first && place.patient {
+            ask.patience
+        } else {
+            Duration::ZERO
+        },
+        armed: first && (place.armed || place.wake.is_some()),
+        part: 0,
+        wish: ask.wish,
+    };
+    set.member(part, Side::Front).attempt(&own).await
+}
+
+/// Whether a part is the same lock as one that was taken already, by another address: its holder is our own ticket,
+/// which it has not been asked for yet. Looked for once, and only where a part of the same name is in hand.
+async fn look_for_twin(set: &Shared, ask: &Ask, taken: &[usize], part: usize) -> Result<bool> {
+    let member = &set.members[part];
+    let name = member.name(&ask.ticket.name);
+    let alike = |other: &usize| set.members[*other].name(&ask.ticket.name) == name;
+    if member.is_known_apart() || !taken.iter().any(alike) {
+        return Ok(false);
+    }
+    let seen = set.member(part, Side::Front).inspect(name).await?;
+    let ours = ask.ticket.owner.text();
+    let twin = seen.holders.iter().any(|holder| holder.owner == ours);
+    member.set_twin(twin);
+    if twin {
+        tracing::info!(lock = %name, "two parts of a set are one lock by two addresses; it is taken once");
+    }
+    Ok(twin)
+}

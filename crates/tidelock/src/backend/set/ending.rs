@@ -1,0 +1,167 @@
+//! Giving a set back: every member is asked, and every failure is told.
+
+use futures_util::future::join_all;
+
+use super::janitor::Janitor;
+use super::notes::Mark;
+use super::trouble::of_parts;
+use super::{Rule, Shared, Side};
+use crate::backend::{Released, Ticket};
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::LostReason;
+
+/// Releases or withdraws a ticket at every member. Repeated, it asks only those that have not answered.
+pub(super) async fn end(
+    set: &Shared,
+    side: Side,
+    ticket: &Ticket,
+    withdraw: bool,
+) -> Result<Released> {
+    let parts = set.members.len();
+    let mut marks = set.notes.begin_end(&ticket.owner, parts, set.timers.now());
+    // Where every request was answered no late one can come: a tombstone is needed only where one was not.
+    let doubts_known = marks.iter().any(|mark| mark.doubt);
+    let open = |part: &usize| {
+        let twin = set.members[*part].is_twin();
+        !marks[*part].over && (!twin || withdraw)
+    };
+    let asked = (0..parts).filter(open).map(|part| {
+        let how = marks[part].doubt || (withdraw && !doubts_known);
+        async move { (part, how, ask_one(set, side, part, ticket, how).await) }
+    });
+    let mut failed = Vec::new();
+    for (part, how, answer) in join_all(asked).await {
+        match note(&mut marks[part], answer) {
+            Ok(()) => {}
+            Err(error) => failed.push((part, how, error)),
+        }
+    }
+    let verdict = match &set.rule {
+        Rule::All => all(set, &marks, failed, withdraw),
+        Rule::Majority(_) => majority(set, ticket, &marks, failed),
+    };
+    set.notes.end(&ticket.owner, &marks, is_done(&verdict));
+    verdict
+}
+
+type Failed = Vec<(usize, bool, Error)>;
+
+/// Gives back some members in passing: those of an attempt that got no further. What brings no answer is in doubt.
+pub(super) async fn give_back(set: &Shared, ticket: &Ticket, parts: &[usize]) {
+    let asked = parts.iter().map(|part| async move {
+        let answer = ask_one(set, Side::Front, *part, ticket, false).await;
+        (*part, answer)
+    });
+    for (part, answer) in join_all(asked).await {
+        if let Err(error) = answer {
+            tracing::debug!(lock = %ticket.name, %error, "what was taken in vain could not be given back; withdrawing it in the background");
+            doubt(set, ticket, part);
+        }
+    }
+}
+
+/// A request of the ticket to that member may still take effect.
+pub(super) fn doubt(set: &Shared, ticket: &Ticket, part: usize) {
+    let (parts, now) = (set.members.len(), set.timers.now());
+    set.notes.doubt(&ticket.owner, part, parts, now);
+}
+
+async fn ask_one(
+    set: &Shared,
+    side: Side,
+    part: usize,
+    ticket: &Ticket,
+    withdraw: bool,
+) -> Result<Released> {
+    let own = set.members[part].ticket(ticket);
+    let store = set.member(part, side).clone();
+    let call = Box::pin(async move {
+        if withdraw {
+            store.withdraw(&own).await
+        } else {
+            store.release(&own).await
+        }
+    });
+    match set.rule {
+        // Its own limit is the one to keep to.
+        Rule::All => call.await,
+        Rule::Majority(_) => set.bounded(call).await,
+    }
+}
+
+fn note(mark: &mut Mark, answer: Result<Released>) -> Result<()> {
+    match answer {
+        Ok(Released::Freed) => mark.freed = true,
+        Ok(Released::NotHeld) => mark.perhaps = mark.tried,
+        Err(error) => {
+            mark.tried |= error.outcome_unknown();
+            return Err(error);
+        }
+    }
+    mark.over = true;
+    Ok(())
+}
+
+fn all(set: &Shared, marks: &[Mark], failed: Failed, withdraw: bool) -> Result<Released> {
+    if !failed.is_empty() {
+        return Err(unfinished(set, failed));
+    }
+    let own = || (0..marks.len()).filter(|part| !set.members[*part].is_twin());
+    let gone = |part: &usize| !marks[*part].freed && !marks[*part].perhaps;
+    let missing: Vec<usize> = own().filter(gone).collect();
+    let freed = own().any(|part| marks[part].freed);
+    if missing.is_empty() || withdraw && freed {
+        return Ok(Released::Freed);
+    }
+    if withdraw || !freed {
+        return Ok(Released::NotHeld);
+    }
+    let names: Vec<&str> = missing
+        .iter()
+        .map(|part| &*set.members[*part].label)
+        .collect();
+    Err(Error::lost(LostReason::Taken).because(format!(
+        "not held any more: {}; the others were released",
+        names.join(", ")
+    )))
+}
+
+fn majority(set: &Shared, ticket: &Ticket, marks: &[Mark], failed: Failed) -> Result<Released> {
+    let freed = marks
+        .iter()
+        .filter(|mark| mark.freed || mark.perhaps)
+        .count();
+    if marks.len() - failed.len() < set.needed() {
+        return Err(unfinished(set, failed));
+    }
+    // A majority has answered, so others can have the lock. The caller does not wait for the rest.
+    let held = freed + failed.len() >= set.needed();
+    for (part, withdraw, error) in failed {
+        let member = &set.members[part];
+        tracing::debug!(lock = %ticket.name, member = %member.label, %error, "release without an answer; trying again in the background");
+        Janitor::hand(set, part, member.ticket(ticket), withdraw);
+    }
+    Ok(if held {
+        Released::Freed
+    } else {
+        Released::NotHeld
+    })
+}
+
+/// Some have not answered. Others have been freed, so it surely has taken effect in part.
+fn unfinished(set: &Shared, failed: Failed) -> Error {
+    let kind = match failed.iter().find(|(_, _, error)| !error.is_retryable()) {
+        Some((_, _, error)) => error.kind(),
+        None => ErrorKind::OutcomeUnknown,
+    };
+    let failed = failed.into_iter().map(|(part, _, error)| (part, error));
+    of_parts(set, kind, failed.collect())
+}
+
+/// Nobody will ask again.
+fn is_done(verdict: &Result<Released>) -> bool {
+    match verdict {
+        Ok(_) => true,
+        Err(error) => !error.is_retryable(),
+    }
+}

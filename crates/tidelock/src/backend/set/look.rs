@@ -1,0 +1,152 @@
+//! Looking at a set, and freeing it by force.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::trouble::{kind_of, of_part, of_parts};
+use super::{Rule, Shared, Side};
+use crate::backend::{ClientId, Name, Page};
+use crate::error::{Error, Result};
+use crate::snapshot::{ClientInfo, Finding, Holder, Snapshot};
+
+/// Who holds as much of the set as is in the way of others: any part of all, or a majority.
+pub(super) async fn inspect(set: &Shared, name: &Name) -> Result<Snapshot> {
+    let asked = set
+        .members
+        .iter()
+        .map(|member| member.store.front.inspect(member.name(name)));
+    let (mut seen, mut failed) = (Vec::new(), Vec::new());
+    for (part, answer) in join_all(asked).await.into_iter().enumerate() {
+        match answer {
+            Ok(snapshot) => seen.push(snapshot),
+            Err(error) => failed.push((part, error)),
+        }
+    }
+    let enough = match set.rule {
+        Rule::All => 1,
+        Rule::Majority(_) => set.needed(),
+    };
+    if seen.len() < set.needed() {
+        return Err(together(set, failed));
+    }
+    Ok(merge(name, &seen, enough))
+}
+
+fn merge(name: &Name, seen: &[Snapshot], enough: usize) -> Snapshot {
+    let mut whole = Snapshot::free(name.as_str());
+    whole.waiters = seen.iter().filter_map(|one| one.waiters).max();
+    let mut found: BTreeMap<&str, (Holder, Vec<Option<Duration>>)> = BTreeMap::new();
+    for one in seen {
+        for holder in &one.holders {
+            let known = found
+                .entry(&holder.owner)
+                .or_insert_with(|| (holder.clone(), Vec::new()));
+            known.0.holds = known.0.holds.max(holder.holds);
+            known.0.client = known.0.client.take().or_else(|| holder.client.clone());
+            known.1.push(one.expires_in);
+        }
+    }
+    for (holder, mut left) in found.into_values() {
+        if left.len() < enough {
+            continue;
+        }
+        // In its way until so many have ended that what is left is not enough.
+        left.sort_by_key(|left| left.unwrap_or(Duration::MAX));
+        whole.expires_in = whole.expires_in.max(left[left.len() - enough]);
+        whole.holders.push(holder);
+    }
+    whole
+}
+
+/// Frees the lock at every member.
+pub(super) async fn force_release(set: &Shared, name: &Name) -> Result<bool> {
+    let asked = set
+        .members
+        .iter()
+        .map(|member| member.store.front.force_release(member.name(name)));
+    let (mut held, mut failed) = (false, Vec::new());
+    for (part, answer) in join_all(asked).await.into_iter().enumerate() {
+        match answer {
+            Ok(one) => held |= one,
+            Err(error) => failed.push((part, error)),
+        }
+    }
+    if failed.is_empty() {
+        Ok(held)
+    } else {
+        Err(together(set, failed))
+    }
+}
+
+/// The names that as many members hold as are needed. In one page: a cursor of each member does not fit into one.
+pub(super) async fn list(set: &Shared, pattern: &str) -> Result<Page> {
+    let mut found: BTreeMap<String, usize> = BTreeMap::new();
+    let mut failed = Vec::new();
+    for part in 0..set.members.len() {
+        match list_of(set, part, pattern).await {
+            Ok(names) => {
+                for name in names {
+                    *found.entry(name).or_default() += 1;
+                }
+            }
+            Err(error) => failed.push((part, error)),
+        }
+    }
+    if set.members.len() - failed.len() < set.needed() {
+        return Err(together(set, failed));
+    }
+    let held = found
+        .into_iter()
+        .filter(|(_, count)| *count >= set.needed());
+    let names = held.map(|(name, _)| name).collect();
+    Ok(Page { names, next: None })
+}
+
+async fn list_of(
+    set: &Shared,
+    part: usize,
+    pattern: &str,
+) -> Result<std::collections::BTreeSet<String>> {
+    let (mut names, mut cursor) = (std::collections::BTreeSet::new(), 0);
+    loop {
+        let page = set.member(part, Side::Front).list(pattern, cursor).await?;
+        names.extend(page.names);
+        match page.next {
+            Some(next) => cursor = next,
+            None => return Ok(names),
+        }
+    }
+}
+
+pub(super) async fn announce(
+    set: &Shared,
+    client: &ClientId,
+    info: &ClientInfo,
+    keep: Duration,
+) -> Result<()> {
+    for part in 0..set.members.len() {
+        let told = set.member(part, Side::Back).announce(client, info, keep);
+        told.await.map_err(|error| of_part(set, part, error))?;
+    }
+    Ok(())
+}
+
+/// What each member has to say of itself.
+pub(super) async fn examine(set: &Shared) -> Result<Vec<Finding>> {
+    let mut all = Vec::new();
+    for (part, member) in set.members.iter().enumerate() {
+        let findings = member.store.front.examine().await;
+        for mut finding in findings.map_err(|error| of_part(set, part, error))? {
+            finding.subject = format!("{}: {}", member.label, finding.subject);
+            all.push(finding);
+        }
+    }
+    Ok(all)
+}
+
+fn together(set: &Shared, failed: Vec<(usize, Error)>) -> Error {
+    let kind = kind_of(failed.iter().map(|(_, error)| error));
+    of_parts(set, kind, failed)
+}

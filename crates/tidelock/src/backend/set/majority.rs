@@ -1,0 +1,224 @@
+//! More than half of independent servers.
+//!
+//! All are asked at the same time, each for a short time only. Without a majority everything is given back, also where the
+//! answer was lost, and after a random time it begins anew: of several that split the votes, one gets through.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::ending::{doubt, give_back};
+use super::trouble::{kind_of, of_parts};
+use super::{Shared, Side};
+use crate::backend::{Ask, Attempt, Grant, Incarnation, Wait};
+use crate::core::chance;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The shortest range of the random pause after a split vote.
+const PAUSE: Duration = Duration::from_millis(4);
+
+/// The settings of a majority.
+#[derive(Debug)]
+pub(crate) struct Quorum {
+    /// How long one server is waited for.
+    pub(crate) node_timeout: Duration,
+    /// A server votes only when it has been up for the longest lease: it may have forgotten a lock that it had granted.
+    pub(crate) restart_guard: bool,
+    longest_lease: AtomicU64,
+}
+
+impl Quorum {
+    pub(crate) fn new(
+        node_timeout: Duration,
+        restart_guard: bool,
+        longest_lease: Duration,
+    ) -> Self {
+        let quorum = Self {
+            node_timeout,
+            restart_guard,
+            longest_lease: AtomicU64::new(0),
+        };
+        quorum.note_lease(longest_lease);
+        quorum
+    }
+
+    pub(super) fn longest_lease(&self) -> Duration {
+        Duration::from_nanos(self.longest_lease.load(Ordering::SeqCst))
+    }
+
+    fn note_lease(&self, lease: Duration) {
+        let nanos = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
+        self.longest_lease.fetch_max(nanos, Ordering::SeqCst);
+    }
+}
+
+pub(super) async fn attempt(set: &Shared, quorum: &Quorum, ask: &Ask) -> Result<Attempt> {
+    set.refuse_if_one_is_closed()?;
+    quorum.note_lease(ask.lease);
+    let begun = set.timers.now();
+    let mut rounds = 0;
+    loop {
+        let round = set.timers.now();
+        let mut votes = Votes::count(set, quorum, ask).await;
+        if votes.for_us.len() >= set.needed() {
+            return Ok(Attempt::Acquired(Grant::default()));
+        }
+        give_back(set, &ask.ticket, &votes.granted()).await;
+        if let Some(error) = votes.failure(set, quorum) {
+            return Err(error);
+        }
+        let now = set.timers.now();
+        // Nobody may have it: then there is no release to wait for.
+        let split = !votes.for_us.is_empty();
+        let most = if ask.patience.is_zero() { 2 } else { u32::MAX };
+        let doubt = set.notes.in_doubt(&ask.ticket.owner);
+        let over = now.since(begun) > set.response_timeout / 2 || rounds >= most;
+        if !split || doubt || over {
+            return Ok(Attempt::Held(votes.wait(ask)));
+        }
+        rounds += 1;
+        let range = (now.since(round) * 2).max(PAUSE) * (1 << rounds.min(5));
+        let pause = range.mul_f64(chance::share());
+        set.timers.after(pause.min(set.response_timeout / 4)).await;
+    }
+}
+
+/// What came of one round.
+struct Votes {
+    for_us: Vec<usize>,
+    /// Granted by servers that have been up for too short a time to know.
+    young: Vec<(usize, Duration)>,
+    against: Vec<(usize, Wait)>,
+    failed: Vec<(usize, Error)>,
+}
+
+enum Vote {
+    Granted,
+    Young(Duration),
+    Held(Wait),
+}
+
+impl Votes {
+    async fn count(set: &Shared, quorum: &Quorum, ask: &Ask) -> Self {
+        let asked = (0..set.members.len())
+            .map(|part| async move { (part, vote(set, quorum, ask, part).await) });
+        let mut votes = Self {
+            for_us: Vec::with_capacity(set.members.len()),
+            young: Vec::new(),
+            against: Vec::new(),
+            failed: Vec::new(),
+        };
+        for (part, answer) in join_all(asked).await {
+            match answer {
+                Ok(Vote::Granted) => votes.for_us.push(part),
+                Ok(Vote::Young(up)) => votes.young.push((part, up)),
+                Ok(Vote::Held(wait)) => votes.against.push((part, wait)),
+                Err(error) => {
+                    if error.outcome_unknown() {
+                        doubt(set, &ask.ticket, part);
+                    }
+                    votes.failed.push((part, error));
+                }
+            }
+        }
+        votes
+    }
+
+    fn granted(&self) -> Vec<usize> {
+        let young = self.young.iter().map(|(part, _)| *part);
+        self.for_us.iter().copied().chain(young).collect()
+    }
+
+    /// Why there can be no majority, if it is not because somebody else has the lock.
+    fn failure(&mut self, set: &Shared, quorum: &Quorum) -> Option<Error> {
+        // As many refusals as make a majority impossible, whatever the others would have said.
+        if self.against.len() + set.needed() > set.members.len() {
+            return None;
+        }
+        if self.failed.is_empty() || self.granted().len() >= set.needed() {
+            let need = quorum.longest_lease();
+            let young = self
+                .young
+                .iter()
+                .map(|(part, up)| format!("{} has been up for {up:?}", set.members[*part].label));
+            let young: Vec<String> = young.collect();
+            return Some(Error::new(ErrorKind::Unavailable).because(format!(
+                "{}: a server votes when it has been up for {need:?}, the longest lease, because it may have forgotten a lock; \
+                 wait, or for a new deployment build the RedLock without its restart guard",
+                young.join(", ")
+            )));
+        }
+        let failed = std::mem::take(&mut self.failed);
+        let kind = kind_of(failed.iter().map(|(_, error)| error));
+        Some(of_parts(set, kind, failed))
+    }
+
+    /// A wake of one server that refused, and when to ask again although it did not come: that server may have died.
+    fn wait(self, ask: &Ask) -> Wait {
+        let split = !self.for_us.is_empty();
+        let mut rechecks: Vec<Duration> = Vec::new();
+        let mut wake = None;
+        for (part, wait) in self.against {
+            rechecks.extend(wait.recheck);
+            wake = wake.or_else(|| wait.wake.map(|wake| wake.of_part(part)));
+        }
+        let most = ask.lease / if split { 60 } else { 10 };
+        let recheck = rechecks.into_iter().min().unwrap_or(most).min(most);
+        Wait {
+            wake,
+            recheck: Some(recheck),
+        }
+    }
+}
+
+async fn vote(set: &Shared, quorum: &Quorum, ask: &Ask, part: usize) -> Result<Vote> {
+    let own = Ask {
+        ticket: set.members[part].ticket(&ask.ticket),
+        lease: ask.lease,
+        patience: if ask.armed {
+            Duration::ZERO
+        } else {
+            ask.patience
+        },
+        armed: ask.armed && ask.part == part,
+        part: 0,
+        wish: ask.wish,
+    };
+    let store = Arc::clone(set.member(part, Side::Front));
+    let guarded = quorum.restart_guard;
+    let call = Box::pin(async move {
+        match store.attempt(&own).await? {
+            Attempt::Held(wait) => Ok((Some(wait), None)),
+            // After the grant: so it is the life that has granted, or a later one.
+            Attempt::Acquired(_) if guarded => match store.incarnation().await {
+                Ok(life) => Ok((None, Some(Ok(life)))),
+                Err(error) => Ok((None, Some(Err(error)))),
+            },
+            Attempt::Acquired(_) => Ok((None, None)),
+        }
+    });
+    match set.bounded(call).await? {
+        (Some(wait), _) => Ok(Vote::Held(wait)),
+        (None, None) => Ok(Vote::Granted),
+        (None, Some(life)) => Ok(by_age(set, quorum, part, life)),
+    }
+}
+
+/// Whether a grant counts.
+fn by_age(set: &Shared, quorum: &Quorum, part: usize, life: Result<Option<Incarnation>>) -> Vote {
+    let member = &set.members[part];
+    match life {
+        Ok(Some(life)) if life.up < quorum.longest_lease() => Vote::Young(life.up),
+        Ok(Some(_)) => Vote::Granted,
+        Err(error) if error.is_retryable() => Vote::Young(Duration::ZERO),
+        // Not to be had: better said once than every lock refused.
+        Ok(None) | Err(_) => {
+            if member.is_news() && member.store.front.capabilities().shared {
+                tracing::warn!(server = %member.label, "does not say since when it is up (INFO), so after a restart it may vote although it has forgotten a lock");
+            }
+            Vote::Granted
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Several stores asked as one: all of them, or a majority.
+//!
+//! A set is a store like any other, so the one loop, the steward and the guards work on it unchanged. What is its own:
+//! nobody waits while holding, a grant is of all that are needed or of none, and the loss of what is needed is the loss of the whole.
+
+mod all;
+mod ending;
+mod janitor;
+mod look;
+mod majority;
+mod member;
+mod notes;
+mod renewing;
+mod trouble;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) use self::majority::Quorum;
+pub(crate) use self::member::{Host, Member};
+use self::notes::Notes;
+use crate::backend::{
+    Ask, Attempt, Backend, Background, BoxFuture, Capabilities, ClientId, Name, Page, Released,
+    Renewal, Renewed, Store, Ticket, Timers,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::snapshot::{ClientInfo, Finding, Snapshot};
+
+/// How many of the members are needed.
+#[derive(Debug)]
+pub(crate) enum Rule {
+    /// Each of them.
+    All,
+    /// More than half.
+    Majority(Quorum),
+}
+
+/// What a set is made with.
+pub(crate) struct Plan {
+    pub(crate) rule: Rule,
+    pub(crate) members: Vec<Member>,
+    pub(crate) timers: Timers,
+    pub(crate) background: Background,
+    pub(crate) response_timeout: Duration,
+}
+
+/// Makes one store of several.
+pub(crate) fn open(plan: Plan) -> Store {
+    let shared = Arc::new(Shared {
+        rule: plan.rule,
+        members: plan.members.into_iter().map(Arc::new).collect(),
+        timers: plan.timers,
+        background: plan.background,
+        response_timeout: plan.response_timeout,
+        notes: Notes::default(),
+    });
+    let face = |side| {
+        Arc::new(Set {
+            shared: Arc::clone(&shared),
+            side,
+        }) as Arc<dyn Backend>
+    };
+    Store {
+        front: face(Side::Front),
+        back: face(Side::Back),
+    }
+}
+
+/// One face of a set.
+struct Set {
+    shared: Arc<Shared>,
+    side: Side,
+}
+
+/// Which face of the members is used.
+#[derive(Debug, Clone, Copy)]
+enum Side {
+    Front,
+    Back,
+}
+
+struct Shared {
+    rule: Rule,
+    members: Vec<Arc<Member>>,
+    timers: Timers,
+    background: Background,
+    response_timeout: Duration,
+    notes: Notes,
+}
+
+impl Shared {
+    fn member(&self, part: usize, side: Side) -> &Arc<dyn Backend> {
+        let store = &self.members[part].store;
+        match side {
+            Side::Front => &store.front,
+            Side::Back => &store.back,
+        }
+    }
+
+    /// How many members must agree.
+    fn needed(&self) -> usize {
+        match self.rule {
+            Rule::All => self.members.len(),
+            Rule::Majority(_) => self.members.len() / 2 + 1,
+        }
+    }
+
+    /// How long one member is waited for.
+    fn patience_with_one(&self) -> Duration {
+        match &self.rule {
+            Rule::All => self.response_timeout,
+            Rule::Majority(quorum) => quorum.node_timeout,
+        }
+    }
+
+    fn refuse_if_one_is_closed(&self) -> Result<()> {
+        for member in &self.members {
+            member.refuse_if_closed()?;
+        }
+        Ok(())
+    }
+
+    /// One question to one member, for no longer than one is waited for. What has not answered by then is heard to its
+    /// end in the background: the member's own connection finds out that way that it is dead.
+    async fn bounded<T: Send + 'static>(
+        &self,
+        mut call: BoxFuture<'static, Result<T>>,
+    ) -> Result<T> {
+        let limit = self.patience_with_one();
+        if let Some(answer) = self.timers.limit(limit, &mut call).await {
+            return answer;
+        }
+        self.background.spawn(async move { drop(call.await) });
+        Err(Error::new(ErrorKind::OutcomeUnknown).because(format!("no answer within {limit:?}")))
+    }
+}
+
+impl Backend for Set {
+    fn capabilities(&self) -> Capabilities {
+        let each = || {
+            self.shared
+                .members
+                .iter()
+                .map(|m| m.store.front.capabilities())
+        };
+        Capabilities {
+            wakes: each().all(|can| can.wakes),
+            // Counters of stores that know nothing of each other put nothing in order.
+            tokens: false,
+            queues: each().any(|can| can.queues),
+            shared: each().all(|can| can.shared),
+            durable: each().all(|can| can.durable),
+        }
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {
+        match &self.shared.rule {
+            Rule::All => Box::pin(all::attempt(&self.shared, ask)),
+            Rule::Majority(quorum) => Box::pin(majority::attempt(&self.shared, quorum, ask)),
+        }
+    }
+
+    fn in_doubt(&self, ticket: &Ticket) -> bool {
+        let mut members = self.shared.members.iter();
+        self.shared.notes.in_doubt(&ticket.owner)
+            || members.any(|member| member.store.front.in_doubt(&member.ticket(ticket)))
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
+        Box::pin(renewing::renew(&self.shared, self.side, batch))
+    }
+
+    fn lane(&self, name: &Name) -> u64 {
+        let members = self.shared.members.iter();
+        members.fold(0, |lane, member| {
+            let own = member.store.back.lane(member.name(name));
+            lane.wrapping_mul(0x100_0000_01b3) ^ own
+        })
+    }
+
+    fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(ending::end(&self.shared, self.side, ticket, false))
+    }
+
+    fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(ending::end(&self.shared, self.side, ticket, true))
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(look::force_release(&self.shared, name))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
+        Box::pin(look::inspect(&self.shared, name))
+    }
+
+    fn list<'a>(&'a self, pattern: &'a str, _cursor: u64) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(look::list(&self.shared, pattern))
+    }
+
+    fn announce<'a>(
+        &'a self,
+        client: &'a ClientId,
+        info: &'a ClientInfo,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(look::announce(&self.shared, client, info, keep))
+    }
+
+    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(look::examine(&self.shared))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            for part in 0..self.shared.members.len() {
+                self.shared.member(part, self.side).close().await;
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Set {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Set")
+            .field("rule", &self.shared.rule)
+            .field("members", &self.shared.members)
+            .finish_non_exhaustive()
+    }
+}

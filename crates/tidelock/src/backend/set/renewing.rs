@@ -1,0 +1,144 @@
+//! Renewing a set: what is proved of the whole, and putting back what one server has lost.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+
+use super::{Rule, Shared, Side};
+use crate::backend::{Ask, Attempt, BoxFuture, Renewal, Renewed};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Renews a batch at every member; in order, each for the whole.
+pub(super) async fn renew(
+    set: &Arc<Shared>,
+    side: Side,
+    batch: &[Renewal],
+) -> Result<Vec<Renewed>> {
+    let mends = matches!(set.rule, Rule::Majority(_));
+    let (parts, now) = (set.members.len(), set.timers.now());
+    if mends {
+        for renewal in batch {
+            let owner = &renewal.ticket.owner;
+            set.notes.begin_renewal(owner, parts, now);
+        }
+    }
+    let asked = (0..parts)
+        .filter(|part| !set.members[*part].is_twin())
+        .map(|part| async move { (part, renew_at(set, side, batch, part).await) });
+    let mut tallies: Vec<Tally> = batch.iter().map(|_| Tally::default()).collect();
+    for (part, answers) in join_all(asked).await {
+        match answers {
+            Ok(answers) => {
+                for (tally, answer) in tallies.iter_mut().zip(answers) {
+                    tally.add(part, answer);
+                }
+            }
+            Err(error) => {
+                for tally in &mut tallies {
+                    let again =
+                        Error::new(error.kind()).because(error.detail().unwrap_or_default());
+                    tally.add(part, Renewed::Failed(again));
+                }
+            }
+        }
+    }
+    let each = batch.iter().zip(tallies);
+    let verdicts = each.map(|(renewal, tally)| verdict(set, side, renewal, tally));
+    let verdicts = verdicts.collect();
+    if mends {
+        for renewal in batch {
+            set.notes.end_renewal(&renewal.ticket.owner);
+        }
+    }
+    Ok(verdicts)
+}
+
+/// What the members said of one lock.
+#[derive(Default)]
+struct Tally {
+    kept: usize,
+    gone: Vec<usize>,
+    failed: Vec<(usize, Error)>,
+}
+
+impl Tally {
+    fn add(&mut self, part: usize, answer: Renewed) {
+        match answer {
+            Renewed::Kept => self.kept += 1,
+            Renewed::Gone => self.gone.push(part),
+            Renewed::Failed(error) => self.failed.push((part, error)),
+        }
+    }
+}
+
+async fn renew_at(
+    set: &Shared,
+    side: Side,
+    batch: &[Renewal],
+    part: usize,
+) -> Result<Vec<Renewed>> {
+    let member = &set.members[part];
+    let own = batch.iter().map(|renewal| Renewal {
+        ticket: member.ticket(&renewal.ticket),
+        lease: renewal.lease,
+        wish: renewal.wish,
+    });
+    let own: Vec<Renewal> = own.collect();
+    let store = Arc::clone(set.member(part, side));
+    let call: BoxFuture<'static, _> = Box::pin(async move { store.renew(&own).await });
+    match set.rule {
+        Rule::All => call.await,
+        Rule::Majority(_) => set.bounded(call).await,
+    }
+}
+
+fn verdict(set: &Arc<Shared>, side: Side, renewal: &Renewal, tally: Tally) -> Renewed {
+    let name = &renewal.ticket.name;
+    let asked = tally.kept + tally.gone.len() + tally.failed.len();
+    let needed = set.needed().min(asked); // of twins one is asked
+    if tally.kept >= needed {
+        for part in tally.gone {
+            tracing::info!(lock = %name, member = %set.members[part].label, "this server has lost the lock; it is put back");
+            mend(set, side, renewal, part);
+        }
+        return Renewed::Kept;
+    }
+    if asked - tally.gone.len() < needed {
+        let labels: Vec<&str> = tally
+            .gone
+            .iter()
+            .map(|part| &*set.members[*part].label)
+            .collect();
+        tracing::warn!(lock = %name, gone = %labels.join(", "), "lost");
+        return Renewed::Gone;
+    }
+    let kind = ErrorKind::OutcomeUnknown;
+    Renewed::Failed(super::trouble::of_parts(set, kind, tally.failed))
+}
+
+/// Puts a lock back at a server that has forgotten it, while it is held by a majority. It counts from the next renewal
+/// on. In the background: nothing depends on it now.
+fn mend(set: &Arc<Shared>, side: Side, renewal: &Renewal, part: usize) {
+    let owner = renewal.ticket.owner.clone();
+    if !set.notes.may_mend(&owner, part) {
+        return;
+    }
+    let ask = Ask {
+        ticket: set.members[part].ticket(&renewal.ticket),
+        lease: renewal.lease,
+        patience: std::time::Duration::ZERO,
+        armed: false,
+        part: 0,
+        wish: renewal.wish,
+    };
+    let set = Arc::clone(set);
+    let background = set.background.clone();
+    background.spawn(async move {
+        match set.member(part, side).attempt(&ask).await {
+            Ok(Attempt::Acquired(_) | Attempt::Held(_)) => set.notes.mended(&owner, part),
+            Err(error) if !error.outcome_unknown() => set.notes.mended(&owner, part),
+            // It may come to be there: then the release withdraws it.
+            Err(error) => tracing::debug!(lock = %ask.ticket.name, %error, "not put back"),
+        }
+    });
+}

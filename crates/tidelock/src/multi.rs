@@ -1,0 +1,84 @@
+//! Several locks taken as one: all of them or none.
+
+use std::borrow::Borrow;
+use std::sync::Arc;
+
+use crate::backend::set::{self, Host, Member, Rule};
+use crate::backend::{Kind, Name};
+use crate::core::Core;
+use crate::core::site::Site;
+use crate::error::{Error, ErrorKind, Result};
+use crate::lock::Lock;
+
+/// What a name may weigh, less room for saying how much was left out.
+const MOST_BYTES: usize = 480;
+
+impl Host for Core {
+    fn refuse_if_closed(&self) -> Result<()> {
+        Self::refuse_if_closed(self)
+    }
+}
+
+/// Makes one lock of several.
+pub(crate) fn lock_of_all<L: Borrow<Lock>>(
+    core: &Arc<Core>,
+    locks: impl IntoIterator<Item = L>,
+) -> Result<Lock> {
+    let mut parts = Vec::new();
+    for lock in locks {
+        let lock = lock.borrow();
+        if lock.kind == Kind::Fenced {
+            return Err(Error::new(ErrorKind::Unsupported).on_lock(lock.name()).because(
+                "a set of locks has no fencing token; take a fenced lock by itself, beside the set",
+            ));
+        }
+        parts.push((lock.checked_name()?, lock.clone()));
+    }
+    if parts.is_empty() {
+        return Err(Error::new(ErrorKind::InvalidOptions)
+            .because("a set of no locks excludes nobody; give it at least one"));
+    }
+    // One order for all who ask spares collisions. Nothing depends on it: Java, and others, ask in other orders.
+    parts.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let mut known = std::collections::HashSet::new();
+    parts.retain(|(name, lock)| known.insert(identity(name, lock)));
+    let mut identities: Vec<String> = known.into_iter().collect();
+    identities.sort_unstable();
+    let name = name_of(parts.iter().map(|(name, _)| name))?;
+    let members = parts.into_iter().map(|(name, lock)| {
+        let host: Arc<dyn Host> = Arc::clone(&lock.core) as _;
+        Member::new(
+            lock.site.store().clone(),
+            Some(name.clone()),
+            name.as_str().to_owned(),
+            Some(host),
+        )
+    });
+    let store = set::open(set::Plan {
+        rule: Rule::All,
+        members: members.collect(),
+        timers: core.timers.clone(),
+        background: core.steward.background.clone(),
+        response_timeout: core.settings.response_timeout,
+    });
+    let site = Site::of_set(store, &format!("all of {}", identities.join(" ")));
+    Ok(Lock::in_set(Arc::clone(core), site, name))
+}
+
+/// Which lock of which store. Two that are alike are one lock.
+fn identity(name: &Name, lock: &Lock) -> String {
+    let client = lock.core.mint.client();
+    format!("{:?}", (client.as_str(), lock.site.set(), name))
+}
+
+/// What the whole is called in messages.
+fn name_of<'a>(names: impl ExactSizeIterator<Item = &'a Name>) -> Result<Name> {
+    let count = names.len();
+    let all: Vec<&str> = names.map(Name::as_str).collect();
+    let mut text = all.join("+");
+    if text.len() > MOST_BYTES {
+        let at = (0..=MOST_BYTES).rev().find(|at| text.is_char_boundary(*at));
+        text = format!("{}…({count} parts)", &text[..at.unwrap_or(0)]);
+    }
+    Name::new(text)
+}

@@ -1,0 +1,185 @@
+//! A majority of independent stores.
+
+use std::time::{Duration, Instant};
+
+use tidelock::testing::{Chaos, Faults, Plug};
+use tidelock::{AcquireOptions, Client, ErrorKind, LostReason, RedLock};
+
+const LEASE: Duration = Duration::from_millis(900);
+
+/// Clients of fresh stores, whose connections can be unplugged.
+async fn servers(count: usize) -> (Vec<Client>, Vec<Plug>) {
+    let (mut clients, mut plugs) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        let plug = Plug::default();
+        let hand = plug.clone();
+        let settings = Client::builder().lease(LEASE).response_timeout(LEASE);
+        let client = settings.connect_to(async move |env: &tidelock::backend::Env| {
+            let store = tidelock::testing::open("memory:", env).await?;
+            Ok(Chaos::wrap(store, env, Faults::none(), hand))
+        });
+        clients.push(client.await.unwrap());
+        plugs.push(plug);
+    }
+    (clients, plugs)
+}
+
+async fn held_at(clients: &[Client], name: &str) -> usize {
+    let mut count = 0;
+    for client in clients {
+        count += usize::from(client.lock(name).inspect().await.unwrap().is_locked());
+    }
+    count
+}
+
+async fn until_held_at(clients: &[Client], name: &str, count: usize) {
+    let begun = Instant::now();
+    while held_at(clients, name).await != count {
+        assert!(
+            begun.elapsed() < LEASE * 4,
+            "held at {count} servers in time"
+        );
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn it_survives_the_failure_of_fewer_than_half() {
+    let (clients, plugs) = servers(5).await;
+    let redlock = RedLock::new(clients.clone()).unwrap();
+    plugs[0].pull();
+    plugs[3].pull();
+    let guard = redlock.lock("x").acquire().await.unwrap();
+    tokio::time::sleep(LEASE).await;
+    assert!(guard.is_held());
+    assert_eq!(held_at(&clients, "x").await, 3);
+    guard.release().await.unwrap();
+    assert_eq!(held_at(&clients, "x").await, 0);
+}
+
+#[tokio::test]
+async fn without_a_majority_it_fails_and_nothing_is_left() {
+    let (clients, plugs) = servers(5).await;
+    let redlock = RedLock::new(clients.clone()).unwrap();
+    for plug in &plugs[..3] {
+        plug.pull();
+    }
+    let patient = AcquireOptions::new().wait(LEASE / 3);
+    let error = redlock.lock("x").acquire_with(patient).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("server 1 of 5: "), "{error}");
+    until_held_at(&clients, "x", 0).await;
+}
+
+#[tokio::test]
+async fn a_lost_majority_is_told_within_the_lease() {
+    let (clients, plugs) = servers(3).await;
+    let redlock = RedLock::new(clients).unwrap();
+    let guard = redlock.lock("x").acquire().await.unwrap();
+    plugs[0].pull();
+    plugs[2].pull();
+    let told = tokio::time::timeout(LEASE, guard.lost()).await.unwrap();
+    assert_eq!(told, LostReason::Expired);
+}
+
+#[tokio::test]
+async fn a_server_that_forgot_the_lock_is_given_it_again() {
+    let (clients, _) = servers(5).await;
+    let redlock = RedLock::new(clients.clone()).unwrap();
+    let guard = redlock.lock("x").acquire().await.unwrap();
+    for client in &clients[..2] {
+        assert!(client.lock("x").force_release().await.unwrap());
+    }
+    until_held_at(&clients, "x", 5).await;
+    // They count again: two others may go now.
+    for client in &clients[3..] {
+        assert!(client.lock("x").force_release().await.unwrap());
+    }
+    until_held_at(&clients, "x", 5).await;
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    assert_eq!(held_at(&clients, "x").await, 0);
+}
+
+#[tokio::test]
+async fn a_majority_that_forgot_is_a_loss() {
+    let (clients, _) = servers(5).await;
+    let redlock = RedLock::new(clients.clone()).unwrap();
+    let guard = redlock.lock("x").acquire().await.unwrap();
+    for client in &clients[..3] {
+        assert!(client.lock("x").force_release().await.unwrap());
+    }
+    let told = tokio::time::timeout(LEASE, guard.lost()).await.unwrap();
+    assert_eq!(told, LostReason::Taken);
+    drop(guard);
+    until_held_at(&clients, "x", 0).await;
+}
+
+/// A reply of a few servers is lost: what they may have granted is withdrawn with the release.
+#[tokio::test]
+async fn what_a_lost_reply_left_behind_goes_with_the_release() {
+    let (clients, plugs) = servers(5).await;
+    let redlock = RedLock::new(clients.clone()).unwrap();
+    for _ in 0..10 {
+        plugs[1].lose_replies(1);
+        plugs[4].lose_replies(1);
+        let guard = redlock.lock("x").acquire().await.unwrap();
+        guard.release().await.unwrap();
+        until_held_at(&clients, "x", 0).await;
+    }
+}
+
+/// A try that meets no single holder does not say that there is one.
+#[tokio::test]
+async fn a_round_that_fails_gives_back_what_it_got() {
+    let (clients, _) = servers(5).await;
+    let redlock = RedLock::new(clients.clone()).unwrap();
+    let mut others = Vec::new();
+    for client in &clients[..3] {
+        others.push(client.lock("x").acquire().await.unwrap());
+    }
+    assert!(redlock.lock("x").try_acquire().await.unwrap().is_none());
+    assert_eq!(held_at(&clients, "x").await, 3);
+    others.pop().unwrap().release().await.unwrap();
+    let guard = redlock.lock("x").try_acquire().await.unwrap();
+    guard.expect("a majority is free").release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_eight_that_race_one_wins() {
+    let (clients, _) = servers(5).await;
+    let redlock = RedLock::new(clients).unwrap();
+    for round in 0..5 {
+        let name = format!("race:{round}");
+        let mut racers = tokio::task::JoinSet::new();
+        for _ in 0..8 {
+            let lock = redlock.lock(&name);
+            racers.spawn(async move { lock.acquire().await.unwrap() });
+        }
+        let first = tokio::time::timeout(Duration::from_secs(2), racers.join_next());
+        let winner = first.await.expect("a winner").unwrap().unwrap();
+        assert!(winner.is_held());
+        drop(winner);
+        racers.abort_all();
+    }
+}
+
+#[tokio::test]
+async fn there_are_no_tokens() {
+    let (clients, _) = servers(3).await;
+    let redlock = RedLock::new(clients).unwrap();
+    let guard = redlock.lock("x").acquire().await.unwrap();
+    assert_eq!(guard.token(), None);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_no_majority_is_refused() {
+    let (clients, _) = servers(2).await;
+    let refused = |result: tidelock::Result<RedLock>| result.unwrap_err().kind();
+    assert_eq!(refused(RedLock::new([])), ErrorKind::InvalidOptions);
+    let twice = [clients[0].clone(), clients[1].clone(), clients[0].clone()];
+    assert_eq!(refused(RedLock::new(twice)), ErrorKind::InvalidOptions);
+    let no_time = RedLock::builder(clients).node_timeout(Duration::ZERO);
+    assert_eq!(refused(no_time.build()), ErrorKind::InvalidOptions);
+}
