@@ -1,0 +1,156 @@
+//! Sets of locks that overlap, in every order, with strangers among the holders.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use testkit::servers::{Independents, RedisServer};
+use tidelock::{AcquireOptions, Client, ErrorKind, Lock};
+use tokio::task::JoinSet;
+
+use crate::common::{History, SOON, Span, boot_time, builder, eventually, within};
+
+const LEASE: Duration = Duration::from_secs(2);
+
+async fn client(server: &RedisServer) -> Result<Client> {
+    Ok(builder(LEASE).details(false).connect(&server.url()).await?)
+}
+
+/// T53. Eight clients take overlapping sets: half of them by one server's addresses, half by two names of the same
+/// server, which sort the other way round. Nobody waits for ever, and nobody holds a part that another holds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn t53_overlapping_sets_in_opposite_order_all_get_through() -> Result<()> {
+    const ROUNDS: usize = 40;
+    let (server, other) = (RedisServer::start()?, RedisServer::start()?);
+    let histories: Vec<History> = (0..3).map(|_| History::default()).collect();
+    let mut tasks = JoinSet::new();
+    for number in 0..8 {
+        let (one, two) = (client(&server).await?, client(&other).await?);
+        let histories = histories.clone();
+        tasks.spawn(async move {
+            let parts = |part: usize| -> Lock {
+                // The third part lies elsewhere: no single script could take it along.
+                let home = if part == 2 { &two } else { &one };
+                home.lock(&format!("part {part}"))
+            };
+            for round in 0..ROUNDS {
+                let which = [[0, 1], [1, 2], [2, 0]][(number + round) % 3];
+                let [a, b] = if number % 2 == 0 {
+                    which
+                } else {
+                    [which[1], which[0]]
+                };
+                // The order in which a set asks is its own. This one asks as Java does: one after the other, and gives up.
+                if number % 4 == 3 {
+                    take_as_java(&parts(a), &parts(b)).await?;
+                    continue;
+                }
+                let set = one.multi_lock([parts(a), parts(b)])?;
+                let guard = set.acquire().await?;
+                let begin = boot_time();
+                tokio::task::yield_now().await;
+                let end = boot_time();
+                guard.release().await?;
+                for part in [a, b] {
+                    histories[part].add(Span {
+                        begin,
+                        end,
+                        token: 0,
+                    });
+                }
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(task) = within(SOON * 3, "everybody gets through", tasks.join_next()).await? {
+        task??;
+    }
+    for history in histories {
+        ensure!(history.len() > ROUNDS);
+        history.check()?;
+    }
+    for server in [&server, &other] {
+        eventually(LEASE, "nothing is left", || Ok(server.keys()?.is_empty()))?;
+    }
+    Ok(())
+}
+
+/// Holds the first while it waits for the second, for a moment, as Redisson's `RMultiLock` does.
+async fn take_as_java(first: &Lock, second: &Lock) -> Result<()> {
+    loop {
+        let held = first.acquire().await?;
+        let moment = AcquireOptions::new().wait(Duration::from_millis(50));
+        match second.acquire_with(moment).await {
+            Ok(both) => {
+                both.release().await?;
+                return Ok(held.release().await?);
+            }
+            Err(error) if error.is_timeout() => held.release().await?,
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// T53. A part is held by a Java process: nothing is held meanwhile, and its release lets the set through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t53_a_part_that_java_holds_is_waited_for_with_empty_hands() -> Result<()> {
+    let server = RedisServer::start()?;
+    let client = client(&server).await?;
+    let owner = "0123abcd-0123-4123-8123-0123456789ab:42";
+    server.admin(&["HSET", "b", owner, "1"])?;
+    server.admin(&["PEXPIRE", "b", "60000"])?;
+    let set = client.multi_lock(["a", "b", "c"].map(|name| client.lock(name)))?;
+    ensure!(set.try_acquire().await?.is_none());
+    let waiting = tokio::spawn(set.acquire());
+    eventually(SOON, "it waits", || {
+        let channels: Vec<String> = server.query(&["PUBSUB", "CHANNELS"])?;
+        Ok(channels.len() == 1 && server.keys()? == ["b"])
+    })?;
+    // As Redisson unlocks.
+    server.admin(&["DEL", "b"])?;
+    server.admin(&["PUBLISH", "redisson_lock__channel:{b}", "0"])?;
+    let guard = within(LEASE, "it is woken", waiting).await???;
+    let mut keys = server.keys()?;
+    keys.sort();
+    ensure!(keys == ["a", "b", "c"], "{keys:?}");
+    guard.release().await?;
+    ensure!(server.keys()?.is_empty());
+    Ok(())
+}
+
+/// T53. One of two servers hangs: an error that names the part, in time, and nothing is left on the other one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t53_a_server_that_hangs_leaves_nothing_behind() -> Result<()> {
+    let servers = Independents::start(2)?;
+    let (one, two) = (
+        client(&servers.nodes()[0]).await?,
+        client(&servers.nodes()[1]).await?,
+    );
+    let set = one.multi_lock([one.lock("a"), two.lock("b")])?;
+    set.acquire().await?.release().await?;
+    servers.nodes()[1].freeze()?;
+    let patient = AcquireOptions::new().wait(LEASE);
+    let error = within(LEASE * 2, "an error", set.acquire_with(patient)).await?;
+    let error = error.unwrap_err();
+    ensure!(
+        matches!(
+            error.kind(),
+            ErrorKind::Unavailable | ErrorKind::OutcomeUnknown | ErrorKind::TimedOut
+        ),
+        "{error}"
+    );
+    ensure!(error.to_string().contains('b'), "{error}");
+    eventually(LEASE * 2, "nothing is left", || {
+        let left: i64 = servers.nodes()[0].query(&["EXISTS", "a"])?;
+        Ok(left == 0)
+    })?;
+    servers.nodes()[1].thaw()?;
+    let guard = within(LEASE * 4, "the set", set.acquire()).await??;
+    servers.nodes()[1].admin(&["DEL", "b"])?;
+    let told = within(LEASE, "the loss of a part is told", guard.lost()).await?;
+    ensure!(told == tidelock::LostReason::Taken, "{told}");
+    ensure!(guard.release().await.is_err());
+    eventually(LEASE / 2, "the other part is released all the same", || {
+        Ok(servers.nodes()[0].keys()?.is_empty())
+    })?;
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! Redlock: servers that freeze, that come back empty, and votes that split.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use testkit::servers::Independents;
+use tidelock::{AcquireOptions, Client, ErrorKind, RedLock};
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+
+use crate::common::{SOON, boot_time, builder, eventually, insist, listen, within};
+
+const LEASE: Duration = Duration::from_secs(3);
+
+const NODE_TIMEOUT: Duration = Duration::from_millis(300);
+
+async fn clients(servers: &Independents, lease: Duration) -> Result<Vec<Client>> {
+    let mut clients = Vec::new();
+    for url in servers.urls() {
+        clients.push(builder(lease).details(false).connect(&url).await?);
+    }
+    Ok(clients)
+}
+
+async fn redlock(servers: &Independents) -> Result<RedLock> {
+    let clients = clients(servers, LEASE).await?;
+    let settings = RedLock::builder(clients).node_timeout(NODE_TIMEOUT);
+    // These servers have only just been started.
+    Ok(settings.restart_guard(false).build()?)
+}
+
+/// T38. One frozen server of five, or two, cost an acquisition the node timeout and no more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t38_fewer_than_half_may_freeze() -> Result<()> {
+    let servers = Independents::start(5)?;
+    let redlock = redlock(&servers).await?;
+    let lock = redlock.lock("stock");
+    lock.acquire().await?.release().await?;
+    for frozen in &servers.nodes()[..2] {
+        frozen.freeze()?;
+        let begun = Instant::now();
+        let guard = lock.acquire().await?;
+        let took = begun.elapsed();
+        ensure!(took < NODE_TIMEOUT * 6 / 5, "{took:?}");
+        tokio::time::sleep(LEASE).await;
+        ensure!(guard.is_held(), "renewed by the others");
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+/// T38. Three frozen servers of five: an error within the time that was given, and nothing is left on the other two.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t38_without_a_majority_there_is_a_clean_failure() -> Result<()> {
+    let servers = Independents::start(5)?;
+    let redlock = redlock(&servers).await?;
+    let lock = redlock.lock("stock");
+    lock.acquire().await?.release().await?;
+    for server in &servers.nodes()[..3] {
+        server.freeze()?;
+    }
+    let budget = LEASE / 2;
+    let begun = Instant::now();
+    let patient = AcquireOptions::new().wait(budget);
+    let error = lock.acquire_with(patient).await.unwrap_err();
+    let took = begun.elapsed();
+    // A frozen server may have the request in its buffers.
+    let expected = [ErrorKind::Unavailable, ErrorKind::OutcomeUnknown];
+    ensure!(expected.contains(&error.kind()), "{error}");
+    ensure!(error.to_string().contains("server 1 of 5"), "{error}");
+    ensure!(took < budget + NODE_TIMEOUT, "{took:?}");
+    for server in &servers.nodes()[3..] {
+        eventually(LEASE, "nothing is left", || {
+            let left: i64 = server.query(&["EXISTS", "stock"])?;
+            Ok(left == 0)
+        })?;
+    }
+    for server in &servers.nodes()[..3] {
+        server.thaw()?;
+    }
+    // What lay in their buffers is withdrawn, or ends with its lease.
+    let guard = within(LEASE * 2, "the lock once they are back", insist(lock)).await??;
+    guard.release().await?;
+    Ok(())
+}
+
+/// T39. A majority restarts empty while the lock is held. Their votes do not count until the longest lease is over, so
+/// whoever holds is told before anybody else has a majority.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t39_servers_that_forgot_make_no_second_majority() -> Result<()> {
+    let lease = Duration::from_secs(2);
+    let servers = Independents::start(5)?;
+    let one = RedLock::new(clients(&servers, lease).await?)?;
+    let two = RedLock::new(clients(&servers, lease).await?)?;
+    let young = one.lock("stock").try_acquire().await.unwrap_err();
+    ensure!(young.to_string().contains("restart guard"), "{young}");
+    let guard = within(
+        SOON,
+        "the servers are old enough",
+        insist(one.lock("stock")),
+    )
+    .await??;
+    let told = listen(&guard);
+    // Of those that are left none may be asked: else they alone would keep the second one out.
+    for server in &servers.nodes()[3..] {
+        server.freeze()?;
+    }
+    for server in &servers.nodes()[..3] {
+        server.kill()?;
+        server.restart_empty()?;
+    }
+    let second = within(
+        SOON,
+        "the second has it in the end",
+        insist(two.lock("stock")),
+    )
+    .await??;
+    let granted = boot_time();
+    let (lost, _) = told
+        .told(Duration::ZERO)
+        .await
+        .context("it was told before")?;
+    ensure!(lost < granted, "told {:?} after the grant", lost - granted);
+    drop(second);
+    Ok(())
+}
+
+/// T40. Eight clients ask five servers at the same moment. Votes split, and somebody wins soon.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn t40_split_votes_have_a_winner() -> Result<()> {
+    let servers = Independents::start(5)?;
+    let mut racers = Vec::new();
+    for _ in 0..8 {
+        racers.push(redlock(&servers).await?);
+    }
+    for round in 0..5 {
+        let start = Arc::new(Barrier::new(racers.len() + 1));
+        let mut race = JoinSet::new();
+        for racer in &racers {
+            let (lock, start) = (racer.lock(&format!("race {round}")), Arc::clone(&start));
+            race.spawn(async move {
+                start.wait().await;
+                lock.acquire().await
+            });
+        }
+        start.wait().await;
+        let first = within(Duration::from_secs(2), "a winner", race.join_next()).await?;
+        let winner = first.context("a racer")???;
+        ensure!(winner.is_held());
+        winner.release().await?;
+        // All others have their turn too.
+        while let Some(next) = within(SOON, "the next", race.join_next()).await? {
+            next??.release().await?;
+        }
+    }
+    Ok(())
+}
