@@ -21,6 +21,8 @@ mod leases;
 mod load;
 #[path = "interop/remains.rs"]
 mod remains;
+#[path = "interop/sets.rs"]
+mod sets;
 #[path = "interop/topologies.rs"]
 mod topologies;
 #[path = "interop/wakes.rs"]

@@ -152,6 +152,16 @@ impl JavaPeer {
         JavaLock::new(Arc::clone(&self.link), worker, "fenced", name)
     }
 
+    /// `RedissonMultiLock` over the locks whose names stand with a `+` between them, used by this worker.
+    pub fn multi_lock(&self, worker: &str, names: &str) -> JavaLock {
+        JavaLock::new(Arc::clone(&self.link), worker, "multi", names)
+    }
+
+    /// `RedissonRedLock` over the lock of that name on each server of the peer's URL, used by this worker.
+    pub fn majority_lock(&self, worker: &str, name: &str) -> JavaLock {
+        JavaLock::new(Arc::clone(&self.link), worker, "majority", name)
+    }
+
     /// The Java thread id of this worker: the part of an owner after the colon.
     ///
     /// # Errors

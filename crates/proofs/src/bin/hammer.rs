@@ -1,18 +1,19 @@
 //! A process that takes a lock again and again and checks in a shared file that nobody else is inside: what the hammer
 //! of the Java peer does, in Rust. Prints a report like the Java one's.
 //!
-//! Arguments: store, `plain` or `fenced`, name, rounds of each task, tasks, word file, microseconds of each hold.
+//! Arguments: store, or several with spaces between them; `plain`, `fenced`, `multi` (the name is several with `+` between
+//! them) or `majority`; name, rounds of each task, tasks, word file, microseconds of each hold.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use testkit::java::{HammerReport, WordFile};
-use tidelock::{Client, Lock};
+use tidelock::{Client, Lock, RedLock};
 
 struct Plan {
     store: String,
-    fenced: bool,
+    kind: String,
     name: String,
     rounds: u32,
     tasks: u32,
@@ -26,7 +27,7 @@ impl Plan {
         let mut next = || args.next().context("too few arguments");
         Ok(Self {
             store: next()?,
-            fenced: next()? == "fenced",
+            kind: next()?,
             name: next()?,
             rounds: next()?.parse()?,
             tasks: next()?.parse()?,
@@ -39,11 +40,20 @@ impl Plan {
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<()> {
     let plan = Plan::from_args()?;
-    let client = Client::connect(&plan.store).await?;
-    let lock = if plan.fenced {
-        client.fenced_lock(&plan.name)
-    } else {
-        client.lock(&plan.name)
+    let mut clients = Vec::new();
+    for store in plan.store.split(' ') {
+        clients.push(Client::connect(store).await?);
+    }
+    let client = &clients[0];
+    let lock = match &*plan.kind {
+        "fenced" => client.fenced_lock(&plan.name),
+        "multi" => client.multi_lock(plan.name.split('+').map(|name| client.lock(name)))?,
+        "majority" => {
+            // Its servers have only just been started.
+            let settings = RedLock::builder(clients.clone()).restart_guard(false);
+            settings.build()?.lock(&plan.name)
+        }
+        _ => client.lock(&plan.name),
     };
     let mut running = Vec::new();
     for task in 1..=u64::from(plan.tasks) {
@@ -72,7 +82,9 @@ async fn main() -> Result<()> {
     report.wait_p99_ns = at(&waits, 99);
     report.wait_max_ns = at(&waits, 100);
     println!("{}", serde_json::to_string(&report)?);
-    client.close(Duration::from_secs(5)).await;
+    for client in clients {
+        client.close(Duration::from_secs(5)).await;
+    }
     Ok(())
 }
 

@@ -68,6 +68,9 @@ pub(crate) fn hammer_on(url: &str, load: Load) -> u64 {
     let java = peers.each_ref().map(|peer| {
         let lock = match kind {
             "fenced" => peer.fenced_lock("h", "load"),
+            // The other way round than Rust asks.
+            "multi" => peer.multi_lock("h", "load 2+load 1"),
+            "majority" => peer.majority_lock("h", "load"),
             _ => peer.lock("h", "load"),
         };
         lock.begin_hammer(&plan).unwrap()
@@ -86,7 +89,12 @@ pub(crate) fn hammer_on(url: &str, load: Load) -> u64 {
             "{reports:#?}"
         );
         let longest = Duration::from_nanos(report.wait_max_ns);
-        assert!(longest < LEASE / 2, "a wake-up was lost: {reports:#?}");
+        // Redisson's own sets are not woken: they try again after some seconds.
+        let woken = matches!(kind, "plain" | "fenced");
+        assert!(
+            !woken || longest < LEASE / 2,
+            "a wake-up was lost: {reports:#?}"
+        );
     }
     assert_eq!(word.counter().unwrap(), holds, "an update was lost");
     if kind == "fenced" {
@@ -98,9 +106,14 @@ pub(crate) fn hammer_on(url: &str, load: Load) -> u64 {
 
 /// Ends with the test: on its own it would wait for ever for a server that has gone.
 fn start_rust(url: &str, kind: &str, rounds: u32, word_file: &Path) -> Spawned {
+    let name = if kind == "multi" {
+        "load 1+load 2"
+    } else {
+        "load"
+    };
     let mut command = Command::new(env!("CARGO_BIN_EXE_hammer"));
     command
-        .args([url, kind, "load"])
+        .args([url, kind, name])
         .args([rounds, THREADS].map(|number| number.to_string()))
         .arg(word_file)
         .arg(HOLD.as_micros().to_string());

@@ -3,19 +3,28 @@ package tidelock.peer;
 import static java.util.concurrent.TimeUnit.MILLISECONDS;
 
 import com.google.gson.JsonObject;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.stream.Stream;
+import org.redisson.RedissonMultiLock;
+import org.redisson.RedissonRedLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 
-/** What a worker can be told to do. A request says {@code "kind":"fenced"} for a fenced lock. */
+/**
+ * What a worker can be told to do. A request says {@code "kind":"fenced"} for a fenced lock, {@code "multi"} for the locks
+ * whose names stand with a plus between them, and {@code "majority"} for a lock of that name on every server.
+ */
 final class Commands {
+    private final List<RedissonClient> servers;
     private final RedissonClient redisson;
     // Redisson remembers the last lease in the lock object and uses it at a partial unlock, so objects are kept.
     private final Map<String, RLock> locks = new ConcurrentHashMap<>();
 
-    Commands(RedissonClient redisson) {
-        this.redisson = redisson;
+    Commands(List<RedissonClient> servers) {
+        this.servers = servers;
+        redisson = servers.get(0);
     }
 
     Object run(JsonObject request) throws Exception {
@@ -56,9 +65,21 @@ final class Commands {
         if (known != null) {
             return known;
         }
-        RLock made = isFenced(request) ? Fenced.of(redisson, name) : redisson.getLock(name);
+        RLock made = make(request.get("kind").getAsString(), name);
         RLock first = locks.putIfAbsent(key, made);
         return first == null ? made : first;
+    }
+
+    @SuppressWarnings("deprecation")
+    private RLock make(String kind, String name) throws Exception {
+        return switch (kind) {
+            case "fenced" -> Fenced.of(redisson, name);
+            case "multi" -> new RedissonMultiLock(
+                    Stream.of(name.split("\\+")).map(redisson::getLock).toArray(RLock[]::new));
+            case "majority" -> new RedissonRedLock(
+                    servers.stream().map(server -> server.getLock(name)).toArray(RLock[]::new));
+            default -> redisson.getLock(name);
+        };
     }
 
     private static long lease(JsonObject request) {

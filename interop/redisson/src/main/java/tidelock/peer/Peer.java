@@ -5,6 +5,8 @@ import com.google.gson.JsonParser;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
@@ -16,7 +18,8 @@ import org.redisson.api.RedissonClient;
  * A Java process that does with Redisson what it is told on stdin: one JSON object a line, for instance
  * {@code {"id":1,"worker":"a","do":"lock","name":"x"}}. Answers come on stdout in the order of completion, with the id.
  *
- * <p>Arguments: the Redis URL, the watchdog timeout in milliseconds.
+ * <p>Arguments: the Redis URL, or several with spaces between them for a majority of servers; the watchdog timeout in
+ * milliseconds.
  */
 public final class Peer {
     private static final Map<String, ExecutorService> WORKERS = new ConcurrentHashMap<>();
@@ -24,16 +27,18 @@ public final class Peer {
     private Peer() {}
 
     public static void main(String[] args) throws Exception {
-        RedissonClient redisson;
+        List<RedissonClient> servers = new ArrayList<>();
         try {
-            redisson = Redisson.create(Settings.config(args[0], Long.parseLong(args[1])));
+            for (String url : args[0].split(" ")) {
+                servers.add(Redisson.create(Settings.config(url, Long.parseLong(args[1]))));
+            }
         } catch (Exception error) {
             Answers.failed(0, System.nanoTime(), error);
             Runtime.getRuntime().halt(1);
             return;
         }
-        Answers.done(0, System.nanoTime(), redisson.getId());
-        serve(new Commands(redisson));
+        Answers.done(0, System.nanoTime(), servers.get(0).getId());
+        serve(new Commands(servers));
         // The end of stdin is the end of the test that drives us: go at once and leave locks as a killed process does.
         Runtime.getRuntime().halt(0);
     }
