@@ -202,7 +202,15 @@ impl Gate {
         }
         let moves = self.moves.subscribe();
         let conn = self.knock(&place, pushes, moves).await?;
-        match conn.ask(&Request::new("ROLE")).await {
+        let role = conn.ask(&Request::new("ROLE")).await;
+        // Last: another may have been named between the look and the connect, and whoever left the old one then did not
+        // know of this connection. From here on it is among those that are left.
+        if !sentinel.is_at(&place) {
+            return Err(unsent(format_args!(
+                "{place}: another server has taken its part"
+            )));
+        }
+        match role {
             Ok(reply) if is_primary(&reply) => Ok(conn),
             Ok(_) => Err(unsent(format_args!(
                 "{sentinel}: the sentinels name {place}, which is a replica: there is no primary just now"

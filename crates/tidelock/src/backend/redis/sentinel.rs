@@ -194,6 +194,12 @@ impl Sentinel {
         current.replace(place.clone()).is_some()
     }
 
+    /// The primary was at that place last.
+    pub(super) fn is_at(&self, place: &Place) -> bool {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current.as_ref() == Some(place)
+    }
+
     /// Names those that are known, as far as they may be seen.
     async fn unknown_service(&self, strangers: usize) -> Error {
         let end = self.timers.now() + OTHERS;
