@@ -104,7 +104,9 @@ impl Subscriber {
         let [board] = &self.boards[..] else {
             let each = self.boards.iter().map(|board| arm(board, channel, limit));
             let wakes = futures_util::future::join_all(each).await;
-            return wakes.into_iter().flatten().next();
+            // All of them, else a release that is told in the other form only is not heard; one place is enough.
+            let wakes: Option<Vec<Wake>> = wakes.into_iter().collect();
+            return wakes?.into_iter().next();
         };
         arm(board, channel, limit).await
     }
