@@ -36,6 +36,22 @@ async fn t24_a_full_server_refuses_an_acquire_and_still_takes_a_release() -> Res
     Ok(())
 }
 
+/// A replica may not have heard yet of what it is asked to release: it is no witness.
+#[tokio::test]
+async fn a_server_that_has_become_a_replica_does_not_say_that_a_lock_was_taken() -> Result<()> {
+    let server = RedisServer::start()?;
+    let client = tidelock::Client::builder()
+        .response_timeout(Duration::from_millis(300))
+        .connect(&server.url())
+        .await?;
+    let guard = client.lock("a").acquire().await?;
+    server.admin(&["DEL", "a"])?;
+    server.admin(&["REPLICAOF", "127.0.0.1", "1"])?;
+    let error = guard.release().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+    Ok(())
+}
+
 #[test]
 fn a_client_goes_on_when_the_runtime_of_its_connection_has_gone() -> Result<()> {
     let server = RedisServer::start()?;

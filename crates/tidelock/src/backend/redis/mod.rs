@@ -37,7 +37,7 @@ use std::time::Duration;
 pub(crate) use self::open::connect;
 
 use self::ack::{Company, Purpose, Receipt};
-use self::errors::unexpected;
+use self::errors::{unanswered, unexpected};
 use self::reply::Reply;
 use self::routes::Routes;
 use self::stations::Stations;
@@ -206,6 +206,10 @@ impl Redis {
                 muted(&ticket.name);
                 Ok(Released::Freed)
             }
+            // Asked again it says that nothing is held: that must not look as if somebody else had taken it.
+            Reply::Int(3) => Err(unanswered(
+                "freed, but a request on its way may still take it again: the server refuses to note that it must not",
+            )),
             other => Err(unexpected(&other)),
         }
     }

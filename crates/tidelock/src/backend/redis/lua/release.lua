@@ -1,7 +1,7 @@
 -- Ends what one owner holds and wakes the waiters. Uses nothing that is denied when memory is full.
 -- KEYS: lock, tombstone of this owner (only to withdraw)
 -- ARGV: owner, channel, 'publish' or 'spublish' or 'both', milliseconds the tombstone stays (only to withdraw)
--- Answers 1: freed. 2: freed, but the message was refused. 0: not held by this owner.
+-- Answers 1: freed. 2: freed, but the message was refused. 0: not held by this owner. 3: freed, but no tombstone stands.
 local refused = nil
 if KEYS[2] then
   -- First: from here on an acquire of this owner that arrives late takes no effect.
@@ -10,14 +10,14 @@ if KEYS[2] then
     refused = set -- memory may be full; the lock is given back all the same, and the caller hears of it
   end
 end
-local own = redis.pcall('hexists', KEYS[1], ARGV[1])
+-- Written without a look before: a server that has become a replica refuses, and does not say that what it has not
+-- heard of is not held.
+local own = redis.pcall('hdel', KEYS[1], ARGV[1])
 if type(own) == 'table' then
   return own
 end
-local answer = 0
+local answer = own
 if own == 1 then
-  redis.call('hdel', KEYS[1], ARGV[1])
-  answer = 1
   -- While the slot is on its way to another node, asking for what has just gone is refused: it is as gone.
   if redis.pcall('exists', KEYS[1]) ~= 1 then
     for _, how in ipairs({'publish', 'spublish'}) do
@@ -29,5 +29,8 @@ if own == 1 then
       end
     end
   end
+end
+if refused and answer ~= 0 then
+  return 3
 end
 return refused or answer
