@@ -27,9 +27,9 @@ fn with_majorities_of_both_nobody_overlaps(version: RedissonVersion) {
     let load = Load {
         version,
         kind: "majority",
-        rounds: 20,
+        rounds: 320,
     };
-    assert_eq!(hammer_on(&servers.urls().join(" "), load), 160);
+    assert_eq!(hammer_on(&servers.urls().join(" "), load), 2_560);
 }
 
 /// What a set holds, plain locks of the other language do not get.
