@@ -7,6 +7,7 @@
 mod awake;
 mod figures;
 mod machine;
+mod majority;
 mod pairs;
 mod raw;
 mod report;
@@ -64,6 +65,7 @@ fn main() -> Result<()> {
     let server = RedisServer::start()?;
     let mut report = Report::new(machine::describe(&server)?, plan.rounds);
     report.pairs = runtime.block_on(pairs::measure(&server, plan.rounds))?;
+    report.majority = Some(runtime.block_on(majority::measure(plan.rounds))?);
     if plan.wakes > 0 {
         report.wakes = runtime.block_on(wakes::measure(&server, plan.wakes, plan.java))?;
     }

@@ -63,19 +63,29 @@ pub(crate) struct RawLock {
 
 impl RawLock {
     pub(crate) async fn pair(&mut self) -> Result<()> {
+        self.acquire().await?;
+        self.release().await
+    }
+
+    pub(crate) async fn acquire(&mut self) -> Result<()> {
         let acquire = script(
             &self.raw.acquire,
             &[&self.name, &self.tombstone],
             &["30000", &self.owner],
         );
         let (granted, _): (i64, i64) = acquire.query_async(&mut self.raw.connection).await?;
+        ensure!(granted == 1, "nobody else uses this name");
+        Ok(())
+    }
+
+    pub(crate) async fn release(&mut self) -> Result<()> {
         let release = script(
             &self.raw.release,
             &[&self.name],
             &[&self.owner, &self.channel, "publish"],
         );
         let freed: i64 = release.query_async(&mut self.raw.connection).await?;
-        ensure!((granted, freed) == (1, 1), "nobody else uses this name");
+        ensure!(freed == 1, "nobody else uses this name");
         Ok(())
     }
 }

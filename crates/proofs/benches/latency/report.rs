@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::figures::median;
+use crate::majority::Majority;
 use crate::pairs::{Pairs, Sample};
 use crate::wakes::Wakes;
 
@@ -13,6 +14,7 @@ pub(crate) struct Report {
     machine: Vec<(&'static str, String)>,
     rounds: usize,
     pub(crate) pairs: Vec<Pairs>,
+    pub(crate) majority: Option<Majority>,
     pub(crate) wakes: Vec<Wakes>,
 }
 
@@ -31,6 +33,7 @@ impl Report {
             machine,
             rounds,
             pairs: Vec::new(),
+            majority: None,
             wakes: Vec::new(),
         }
     }
@@ -62,6 +65,16 @@ impl Report {
                 pairs.ratio(|s| s.p99),
                 pairs.ratio(|s| s.cpu)
             );
+        }
+        if let Some(Majority { ours, raw }) = &self.majority {
+            let middle = |times: &[f64]| median(times.iter().copied());
+            let ratios = ours.iter().zip(raw).map(|(ours, raw)| ours / raw);
+            line!(out, "");
+            line!(out, "| acquire at five servers | p50 µs |");
+            line!(out, "| --- | ---: |");
+            line!(out, "| RedLock | {:.1} |", middle(ours));
+            line!(out, "| five bare scripts at once | {:.1} |", middle(raw));
+            line!(out, "| **ratio** | {:.2} |", median(ratios));
         }
         if !self.wakes.is_empty() {
             line!(out, "");
@@ -107,6 +120,12 @@ impl Report {
                 })
             })
             .collect();
+        let majority = self.majority.as_ref().map(|Majority { ours, raw }| {
+            json!({
+                "tidelock_p50_us": median(ours.iter().copied()),
+                "bare_p50_us": median(raw.iter().copied()),
+            })
+        });
         let wakes: Vec<Value> = self
             .wakes
             .iter()
@@ -117,7 +136,7 @@ impl Report {
             .iter()
             .map(|(what, is)| ((*what).to_owned(), is.as_str().into()))
             .collect();
-        json!({"machine": machine, "rounds": self.rounds, "pairs": pairs, "wakes": wakes})
+        json!({"machine": machine, "rounds": self.rounds, "pairs": pairs, "majority": majority, "wakes": wakes})
     }
 
     /// The whole of `docs/performance.md`.
