@@ -34,35 +34,36 @@ impl fmt::Debug for ClientId {
 /// The owner of one outermost acquisition, on the wire `uuid:n`. Never used for a second one: that is why a repeated
 /// request cannot count twice, and why a late one can be told from a new one.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct OwnerId {
+pub struct OwnerId(Arc<Identity>);
+
+/// Made once for each acquisition: its clones touch nothing that other acquisitions touch too.
+#[derive(PartialEq, Eq, Hash)]
+struct Identity {
     client: ClientId,
     number: u64,
+    text: String,
 }
 
 impl OwnerId {
     /// The client that acquires.
     pub fn client(&self) -> &ClientId {
-        &self.client
+        &self.0.client
     }
 
     /// The number of the acquisition within its client.
     pub fn number(&self) -> u64 {
-        self.number
+        self.0.number
     }
 
-    /// As on the wire; made in one piece, because every request needs it.
-    pub fn text(&self) -> String {
-        let mut text = String::with_capacity(self.client.0.len() + 21);
-        text.push_str(&self.client.0);
-        text.push(':');
-        text.push_str(itoa::Buffer::new().format(self.number));
-        text
+    /// As on the wire.
+    pub fn text(&self) -> &str {
+        &self.0.text
     }
 }
 
 impl fmt::Display for OwnerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.client.0, self.number)
+        f.write_str(self.text())
     }
 }
 
@@ -88,10 +89,17 @@ impl OwnerMint {
     }
 
     pub(crate) fn fresh(&self) -> OwnerId {
-        OwnerId {
-            client: self.client.clone(),
-            number: self.next.fetch_add(1, Ordering::Relaxed),
-        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let client = self.client.clone();
+        let mut text = String::with_capacity(client.0.len() + 21);
+        text.push_str(&client.0);
+        text.push(':');
+        text.push_str(itoa::Buffer::new().format(number));
+        OwnerId(Arc::new(Identity {
+            client,
+            number,
+            text,
+        }))
     }
 
     pub(crate) fn client(&self) -> &ClientId {

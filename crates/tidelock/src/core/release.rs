@@ -6,7 +6,6 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::backend::{Backend, Moment, Released, Ticket};
-use crate::core::Core;
 use crate::core::hold::Hold;
 use crate::core::site::Site;
 use crate::core::steward::Chore;
@@ -72,7 +71,7 @@ pub(crate) async fn settle(hold: Hold) -> Result<()> {
     if !hold.disarm() {
         return Ok(());
     }
-    let core: Arc<Core> = Arc::clone(&hold.core);
+    let core = &hold.core;
     let mut release = Release {
         site: Arc::clone(&hold.site),
         ticket: hold.ticket.clone(),

@@ -63,8 +63,8 @@ impl StewardHandle {
     }
 
     /// Counts something as to be done until the mark is dropped: closing waits for it.
-    pub(crate) fn mark(&self) -> Mark {
-        Mark::new(&self.open)
+    pub(crate) fn mark(&self) -> Count<'_> {
+        Count::new(&self.open)
     }
 
     /// Resolves when nothing that was sent is left to be done.
@@ -94,6 +94,12 @@ struct Open {
 }
 
 impl Open {
+    fn one_less(&self) {
+        if self.count.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.bell.notify_waiters();
+        }
+    }
+
     async fn none(&self) {
         loop {
             let mut bell = std::pin::pin!(self.bell.notified());
@@ -106,8 +112,24 @@ impl Open {
     }
 }
 
-/// Counts one chore until it is dropped, done or not.
-pub(crate) struct Mark(Arc<Open>);
+/// Counts one until it is dropped, done or not.
+pub(crate) struct Count<'a>(&'a Open);
+
+impl<'a> Count<'a> {
+    fn new(open: &'a Open) -> Self {
+        open.count.fetch_add(1, Ordering::SeqCst);
+        Self(open)
+    }
+}
+
+impl Drop for Count<'_> {
+    fn drop(&mut self) {
+        self.0.one_less();
+    }
+}
+
+/// The same for a chore, wherever it goes.
+struct Mark(Arc<Open>);
 
 impl Mark {
     fn new(open: &Arc<Open>) -> Self {
@@ -118,9 +140,7 @@ impl Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        if self.0.count.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.0.bell.notify_waiters();
-        }
+        self.0.one_less();
     }
 }
 

@@ -8,6 +8,7 @@ use std::future::Future;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -25,10 +26,18 @@ pub struct Timers(Arc<Shared>);
 
 struct Shared {
     clock: Clock,
-    due: Mutex<Due>,
+    /// Each thread has a desk of its own, as far as there are enough: a timer is set and dropped for every request, and
+    /// threads would wait for each other there more than anywhere else.
+    desks: [Desk; DESKS],
     /// Rung when a timer is set that is due before the alarm.
     bell: Notify,
 }
+
+const DESKS: usize = 8;
+
+/// On cache lines of its own.
+#[repr(align(128))]
+struct Desk(Mutex<Due>);
 
 struct Due {
     queue: Queue,
@@ -38,13 +47,15 @@ struct Due {
 
 impl Timers {
     pub(crate) fn new(clock: Clock) -> Self {
-        let due = Due {
-            queue: Queue::default(),
-            alarm: Moment::FAR,
+        let desk = || {
+            Desk(Mutex::new(Due {
+                queue: Queue::default(),
+                alarm: Moment::FAR,
+            }))
         };
         Self(Arc::new(Shared {
             clock,
-            due: Mutex::new(due),
+            desks: std::array::from_fn(|_| desk()),
             bell: Notify::new(),
         }))
     }
@@ -64,7 +75,11 @@ impl Timers {
         let (shared, place) = (Arc::clone(&self.0), None);
         Timer {
             at,
-            seat: Seat { shared, place },
+            seat: Seat {
+                shared,
+                desk: own_desk(),
+                place,
+            },
         }
     }
 
@@ -85,6 +100,7 @@ impl Timers {
     pub async fn until<F: Future>(&self, at: Moment, future: F) -> Option<F::Output> {
         let mut seat = Seat {
             shared: &*self.0,
+            desk: own_desk(),
             place: None,
         };
         let mut future = std::pin::pin!(future);
@@ -106,7 +122,8 @@ impl Timers {
     pub(crate) async fn drive(self) {
         let mut alarm = Alarm::new(self.0.clock);
         loop {
-            let next = self.0.lock().alarm;
+            let next = (0..DESKS).map(|desk| self.0.lock(desk).alarm).min();
+            let next = next.unwrap_or(Moment::FAR);
             tokio::select! {
                 () = alarm.until(next) => {}
                 () = self.0.bell.notified() => {}
@@ -122,27 +139,41 @@ impl Timers {
 
     fn take_due(&self) -> Vec<Waker> {
         let now = self.now();
-        let mut due = self.0.lock();
-        if now < due.alarm {
-            // Rung for an earlier alarm. It stays, though its timer may have gone by now: were it put off, every lone
+        let mut wakers = Vec::new();
+        for desk in 0..DESKS {
+            let mut due = self.0.lock(desk);
+            // An alarm that has not come yet stays, though its timer may have gone by now: were it put off, every lone
             // request would wake this thread anew.
-            return Vec::new();
+            if now >= due.alarm {
+                wakers.extend(due.queue.take_due(now));
+                due.alarm = due.queue.first();
+            }
         }
-        let wakers = due.queue.take_due(now);
-        due.alarm = due.queue.first();
         wakers
     }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Due> {
-        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self, desk: usize) -> MutexGuard<'_, Due> {
+        let Desk(due) = &self.desks[desk % DESKS];
+        due.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The desk of this thread.
+fn own_desk() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static DESK: usize = THREADS.fetch_add(1, Ordering::Relaxed) % DESKS;
+    }
+    // While a thread ends any desk will do.
+    DESK.try_with(|desk| *desk).unwrap_or(0)
 }
 
 /// A place in the queue, given up when dropped.
 struct Seat<S: Deref<Target = Shared>> {
     shared: S,
+    desk: usize,
     place: Option<queue::Place>,
 }
 
@@ -157,7 +188,7 @@ impl<S: Deref<Target = Shared>> Seat<S> {
         if at == Moment::FAR {
             return;
         }
-        let mut due = self.shared.lock();
+        let mut due = self.shared.lock(self.desk);
         let (seated, old) = self
             .place
             .map_or((false, None), |place| due.queue.renew(place, cx));
@@ -177,7 +208,7 @@ impl<S: Deref<Target = Shared>> Seat<S> {
 
     fn leave(&mut self) {
         if let Some(place) = self.place.take() {
-            let old = self.shared.lock().queue.remove(place);
+            let old = self.shared.lock(self.desk).queue.remove(place);
             drop(old); // not under the lock, as above
         }
     }

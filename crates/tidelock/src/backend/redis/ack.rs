@@ -102,7 +102,7 @@ enum Way {
     /// As any other: nobody is asked, and that is what was heard.
     Alone(Heard),
     /// As any other, and beside it the server is asked anew whether it has replicas.
-    Look(Arc<Conn>, Heard),
+    Look(Heard),
     /// With others, on a connection for that.
     Queue,
 }
@@ -130,11 +130,12 @@ impl Link {
         demand: Demand,
         deadline: Moment,
     ) -> Result<(Reply, Receipt)> {
-        let heard = match self.way(demand, deadline).await? {
+        let conn = self.get(deadline).await?;
+        let heard = match self.way(&conn, demand)? {
             Way::Alone(heard) => heard,
             // Behind pointers: a request on a server without replicas need not carry what these need.
-            Way::Look(conn, heard) => {
-                let reply = self.eval_as(asking, script, keys, args, deadline);
+            Way::Look(heard) => {
+                let reply = self.eval_on(&conn, asking, script, keys, args, deadline);
                 let looks = look(&conn, self.timers());
                 let looks = self.timers().until(deadline, looks);
                 let (reply, _) = Box::pin(join(reply, looks)).await;
@@ -144,17 +145,21 @@ impl Link {
                 return Box::pin(self.queue(asking, script, keys, args, demand, deadline)).await;
             }
         };
-        let reply = self.eval_as(asking, script, keys, args, deadline).await?;
-        Ok((reply, Receipt(Source::Known(heard))))
+        let reply = self.eval_on(&conn, asking, script, keys, args, deadline);
+        Ok((reply.await?, Receipt(Source::Known(heard))))
     }
 
     /// How a script goes, by what is known of the server.
-    async fn way(&self, demand: Demand, deadline: Moment) -> Result<Way> {
+    fn way(&self, conn: &Conn, demand: Demand) -> Result<Way> {
         if demand.policy == Acknowledge::Off {
             return Ok(Way::Alone(Heard::Unasked));
         }
-        let conn = self.get(deadline).await?;
         let now = self.timers().now();
+        // Most servers are alone, and most requests are these: they touch nothing that others write to.
+        let acquires = matches!(demand.purpose, Purpose::Acquire);
+        if acquires && demand.policy < Acknowledge::All && conn.standing.is_alone(now) {
+            return Ok(Way::Alone(Heard::Unasked));
+        }
         Ok(match conn.standing.view() {
             Some((View::Replicas(replicas), at)) if replicas.count == 0 => {
                 let nobody = Heard::Count {
@@ -165,7 +170,7 @@ impl Link {
                     return Ok(Way::Alone(nobody));
                 }
                 conn.standing.set(View::Replicas(replicas), now); // one looks, not all at once
-                Way::Look(conn, nobody)
+                Way::Look(nobody)
             }
             Some((View::Forbidden(why), _)) => {
                 demand.give_up_if_strict(&why)?;

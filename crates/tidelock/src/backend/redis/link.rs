@@ -233,10 +233,24 @@ impl Link {
         deadline: Moment,
     ) -> Result<Reply> {
         let conn = self.get(deadline).await?;
+        self.eval_on(&conn, asking, script, keys, args, deadline)
+            .await
+    }
+
+    /// As [`eval_as`](Self::eval_as), on that connection.
+    pub(super) async fn eval_on(
+        &self,
+        conn: &Arc<Conn>,
+        asking: bool,
+        script: &Script,
+        keys: &[&str],
+        args: &[&str],
+        deadline: Moment,
+    ) -> Result<Reply> {
         let mut request = Request::script("EVALSHA", script.sha(), keys, args).asking(asking);
         let mut by_hash = true;
         loop {
-            match self.settle(&conn, &request, deadline).await {
+            match self.settle(conn, &request, deadline).await {
                 Err(Trouble::Complaint(complaint)) if by_hash && complaint.is_no_script() => {
                     by_hash = false;
                     request = Request::script("EVAL", script.source, keys, args).asking(asking);

@@ -19,7 +19,12 @@ impl Redis {
             .collect();
         let words: Vec<String> = batch
             .iter()
-            .flat_map(|renewal| [millis(renewal.lease), renewal.ticket.owner.text()])
+            .flat_map(|renewal| {
+                [
+                    millis(renewal.lease),
+                    renewal.ticket.owner.text().to_owned(),
+                ]
+            })
             .collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let policy = batch.iter().map(|renewal| renewal.wish).max();

@@ -1,16 +1,22 @@
 //! How many replicas a server has, as it says itself.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::super::conn::{Conn, Request};
 use super::super::errors::forbids;
 use super::super::reply::{Reply, Trouble};
+use super::LOOK_AGAIN;
 use crate::backend::{Acknowledge, Moment, Timers};
 use crate::error::Error;
 
 /// What was seen on one connection, and when.
 #[derive(Debug, Default)]
-pub(in super::super) struct Standing(Mutex<Option<(View, Moment)>>);
+pub(in super::super) struct Standing {
+    seen: Mutex<Option<(View, Moment)>>,
+    /// Until then the server is known to have no replicas, in nanoseconds. What every request asks needs no lock so.
+    alone_until: AtomicU64,
+}
 
 /// The replicas that are connected to a server.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,14 +49,23 @@ pub(super) enum View {
 impl Standing {
     /// `None`: nobody has looked yet, or the server did not say.
     pub(super) fn view(&self) -> Option<(View, Moment)> {
-        self.0
+        self.seen
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
+    /// The server has no replicas, and that was looked at not long ago.
+    pub(super) fn is_alone(&self, now: Moment) -> bool {
+        now.0 < self.alone_until.load(Ordering::Relaxed)
+    }
+
     pub(super) fn set(&self, view: View, at: Moment) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((view, at));
+        let alone = matches!(&view, View::Replicas(replicas) if replicas.count == 0);
+        let until = if alone { (at + LOOK_AGAIN).0 } else { 0 };
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        *seen = Some((view, at));
+        self.alone_until.store(until, Ordering::Relaxed);
     }
 
     /// Writes down an answer to the [`question`].
