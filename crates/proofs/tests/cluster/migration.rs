@@ -88,6 +88,64 @@ async fn t35_a_slot_that_moves_takes_its_locks_along() -> Result<()> {
     Ok(())
 }
 
+/// Leaves a primary without slots, as one that has just been added is.
+fn bare<'a>(
+    cluster: &Cluster,
+    node: &'a RedisServer,
+    heir: &RedisServer,
+) -> Result<&'a RedisServer> {
+    let nodes: String = node.query(&["CLUSTER", "NODES"])?;
+    let own = nodes.lines().find(|line| line.contains("myself"));
+    let own = own.and_then(|line| line.split_whitespace().nth(8));
+    let (first, last) = own.and_then(|own| own.split_once('-')).context("slots")?;
+    let slots: Vec<String> = (first.parse::<u16>()?..=last.parse()?)
+        .map(|slot| slot.to_string())
+        .collect();
+    let with = |what| {
+        let words = ["CLUSTER", what].into_iter();
+        words
+            .chain(slots.iter().map(String::as_str))
+            .collect::<Vec<_>>()
+    };
+    node.admin(&with("DELSLOTS"))?;
+    for other in cluster.nodes() {
+        // An error means that it has not heard of them, or that it has heard of their end.
+        let _ = other.admin(&with("DELSLOTS"));
+    }
+    heir.admin(&with("ADDSLOTS"))?;
+    cluster.await_ok()?;
+    Ok(node)
+}
+
+/// T35. A slot goes to a node that has none yet, and with replicas. No map names it: what is sent there at the word of
+/// another is acknowledged all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t35_a_lock_that_goes_to_a_new_node_is_renewed_on_the_way() -> Result<()> {
+    let cluster = Cluster::start()?;
+    let own = cluster.node_of("{shop}")?;
+    let target = bare(&cluster, elsewhere(&cluster)?, own)?;
+    let client = builder(LEASE).connect(&cluster.url()).await?;
+    let guard = client.lock("{shop}stock").acquire().await?;
+    let told = listen(&guard);
+    let migration = cluster.migration(cluster.slot_of("{shop}")?, target)?;
+    migration.begin()?;
+    migration.move_key("{shop}stock")?;
+    let replica = cluster.replica_of(target)?;
+    let until = boot_time() + LEASE * 3 / 2;
+    while boot_time() < until {
+        // It takes its time to say that it has something, as one that is far away.
+        replica.freeze()?;
+        sleep(ms(100)).await;
+        replica.thaw()?;
+        sleep(ms(5)).await;
+    }
+    ensure!(guard.is_held() && told.is_quiet(), "renewed where it went");
+    migration.move_keys()?;
+    migration.finish()?;
+    guard.release().await?;
+    Ok(())
+}
+
 /// T35. The lock becomes free while its slot is on its way, and nobody says so: the server's taking the subscription away
 /// is what wakes the waiter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -26,7 +26,7 @@ use super::errors::unanswered;
 use super::link::Link;
 use super::reply::Reply;
 use super::scripts::Script;
-use crate::backend::{Acknowledge, Moment, Timers};
+use crate::backend::{Acknowledge, Moment};
 use crate::error::{Error, Result};
 
 /// A server that had no replicas is looked at again after this time: one may have been attached.
@@ -79,7 +79,9 @@ pub(super) struct Receipt(Source);
 
 enum Source {
     Known(Heard),
-    Line(oneshot::Receiver<Heard>, Moment, Timers),
+    /// With the link: a node that is asked once, for a slot on its way to it, goes with its last link, and the task that
+    /// would tell the number with it.
+    Line(oneshot::Receiver<Heard>, Moment, Link),
 }
 
 /// What was heard about the replicas.
@@ -111,7 +113,7 @@ impl Receipt {
     pub(super) async fn heard(self) -> Heard {
         match self.0 {
             Source::Known(heard) => heard,
-            Source::Line(line, until, timers) => match timers.until(until, line).await {
+            Source::Line(line, until, link) => match link.timers().until(until, line).await {
                 Some(Ok(heard)) => heard,
                 Some(Err(_)) | None => Heard::Nothing,
             },
@@ -203,11 +205,10 @@ impl Link {
             tally,
         };
         self.lines().of(&demand).send(self, order)?;
-        let timers = self.timers().clone();
-        match timers.until(deadline, answered).await {
+        match self.timers().until(deadline, answered).await {
             Some(Ok(reply)) => {
                 let until = self.patience(&demand, deadline);
-                Ok((reply?, Receipt(Source::Line(tallied, until, timers))))
+                Ok((reply?, Receipt(Source::Line(tallied, until, self.clone()))))
             }
             Some(Err(_)) => Err(unanswered("the connection was given up")),
             None => Err(unanswered(format_args!(
