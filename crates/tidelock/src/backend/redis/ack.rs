@@ -113,7 +113,7 @@ impl Receipt {
     pub(super) async fn heard(self) -> Heard {
         match self.0 {
             Source::Known(heard) => heard,
-            Source::Line(line, until, link) => match link.timers().until(until, line).await {
+            Source::Line(tally, until, link) => match link.timers().until(until, tally).await {
                 Some(Ok(heard)) => heard,
                 Some(Err(_)) | None => Heard::Nothing,
             },

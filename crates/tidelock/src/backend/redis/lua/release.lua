@@ -1,7 +1,7 @@
 -- Ends what one owner holds and wakes the waiters. Uses nothing that is denied when memory is full.
 -- KEYS: lock, tombstone of this owner (only to withdraw)
 -- ARGV: owner, channel, 'publish' or 'spublish' or 'both', milliseconds the tombstone stays (only to withdraw)
--- Answers 1: freed. 2: freed, but the message was refused. 0: not held by this owner. 3: freed, but no tombstone stands.
+-- Answers 1: freed. 2: freed, but the message was refused. 0: not held by this owner. 3: freed, but no tombstone stands, because memory is full.
 local refused = nil
 if KEYS[2] then
   -- First: from here on an acquire of this owner that arrives late takes no effect.
@@ -30,7 +30,7 @@ if own == 1 then
     end
   end
 end
-if refused and answer ~= 0 then
+if refused and answer ~= 0 and string.find(refused.err, 'OOM', 1, true) then
   return 3
 end
 return refused or answer
