@@ -140,7 +140,7 @@ mod tests {
         let owner = crate::owner::OwnerMint::new().fresh();
         for (given, tag) in [("abc", "{abc}"), ("{a}:b", "{a}"), ("x{y}z", "{y}")] {
             assert_eq!(
-                tombstone(&name(given), &owner.text()),
+                tombstone(&name(given), owner.text()),
                 format!("tidelock:withdrawn:{tag}:{owner}")
             );
         }
@@ -150,7 +150,7 @@ mod tests {
     fn braces_that_make_no_tag_part_the_keys_of_a_lock() {
         for good in ["abc", "{a}:b", "x{y}z", "{a{b}c", "x}{y}", "ä 漢"] {
             let owner = crate::owner::OwnerMint::new().fresh();
-            let tombstone = tombstone(&name(good), &owner.text());
+            let tombstone = tombstone(&name(good), owner.text());
             assert_eq!(hashed(&tombstone), hashed(good));
             assert!(share_a_slot(&name(good)), "{good}");
         }

@@ -125,8 +125,8 @@ impl Redis {
     async fn acquire(&self, ask: &Ask, deadline: Moment) -> Result<(Reply, Receipt)> {
         let ticket = &ask.ticket;
         let owner = ticket.owner.text();
-        let tombstone = keys::tombstone(&ticket.name, &owner);
-        let args = [&*millis(ask.lease), &*owner];
+        let tombstone = keys::tombstone(&ticket.name, owner);
+        let args = [&*millis(ask.lease), owner];
         let token = match ticket.kind {
             Kind::Mutex => String::new(),
             Kind::Fenced => keys::token(&ticket.name),
@@ -179,13 +179,13 @@ impl Redis {
         let (name, deadline) = (ticket.name.as_str(), self.routes.deadline());
         let how = self.shared.ways.word();
         let reply = if withdraw {
-            let tombstone = keys::tombstone(&ticket.name, &owner);
+            let tombstone = keys::tombstone(&ticket.name, owner);
             let kept = millis(TOMBSTONE_KEPT);
             self.routes
                 .eval(
                     &scripts::RELEASE,
                     &[name, &tombstone],
-                    &[&owner, &channel, how, &kept],
+                    &[owner, &channel, how, &kept],
                     deadline,
                 )
                 .await?
@@ -194,7 +194,7 @@ impl Redis {
                 .eval(
                     &scripts::RELEASE,
                     &[name],
-                    &[&owner, &channel, how],
+                    &[owner, &channel, how],
                     deadline,
                 )
                 .await?
