@@ -17,7 +17,7 @@ use crate::guard::Guard;
 /// | 1 + 3 | 1 | 2 | 3 |
 /// | 1 + 4 | 1 | 2 | 4 |
 ///
-/// Counted are the replicas that are connected to the primary at that moment; for `All` also those that have gone within the
+/// Counted are the replicas that are connected to the primary at that moment; for `Majority` and `All` also those that went within the
 /// last half minute, because one of them may be about to replace the primary. A store that has none, be it a Redis
 /// alone, `sqlite:` or `memory:`, needs nobody's word: nothing more is sent, and every policy is fulfilled.
 ///

@@ -159,7 +159,7 @@ impl Link {
         let now = self.timers().now();
         // Most servers are alone, and most requests are these: they touch nothing that others write to.
         let acquires = matches!(demand.purpose, Purpose::Acquire);
-        if acquires && demand.policy < Acknowledge::All && conn.standing.is_alone(now) {
+        if acquires && demand.policy <= Acknowledge::Any && conn.standing.is_alone(now) {
             return Ok(Way::Alone(Heard::Unasked));
         }
         Ok(match conn.standing.view() {

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
@@ -45,6 +45,8 @@ pub(super) struct Sentinel {
     /// Rung when there is a reason to look at once.
     pub(super) look: Arc<Notify>,
     closed: AtomicBool,
+    /// How many failovers the best word so far knew of.
+    newest: AtomicI64,
 }
 
 /// What one sentinel says. The larger is to be believed.
@@ -76,6 +78,7 @@ impl Sentinel {
             current: Mutex::default(),
             look: Arc::default(),
             closed: AtomicBool::new(false),
+            newest: AtomicI64::new(0),
         };
         for place in &sentinel.who.places {
             sentinel.add(place.clone());
@@ -135,9 +138,11 @@ impl Sentinel {
             let each = known.iter().map(|(place, link)| self.ask(place, link, end));
             let mut asked: FuturesUnordered<_> = each.collect();
             let (mut best, mut troubles, mut strangers) = (None, Vec::new(), 0);
+            let mut words = 0;
             while let Some(Some(said)) = self.timers.until(end, asked.next()).await {
                 match said {
                     Ok(Some(word)) => {
+                        words += 1;
                         best = best.max(Some(word));
                         end = end.min(self.timers.now() + OTHERS);
                     }
@@ -147,7 +152,20 @@ impl Sentinel {
             }
             drop(asked);
             match best {
-                Some(Word { host, port, .. }) => {
+                // Those that answer have missed a failover that others told of. When it is most of them they are right all
+                // the same: somebody has set up the sentinels anew.
+                Some(Word { epoch, .. })
+                    if epoch < self.newest.load(Ordering::SeqCst) && words * 2 <= known.len() =>
+                {
+                    Err(unsent(format_args!(
+                        "the sentinels {} that answer have missed the last failover",
+                        place::short(&self.who.places)
+                    )))
+                }
+                Some(Word {
+                    host, port, epoch, ..
+                }) => {
+                    self.newest.store(epoch, Ordering::SeqCst);
                     let tls = self.who.places.iter().any(Place::is_tls);
                     Ok(Place::Tcp { host, port, tls })
                 }

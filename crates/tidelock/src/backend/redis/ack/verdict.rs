@@ -75,7 +75,8 @@ impl Redis {
         heard
     }
 
-    /// Who wants all replicas wants those too that have only just gone: one of them may be the next primary.
+    /// Who wants all replicas wants those too that have only just gone: one of them may be the next primary. And a majority
+    /// is one of those too: else a primary that is cut off with one replica would have one in the end.
     fn with_those_that_left(&self, heard: &Heard, wish: Acknowledge) -> Result<()> {
         let Heard::Count {
             replicas:
@@ -89,7 +90,7 @@ impl Redis {
             return Ok(());
         };
         let all = self.shared.company.all_of(server);
-        if wish == Acknowledge::All && *reached < all {
+        if wish > Acknowledge::Any && *reached < wish.needed(all) {
             return Err(unsent(format_args!(
                 "{reached} of {all} replicas acknowledged: the server has lost sight of one, which may be about to replace it"
             )));

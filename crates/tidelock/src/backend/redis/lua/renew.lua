@@ -14,6 +14,13 @@ for i = 1, #KEYS do
       answer = redis.pcall('pexpire', KEYS[i], math.max(left, tonumber(lease)))
     end
   end
+  if answer == 0 then
+    -- A server that has become a replica may only not have heard of it: it refuses this, which does nothing on a primary.
+    local gone = redis.pcall('hdel', KEYS[i], owner)
+    if type(gone) == 'table' then
+      answer = gone
+    end
+  end
   if type(answer) == 'table' then
     answer = answer.err
   end
