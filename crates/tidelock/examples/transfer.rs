@@ -1,0 +1,30 @@
+//! A transfer between two accounts: both locked, or none. Two transfers in opposite directions do not wait for each
+//! other for ever, whatever order they name the accounts in.
+//!
+//! `cargo run --example transfer` (or with a URL: `-- redis://127.0.0.1:6379`)
+
+use tidelock::{Client, Result};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let url = std::env::args()
+        .nth(1)
+        .unwrap_or_else(|| "memory:".to_owned());
+    let client = Client::connect(&url).await?;
+    let (ada, bob) = (client.lock("account:ada"), client.lock("account:bob"));
+    let there = transfer(&client, [ada.clone(), bob.clone()]);
+    let back = transfer(&client, [bob, ada]);
+    tokio::try_join!(there, back)?;
+    Ok(())
+}
+
+async fn transfer(client: &Client, accounts: [tidelock::Lock; 2]) -> Result<()> {
+    let guard = client.multi_lock(&accounts)?.acquire().await?;
+    // Dropped at once if the lock of either account is lost.
+    let booked = guard.while_held(async { /* book both sides */ }).await;
+    match booked {
+        Ok(()) => println!("booked {}", guard.name()),
+        Err(lost) => println!("not booked: {lost}"),
+    }
+    guard.release().await
+}
