@@ -4,6 +4,7 @@
 mod demo;
 mod looking;
 mod running;
+mod topologies;
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
