@@ -112,7 +112,7 @@ impl Client {
         self.locked(self.client.lock(name))
     }
 
-    /// A lock whose every grant has a [`FencingToken`]. See [`Client::fenced_lock`](crate::Client::fenced_lock).
+    /// A lock whose every grant has a [`FencingToken`](crate::FencingToken). See [`Client::fenced_lock`](crate::Client::fenced_lock).
     pub fn fenced_lock(&self, name: &str) -> Lock {
         self.locked(self.client.fenced_lock(name))
     }
