@@ -156,3 +156,26 @@ async fn t40_split_votes_have_a_winner() -> Result<()> {
     }
     Ok(())
 }
+
+/// Two clients that lead to one server give it one vote: with it and one more of three there is a majority, by itself none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_server_by_two_addresses_has_one_vote() -> Result<()> {
+    let servers = Independents::start(2)?;
+    let mut clients = clients(&servers, LEASE).await?;
+    let again = servers.nodes()[0].url().replace("127.0.0.1", "localhost");
+    clients.push(builder(LEASE).details(false).connect(&again).await?);
+    let redlock = RedLock::builder(clients)
+        .node_timeout(NODE_TIMEOUT)
+        .restart_guard(false)
+        .build()?;
+    redlock.lock("stock").acquire().await?.release().await?;
+    servers.nodes()[1].kill()?;
+    let error = redlock.lock("stock").try_acquire().await.unwrap_err();
+    ensure!(error.kind() == ErrorKind::InvalidOptions, "{error}");
+    ensure!(error.to_string().contains("same server"), "{error}");
+    eventually(LEASE, "nothing is left", || {
+        let left: i64 = servers.nodes()[0].query(&["EXISTS", "stock"])?;
+        Ok(left == 0)
+    })?;
+    Ok(())
+}

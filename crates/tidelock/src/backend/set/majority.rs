@@ -3,6 +3,7 @@
 //! All are asked at the same time, each for a short time only. Without a majority everything is given back, also where the
 //! answer was lost, and after a random time it begins anew: of several that split the votes, one gets through.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -95,7 +96,8 @@ struct Votes {
 }
 
 enum Vote {
-    Granted,
+    /// With the life of the server, where it tells.
+    Granted(Option<Arc<str>>),
     Young(Duration),
     Held(Wait),
 }
@@ -110,9 +112,19 @@ impl Votes {
             against: Vec::new(),
             failed: Vec::new(),
         };
+        let mut lives: HashMap<Arc<str>, usize> = HashMap::new();
         for (part, answer) in join_all(asked).await {
             match answer {
-                Ok(Vote::Granted) => votes.for_us.push(part),
+                Ok(Vote::Granted(Some(life))) if lives.contains_key(&life) => {
+                    set.members[part].set_twin(true); // its renewals have no vote either
+                    let error = counted_already(set, part, lives[&life]);
+                    votes.failed.push((part, error));
+                }
+                Ok(Vote::Granted(life)) => {
+                    set.members[part].set_twin(false);
+                    lives.extend(life.map(|life| (life, part)));
+                    votes.for_us.push(part);
+                }
                 Ok(Vote::Young(up)) => votes.young.push((part, up)),
                 Ok(Vote::Held(wait)) => votes.against.push((part, wait)),
                 Err(error) => {
@@ -187,23 +199,29 @@ async fn vote(set: &Shared, quorum: &Quorum, ask: &Ask, part: usize) -> Result<V
         wish: ask.wish,
     };
     let store = Arc::clone(set.member(part, Side::Front));
-    let guarded = quorum.restart_guard;
     let call = Box::pin(async move {
         match store.attempt(&own).await? {
-            Attempt::Held(wait) => Ok((Some(wait), None)),
-            // After the grant: so it is the life that has granted, or a later one.
-            Attempt::Acquired(_) if guarded => match store.incarnation().await {
-                Ok(life) => Ok((None, Some(Ok(life)))),
-                Err(error) => Ok((None, Some(Err(error)))),
-            },
-            Attempt::Acquired(_) => Ok((None, None)),
+            Attempt::Held(wait) => Ok(Err(wait)),
+            // After the grant: so it is the life that has granted, or a later one. A connection asks once.
+            Attempt::Acquired(_) => Ok(Ok(store.incarnation().await)),
         }
     });
-    match set.bounded(call).await? {
-        (Some(wait), _) => Ok(Vote::Held(wait)),
-        (None, None) => Ok(Vote::Granted),
-        (None, Some(life)) => Ok(by_age(set, quorum, part, life)),
+    Ok(match set.bounded(call).await? {
+        Err(wait) => Vote::Held(wait),
+        Ok(life) if quorum.restart_guard => by_age(set, quorum, part, life),
+        Ok(life) => Vote::Granted(life.ok().flatten().map(|life| life.id)),
+    })
+}
+
+/// Two addresses of one server are one vote, or two holders could have a majority each.
+fn counted_already(set: &Shared, part: usize, first: usize) -> Error {
+    let (member, first) = (&set.members[part], &set.members[first].label);
+    if member.is_news() {
+        tracing::error!(server = %member.label, %first, "two clients of a majority lead to one server; it has one vote");
     }
+    Error::new(ErrorKind::InvalidOptions).because(format!(
+        "is the same server as {first}, and has one vote; give each server one client"
+    ))
 }
 
 /// Whether a grant counts.
@@ -211,14 +229,14 @@ fn by_age(set: &Shared, quorum: &Quorum, part: usize, life: Result<Option<Incarn
     let member = &set.members[part];
     match life {
         Ok(Some(life)) if life.up < quorum.longest_lease() => Vote::Young(life.up),
-        Ok(Some(_)) => Vote::Granted,
+        Ok(Some(life)) => Vote::Granted(Some(life.id)),
         Err(error) if error.is_retryable() => Vote::Young(Duration::ZERO),
         // Not to be had: better said once than every lock refused.
         Ok(None) | Err(_) => {
             if member.is_news() && member.store.front.capabilities().shared {
                 tracing::warn!(server = %member.label, "does not say since when it is up (INFO), so after a restart it may vote although it has forgotten a lock");
             }
-            Vote::Granted
+            Vote::Granted(None)
         }
     }
 }
