@@ -55,6 +55,8 @@ pub(super) struct Node {
 struct Map {
     /// Counts what has changed in the cluster, as its nodes do.
     epoch: i64,
+    /// The epoch in which the owners were last seen to change. An election counts up before its outcome is known.
+    settled: i64,
     nodes: Vec<Arc<Node>>,
     replicas: Vec<Place>,
     /// By slot, which of the nodes.
@@ -156,6 +158,7 @@ impl Cluster {
         }
         *map = Arc::new(Map {
             epoch: map.epoch,
+            settled: map.epoch,
             nodes,
             replicas: map.replicas.clone(),
             owners,
@@ -212,10 +215,12 @@ impl Cluster {
             .cloned()
             .collect();
         // Without news a node is only not known there yet: it may be the one that has just taken over.
-        let news = view.epoch > map.epoch || view.epoch == 0;
+        let news = view.epoch > map.settled || view.epoch == 0;
         let same = gone.is_empty() && nodes.len() == map.nodes.len() && owners == map.owners;
+        let settled = if same { map.settled } else { view.epoch };
         *map = Arc::new(Map {
             epoch: view.epoch,
+            settled,
             nodes,
             replicas,
             owners,
