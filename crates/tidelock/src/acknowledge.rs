@@ -17,8 +17,8 @@ use crate::guard::Guard;
 /// | 1 + 3 | 1 | 2 | 3 |
 /// | 1 + 4 | 1 | 2 | 4 |
 ///
-/// Counted are the replicas that are connected to the primary at that moment; for `Majority` and `All` also those that went within the
-/// last half minute, because one of them may be about to replace the primary. A store that has none, be it a Redis
+/// Counted are the replicas that are connected to the primary at that moment (for `Any`, and for renewals, those in sync); for
+/// `Majority` and `All` also those that went within the last half minute, because one of them may be about to replace the primary. A store that has none, be it a Redis
 /// alone, `sqlite:` or `memory:`, needs nobody's word: nothing more is sent, and every policy is fulfilled.
 ///
 /// What it is worth: `All` survives one failover. `Majority` and `Any` survive it when the replica that is promoted was

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use crate::ledger::{Ledger, Period};
 
 /// Long enough to outlast a failover, as the default is in production.
-pub(crate) const LEASE: Duration = Duration::from_secs(9);
+pub(crate) const LEASE: Duration = Duration::from_secs(12);
 
 const CLIENTS: usize = 3;
 
@@ -88,8 +88,9 @@ impl Crowd {
         Ok(())
     }
 
-    /// What the new primary has beside what the holders believe.
-    pub(crate) async fn check(&self, sentinels: &Sentinels) -> Result<()> {
+    /// What the new primary has beside what the holders believe. Was there none for longer than a lease can stand, holds
+    /// may be over, but not in silence.
+    pub(crate) async fn check(&self, sentinels: &Sentinels, outlasted: bool) -> Result<()> {
         // Told at the next renewal, and there is one in every third of a lease.
         let bound = LEASE / 2;
         for (name, guard) in &self.kept {
@@ -100,7 +101,7 @@ impl Crowd {
                     .query::<i64, _>(&["HEXISTS", name, &field])?
                     == 1)
             };
-            if self.policy == Acknowledge::All {
+            if self.policy == Acknowledge::All && outlasted {
                 ensure!(guard.is_held(), "{name} was lost");
                 ensure!(there()?, "{name} is believed to be held, and is not there");
             } else if !there()? {

@@ -70,6 +70,8 @@ pub(super) enum Purpose {
 pub(super) struct Demand {
     pub(super) purpose: Purpose,
     pub(super) policy: Acknowledge,
+    /// Replicas that were in sync not long ago and are not now, at the server that misses most.
+    missed: u32,
     within: Duration,
     lease: Duration,
 }
@@ -133,7 +135,7 @@ impl Link {
         deadline: Moment,
     ) -> Result<(Reply, Receipt)> {
         let conn = self.get(deadline).await?;
-        let heard = match self.way(&conn, demand)? {
+        let heard = match self.way(&conn, demand, deadline)? {
             Way::Alone(heard) => heard,
             // Behind pointers: a request on a server without replicas need not carry what these need.
             Way::Look(heard) => {
@@ -152,16 +154,19 @@ impl Link {
     }
 
     /// How a script goes, by what is known of the server.
-    fn way(&self, conn: &Conn, demand: Demand) -> Result<Way> {
+    fn way(&self, conn: &Conn, demand: Demand, deadline: Moment) -> Result<Way> {
         if demand.policy == Acknowledge::Off {
             return Ok(Way::Alone(Heard::Unasked));
         }
-        let now = self.timers().now();
-        // Most servers are alone, and most requests are these: they touch nothing that others write to.
+        // Most servers are alone, and most requests are these: they touch nothing that others write to, nor the clock.
         let acquires = matches!(demand.purpose, Purpose::Acquire);
-        if acquires && demand.policy <= Acknowledge::Any && conn.standing.is_alone(now) {
+        if acquires
+            && demand.policy <= Acknowledge::Any
+            && conn.standing.is_alone(deadline, self.limit())
+        {
             return Ok(Way::Alone(Heard::Unasked));
         }
+        let now = self.timers().now();
         Ok(match conn.standing.view() {
             Some((View::Replicas(replicas), at)) if replicas.count == 0 => {
                 let nobody = Heard::Count {

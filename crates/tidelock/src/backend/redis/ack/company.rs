@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::standing::Replicas;
 use crate::backend::Moment;
 
 /// Servers that are remembered: a limit, so that it cannot grow without end.
@@ -26,18 +27,18 @@ pub(in super::super) struct Company {
     ever: AtomicBool,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 struct Seen {
+    /// When one of them acknowledged something last.
     acknowledged: Option<Moment>,
-    /// The most replicas it had, and since when it is known to have fewer.
-    most: u32,
-    fewer_since: Option<Moment>,
+    /// Those that have been in sync, by address, with the moment at which it was noticed that one is so no more.
+    known: HashMap<Arc<str>, Option<Moment>>,
 }
 
 impl Company {
-    /// The server has said how many replicas it has, and how many of them have heard of something.
-    pub(super) fn note(&self, server: &Arc<str>, count: u32, reached: u32, now: Moment) {
-        if count == 0 && !self.ever.load(Ordering::SeqCst) {
+    /// The server has said which replicas it has, and how many of them have heard of something.
+    pub(super) fn note(&self, server: &Arc<str>, replicas: &Replicas, reached: u32, now: Moment) {
+        if replicas.count == 0 && !self.ever.load(Ordering::SeqCst) {
             return;
         }
         self.ever.store(true, Ordering::SeqCst);
@@ -49,12 +50,16 @@ impl Company {
         if reached > 0 {
             seen.acknowledged = Some(now);
         }
-        let missed_for = seen.fewer_since.map(|since| now.since(since));
-        if count >= seen.most || missed_for.is_some_and(|time| time >= MISSED) {
-            (seen.most, seen.fewer_since) = (count, None);
-        } else {
-            seen.fewer_since.get_or_insert(now);
+        for (addr, gone) in &mut seen.known {
+            if !replicas.online.contains(addr) {
+                gone.get_or_insert(now);
+            }
         }
+        for addr in replicas.online.iter() {
+            seen.known.insert(Arc::clone(addr), None);
+        }
+        seen.known
+            .retain(|_, gone| gone.is_none_or(|at| now.since(at) < MISSED));
     }
 
     /// One of its replicas has acknowledged something within that time.
@@ -67,13 +72,34 @@ impl Company {
         at.is_some_and(|at| now.since(at) < within)
     }
 
-    /// How many replicas are all of them, with those that have only just gone.
-    pub(super) fn all_of(&self, server: &str) -> u32 {
+    /// How many of those that were in sync have only just gone, or copy the data again.
+    pub(super) fn missed(&self, server: &str, now: Moment) -> u32 {
         if !self.ever.load(Ordering::SeqCst) {
             return 0;
         }
         let seen = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.get(server).map_or(0, |seen| seen.most)
+        seen.get(server).map_or(0, |seen| seen.missed(now))
+    }
+
+    /// The same, of the server that misses most. Asked for each request: where no server ever had one, the clock is left
+    /// alone.
+    pub(super) fn most_missed(&self, now: impl FnOnce() -> Moment) -> u32 {
+        if !self.ever.load(Ordering::SeqCst) {
+            return 0;
+        }
+        let seen = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = now();
+        let missed = seen.values().map(|seen| seen.missed(now));
+        missed.max().unwrap_or(0)
+    }
+}
+
+impl Seen {
+    /// Looks at the clock too: a server that has been replaced is never heard of again.
+    fn missed(&self, now: Moment) -> u32 {
+        let gone = self.known.values().flatten();
+        let missed = gone.filter(|at| now.since(**at) < MISSED).count();
+        u32::try_from(missed).unwrap_or(u32::MAX)
     }
 }
 
@@ -85,12 +111,20 @@ mod tests {
         Moment::from_nanos(1)
     }
 
+    fn with(count: u32, online: &[&str]) -> Replicas {
+        Replicas {
+            count,
+            online: online.iter().map(|addr| Arc::from(*addr)).collect(),
+            server: None,
+        }
+    }
+
     #[test]
     fn a_server_is_remembered_for_as_long_as_a_lease_may_stand() {
         let (company, server) = (Company::default(), Arc::from("a"));
         let second = Duration::from_secs(1);
-        company.note(&server, 1, 1, start());
-        company.note(&server, 0, 0, start() + second / 4);
+        company.note(&server, &with(1, &["b"]), 1, start());
+        company.note(&server, &with(0, &[]), 0, start() + second / 4);
         assert!(company.had_any("a", start() + second / 2, second));
         assert!(!company.had_any("a", start() + second, second));
         assert!(!company.had_any("b", start(), second));
@@ -99,15 +133,26 @@ mod tests {
     #[test]
     fn a_replica_that_has_just_gone_is_still_one_of_all() {
         let (company, server) = (Company::default(), Arc::from("a"));
-        company.note(&server, 2, 2, start());
+        company.note(&server, &with(2, &["b", "c"]), 2, start());
         // Nobody looked for an hour: when it went is not known, so it has gone now.
         let noticed = start() + Duration::from_secs(3600);
-        for (after, all) in [(0, 2), (29, 2), (30, 1)] {
-            company.note(&server, 1, 1, noticed + Duration::from_secs(after));
-            assert_eq!(company.all_of("a"), all, "{after} s later");
+        for (after, missed) in [(0, 1), (29, 1), (30, 0)] {
+            let at = noticed + Duration::from_secs(after);
+            company.note(&server, &with(1, &["c"]), 1, at);
+            assert_eq!(company.missed("a", at), missed, "{after} s later");
         }
-        company.note(&server, 3, 3, noticed + Duration::from_secs(31));
-        assert_eq!(company.all_of("a"), 3);
-        assert_eq!(company.all_of("b"), 0);
+        assert_eq!(company.missed("b", noticed), 0);
+    }
+
+    #[test]
+    fn a_newcomer_does_not_stand_for_one_that_has_gone() {
+        let (company, server) = (Company::default(), Arc::from("a"));
+        company.note(&server, &with(2, &["b", "c"]), 2, start());
+        company.note(&server, &with(2, &["c", "d"]), 2, start());
+        assert_eq!(company.missed("a", start()), 1, "b");
+        company.note(&server, &with(3, &["c", "d"]), 2, start());
+        assert_eq!(company.missed("a", start()), 1, "b copies the data again");
+        company.note(&server, &with(3, &["b", "c", "d"]), 3, start());
+        assert_eq!(company.missed("a", start()), 0);
     }
 }

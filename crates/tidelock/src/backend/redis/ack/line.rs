@@ -114,9 +114,9 @@ impl Line {
         by: By,
         deadline: Moment,
     ) -> Vec<Order> {
-        let policies: Vec<_> = orders.iter().map(|order| order.demand.policy).collect();
+        let demands: Vec<_> = orders.iter().map(|order| order.demand).collect();
         let needed = |replicas: &Replicas| {
-            let each = policies.iter().map(|policy| replicas.needed(*policy));
+            let each = demands.iter().map(|demand| replicas.awaited(demand));
             each.max().unwrap_or(0)
         };
         let limit = orders.iter().map(|order| order.demand.limit()).max();

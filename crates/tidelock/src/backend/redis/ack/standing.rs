@@ -1,12 +1,13 @@
-//! How many replicas a server has, as it says itself.
+//! Which replicas a server has, as it says itself.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::super::conn::{Conn, Request};
 use super::super::errors::forbids;
 use super::super::reply::{Reply, Trouble};
-use super::LOOK_AGAIN;
+use super::{Demand, LOOK_AGAIN, Purpose};
 use crate::backend::{Acknowledge, Moment, Timers};
 use crate::error::Error;
 
@@ -22,20 +23,39 @@ pub(in super::super) struct Standing {
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) struct Replicas {
     pub(super) count: u32,
-    /// How many of them are in sync: the others cannot acknowledge yet.
-    pub(super) online: u32,
+    /// Those of them that are in sync, by address. The others copy the data and cannot acknowledge yet.
+    pub(super) online: Arc<[Arc<str>]>,
     /// The server's replication id, where it says it.
     pub(super) server: Option<Arc<str>>,
 }
 
 impl Replicas {
+    pub(super) fn in_sync(&self) -> u32 {
+        u32::try_from(self.online.len()).unwrap_or(u32::MAX)
+    }
+
     /// How many must acknowledge. `Any` does without those that cannot: else a replica's first copy of the data, which
-    /// may take minutes, would be an outage for everybody.
-    pub(super) fn needed(&self, policy: Acknowledge) -> u32 {
-        policy.needed(match policy {
-            Acknowledge::Any => self.online,
-            _ => self.count,
-        })
+    /// may take minutes, would be an outage for everybody. So do renewals: if one that has nothing yet is promoted, the
+    /// lock is lost whatever the renewal said, and without the renewal it would be lost in any case.
+    pub(super) fn needed(&self, policy: Acknowledge, purpose: Purpose) -> u32 {
+        policy.needed(self.counted(policy, purpose))
+    }
+
+    fn counted(&self, policy: Acknowledge, purpose: Purpose) -> u32 {
+        match (policy, purpose) {
+            (Acknowledge::Any, _) | (_, Purpose::Renew) => self.in_sync(),
+            (_, Purpose::Acquire) => self.count,
+        }
+    }
+
+    /// For how many the server is to wait. A majority of those that were there may be more than one of those that are
+    /// left, and a server that has heard of enough stops counting.
+    pub(super) fn awaited(&self, demand: &Demand) -> u32 {
+        let counted = self.counted(demand.policy, demand.purpose);
+        match demand.policy {
+            Acknowledge::Off | Acknowledge::Any => demand.policy.needed(counted),
+            policy => policy.needed(counted + demand.missed).min(counted),
+        }
     }
 }
 
@@ -55,9 +75,11 @@ impl Standing {
             .clone()
     }
 
-    /// The server has no replicas, and that was looked at not long ago.
-    pub(super) fn is_alone(&self, now: Moment) -> bool {
-        now.0 < self.alone_until.load(Ordering::Relaxed)
+    /// The server has no replicas, and that was looked at not long ago. For a request that is to be answered by then, and
+    /// was made that long before.
+    pub(super) fn is_alone(&self, deadline: Moment, limit: Duration) -> bool {
+        let until = Moment(self.alone_until.load(Ordering::Relaxed));
+        until > Moment(0) && deadline < until + limit
     }
 
     pub(super) fn set(&self, view: View, at: Moment) {
@@ -98,9 +120,16 @@ fn replicas(info: &str) -> Option<Replicas> {
     let field = |name| info.lines().find_map(|line| line.strip_prefix(name));
     Some(Replicas {
         count: field("connected_slaves:")?.trim().parse().ok()?,
-        online: u32::try_from(info.matches(",state=online,").count()).unwrap_or(u32::MAX),
+        online: info.lines().filter_map(in_sync).collect(),
         server: field("master_replid:").map(|id| Arc::from(id.trim())),
     })
+}
+
+/// The address in the line of a replica that is in sync: `slave0:ip=…,port=…,state=online,…`.
+fn in_sync(line: &str) -> Option<Arc<str>> {
+    let (_, replica) = line.strip_prefix("slave")?.split_once(':')?;
+    let (addr, rest) = replica.split_once(",state=")?;
+    rest.starts_with("online,").then(|| Arc::from(addr))
 }
 
 #[cfg(test)]
@@ -111,12 +140,19 @@ mod tests {
     fn replicas_are_counted_by_the_primary() {
         let info = "role:master\r\nconnected_slaves:2\r\nslave0:ip=h,port=1,state=online,offset=1,lag=0\r\nslave1:ip=h,port=2,state=wait_bgsave,offset=0,lag=0\r\nmaster_replid:ab12\r\n";
         let seen = replicas(info).unwrap();
-        assert_eq!((seen.count, seen.online), (2, 1));
+        assert_eq!((seen.count, seen.in_sync()), (2, 1));
+        assert_eq!(&*seen.online[0], "ip=h,port=1");
         assert_eq!(seen.server.as_deref(), Some("ab12"));
+        let needed = |purpose| seen.needed(Acknowledge::All, purpose);
         assert_eq!(
-            seen.needed(Acknowledge::All),
+            needed(Purpose::Acquire),
             2,
             "one that copies the data counts"
+        );
+        assert_eq!(
+            needed(Purpose::Renew),
+            1,
+            "a renewal cannot wait for its copy"
         );
         let unnamed = replicas("connected_slaves:0\r\n").unwrap();
         assert_eq!((unnamed.count, unnamed.server), (0, None));

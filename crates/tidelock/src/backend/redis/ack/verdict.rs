@@ -22,14 +22,16 @@ impl Heard {
         match self {
             _ if policy == Acknowledge::Off => Ok(None),
             Self::Unasked | Self::Forbidden(_) => Ok(None),
-            Self::Count { replicas, reached } => match (replicas.needed(policy), *reached) {
-                (0, _) => Ok(None),
-                (needed, reached) if reached < needed => short(format!(
-                    "{reached} of {} replicas acknowledged, {needed} must,",
-                    replicas.count
-                )),
-                (needed, reached) => Ok(Some(Acknowledged { needed, reached })),
-            },
+            Self::Count { replicas, reached } => {
+                match (replicas.needed(policy, demand.purpose), *reached) {
+                    (0, _) => Ok(None),
+                    (needed, reached) if reached < needed => short(format!(
+                        "{reached} of {} replicas acknowledged, {needed} must,",
+                        replicas.count
+                    )),
+                    (needed, reached) => Ok(Some(Acknowledged { needed, reached })),
+                }
+            }
             Self::Nothing => short("the replicas did not acknowledge".to_owned()),
         }
     }
@@ -46,6 +48,7 @@ impl Redis {
         Demand {
             purpose,
             policy,
+            missed: self.shared.company.most_missed(|| self.shared.timers.now()),
             within: self.shared.acknowledge_within,
             lease,
         }
@@ -58,17 +61,11 @@ impl Redis {
             Heard::Forbidden(why) if !self.shared.unasked.swap(true, Ordering::SeqCst) => {
                 tracing::warn!(%why, "replicas are not asked whether they have a lock: a failover may forget what was granted just before it");
             }
-            Heard::Count {
-                replicas:
-                    Replicas {
-                        count,
-                        server: Some(server),
-                        ..
-                    },
-                reached,
-            } => {
-                let now = self.shared.timers.now();
-                self.shared.company.note(server, *count, *reached, now);
+            Heard::Count { replicas, reached } => {
+                if let Some(server) = &replicas.server {
+                    let now = self.shared.timers.now();
+                    self.shared.company.note(server, replicas, *reached, now);
+                }
             }
             _ => {}
         }
@@ -77,22 +74,27 @@ impl Redis {
 
     /// Who wants all replicas wants those too that have only just gone: one of them may be the next primary. And a majority
     /// is one of those too: else a primary that is cut off with one replica would have one in the end.
-    fn with_those_that_left(&self, heard: &Heard, wish: Acknowledge) -> Result<()> {
-        let Heard::Count {
-            replicas:
-                Replicas {
-                    server: Some(server),
-                    ..
-                },
-            reached,
-        } = heard
-        else {
+    fn with_those_that_left(
+        &self,
+        heard: &Heard,
+        wish: Acknowledge,
+        purpose: Purpose,
+    ) -> Result<()> {
+        let Heard::Count { replicas, reached } = heard else {
             return Ok(());
         };
-        let all = self.shared.company.all_of(server);
+        let Some(server) = &replicas.server else {
+            return Ok(());
+        };
+        let missed = self.shared.company.missed(server, self.shared.timers.now());
+        // One that copies the data again is among the connected ones, and counts once.
+        let all = match purpose {
+            Purpose::Renew => replicas.in_sync() + missed,
+            Purpose::Acquire => replicas.count.max(replicas.in_sync() + missed),
+        };
         if wish > Acknowledge::Any && *reached < wish.needed(all) {
             return Err(unsent(format_args!(
-                "{reached} of {all} replicas acknowledged: the server has lost sight of one, which may be about to replace it"
+                "{reached} of {all} replicas acknowledged: the server has lost sight of {missed}, of which one may be about to replace it"
             )));
         }
         Ok(())
@@ -106,18 +108,19 @@ impl Redis {
         demand: &Demand,
     ) -> Result<()> {
         heard.judge(renewal.wish, demand)?;
-        self.with_those_that_left(heard, renewal.wish)?;
+        self.with_those_that_left(heard, renewal.wish, Purpose::Renew)?;
         let (now, lease) = (self.shared.timers.now(), renewal.lease);
         match heard {
             Heard::Count {
                 replicas:
                     Replicas {
-                        online: 0,
+                        online,
                         server: Some(server),
                         ..
                     },
                 ..
             } if renewal.wish > Acknowledge::Off
+                && online.is_empty()
                 && self.shared.company.had_any(server, now, lease) =>
             {
                 Err(unsent(
@@ -139,7 +142,7 @@ impl Redis {
         let heard = self.heard(receipt).await;
         let judged = heard.judge(ask.wish, &demand);
         let short = match judged.and_then(|reached| {
-            self.with_those_that_left(&heard, ask.wish)
+            self.with_those_that_left(&heard, ask.wish, Purpose::Acquire)
                 .map(|()| reached)
         }) {
             Err(short) => short,
@@ -167,18 +170,44 @@ impl Redis {
 mod tests {
     use super::*;
 
+    fn replicas(count: u32) -> Replicas {
+        Replicas {
+            count,
+            online: (0..count).map(|n| n.to_string().into()).collect(),
+            server: None,
+        }
+    }
+
+    #[test]
+    fn a_majority_of_those_that_were_there_is_waited_for() {
+        let awaited = |policy, missed| {
+            replicas(2).awaited(&Demand {
+                purpose: Purpose::Renew,
+                policy,
+                missed,
+                within: Duration::from_secs(1),
+                lease: Duration::from_secs(30),
+            })
+        };
+        assert_eq!(awaited(Acknowledge::Majority, 0), 1);
+        assert_eq!(awaited(Acknowledge::Majority, 2), 2, "2 of 4");
+        assert_eq!(
+            awaited(Acknowledge::Majority, 9),
+            2,
+            "no more than there are"
+        );
+        assert_eq!(awaited(Acknowledge::Any, 2), 1);
+        assert_eq!(awaited(Acknowledge::All, 2), 2);
+    }
+
     #[test]
     fn only_what_was_heard_counts() {
         let demand = Demand {
             purpose: Purpose::Acquire,
             policy: Acknowledge::Any,
+            missed: 0,
             within: Duration::from_secs(1),
             lease: Duration::from_secs(30),
-        };
-        let replicas = |count| Replicas {
-            count,
-            online: count,
-            server: None,
         };
         let two = Heard::Count {
             replicas: replicas(3),
