@@ -63,7 +63,7 @@ impl Client {
 
     /// A lock of that name. Nothing is sent; a name no store could keep is refused by the lock's verbs.
     pub fn lock(&self, name: &str) -> Lock {
-        Lock::new(Arc::clone(&self.0), Kind::Mutex, name)
+        Lock::new(&self.0, Kind::Mutex, name)
     }
 
     /// A lock whose every grant has a [`FencingToken`](crate::FencingToken) larger than all before. It excludes
@@ -86,7 +86,7 @@ impl Client {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
     /// ```
     pub fn fenced_lock(&self, name: &str) -> Lock {
-        Lock::new(Arc::clone(&self.0), Kind::Fenced, name)
+        Lock::new(&self.0, Kind::Fenced, name)
     }
 
     /// Several locks as one: its guard holds all of them, and nobody gets some. They may be locks of other clients and

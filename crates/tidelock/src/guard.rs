@@ -2,18 +2,17 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::backend::{BoxFuture, Renewal, Renewed};
+use crate::backend::{Renewal, Renewed};
 use crate::core::hold::Hold;
-use crate::core::release;
-use crate::core::steward::Chore;
-use crate::error::{Error, ErrorKind, Result};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{Error, Result};
 use crate::loss::{Lost, WhileHeld};
 use crate::options;
+use crate::release::Release;
 
 /// A number that grows with every grant of a lock. Hand it to the resource the lock protects, and let the resource refuse
 /// a smaller one than it has seen: then not even a holder that was frozen past its lease can do harm.
@@ -154,7 +153,10 @@ impl Guard {
     /// ```
     pub fn valid_for(&self) -> Duration {
         if self.0.is_held() {
-            self.0.status.valid_until().since(self.0.core.timers.now())
+            self.0
+                .status
+                .valid_until()
+                .since(self.0.base.core.timers.now())
         } else {
             Duration::ZERO
         }
@@ -184,7 +186,7 @@ impl Guard {
     /// What [`lost`](Self::lost) says within that time.
     #[cfg(feature = "blocking")]
     pub(crate) async fn lost_within(&self, limit: Duration) -> Option<LostReason> {
-        self.0.core.timers.limit(limit, self.lost()).await
+        self.0.base.core.timers.limit(limit, self.lost()).await
     }
 
     /// Runs work for as long as the lock is held; when it is lost, drops the work at that moment, before it is polled again.
@@ -254,7 +256,7 @@ impl Guard {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
     /// ```
     pub async fn extend(&self, lease: Duration) -> Result<()> {
-        let (hold, core) = (&self.0, &self.0.core);
+        let (hold, core) = (&self.0, &self.0.base.core);
         options::check_lease("lease", lease, &core.settings.drift)?;
         if let Some(refusal) = hold.status.refusal() {
             return Err(refusal.on_lock(self.name()));
@@ -265,7 +267,7 @@ impl Guard {
             lease,
             wish: hold.wish,
         }];
-        let answers = hold.site.front().renew(&batch).await;
+        let answers = hold.base.site.front().renew(&batch).await;
         match answers
             .map_err(|error| error.on_lock(self.name()))?
             .into_iter()
@@ -316,13 +318,7 @@ impl Guard {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
     /// ```
     pub fn release(self) -> Release {
-        let refusal = self.0.status.refusal();
-        let error = refusal.map(|error| error.on_lock(self.name()));
-        // Of guards that are released at the same moment, exactly one is the last.
-        Release(match Arc::into_inner(self.0) {
-            Some(hold) => ReleaseState::Lazy(Box::new(hold)),
-            None => ReleaseState::Shared(error),
-        })
+        Release::of(self.0)
     }
 }
 
@@ -334,64 +330,5 @@ impl fmt::Debug for Guard {
             .field("token", &self.0.token)
             .field("held", &self.is_held())
             .finish()
-    }
-}
-
-/// Future of [`Guard::release`].
-#[must_use = "futures do nothing unless awaited"]
-pub struct Release(ReleaseState);
-
-enum ReleaseState {
-    /// Not the last guard. With the error, if the lock had been lost.
-    Shared(Option<Error>),
-    Lazy(Box<Hold>),
-    Running(
-        Option<BoxFuture<'static, Result<()>>>,
-        Arc<crate::core::Core>,
-    ),
-}
-
-impl Future for Release {
-    type Output = Result<()>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        if let ReleaseState::Lazy(_) = self.0
-            && let ReleaseState::Lazy(hold) =
-                std::mem::replace(&mut self.0, ReleaseState::Shared(None))
-        {
-            let core = Arc::clone(&hold.core);
-            self.0 = ReleaseState::Running(Some(Box::pin(release::settle(*hold))), core);
-        }
-        let rest = match &mut self.0 {
-            ReleaseState::Running(rest, _) => rest,
-            ReleaseState::Shared(error) => return Poll::Ready(error.take().map_or(Ok(()), Err)),
-            ReleaseState::Lazy(_) => return Poll::Ready(Ok(())),
-        };
-        let Some(running) = rest else {
-            return Poll::Ready(Err(
-                Error::new(ErrorKind::NotHeld).because("polled again after it was done")
-            ));
-        };
-        let result = std::task::ready!(running.as_mut().poll(cx));
-        *rest = None;
-        Poll::Ready(result)
-    }
-}
-
-impl Drop for Release {
-    fn drop(&mut self) {
-        if let ReleaseState::Running(rest, core) = &mut self.0
-            && let Some(rest) = rest.take()
-        {
-            core.steward.send(Chore::Adopt(Box::pin(
-                async move { release::log(rest.await) },
-            )));
-        }
-    }
-}
-
-impl fmt::Debug for Release {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Release").finish_non_exhaustive()
     }
 }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use crate::backend::{Kind, Name};
 use crate::core::Core;
 use crate::core::acquire::{Acquisition, Plan};
-use crate::core::site::Site;
+use crate::core::site::{Base, Site};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::Result;
@@ -38,20 +38,27 @@ use crate::snapshot::Snapshot;
 /// # }
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
 /// ```
-#[derive(Clone)]
 pub struct Lock {
-    pub(crate) core: Arc<Core>,
-    pub(crate) site: Arc<Site>,
+    pub(crate) base: Arc<Base>,
     pub(crate) kind: Kind,
     name: Result<Name, Arc<str>>,
 }
 
-impl Lock {
-    pub(crate) fn new(core: Arc<Core>, kind: Kind, name: &str) -> Self {
-        let name = full_name(&core, name);
+impl Clone for Lock {
+    fn clone(&self) -> Self {
         Self {
-            site: Arc::clone(&core.home),
-            core,
+            base: Base::new(Arc::clone(&self.base.core), Arc::clone(&self.base.site)),
+            kind: self.kind,
+            name: self.name.clone(),
+        }
+    }
+}
+
+impl Lock {
+    pub(crate) fn new(core: &Arc<Core>, kind: Kind, name: &str) -> Self {
+        let name = full_name(core, name);
+        Self {
+            base: Base::new(Arc::clone(core), Arc::clone(&core.home)),
             kind,
             name,
         }
@@ -61,8 +68,7 @@ impl Lock {
     pub(crate) fn at(core: Arc<Core>, site: Arc<Site>, name: &str) -> Self {
         let name = full_name(&core, name);
         Self {
-            core,
-            site,
+            base: Base::new(core, site),
             kind: Kind::Mutex,
             name,
         }
@@ -71,8 +77,7 @@ impl Lock {
     /// A lock that is a set of others.
     pub(crate) fn in_set(core: Arc<Core>, site: Arc<Site>, name: Name) -> Self {
         Self {
-            core,
-            site,
+            base: Base::new(core, site),
             kind: Kind::Mutex,
             name: Ok(name),
         }
@@ -202,8 +207,7 @@ impl Lock {
     fn acquisition(&self, options: AcquireOptions) -> Acquisition {
         let name = self.checked_name().map_err(Some);
         Acquisition::new(Plan {
-            core: Arc::clone(&self.core),
-            site: Arc::clone(&self.site),
+            base: Arc::clone(&self.base),
             kind: self.kind,
             name,
             options,
@@ -234,8 +238,9 @@ impl Lock {
     /// ```
     pub async fn inspect(&self) -> Result<Snapshot> {
         let name = self.checked_name()?;
-        self.core.refuse_if_closed()?;
-        self.site
+        self.base.core.refuse_if_closed()?;
+        self.base
+            .site
             .front()
             .inspect(&name)
             .await
@@ -266,8 +271,9 @@ impl Lock {
     /// ```
     pub async fn force_release(&self) -> Result<bool> {
         let name = self.checked_name()?;
-        self.core.refuse_if_closed()?;
-        self.site
+        self.base.core.refuse_if_closed()?;
+        self.base
+            .site
             .front()
             .force_release(&name)
             .await

@@ -46,9 +46,9 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
     identities.sort_unstable();
     let name = name_of(parts.iter().map(|(name, _)| name))?;
     let members = parts.into_iter().map(|(name, lock)| {
-        let host: Arc<dyn Host> = Arc::clone(&lock.core) as _;
+        let host: Arc<dyn Host> = Arc::clone(&lock.base.core) as _;
         Member::new(
-            lock.site.store().clone(),
+            lock.base.site.store().clone(),
             Some(name.clone()),
             name.as_str().to_owned(),
             Some(host),
@@ -67,8 +67,8 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
 
 /// Which lock of which store. Two that are alike are one lock.
 fn identity(name: &Name, lock: &Lock) -> String {
-    let client = lock.core.mint.client();
-    format!("{:?}", (client.as_str(), lock.site.set(), name))
+    let client = lock.base.core.mint.client();
+    format!("{:?}", (client.as_str(), lock.base.site.set(), name))
 }
 
 /// What the whole is called in messages.

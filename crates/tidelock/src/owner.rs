@@ -13,6 +13,12 @@ use crate::core::site::Site;
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ClientId(Arc<str>);
 
+impl std::borrow::Borrow<str> for ClientId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
 impl ClientId {
     /// A new random identity.
     pub fn random() -> Self {
@@ -33,31 +39,27 @@ impl fmt::Debug for ClientId {
 
 /// The owner of one outermost acquisition, on the wire `uuid:n`. Never used for a second one: that is why a repeated
 /// request cannot count twice, and why a late one can be told from a new one.
+///
+/// One text, and no pointer to its client: it is made for each acquisition, and would be counted in and out of that by
+/// every task.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct OwnerId(Arc<Identity>);
-
-/// Made once for each acquisition: its clones touch nothing that other acquisitions touch too.
-#[derive(PartialEq, Eq, Hash)]
-struct Identity {
-    client: ClientId,
-    number: u64,
-    text: String,
-}
+pub struct OwnerId(Arc<str>);
 
 impl OwnerId {
-    /// The client that acquires.
-    pub fn client(&self) -> &ClientId {
-        &self.0.client
+    /// The UUID of the client that acquires.
+    pub fn client(&self) -> &str {
+        self.0.split_once(':').map_or(&self.0, |(client, _)| client)
     }
 
     /// The number of the acquisition within its client.
     pub fn number(&self) -> u64 {
-        self.0.number
+        let number = self.0.split_once(':').map(|(_, number)| number.parse());
+        number.and_then(Result::ok).unwrap_or(0)
     }
 
     /// As on the wire.
     pub fn text(&self) -> &str {
-        &self.0.text
+        &self.0
     }
 }
 
@@ -90,16 +92,12 @@ impl OwnerMint {
 
     pub(crate) fn fresh(&self) -> OwnerId {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let client = self.client.clone();
-        let mut text = String::with_capacity(client.0.len() + 21);
-        text.push_str(&client.0);
+        let client = self.client.as_str();
+        let mut text = String::with_capacity(client.len() + 21);
+        text.push_str(client);
         text.push(':');
         text.push_str(itoa::Buffer::new().format(number));
-        OwnerId(Arc::new(Identity {
-            client,
-            number,
-            text,
-        }))
+        OwnerId(text.into())
     }
 
     pub(crate) fn client(&self) -> &ClientId {

@@ -9,11 +9,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::backend::{BoxFuture, Kind, Name};
-use crate::core::Core;
 use crate::core::drive::{Caller, Loop};
 use crate::core::hold::Hold;
 use crate::core::rt;
-use crate::core::site::Site;
+use crate::core::site::Base;
 use crate::core::steward::Chore;
 use crate::core::timers::Timer;
 use crate::error::{Error, ErrorKind, Result};
@@ -22,8 +21,7 @@ use crate::options::{AcquireOptions, Cancel, Term};
 /// Everything that is known before the first byte is sent.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) core: Arc<Core>,
-    pub(crate) site: Arc<Site>,
+    pub(crate) base: Arc<Base>,
     pub(crate) kind: Kind,
     pub(crate) name: Result<Name, Option<Error>>,
     pub(crate) options: AcquireOptions,
@@ -45,7 +43,7 @@ pub(crate) struct Acquisition {
 enum State {
     Lazy(Box<Plan>),
     Running {
-        core: Arc<Core>,
+        base: Arc<Base>,
         rest: BoxFuture<'static, Result<Option<Arc<Hold>>>>,
     },
     Done,
@@ -66,13 +64,13 @@ impl Acquisition {
     /// Checks everything that needs no traffic, and makes the loop.
     fn start(&mut self, plan: Plan) -> Result<()> {
         let Plan {
-            core,
-            site,
+            base,
             kind,
             name,
             options,
             place,
         } = plan;
+        let Base { core, site } = &*base;
         let name =
             name.map_err(|error| error.unwrap_or_else(|| Error::new(ErrorKind::InvalidName)))?;
         let check = || -> Result<Term> {
@@ -99,8 +97,7 @@ impl Acquisition {
             .map(|cancel| Box::pin(Cancel::fired(cancel)) as _);
         let patience = options.wait.unwrap_or(Duration::MAX);
         let one = Loop {
-            core: Arc::clone(&core),
-            site,
+            base: Arc::clone(&base),
             kind,
             name: name.clone(),
             term,
@@ -110,7 +107,7 @@ impl Acquisition {
             caller: Arc::clone(&self.caller),
         };
         self.state = State::Running {
-            core,
+            base,
             rest: Box::pin(one.enter()),
         };
         Ok(())
@@ -119,10 +116,11 @@ impl Acquisition {
     /// Stops waiting. What is on its way is finished by the steward, and a lock that comes of it is released there.
     fn leave(&mut self) {
         self.caller.gone.store(true, Ordering::SeqCst);
-        if let State::Running { core, rest, .. } = std::mem::replace(&mut self.state, State::Done)
+        if let State::Running { base, rest, .. } = std::mem::replace(&mut self.state, State::Done)
             && self.caller.in_flight.load(Ordering::SeqCst)
         {
-            core.steward
+            base.core
+                .steward
                 .send(Chore::Adopt(Box::pin(async move { drop(rest.await) })));
         }
     }

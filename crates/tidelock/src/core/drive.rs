@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::backend::{Ask, Attempt, Grant, Kind, Moment, Name, Ticket, Wait, Wake};
-use crate::core::Core;
 use crate::core::chance;
 use crate::core::hold::{Hold, Status};
-use crate::core::site::Site;
+use crate::core::site::Base;
 use crate::core::steward::Chore;
 use crate::core::table::Keep;
 use crate::error::{Error, ErrorKind, Result};
@@ -56,8 +55,7 @@ impl Caller {
 
 /// The loop's own state. It knows nothing of deadlines: whoever waits for it leaves.
 pub(super) struct Loop {
-    pub(super) core: Arc<Core>,
-    pub(super) site: Arc<Site>,
+    pub(super) base: Arc<Base>,
     pub(super) kind: Kind,
     pub(super) name: Name,
     pub(super) term: Term,
@@ -73,7 +71,12 @@ impl Loop {
         let Some(owner) = &self.options.owner else {
             return self.drive().await;
         };
-        let slot = owner.slot(self.core.mint.client(), &self.site, self.kind, &self.name);
+        let slot = owner.slot(
+            self.base.core.mint.client(),
+            &self.base.site,
+            self.kind,
+            &self.name,
+        );
         // Two acquisitions of one owner would wait for each other: they take turns, and the second re-enters.
         let _turn = if self.patience.is_zero() {
             match slot.turn.try_lock() {
@@ -101,16 +104,16 @@ impl Loop {
         let mut outage = Outage::default();
         loop {
             // Marked before it is checked: a close that is not seen here waits for this question and for what comes of it.
-            _mark = Some(self.core.steward.mark());
-            self.core.refuse_if_closed()?;
-            let sent = self.core.timers.now();
+            _mark = Some(self.base.core.steward.mark());
+            self.base.core.refuse_if_closed()?;
+            let sent = self.base.core.timers.now();
             self.caller.in_flight.store(true, Ordering::SeqCst);
-            let answer = self.site.front().attempt(&claim.ask).await;
+            let answer = self.base.site.front().attempt(&claim.ask).await;
             self.caller.in_flight.store(false, Ordering::SeqCst);
             if let (Ok(_), Some(wake)) = (&answer, &mut wake) {
                 wake.answered();
             }
-            let doubt = self.site.front().in_doubt(&claim.ask.ticket);
+            let doubt = self.base.site.front().in_doubt(&claim.ask.ticket);
             claim.unclear |= doubt;
             let answer = match answer {
                 Ok(Attempt::Acquired(grant)) => self.grant(&mut claim, &grant, sent).map(Ok),
@@ -158,21 +161,21 @@ impl Loop {
         claim.ask.part = wake.as_ref().map_or(0, Wake::part);
         if first {
             self.explain_own_hold();
-            if wake.is_none() && self.site.front().capabilities().wakes {
+            if wake.is_none() && self.base.site.front().capabilities().wakes {
                 return; // ask again: with patience the store arms a wake before it decides
             }
         }
         let recheck = wait
             .recheck
             .unwrap_or(self.term.length)
-            .min(self.core.settings.lease)
+            .min(self.base.core.settings.lease)
             .max(Duration::from_millis(1));
         match wake {
             Some(wake) => {
                 wake.recheck_after(recheck);
                 tokio::select! {
                     () = wake.woken() => {}
-                    () = self.core.closed.happened() => {}
+                    () = self.base.core.closed.happened() => {}
                 }
             }
             None => self.rest(recheck).await,
@@ -181,8 +184,8 @@ impl Loop {
 
     async fn rest(&self, time: Duration) {
         tokio::select! {
-            () = self.core.timers.after(time) => {}
-            () = self.core.closed.happened() => {}
+            () = self.base.core.timers.after(time) => {}
+            () = self.base.core.closed.happened() => {}
         }
     }
 
@@ -190,7 +193,7 @@ impl Loop {
     fn explain_own_hold(&self) {
         // A look through all that is held is worth it only where somebody reads the log.
         if tracing::enabled!(tracing::Level::INFO)
-            && let Some(held_at) = self.core.steward.table.place_of(&self.name)
+            && let Some(held_at) = self.base.core.steward.table.place_of(&self.name)
         {
             tracing::info!(lock = %self.name, held_since = %held_at, waiting_at = %self.place, "waits for a lock that a guard of this same client holds");
         }
@@ -204,11 +207,11 @@ impl Loop {
         grant: &Grant,
         sent: Moment,
     ) -> Result<Arc<Hold>> {
-        let core = &self.core;
+        let core = &self.base.core;
         let valid_until = sent + core.settings.drift.proved(self.term.length);
         let status = Arc::new(Status::new(valid_until, core.timers.clock()));
         let keep = Keep {
-            site: Arc::clone(&self.site),
+            site: Arc::clone(&self.base.site),
             ticket: claim.ask.ticket.clone(),
             status: Arc::clone(&status),
             place: self.place,
@@ -224,8 +227,7 @@ impl Loop {
         };
         let hold = Hold {
             entry: core.steward.table.insert(keep),
-            core: Arc::clone(core),
-            site: Arc::clone(&self.site),
+            base: Arc::clone(&self.base),
             ticket: claim.ask.ticket.clone(),
             token: grant.token,
             status,
@@ -250,8 +252,7 @@ impl Loop {
 
 /// A ticket that may have left something in the store. Dropped unsettled, it is withdrawn.
 struct Claim<'a> {
-    core: &'a Core,
-    site: &'a Arc<Site>,
+    base: &'a Base,
     ask: Ask,
     /// A request of this ticket brought no answer: it may hold the lock, or may still come to.
     unclear: bool,
@@ -263,7 +264,7 @@ impl<'a> Claim<'a> {
         let ticket = Ticket {
             kind: one.kind,
             name: one.name.clone(),
-            owner: one.core.mint.fresh(),
+            owner: one.base.core.mint.fresh(),
         };
         let ask = Ask {
             ticket,
@@ -273,12 +274,11 @@ impl<'a> Claim<'a> {
             wish: one
                 .options
                 .acknowledge
-                .unwrap_or(one.core.settings.acknowledge),
+                .unwrap_or(one.base.core.settings.acknowledge),
             part: 0,
         };
         Self {
-            core: &one.core,
-            site: &one.site,
+            base: &one.base,
             ask,
             unclear: false,
             settled: false,
@@ -297,11 +297,12 @@ impl<'a> Claim<'a> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        if !self.settled && (self.unclear || self.site.front().capabilities().queues) {
+        if !self.settled && (self.unclear || self.base.site.front().capabilities().queues) {
             // Twice the lease: a request may still lie in the buffers of a server that is frozen now.
-            let until = self.core.timers.now() + (self.ask.lease * 2).max(Duration::from_secs(60));
-            self.core.steward.send(Chore::Release {
-                site: Arc::clone(self.site),
+            let until =
+                self.base.core.timers.now() + (self.ask.lease * 2).max(Duration::from_secs(60));
+            self.base.core.steward.send(Chore::Release {
+                site: Arc::clone(&self.base.site),
                 ticket: self.ask.ticket.clone(),
                 unclear: true,
                 repeated: true,
@@ -323,11 +324,11 @@ impl Outage {
     /// How long to pause before the next try. An error that no repetition can mend is given back, and so is an outage
     /// that has lasted for a whole lease: a waiter is not left without a word for ever.
     fn pause(&mut self, error: Error, sent: Moment, one: &Loop) -> Result<Duration> {
-        let now = one.core.timers.now();
+        let now = one.base.core.timers.now();
         let limit = if one.patience.is_zero() {
-            one.core.settings.response_timeout
+            one.base.core.settings.response_timeout
         } else {
-            one.core.settings.lease
+            one.base.core.settings.lease
         };
         let since = *self.since.get_or_insert(sent);
         if !error.is_retryable() || now.since(since) >= limit {

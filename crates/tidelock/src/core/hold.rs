@@ -8,9 +8,8 @@ use tokio::sync::Notify;
 
 use crate::acknowledge::{Acknowledge, Acknowledged};
 use crate::backend::{Moment, Ticket};
-use crate::core::Core;
 use crate::core::clock::Clock;
-use crate::core::site::Site;
+use crate::core::site::Base;
 use crate::core::steward::Chore;
 use crate::error::Error;
 use crate::guard::{FencingToken, LostReason};
@@ -19,8 +18,7 @@ use crate::guard::{FencingToken, LostReason};
 /// cancelled future, in the user's variable, one path.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    pub(crate) core: Arc<Core>,
-    pub(crate) site: Arc<Site>,
+    pub(crate) base: Arc<Base>,
     pub(crate) ticket: Ticket,
     pub(crate) token: Option<FencingToken>,
     pub(crate) status: Arc<Status>,
@@ -38,12 +36,12 @@ pub(crate) struct Hold {
 
 impl Hold {
     pub(crate) fn is_held(&self) -> bool {
-        self.status.check(self.core.timers.clock()).is_none()
+        self.status.check(self.base.core.timers.clock()).is_none()
     }
 
     /// When its lease has ended in the store, as far as we know: it may have been extended.
     pub(crate) fn over_by(&self) -> Moment {
-        (self.core.timers.now() + self.lease).max(self.status.valid_until())
+        (self.base.core.timers.now() + self.lease).max(self.status.valid_until())
     }
 
     /// Takes the hold out of everybody's books. False: that had been done.
@@ -51,7 +49,7 @@ impl Hold {
         if self.disarmed.swap(true, Ordering::SeqCst) {
             return false;
         }
-        self.core.steward.table.remove(self.entry);
+        self.base.core.steward.table.remove(self.entry);
         self.status.end();
         true
     }
@@ -60,11 +58,11 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         // Until the release is with the steward: a client that closes in between would not wait for it.
-        let _mark = self.core.steward.mark();
+        let _mark = self.base.core.steward.mark();
         if self.disarm() {
             let until = self.over_by();
-            self.core.steward.send(Chore::Release {
-                site: Arc::clone(&self.site),
+            self.base.core.steward.send(Chore::Release {
+                site: Arc::clone(&self.base.site),
                 ticket: self.ticket.clone(),
                 unclear: self.unclear,
                 repeated: false,

@@ -25,33 +25,38 @@ pub(crate) struct Release {
     pub(crate) until: Moment,
 }
 
-impl Release {
-    /// Asks once.
-    async fn once(&mut self, backend: &dyn Backend) -> Result<()> {
-        let answer = if self.unclear {
-            backend.withdraw(&self.ticket).await
-        } else {
-            backend.release(&self.ticket).await
-        };
-        match answer {
-            Ok(Released::Freed) => Ok(()),
-            // It never was somebody else's, because the owner is ours alone.
-            Ok(Released::NotHeld) if self.repeated => Ok(()),
-            Ok(Released::NotHeld) => Err(Error::lost(LostReason::Taken)),
-            Err(error) => {
-                self.repeated |= error.outcome_unknown();
-                Err(error)
-            }
+/// Asks once. `repeated` is set when this request may have taken effect without a word.
+async fn once(
+    backend: &dyn Backend,
+    ticket: &Ticket,
+    unclear: bool,
+    repeated: &mut bool,
+) -> Result<()> {
+    let answer = if unclear {
+        backend.withdraw(ticket).await
+    } else {
+        backend.release(ticket).await
+    };
+    match answer {
+        Ok(Released::Freed) => Ok(()),
+        // It never was somebody else's, because the owner is ours alone.
+        Ok(Released::NotHeld) if *repeated => Ok(()),
+        Ok(Released::NotHeld) => Err(Error::lost(LostReason::Taken)),
+        Err(error) => {
+            *repeated |= error.outcome_unknown();
+            Err(error)
         }
-        .map_err(|error| error.on_lock(&self.ticket.name))
     }
+    .map_err(|error| error.on_lock(&ticket.name))
+}
 
+impl Release {
     /// Asks until there is an answer, or the lease has ended.
     pub(crate) async fn persist(mut self, timers: &Timers) -> Result<()> {
         let site = Arc::clone(&self.site);
         let mut pause = Duration::from_millis(10);
         loop {
-            match self.once(site.back()).await {
+            match once(site.back(), &self.ticket, self.unclear, &mut self.repeated).await {
                 Err(error) if error.is_retryable() && timers.now() < self.until => {
                     tracing::debug!(lock = %self.ticket.name, %error, "release without an answer; trying again");
                     timers.after(pause).await;
@@ -66,30 +71,32 @@ impl Release {
 /// The release a caller waits for: one trip on the caller's own connection; if that brings no answer, the steward goes on.
 pub(crate) async fn settle(hold: Hold) -> Result<()> {
     // Before the hold leaves the books: a client that closes now must not end the connection under this release.
-    let _mark = hold.core.steward.mark();
+    let _mark = hold.base.core.steward.mark();
     let refusal = hold.status.refusal();
     if !hold.disarm() {
         return Ok(());
     }
-    let core = &hold.core;
-    let mut release = Release {
-        site: Arc::clone(&hold.site),
+    let core = &hold.base.core;
+    // What the steward is to go on with. Most releases need nothing of it.
+    let handed_on = |repeated, answer| Chore::Release {
+        site: Arc::clone(&hold.base.site),
         ticket: hold.ticket.clone(),
         unclear: hold.unclear,
-        repeated: false,
-        until: Moment::FAR, // set when the steward takes over; one trip needs no limit of its own
+        repeated,
+        until: hold.over_by(),
+        answer,
     };
     if let Some(lost) = refusal {
         // Lost: the store is still asked, so that a lease which stands there is not left to run out. It only ever removes our own owner.
-        release.until = hold.over_by();
-        core.steward.send(release.chore(None));
+        core.steward.send(handed_on(false, None));
         return Err(lost.on_lock(&hold.ticket.name));
     }
-    match release.once(hold.site.front()).await {
+    let mut repeated = false;
+    let front = hold.base.site.front();
+    match once(front, &hold.ticket, hold.unclear, &mut repeated).await {
         Err(error) if error.is_retryable() => {
             let (answer, answered) = oneshot::channel();
-            release.until = hold.over_by();
-            core.steward.send(release.chore(Some(answer)));
+            core.steward.send(handed_on(repeated, Some(answer)));
             match core.timers.limit(core.settings.response_timeout, answered).await {
                 Some(Ok(result)) => result,
                 _ => Err(Error::new(ErrorKind::OutcomeUnknown)
@@ -99,19 +106,6 @@ pub(crate) async fn settle(hold: Hold) -> Result<()> {
             }
         }
         result => result,
-    }
-}
-
-impl Release {
-    pub(crate) fn chore(self, answer: Option<oneshot::Sender<Result<()>>>) -> Chore {
-        Chore::Release {
-            site: self.site,
-            ticket: self.ticket,
-            unclear: self.unclear,
-            repeated: self.repeated,
-            until: self.until,
-            answer,
-        }
     }
 }
 

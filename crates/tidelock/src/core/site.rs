@@ -3,6 +3,21 @@
 use std::sync::Arc;
 
 use crate::backend::{Backend, Store};
+use crate::core::Core;
+
+/// Who keeps a lock, and where it lives. Each value of a `Lock` has one of its own, which its acquisitions share: tasks
+/// that count themselves in and out of one thing for all of them spend more time on that counter than on anything else.
+#[derive(Debug)]
+pub(crate) struct Base {
+    pub(crate) core: Arc<Core>,
+    pub(crate) site: Arc<Site>,
+}
+
+impl Base {
+    pub(crate) fn new(core: Arc<Core>, site: Arc<Site>) -> Arc<Self> {
+        Arc::new(Self { core, site })
+    }
+}
 
 /// A store, carried by everything that concerns one of its tickets: not all tickets of a client live in one place.
 #[derive(Debug)]

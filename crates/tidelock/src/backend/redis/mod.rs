@@ -76,10 +76,9 @@ struct Shared {
 }
 
 /// Milliseconds, rounded up: what the server keeps is never shorter than what the client relies on.
-fn millis(time: Duration) -> String {
+fn millis(time: Duration) -> u64 {
     let part = u64::from(time.subsec_nanos().div_ceil(1_000_000));
-    let all = time.as_secs().saturating_mul(1000).saturating_add(part);
-    itoa::Buffer::new().format(all).to_owned()
+    time.as_secs().saturating_mul(1000).saturating_add(part)
 }
 
 impl Redis {
@@ -126,7 +125,8 @@ impl Redis {
         let ticket = &ask.ticket;
         let owner = ticket.owner.text();
         let tombstone = keys::tombstone(&ticket.name, owner);
-        let args = [&*millis(ask.lease), owner];
+        let mut digits = itoa::Buffer::new();
+        let args = [digits.format(millis(ask.lease)), owner];
         let token = match ticket.kind {
             Kind::Mutex => String::new(),
             Kind::Fenced => keys::token(&ticket.name),
@@ -180,7 +180,7 @@ impl Redis {
         let how = self.shared.ways.word();
         let reply = if withdraw {
             let tombstone = keys::tombstone(&ticket.name, owner);
-            let kept = millis(TOMBSTONE_KEPT);
+            let kept = millis(TOMBSTONE_KEPT).to_string();
             self.routes
                 .eval(
                     &scripts::RELEASE,
@@ -337,13 +337,13 @@ mod tests {
 
     #[test]
     fn leases_are_rounded_up_to_whole_milliseconds() {
-        for (nanos, text) in [
-            (1, "1"),
-            (1_000_000, "1"),
-            (1_000_001, "2"),
-            (30_000_000_000, "30000"),
+        for (nanos, whole) in [
+            (1, 1),
+            (1_000_000, 1),
+            (1_000_001, 2),
+            (30_000_000_000, 30_000),
         ] {
-            assert_eq!(millis(Duration::from_nanos(nanos)), text);
+            assert_eq!(millis(Duration::from_nanos(nanos)), whole);
         }
     }
 

@@ -21,7 +21,7 @@ impl Redis {
             .iter()
             .flat_map(|renewal| {
                 [
-                    millis(renewal.lease),
+                    millis(renewal.lease).to_string(),
                     renewal.ticket.owner.text().to_owned(),
                 ]
             })

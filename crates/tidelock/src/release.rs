@@ -1,0 +1,88 @@
+//! Giving a lock back, in the hands of whoever waits for the store's word.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::backend::BoxFuture;
+use crate::core::hold::Hold;
+use crate::core::release;
+use crate::core::site::Base;
+use crate::core::steward::Chore;
+use crate::error::{Error, ErrorKind, Result};
+#[cfg(doc)]
+use crate::guard::Guard;
+
+/// Future of [`Guard::release`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Release(State);
+
+enum State {
+    /// Not the last guard. With the error, if the lock had been lost.
+    Shared(Option<Error>),
+    Last {
+        base: Arc<Base>,
+        /// The hold is in it: dropped before the first poll, it releases as a guard does.
+        rest: Option<BoxFuture<'static, Result<()>>>,
+        polled: bool,
+    },
+}
+
+impl Release {
+    pub(crate) fn of(hold: Arc<Hold>) -> Self {
+        let (status, name) = (Arc::clone(&hold.status), hold.ticket.name.clone());
+        // Of guards that are released at the same moment, exactly one is the last.
+        Self(match Arc::into_inner(hold) {
+            Some(hold) => State::Last {
+                base: Arc::clone(&hold.base),
+                rest: Some(Box::pin(release::settle(hold))),
+                polled: false,
+            },
+            None => State::Shared(status.refusal().map(|error| error.on_lock(&name))),
+        })
+    }
+}
+
+impl Future for Release {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let (rest, polled) = match &mut self.0 {
+            State::Last { rest, polled, .. } => (rest, polled),
+            State::Shared(error) => return Poll::Ready(error.take().map_or(Ok(()), Err)),
+        };
+        let Some(running) = rest else {
+            return Poll::Ready(Err(
+                Error::new(ErrorKind::NotHeld).because("polled again after it was done")
+            ));
+        };
+        *polled = true;
+        let result = std::task::ready!(running.as_mut().poll(cx));
+        *rest = None;
+        Poll::Ready(result)
+    }
+}
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        if let State::Last {
+            base,
+            rest,
+            polled: true,
+        } = &mut self.0
+            && let Some(rest) = rest.take()
+        {
+            base.core.steward.send(Chore::Adopt(Box::pin(
+                async move { release::log(rest.await) },
+            )));
+        }
+    }
+}
+
+impl fmt::Debug for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Release").finish_non_exhaustive()
+    }
+}
