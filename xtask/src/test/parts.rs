@@ -12,7 +12,7 @@ pub(crate) struct Part {
 }
 
 /// All of them, in the order in which a change most likely fails.
-pub(crate) const PARTS: [Part; 13] = [
+pub(crate) const PARTS: [Part; 14] = [
     Part {
         name: "servers",
         about: "what the tests need is installed",
@@ -52,6 +52,11 @@ pub(crate) const PARTS: [Part; 13] = [
         name: "valkey",
         about: "the store's own proofs once more, on Valkey 9",
         run: valkey,
+    },
+    Part {
+        name: "simulation",
+        about: "ten thousand stories of locks under faults, on a clock that is moved",
+        run: simulation,
     },
     Part {
         name: "doc-tests",
@@ -180,6 +185,13 @@ fn valkey(tally: &mut Tally) -> Result<()> {
         &[["-p", "proofs"].as_slice(), &own, &but].concat(),
         Some("valkey9"),
     )
+}
+
+fn simulation(tally: &mut Tally) -> Result<()> {
+    tests(tally, &["--release", "-p", "sim", "--tests"])?;
+    let seeds = ["--seeds", "10000"];
+    let run = ["run", "--release", "--quiet", "-p", "sim", "--"];
+    sh::run(cargo(&[run.as_slice(), &seeds].concat()))
 }
 
 fn docs(_: &mut Tally) -> Result<()> {

@@ -1,12 +1,37 @@
 //! What must not happen in step: random shares of a pause.
 
+#[cfg(feature = "testing")]
+use std::cell::Cell;
+
+#[cfg(feature = "testing")]
+thread_local! {
+    /// What the next share is made of on this thread. `None`: of chance.
+    static SEED: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// From now on the shares on this thread follow from the seed: a simulation can be played again.
+#[cfg(feature = "testing")]
+pub(crate) fn seed(seed: u64) {
+    SEED.set(Some(seed));
+}
+
 /// At least 0 and below 1.
 pub(crate) fn share() -> f64 {
-    let (_, random) = uuid::Uuid::new_v4().as_u64_pair();
     #[allow(
         clippy::cast_precision_loss,
         reason = "a rough random share is all that is needed"
     )]
-    let share = (random % 1024) as f64 / 1024.0;
+    let share = (random() % 1024) as f64 / 1024.0;
     share
+}
+
+fn random() -> u64 {
+    #[cfg(feature = "testing")]
+    if let Some(seed) = SEED.get() {
+        let mut dice = fastrand::Rng::with_seed(seed);
+        let random = dice.u64(..);
+        SEED.set(Some(dice.get_seed()));
+        return random;
+    }
+    uuid::Uuid::new_v4().as_u64_pair().1
 }

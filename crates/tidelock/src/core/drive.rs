@@ -174,6 +174,7 @@ impl Loop {
             Some(wake) => {
                 wake.recheck_after(recheck);
                 tokio::select! {
+                    biased;
                     () = wake.woken() => {}
                     () = self.base.core.closed.happened() => {}
                 }
@@ -184,6 +185,7 @@ impl Loop {
 
     async fn rest(&self, time: Duration) {
         tokio::select! {
+            biased;
             () = self.base.core.timers.after(time) => {}
             () = self.base.core.closed.happened() => {}
         }

@@ -204,17 +204,19 @@ impl Steward {
             if look.due() != next {
                 look = self.timers.at(next);
             }
+            // In this order: no flood of errands puts off a deadline or a renewal.
             tokio::select! {
-                errand = inbox.recv() => match errand {
-                    Some(errand) => calls.push(self.call(errand)),
-                    None => break,
-                },
+                biased;
                 () = &mut look => {
                     self.renew(table, &mut calls);
                     look = self.timers.at(Moment::FAR);
                 }
                 () = table.bell.notified() => {}
                 Some(answers) = calls.next(), if !calls.is_empty() => self.take(table, answers),
+                errand = inbox.recv() => match errand {
+                    Some(errand) => calls.push(self.call(errand)),
+                    None => break,
+                },
             }
         }
         // The client has gone. What it left to be done gets one more response time.

@@ -125,6 +125,7 @@ impl Timers {
             let next = (0..DESKS).map(|desk| self.0.lock(desk).alarm).min();
             let next = next.unwrap_or(Moment::FAR);
             tokio::select! {
+                biased;
                 () = alarm.until(next) => {}
                 () = self.0.bell.notified() => {}
             }

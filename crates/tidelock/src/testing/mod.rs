@@ -28,3 +28,9 @@ pub use party::{Held, Party, Place};
 pub use polls::{Polled, poll_times};
 #[cfg(feature = "blocking")]
 pub use threads::ThreadHeld;
+
+/// From now on what is left to chance in the pauses of clients on this thread follows from the seed, so that a simulation
+/// can be played again.
+pub fn seed_chance(seed: u64) {
+    crate::core::chance::seed(seed);
+}

@@ -1,0 +1,133 @@
+//! One task of a client: takes locks, holds them, and leaves in every way there is.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use tidelock::{AcquireOptions, ErrorKind, Guard, Lock, LostReason};
+use tokio::time::{sleep, timeout};
+
+use crate::referee::{Referee, Turn};
+
+pub(crate) struct Actor {
+    pub(crate) who: String,
+    pub(crate) locks: Vec<(String, Lock)>,
+    pub(crate) rounds: usize,
+    pub(crate) lease: Duration,
+    pub(crate) dice: Rng,
+    pub(crate) referee: Rc<Referee>,
+}
+
+impl Actor {
+    pub(crate) async fn live(mut self) {
+        for _ in 0..self.rounds {
+            let (name, lock) = self.locks[self.dice.usize(..self.locks.len())].clone();
+            self.pause(self.lease / 4).await;
+            if let Some(guard) = self.take(&name, &lock).await {
+                let turn = self.referee.granted(&name, &self.who, guard.token());
+                self.hold(&name, guard, turn).await;
+            }
+        }
+        self.referee.note(format_args!("{} is done", self.who));
+    }
+
+    fn up_to(&mut self, most: Duration) -> Duration {
+        most.mul_f64(self.dice.f64())
+    }
+
+    async fn pause(&mut self, most: Duration) {
+        sleep(self.up_to(most)).await;
+    }
+
+    /// Every way to ask, and to stop asking. Whoever leaves has nothing; the referee sees it if that is not so.
+    async fn take(&mut self, name: &str, lock: &Lock) -> Option<Guard> {
+        let mut options = AcquireOptions::new();
+        let patience = self.up_to(self.lease * 3);
+        if self.dice.u8(..100) < 20 {
+            options = options.expires_after(self.lease / 3 + self.up_to(self.lease));
+        }
+        let answer = match self.dice.u8(..100) {
+            0..20 => lock.try_acquire().await.transpose()?,
+            20..45 => lock.acquire_with(options.wait(patience)).await,
+            45..65 => {
+                let left = timeout(patience, lock.acquire_with(options)).await;
+                let Ok(answer) = left else {
+                    self.referee
+                        .note(format_args!("{} leaves {name}", self.who));
+                    return None;
+                };
+                answer
+            }
+            _ => lock.acquire_with(options).await,
+        };
+        match answer {
+            Ok(guard) => Some(guard),
+            Err(error) => {
+                // An outage that outlasts a lease is told; whoever waits without a limit asks again then.
+                let expected = [
+                    ErrorKind::TimedOut,
+                    ErrorKind::Unavailable,
+                    ErrorKind::OutcomeUnknown,
+                ];
+                if expected.contains(&error.kind()) {
+                    self.referee
+                        .note(format_args!("{} has no {name}: {error}", self.who));
+                } else {
+                    self.referee
+                        .blame(format!("{} could not ask for {name}: {error}", self.who));
+                }
+                None
+            }
+        }
+    }
+
+    async fn hold(&mut self, name: &str, guard: Guard, turn: Turn) {
+        let steps = if self.dice.u8(..100) < 5 { 20 } else { 6 };
+        for _ in 0..self.dice.usize(..steps) {
+            if !guard.is_held() {
+                break;
+            }
+            self.referee.act(name, &self.who, turn);
+            let step = self.up_to(self.lease / 2);
+            if let Ok(reason) = timeout(step, guard.lost()).await {
+                self.referee.lost(name, &self.who, reason);
+                if guard.is_held() && reason != LostReason::Closed {
+                    let why = format!("{} was told of a loss of {name} and holds it", self.who);
+                    self.referee.blame(why);
+                }
+                break;
+            }
+            if guard.is_held() && self.dice.u8(..100) < 15 {
+                // An answer may be lost; what counts is what the guard says afterwards.
+                let extended = guard.extend(self.lease * 2).await;
+                self.referee
+                    .note(format_args!("{} extends {name}: {extended:?}", self.who));
+            }
+        }
+        if guard.is_held() {
+            self.referee.act(name, &self.who, turn);
+        }
+        match self.dice.u8(..100) {
+            0..25 => {
+                self.referee.note(format_args!("{} drops {name}", self.who));
+                drop(guard);
+            }
+            25..40 => {
+                let patience = self.up_to(self.lease / 20);
+                let left = timeout(patience, guard.release()).await.is_err();
+                let word = if left {
+                    "turns away from"
+                } else {
+                    "has released"
+                };
+                self.referee
+                    .note(format_args!("{} {word} {name}", self.who));
+            }
+            _ => {
+                let released = guard.release().await;
+                self.referee
+                    .note(format_args!("{} releases {name}: {released:?}", self.who));
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Looks at every step, and says so when it must not have happened.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tidelock::FencingToken;
+use tokio::time::Instant;
+
+use crate::Outcome;
+
+/// One grant, in the order in which they were told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Turn(usize);
+
+/// What is known of one lock.
+#[derive(Debug, Default)]
+struct Known {
+    newest: usize,
+    token: Option<FencingToken>,
+    /// An operator has taken it from whoever had it: until when they may not have heard of that. Also who is told only
+    /// later that it was granted before.
+    forced_until: Option<Instant>,
+}
+
+impl Known {
+    fn is_forced(&self) -> bool {
+        self.forced_until
+            .is_some_and(|until| Instant::now() < until)
+    }
+}
+
+/// Whoever has heard that it holds a lock is followed at once by what it does with it, all on one clock and one thread:
+/// so nobody may act on an older grant once a newer one has been told. That is exclusion, as a holder sees it.
+#[derive(Debug)]
+pub(crate) struct Referee {
+    start: Instant,
+    known: RefCell<BTreeMap<String, Known>>,
+    log: RefCell<Vec<String>>,
+    verdict: RefCell<Option<String>>,
+    outcome: RefCell<Outcome>,
+}
+
+impl Referee {
+    pub(crate) fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            known: RefCell::default(),
+            log: RefCell::default(),
+            verdict: RefCell::default(),
+            outcome: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn note(&self, what: impl std::fmt::Display) {
+        let at = self.start.elapsed().as_secs_f64();
+        self.log.borrow_mut().push(format!("{at:>10.4}  {what}"));
+    }
+
+    /// The first one stands.
+    pub(crate) fn blame(&self, why: String) {
+        self.note(&why);
+        self.verdict.borrow_mut().get_or_insert(why);
+    }
+
+    pub(crate) fn granted(&self, lock: &str, who: &str, token: Option<FencingToken>) -> Turn {
+        self.outcome.borrow_mut().grants += 1;
+        let mut all = self.known.borrow_mut();
+        let known = all.entry(lock.to_owned()).or_default();
+        known.newest += 1;
+        let turn = Turn(known.newest);
+        // An operator may have taken the lock from somebody who is only told now that it was granted.
+        let late = known.is_forced();
+        let known_token = known.token;
+        known.token = token.max(known.token);
+        drop(all);
+        self.note(format_args!("{who} holds {lock}, turn {}", turn.0));
+        if token.is_some() && token <= known_token && !late {
+            self.blame(format!(
+                "{who} was given token {token:?} of {lock} after {known_token:?}"
+            ));
+        }
+        turn
+    }
+
+    /// An operator has taken the lock from whoever holds it, who hears of it within that time.
+    pub(crate) fn forced(&self, lock: &str, within: Duration, answer: &tidelock::Result<bool>) {
+        let mut all = self.known.borrow_mut();
+        all.entry(lock.to_owned()).or_default().forced_until = Some(Instant::now() + within);
+        drop(all);
+        self.note(format_args!("an operator frees {lock}: {answer:?}"));
+    }
+
+    /// A holder does something that only a holder may do.
+    pub(crate) fn act(&self, lock: &str, who: &str, turn: Turn) {
+        self.outcome.borrow_mut().acts += 1;
+        let (newest, not_told) = {
+            let all = self.known.borrow();
+            all.get(lock)
+                .map_or((0, false), |known| (known.newest, known.is_forced()))
+        };
+        if turn.0 != newest && !not_told {
+            self.blame(format!(
+                "two holders at once: {who} acts on turn {} of {lock}, and turn {newest} has been given",
+                turn.0
+            ));
+        }
+    }
+
+    pub(crate) fn lost(&self, lock: &str, who: &str, why: impl std::fmt::Debug) {
+        self.outcome.borrow_mut().losses += 1;
+        self.note(format_args!("{who} has lost {lock}: {why:?}"));
+    }
+
+    pub(crate) fn finish(self) -> (Outcome, Vec<String>, Option<String>) {
+        (
+            self.outcome.into_inner(),
+            self.log.into_inner(),
+            self.verdict.into_inner(),
+        )
+    }
+}
