@@ -16,12 +16,13 @@ pub(crate) struct Args {
 }
 
 /// Debian packages, each with the file that shows it is there.
-const PACKAGES: [(&str, &str); 5] = [
+const PACKAGES: [(&str, &str); 6] = [
     ("redis-server", "redis-server"),
     ("redis-tools", "redis-cli"),
     ("faketime", "faketime"),
     ("default-jdk-headless", "javac"),
     ("maven", "mvn"),
+    ("zookeeper", "/usr/share/java/zookeeper.jar"),
 ];
 
 pub(crate) fn run(args: Args) -> Result<()> {

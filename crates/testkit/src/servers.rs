@@ -13,6 +13,7 @@ mod redis;
 mod replicated;
 mod sentinels;
 mod wait;
+mod zookeeper;
 
 use anyhow::{Result, ensure};
 
@@ -25,6 +26,7 @@ pub use independents::Independents;
 pub use redis::RedisServer;
 pub use replicated::Replicated;
 pub use sentinels::{Sentinels, SentinelsBuilder};
+pub use zookeeper::ZooKeeperServer;
 
 /// `127.0.0.1:P1,127.0.0.1:P2,…`
 fn hosts<'a>(servers: impl IntoIterator<Item = &'a RedisServer>) -> String {

@@ -7,6 +7,8 @@ pub(crate) mod registry;
 pub(crate) mod set;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 use std::fmt;
 use std::future::Future;

@@ -13,13 +13,15 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
         | "redis+cluster" | "rediss+cluster" => crate::backend::redis::connect(url, env).await,
+        #[cfg(feature = "zookeeper")]
+        "zookeeper" => crate::backend::zookeeper::connect(url, env).await,
         _ => Err(unknown(scheme)),
     }
 }
 
 fn unknown(scheme: &str) -> Error {
     Error::new(ErrorKind::InvalidOptions).because(format!(
-        "no store for URLs that begin with {scheme:?}; there are memory:, sqlite:PATH, redis://, rediss://, redis+unix:, redis+sentinel:// and redis+cluster:// \
+        "no store for URLs that begin with {scheme:?}; there are memory:, sqlite:PATH, redis://, rediss://, redis+unix:, redis+sentinel://, redis+cluster:// and zookeeper:// \
          (a store may be missing because its cargo feature is off)"
     ))
 }

@@ -78,7 +78,7 @@ fn store_may_use(path: &str, store: &str) -> bool {
 }
 
 fn store_names() -> BTreeSet<&'static str> {
-    ["memory", "redis", "sqlite"].into()
+    ["memory", "redis", "sqlite", "zookeeper"].into()
 }
 
 #[test]
@@ -127,6 +127,7 @@ fn the_machinery_knows_no_store() {
                     "backend::sqlite",
                     "backend::registry",
                     "backend::set",
+                    "backend::zookeeper",
                 ]
                 .iter()
                 .any(|store| path.starts_with(store));

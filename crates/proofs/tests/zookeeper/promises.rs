@@ -1,0 +1,26 @@
+//! The conformance suite on a real server: plainly, under faults, and through threads.
+
+use std::sync::LazyLock;
+
+use testkit::servers::ZooKeeperServer;
+use tidelock::testing::Fixture;
+
+/// One for all: each promise has names of its own, and a server takes longer to start than most promises.
+static SERVER: LazyLock<ZooKeeperServer> =
+    LazyLock::new(|| ZooKeeperServer::start().expect("a server starts"));
+
+fn fixture() -> Fixture {
+    Fixture::url(format!("{}/promises", SERVER.url()))
+}
+
+mod plain {
+    tidelock::conformance!(super::fixture());
+}
+
+mod chaos {
+    tidelock::conformance!(faces: super::fixture().through_chaos());
+}
+
+mod threads {
+    tidelock::conformance!(blocking: super::fixture().blocking());
+}

@@ -1,0 +1,85 @@
+//! What ends a place in the queue: a release, a withdrawal, force.
+
+use zookeeper_client as zk;
+
+use super::books::Node;
+use super::link::Session;
+use super::turn::look;
+use super::{Shared, names, trouble};
+use crate::backend::{Moment, Name, Released, Ticket};
+use crate::error::{ErrorKind, Result};
+
+/// Removes what the ticket has. What never had a node costs no trip.
+pub(super) async fn leave(shared: &Shared, ticket: &Ticket, withdrawn: bool) -> Result<Released> {
+    let now = shared.timers.now();
+    let Some(left) = shared.books.leave(&ticket.owner, now, withdrawn) else {
+        return Ok(Released::NotHeld);
+    };
+    let deadline = shared.link.deadline();
+    let session = shared.link.session(deadline).await?;
+    let parent = shared.path(&ticket.name);
+    let removed = match &left.node {
+        Some(Node { name, .. }) => remove(shared, &session, &parent, name, deadline).await?,
+        None => sweep(shared, &session, &parent, ticket, deadline).await?,
+    };
+    shared.books.gone(&ticket.owner, left.create);
+    Ok(if removed && left.granted {
+        Released::Freed
+    } else {
+        Released::NotHeld
+    })
+}
+
+/// Removes the nodes of a ticket whose names are not known. A create that was sent before has arrived before this looks.
+async fn sweep(
+    shared: &Shared,
+    session: &Session,
+    parent: &str,
+    ticket: &Ticket,
+    deadline: Moment,
+) -> Result<bool> {
+    let prefix = names::prefix(&ticket.owner);
+    let nodes = look(shared, session, parent, deadline)
+        .await?
+        .unwrap_or_default();
+    let mut any = false;
+    for name in nodes.iter().filter(|node| node.starts_with(&prefix)) {
+        any |= remove(shared, session, parent, name, deadline).await?;
+    }
+    Ok(any)
+}
+
+/// False: it was not there.
+async fn remove(
+    shared: &Shared,
+    session: &Session,
+    parent: &str,
+    name: &str,
+    deadline: Moment,
+) -> Result<bool> {
+    let path = format!("{parent}/{name}");
+    let answer = shared
+        .timers
+        .until(deadline, session.client.delete(&path, None))
+        .await;
+    match answer.ok_or_else(|| trouble::late(ErrorKind::OutcomeUnknown))? {
+        Ok(()) => Ok(true),
+        Err(zk::Error::NoNode) => Ok(false),
+        Err(error) => Err(trouble::unwritten(error)),
+    }
+}
+
+/// Removes the node that is first, whoever made it.
+pub(super) async fn force(shared: &Shared, name: &Name) -> Result<bool> {
+    let deadline = shared.link.deadline();
+    let session = shared.link.session(deadline).await?;
+    let parent = shared.path(name);
+    let nodes = look(shared, &session, &parent, deadline).await?;
+    let queue = names::in_order(nodes.unwrap_or_default());
+    let Some(holder) = queue.first() else {
+        return Ok(false);
+    };
+    // One that has gone by itself meanwhile has been freed as well; the next holder is not meant.
+    remove(shared, &session, &parent, holder, deadline).await?;
+    Ok(true)
+}

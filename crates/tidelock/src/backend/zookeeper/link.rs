@@ -1,0 +1,264 @@
+//! The session of a client: one at a time, made anew when it has ended.
+//!
+//! Both faces of the store share it. A node lives as long as the session that made it, so only requests on that session
+//! can renew a lock, and its requests take effect in the order in which they were sent: a withdrawal that is sent after
+//! an acquire arrives after it. The driver's task runs on the steward's thread, where no caller can block it.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use zookeeper_client as zk;
+
+use super::place::Place;
+use super::trouble;
+use crate::backend::{Env, Moment};
+use crate::error::{Error, ErrorKind, Result};
+
+/// The way to the servers.
+pub(super) struct Link {
+    env: Env,
+    place: Place,
+    slot: Arc<Slot>,
+}
+
+#[derive(Default)]
+struct Slot {
+    state: Mutex<State>,
+    /// Rung whenever a try to connect has ended.
+    bell: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    session: Option<Arc<Session>>,
+    connecting: bool,
+    /// How many tries have ended.
+    tries: u64,
+    /// How the last of them failed.
+    trouble: Option<(ErrorKind, String)>,
+}
+
+/// One life of the client's nodes.
+pub(super) struct Session {
+    pub(super) client: zk::Client,
+}
+
+impl Session {
+    pub(super) fn id(&self) -> i64 {
+        self.client.session_id().0
+    }
+
+    fn has_ended(&self) -> bool {
+        self.client.state().is_terminated()
+    }
+
+    /// Requests would arrive now.
+    fn is_connected(&self) -> bool {
+        self.client.state() == zk::SessionState::SyncConnected
+    }
+
+    /// Resolves when it is connected or has ended.
+    async fn settled(&self) {
+        let mut states = self.client.state_watcher();
+        while !self.is_connected() && !self.has_ended() {
+            states.changed().await;
+        }
+    }
+}
+
+impl Link {
+    pub(super) fn new(env: &Env, place: Place) -> Self {
+        Self {
+            env: env.clone(),
+            place,
+            slot: Arc::default(),
+        }
+    }
+
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    pub(super) fn deadline(&self) -> Moment {
+        self.env.timers.now() + self.env.response_timeout
+    }
+
+    /// The session as it is, also when it is cut off for the moment. `None`: there is none that could have nodes.
+    pub(super) fn current(&self) -> Option<Arc<Session>> {
+        let session = self.slot.lock().session.clone();
+        session.filter(|session| !session.has_ended())
+    }
+
+    /// The session, connected: nothing is sent to a server that cannot answer, where it would lie until it can.
+    pub(super) async fn session(&self, deadline: Moment) -> Result<Arc<Session>> {
+        let connected = self.env.timers.until(deadline, self.connected()).await;
+        connected.unwrap_or_else(|| Err(trouble::late(ErrorKind::Unavailable)))
+    }
+
+    async fn connected(&self) -> Result<Arc<Session>> {
+        let mut seen = None;
+        loop {
+            let mut bell = std::pin::pin!(self.slot.bell.notified());
+            bell.as_mut().enable(); // before the state is read, else the end of the try might come in between
+            let Some(session) = self.look(&mut seen)? else {
+                bell.await;
+                continue;
+            };
+            session.settled().await;
+            if !session.has_ended() {
+                return Ok(session);
+            }
+        }
+    }
+
+    /// The session there is; else a try to make one is begun, unless one is under way. `seen`: how many tries had ended
+    /// when this caller came; what failed before is not its affair.
+    fn look(&self, seen: &mut Option<u64>) -> Result<Option<Arc<Session>>> {
+        let mut state = self.slot.lock();
+        if let Some(session) = state
+            .session
+            .as_ref()
+            .filter(|session| !session.has_ended())
+        {
+            return Ok(Some(Arc::clone(session)));
+        }
+        if *seen.get_or_insert(state.tries) < state.tries
+            && let Some((kind, why)) = &state.trouble
+        {
+            return Err(Error::new(*kind).because(why.clone()));
+        }
+        if !state.connecting {
+            state.connecting = true;
+            let old = state.session.as_ref();
+            let old = old.map(|session| session.client.session().clone());
+            let connect = Connect {
+                place: self.place.clone(),
+                credentials: self.env.credentials.clone(),
+                timeout: self.session_timeout(),
+                patience: self.env.response_timeout,
+                old,
+            };
+            let slot = Arc::clone(&self.slot);
+            self.env.background.spawn(async move {
+                let outcome = connect.establish().await;
+                slot.settle(outcome);
+            });
+        }
+        Ok(None)
+    }
+
+    /// What is asked for; the server may give less or more.
+    fn session_timeout(&self) -> Duration {
+        self.place
+            .session_timeout
+            .unwrap_or_else(|| self.env.lease * 4 / 3)
+    }
+
+    /// Every node is made with these rights.
+    pub(super) fn rights(&self) -> zk::Acls<'static> {
+        if self.env.credentials.is_some() || self.place.login.is_some() {
+            zk::Acls::creator_all()
+        } else {
+            zk::Acls::anyone_all()
+        }
+    }
+
+    /// Ends the session, and with it every node it made.
+    pub(super) async fn close(&self) {
+        let session = self.slot.lock().session.take();
+        let Some(session) = session else { return };
+        let mut states = session.client.state_watcher();
+        drop(session);
+        let closed = async { while !states.changed().await.is_terminated() {} };
+        // Without an answer the server ends it in its own time.
+        self.env
+            .timers
+            .limit(self.env.response_timeout, closed)
+            .await;
+    }
+}
+
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settle(&self, outcome: Result<zk::Client>) {
+        let mut state = self.lock();
+        state.connecting = false;
+        state.tries += 1;
+        match outcome {
+            Ok(client) => {
+                state.session = Some(Arc::new(Session { client }));
+                state.trouble = None;
+            }
+            Err(error) => {
+                let why = error.detail().unwrap_or_default().to_owned();
+                state.trouble = Some((error.kind(), why));
+            }
+        }
+        drop(state);
+        self.bell.notify_waiters();
+    }
+}
+
+/// One try to connect.
+struct Connect {
+    place: Place,
+    credentials: Option<Arc<dyn Fn() -> crate::Credentials + Send + Sync>>,
+    timeout: Duration,
+    patience: Duration,
+    old: Option<zk::SessionInfo>,
+}
+
+impl Connect {
+    /// The old session first, which this process may have given up before the server has: whatever was sent in it has then
+    /// arrived, or never will. Only the server's word that it has expired makes sure that nothing of it arrives late.
+    async fn establish(&self) -> Result<zk::Client> {
+        let connector = self.connector()?;
+        if let Some(old) = &self.old {
+            let resumed = self.connector()?.with_session(old.clone());
+            match resumed.connect(&self.place.servers).await {
+                Err(zk::Error::SessionExpired) => {}
+                other => return other.map_err(trouble::unread),
+            }
+        }
+        let fresh = connector.connect(&self.place.servers).await;
+        fresh.map_err(trouble::unread)
+    }
+
+    fn connector(&self) -> Result<zk::Connector> {
+        let connector = zk::Client::connector()
+            .with_session_timeout(self.timeout)
+            // A server that is silent for this long is given up for another one.
+            .with_connection_timeout(self.patience.min(self.timeout / 2))
+            .with_fail_eagerly()
+            .with_server_version(3, 5, 0);
+        Ok(match self.login()? {
+            Some((user, password)) => {
+                connector.with_auth("digest", format!("{user}:{password}").as_bytes())
+            }
+            None => connector,
+        })
+    }
+
+    fn login(&self) -> Result<Option<(String, String)>> {
+        let Some(ask) = &self.credentials else {
+            return Ok(self.place.login.clone());
+        };
+        let given = ask();
+        let user = given.user.ok_or_else(|| {
+            Error::new(ErrorKind::InvalidOptions)
+                .because("ZooKeeper has no default user: give a user with the password")
+        })?;
+        Ok(Some((user, given.password.unwrap_or_default())))
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.place.fmt(f)
+    }
+}

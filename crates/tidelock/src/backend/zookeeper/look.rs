@@ -1,0 +1,77 @@
+//! What can be seen from outside.
+
+use super::matches_glob;
+use super::names;
+use super::turn::{look, some};
+use super::{Shared, note, trouble};
+use crate::backend::{Name, Page};
+use crate::error::{ErrorKind, Result};
+use crate::guard::FencingToken;
+use crate::snapshot::Snapshot;
+
+/// How many names one page of a list looks at.
+const PAGE: usize = 500;
+
+pub(super) async fn inspect(shared: &Shared, name: &Name) -> Result<Snapshot> {
+    let deadline = shared.link.deadline();
+    let session = shared.link.session(deadline).await?;
+    let parent = shared.path(name);
+    loop {
+        let nodes = look(shared, &session, &parent, deadline).await?;
+        let queue = names::in_order(nodes.unwrap_or_default());
+        let mut snapshot = Snapshot::free(name.as_str());
+        snapshot.waiters = Some(queue.len().saturating_sub(1) as u64);
+        let Some(first) = queue.first() else {
+            return Ok(snapshot);
+        };
+        let path = format!("{parent}/{first}");
+        let data = shared
+            .timers
+            .until(deadline, session.client.get_data(&path))
+            .await;
+        let data = data.ok_or_else(|| trouble::late(ErrorKind::Unavailable))?;
+        let Some((data, stat)) = some(data)? else {
+            continue; // it has just gone
+        };
+        snapshot.token = Some(FencingToken::new(stat.czxid.unsigned_abs()));
+        let ends = shared.books.ends(&parent, first);
+        snapshot.expires_in = ends.map(|ends| ends.since(shared.timers.now()));
+        snapshot.holders.push(note::read(first, &data));
+        return Ok(snapshot);
+    }
+}
+
+/// A page of the names under the base path that have somebody in their queue.
+pub(super) async fn list(shared: &Shared, pattern: &str, cursor: u64) -> Result<Page> {
+    let deadline = shared.link.deadline();
+    let session = shared.link.session(deadline).await?;
+    let base = &shared.link.place().base;
+    let mut all = look(shared, &session, base, deadline)
+        .await?
+        .unwrap_or_default();
+    all.sort_unstable();
+    let skip = usize::try_from(cursor).unwrap_or(usize::MAX);
+    let asked: Vec<_> = all
+        .iter()
+        .skip(skip)
+        .take(PAGE)
+        .filter_map(|segment| Some((names::unescape(segment)?, segment)))
+        .filter(|(name, _)| matches_glob(pattern, name))
+        .map(|(name, segment)| {
+            let path = shared.link.place().path(segment);
+            (name, session.client.list_children(&path), path)
+        })
+        .collect();
+    let mut names = Vec::new();
+    for (name, children, _) in asked {
+        let children = shared.timers.until(deadline, children).await;
+        let children = children.ok_or_else(|| trouble::late(ErrorKind::Unavailable))?;
+        let queue = names::in_order(some(children)?.unwrap_or_default());
+        if !queue.is_empty() {
+            names.push(name);
+        }
+    }
+    let end = skip.saturating_add(PAGE);
+    let next = (end < all.len()).then_some(end as u64);
+    Ok(Page { names, next })
+}

@@ -1,0 +1,156 @@
+//! `zookeeper://host:port,…/base`: a queue of ephemeral nodes, in the layout of Curator's `InterProcessMutex`.
+//!
+//! A ticket that wants the lock has a node under the lock's path, and the first node holds it ([`turn`]); each waiter
+//! watches only the one before it. A node lives as long as the session that made it ([`link`]). Leases are this process's
+//! own affair: it removes what was not renewed in time ([`keep`]), and if it cannot, the session ends.
+
+mod books;
+mod keep;
+mod leave;
+mod link;
+mod look;
+mod names;
+mod note;
+mod place;
+mod trouble;
+mod turn;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use self::books::Books;
+use self::link::Link;
+use self::place::Place;
+use super::memory::matches_glob;
+use crate::backend::{
+    Ask, Attempt, Backend, Background, BoxFuture, Capabilities, ClientId, Env, Name, Page,
+    Released, Renewal, Renewed, Signals, Store, Ticket, Timers,
+};
+use crate::error::Result;
+use crate::snapshot::{ClientInfo, Finding, Snapshot};
+
+/// Opens `zookeeper://…`.
+pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
+    let shared = Arc::new(Shared {
+        link: Link::new(env, Place::parse(url)?),
+        books: Books::default(),
+        signals: Signals::new(env.timers.clone(), |_| {}),
+        timers: env.timers.clone(),
+        background: env.background.clone(),
+        lease: env.lease,
+        response_timeout: env.response_timeout,
+        info: Mutex::default(),
+    });
+    shared.link.session(shared.link.deadline()).await?;
+    env.background
+        .spawn(keep::end_leases(Arc::downgrade(&shared)));
+    // One face: a node can be renewed only in the session that made it, and no caller can block that.
+    Ok(Store::single(Arc::new(ZooKeeper(shared))))
+}
+
+/// What an open store has.
+struct Shared {
+    link: Link,
+    books: Books,
+    /// A channel for each ticket: its watch wakes nobody else.
+    signals: Signals,
+    timers: Timers,
+    background: Background,
+    lease: Duration,
+    response_timeout: Duration,
+    /// What nodes say about this process.
+    info: Mutex<Option<ClientInfo>>,
+}
+
+impl Shared {
+    /// The node under which a lock's tickets queue.
+    fn path(&self, name: &Name) -> String {
+        self.link.place().path(&names::escape(name.as_str()))
+    }
+
+    fn note(&self, ticket: &Ticket) -> Vec<u8> {
+        let info = self.info.lock().unwrap_or_else(PoisonError::into_inner);
+        note::write(ticket.owner.text(), info.as_ref())
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.books.bell.notify_one(); // the keeper sees that it has nothing to keep
+    }
+}
+
+struct ZooKeeper(Arc<Shared>);
+
+impl fmt::Debug for ZooKeeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ZooKeeper").field(&self.0.link).finish()
+    }
+}
+
+impl Backend for ZooKeeper {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            wakes: true,
+            tokens: true,
+            queues: true,
+            shared: true,
+            durable: true,
+        }
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(turn::attempt(&self.0, ask))
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
+        Box::pin(keep::renew(&self.0, batch))
+    }
+
+    fn lane(&self, _name: &Name) -> u64 {
+        0
+    }
+
+    fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(leave::leave(&self.0, ticket, false))
+    }
+
+    fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(leave::leave(&self.0, ticket, true))
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(leave::force(&self.0, name))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
+        Box::pin(look::inspect(&self.0, name))
+    }
+
+    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(look::list(&self.0, pattern, cursor))
+    }
+
+    /// Every node made from now on says it, and goes with its session.
+    fn announce<'a>(
+        &'a self,
+        _client: &'a ClientId,
+        info: &'a ClientInfo,
+        _keep: Duration,
+    ) -> BoxFuture<'a, Result<()>> {
+        *self.0.info.lock().unwrap_or_else(PoisonError::into_inner) = Some(info.clone());
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            self.0.books.clear();
+            self.0.link.close().await;
+        })
+    }
+}

@@ -1,0 +1,281 @@
+//! One attempt: a place in the queue, and whether it is the first.
+
+use futures_util::FutureExt;
+use futures_util::future::{AbortHandle, Abortable};
+use zookeeper_client as zk;
+
+use super::books::{Node, Standing, Watch};
+use super::link::Session;
+use super::names;
+use super::{Shared, trouble};
+use crate::backend::{Ask, Attempt, Grant, Moment, Wait};
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::FencingToken;
+
+/// Looks, and asks for a place, until the question is decided: what is seen may be gone when it is asked about.
+pub(super) async fn attempt(shared: &Shared, ask: &Ask) -> Result<Attempt> {
+    let deadline = shared.link.deadline();
+    let waits = !ask.armed && !ask.patience.is_zero();
+    let wake = waits.then(|| shared.signals.arm(ask.ticket.owner.text()));
+    let turn = Turn {
+        shared,
+        ask,
+        deadline,
+        parent: shared.path(&ask.ticket.name),
+        prefix: names::prefix(&ask.ticket.owner),
+    };
+    loop {
+        let session = shared.link.session(deadline).await?;
+        match turn.step(&session).await? {
+            Step::Granted(node) => {
+                let token = FencingToken::new(node.zxid.unsigned_abs());
+                return Ok(Attempt::Acquired(Grant {
+                    token: Some(token),
+                    acknowledged: None,
+                }));
+            }
+            // Whether it will go on is known by the watch; when the holder's lease ends, nobody else can tell.
+            Step::Refused => {
+                return Ok(Attempt::Held(Wait {
+                    wake,
+                    recheck: None,
+                }));
+            }
+            Step::Again => {}
+        }
+    }
+}
+
+struct Turn<'a> {
+    shared: &'a Shared,
+    ask: &'a Ask,
+    deadline: Moment,
+    parent: String,
+    prefix: String,
+}
+
+enum Step {
+    Granted(Node),
+    Refused,
+    /// Something was different from what had been seen.
+    Again,
+}
+
+impl Turn<'_> {
+    async fn step(&self, session: &Session) -> Result<Step> {
+        let sent = self.shared.timers.now();
+        let owner = &self.ask.ticket.owner;
+        let books = &self.shared.books;
+        match books.standing(owner, session.id())? {
+            Standing::Nowhere => self.queue(session, sent).await,
+            Standing::Unknown(create) => {
+                self.find(session, create).await?;
+                Ok(Step::Again)
+            }
+            Standing::At(node) => {
+                let listed = self
+                    .until(session.client.list_children(&self.parent))
+                    .await?;
+                let nodes = some(listed)?.unwrap_or_default();
+                self.decide(session, &node, nodes, sent).await
+            }
+        }
+    }
+
+    /// Takes a place, unless it is only asked whether the lock is free and it is not.
+    async fn queue(&self, session: &Session, sent: Moment) -> Result<Step> {
+        let seen = look(self.shared, session, &self.parent, self.deadline).await?;
+        let free = seen
+            .as_ref()
+            .is_none_or(|nodes| names::in_order(nodes.clone()).is_empty());
+        if !free && self.ask.patience.is_zero() {
+            return Ok(Step::Refused);
+        }
+        if seen.is_none() {
+            self.make_parent(session).await?;
+        }
+        let path = format!("{}/{}", self.parent, self.prefix);
+        let (data, rights) = (
+            self.shared.note(&self.ask.ticket),
+            self.shared.link.rights(),
+        );
+        let mode = zk::CreateMode::EphemeralSequential.with_acls(rights);
+        let (owner, books) = (&self.ask.ticket.owner, &self.shared.books);
+        // One trip for both: the list is made after the node.
+        let both = || {
+            (
+                session.client.create(&path, &data, &mode),
+                session.client.list_children(&self.parent),
+            )
+        };
+        let ends = self.patience_ends(sent);
+        let begun = books.create(&self.ask.ticket, session.id(), &self.parent, ends, both)?;
+        let Some((create, (created, listed))) = begun else {
+            return Ok(Step::Again); // another attempt of the same ticket was quicker
+        };
+        let answer = self.shared.timers.until(self.deadline, created).await;
+        let answer = answer.ok_or_else(|| trouble::late(ErrorKind::OutcomeUnknown))?;
+        let node = match answer {
+            Ok((stat, number)) => Node {
+                name: format!("{}{number}", self.prefix),
+                zxid: stat.czxid,
+            },
+            // The server has removed the empty parent since.
+            Err(zk::Error::NoNode) => {
+                books.gone(owner, create);
+                return Ok(Step::Again);
+            }
+            Err(error) => {
+                let error = trouble::unwritten(error);
+                if !error.outcome_unknown() {
+                    books.gone(owner, create);
+                }
+                return Err(error);
+            }
+        };
+        books.created(owner, create, node.clone());
+        let nodes = some(self.until(listed).await?)?.unwrap_or_default();
+        self.decide(session, &node, nodes, sent).await
+    }
+
+    /// After a reply that was lost: the node is found by its name, or was never made, since whatever was sent before this
+    /// question has been done before it is answered.
+    async fn find(&self, session: &Session, create: u64) -> Result<()> {
+        let (owner, books) = (&self.ask.ticket.owner, &self.shared.books);
+        let nodes = look(self.shared, session, &self.parent, self.deadline).await?;
+        let own = nodes.unwrap_or_default();
+        for name in own
+            .into_iter()
+            .filter(|node| node.starts_with(&self.prefix))
+        {
+            let path = format!("{}/{name}", self.parent);
+            let stat = self.until(session.client.check_stat(&path)).await?;
+            // One of an older session only waits for its end.
+            if let Some(stat) = stat
+                .map_err(trouble::unread)?
+                .filter(|stat| stat.ephemeral_owner == session.id())
+            {
+                books.created(
+                    owner,
+                    create,
+                    Node {
+                        name,
+                        zxid: stat.czxid,
+                    },
+                );
+                return Ok(());
+            }
+        }
+        books.gone(owner, create);
+        Ok(())
+    }
+
+    async fn decide(
+        &self,
+        session: &Session,
+        node: &Node,
+        nodes: Vec<String>,
+        sent: Moment,
+    ) -> Result<Step> {
+        let (owner, books) = (&self.ask.ticket.owner, &self.shared.books);
+        let queue = names::in_order(nodes);
+        let Some(at) = queue.iter().position(|name| *name == node.name) else {
+            books.lost(owner, node);
+            return Ok(Step::Again);
+        };
+        let Some(before) = at.checked_sub(1).map(|before| &queue[before]) else {
+            let granted = books.grant(owner, node, sent + self.ask.lease);
+            return Ok(if granted {
+                Step::Granted(node.clone())
+            } else {
+                Step::Again
+            });
+        };
+        let watch = if self.ask.patience.is_zero() {
+            None
+        } else {
+            let Some(watch) = self.watch(session, before).await? else {
+                return Ok(Step::Again); // it has just gone
+            };
+            Some(watch)
+        };
+        let kept = books.waits(owner, node, self.patience_ends(sent), watch);
+        Ok(if kept { Step::Refused } else { Step::Again })
+    }
+
+    /// Has the ticket woken when the node before its own goes. `None`: it has gone.
+    async fn watch(&self, session: &Session, before: &str) -> Result<Option<Watch>> {
+        let path = format!("{}/{before}", self.parent);
+        let answer = self
+            .until(session.client.check_and_watch_stat(&path))
+            .await?;
+        let (stat, watcher) = answer.map_err(trouble::unread)?;
+        if stat.is_none() {
+            return Ok(None);
+        }
+        let (signals, channel) = (self.shared.signals.clone(), self.ask.ticket.owner.clone());
+        let (handle, ended) = AbortHandle::new_pair();
+        let wait = async move {
+            watcher.changed().await;
+            signals.wake_one(channel.text());
+        };
+        self.shared
+            .background
+            .spawn(Abortable::new(wait, ended).map(drop));
+        Ok(Some(Watch(handle)))
+    }
+
+    async fn make_parent(&self, session: &Session) -> Result<()> {
+        let mode = zk::CreateMode::Container.with_acls(self.shared.link.rights());
+        let answer = self
+            .until(session.client.mkdir(&self.parent, &mode))
+            .await?;
+        answer.map_err(|error| match error {
+            zk::Error::NoNode => Error::new(ErrorKind::Unavailable)
+                .because("a node above the lock went while it was made"),
+            // A parent that may or may not be there harms nobody.
+            other => trouble::unread(other),
+        })
+    }
+
+    /// How long a place is kept for a caller that does not come back to ask: a task that is not run must not hold up all
+    /// others for ever.
+    fn patience_ends(&self, sent: Moment) -> Moment {
+        sent + self.shared.lease * 2 + self.shared.response_timeout
+    }
+
+    async fn until<T>(&self, request: impl Future<Output = T>) -> Result<T> {
+        let answer = self.shared.timers.until(self.deadline, request).await;
+        answer.ok_or_else(|| trouble::late(ErrorKind::Unavailable))
+    }
+}
+
+/// The nodes under a lock as the leader knows them: a server that lags behind would show a lock that has been released.
+pub(super) async fn look(
+    shared: &Shared,
+    session: &Session,
+    parent: &str,
+    deadline: Moment,
+) -> Result<Option<Vec<String>>> {
+    let (synced, listed) = (
+        session.client.sync(parent),
+        session.client.list_children(parent),
+    );
+    let both = async {
+        match synced.await {
+            Ok(()) | Err(zk::Error::NoNode) => listed.await,
+            Err(error) => Err(error),
+        }
+    };
+    let answer = shared.timers.until(deadline, both).await;
+    some(answer.ok_or_else(|| trouble::late(ErrorKind::Unavailable))?)
+}
+
+/// `None`: there is no such node.
+pub(super) fn some<T>(answer: std::result::Result<T, zk::Error>) -> Result<Option<T>> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(zk::Error::NoNode) => Ok(None),
+        Err(error) => Err(trouble::unread(error)),
+    }
+}
