@@ -131,6 +131,7 @@ impl Memory {
                 Ok(Attempt::Acquired(Grant {
                     token: Some(FencingToken::new(record.token)),
                     acknowledged: None,
+                    bond: None,
                 }))
             }
             Some(record) => {
@@ -154,6 +155,7 @@ impl Memory {
                 Ok(Attempt::Acquired(Grant {
                     token: Some(FencingToken::new(token)),
                     acknowledged: None,
+                    bond: None,
                 }))
             }
         }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use crate::acknowledge::{Acknowledge, Acknowledged};
+pub use crate::core::bond::Bond;
 pub use crate::core::clock::{Clock, Moment};
 pub use crate::core::rt::Background;
 pub use crate::core::signals::{Signals, Wake};
@@ -86,6 +87,8 @@ pub struct Grant {
     pub token: Option<FencingToken>,
     /// What was reached of the wish. `None`: nobody was to be asked.
     pub acknowledged: Option<Acknowledged>,
+    /// What the hold depends on besides its lease. `None`: on nothing.
+    pub bond: Option<Bond>,
 }
 
 /// What comes with a refusal.
@@ -172,6 +175,7 @@ pub struct Page {
 /// 6. Each call ends within the response timeout of its [`Env`], with an error if need be.
 /// 7. A future of this trait may be polled on several runtimes in turn, the last of them the background's: it must not
 ///    own timers or sockets of the runtime it was first polled on; use [`Timers`].
+/// 8. A grant stands until its lease ends, or what its [`Bond`] names does; nobody else gets the lock before.
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// What the store can do. Constant.
     fn capabilities(&self) -> Capabilities;

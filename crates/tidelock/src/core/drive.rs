@@ -211,7 +211,8 @@ impl Loop {
     ) -> Result<Arc<Hold>> {
         let core = &self.base.core;
         let valid_until = sent + core.settings.drift.proved(self.term.length);
-        let status = Arc::new(Status::new(valid_until, core.timers.clock()));
+        let status = Status::new(valid_until, core.timers.clock());
+        let status = Arc::new(status.bound(grant.bond.clone(), core.settings.drift));
         let keep = Keep {
             site: Arc::clone(&self.base.site),
             ticket: claim.ask.ticket.clone(),

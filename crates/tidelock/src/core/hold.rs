@@ -8,11 +8,13 @@ use tokio::sync::Notify;
 
 use crate::acknowledge::{Acknowledge, Acknowledged};
 use crate::backend::{Moment, Ticket};
+use crate::core::bond::Bond;
 use crate::core::clock::Clock;
 use crate::core::site::Base;
 use crate::core::steward::Chore;
 use crate::error::Error;
 use crate::guard::{FencingToken, LostReason};
+use crate::options::Drift;
 
 /// What a grant turned into. It exists before anybody has seen it, and its `Drop` releases: in a channel, in a
 /// cancelled future, in the user's variable, one path.
@@ -88,6 +90,8 @@ pub(crate) struct Status {
     closing: AtomicBool,
     pub(crate) bell: Arc<Notify>,
     clock: Clock,
+    /// What it depends on besides the lease.
+    bond: Option<(Bond, Drift)>,
 }
 
 impl Status {
@@ -98,11 +102,22 @@ impl Status {
             closing: AtomicBool::new(false),
             bell: Arc::new(Notify::new()),
             clock,
+            bond: None,
         }
     }
 
+    /// The same, but no longer than that.
+    pub(crate) fn bound(mut self, bond: Option<Bond>, drift: Drift) -> Self {
+        self.bond = bond.map(|bond| (bond, drift));
+        self
+    }
+
     pub(crate) fn valid_until(&self) -> Moment {
-        Moment(self.valid_until.load(Ordering::SeqCst))
+        let lease = Moment(self.valid_until.load(Ordering::SeqCst));
+        match &self.bond {
+            Some((bond, drift)) => lease.min(bond.until(drift)),
+            None => lease,
+        }
     }
 
     /// A renewal was proved. Never moves backwards: an answer may come late.

@@ -225,8 +225,10 @@ impl Table {
                 over.push((LostReason::Expired, inner.forget(id)));
             } else if now >= keep.ends_at {
                 over.push((LostReason::MaxHold, inner.forget(id)));
-            } else {
+            } else if now >= keep.renew_at {
                 due.push(inner.send(id, now, &again));
+            } else {
+                inner.change(id, |_| {}); // what it is bound to lasts longer than when it was looked at
             }
         }
         if !due.is_empty() {
@@ -317,49 +319,4 @@ impl Keep {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::backend::{Background, Clock, Env, Kind, Timers, TlsFiles, memory};
-    use crate::owner::OwnerMint;
-
-    #[test]
-    fn what_is_granted_when_nobody_keeps_it_is_lost_at_once() {
-        let (table, clock) = (Table::default(), Clock::Boot);
-        let (background, _stop) = Background::start(clock).unwrap();
-        let env = Env {
-            timers: Timers::new(clock),
-            background,
-            response_timeout: Duration::from_secs(1),
-            lease: Duration::from_secs(60),
-            acknowledge_within: Duration::from_secs(1),
-            credentials: None,
-            tls: TlsFiles::default(),
-        };
-        let site = Site::home(memory::open("", &env));
-        let hold = || {
-            let until = clock.now() + Duration::from_secs(60);
-            let status = Arc::new(Status::new(until, clock));
-            table.insert(Keep {
-                site: Arc::clone(&site),
-                ticket: Ticket {
-                    kind: Kind::Mutex,
-                    name: Name::new("a").unwrap(),
-                    owner: OwnerMint::new().fresh(),
-                },
-                status: Arc::clone(&status),
-                place: Location::caller(),
-                lease: Duration::from_secs(60),
-                wish: Acknowledge::Off,
-                unclear: false,
-                renew_at: Moment::FAR,
-                ends_at: Moment::FAR,
-            });
-            status
-        };
-        let before = hold();
-        assert!(before.signal().is_none());
-        table.abandon();
-        assert_eq!(before.signal(), Some(LostReason::Unattended));
-        assert_eq!(hold().signal(), Some(LostReason::Unattended));
-    }
-}
+mod tests;

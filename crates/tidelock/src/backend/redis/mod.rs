@@ -96,6 +96,7 @@ impl Redis {
             (Some(1), Some(token)) => Ok(Attempt::Acquired(Grant {
                 token: fencing(ask.ticket.kind, token)?,
                 acknowledged: self.acknowledged(ask, receipt, deadline).await?,
+                bond: None,
             })),
             (Some(0), Some(left)) => Ok(Attempt::Held(self.wait(ask, wake, left))),
             (Some(2), None) => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::ending::{doubt, give_back};
 use super::trouble::of_part;
 use super::{Shared, Side};
-use crate::backend::{Ask, Attempt, Grant, Wait, Wake};
+use crate::backend::{Ask, Attempt, Bond, Wait, Wake};
 use crate::core::chance;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -24,7 +24,7 @@ pub(super) async fn attempt(set: &Shared, ask: &Ask) -> Result<Attempt> {
     loop {
         let round = set.timers.now();
         let refusal = match sweep(set, ask, &place).await? {
-            Swept::All => return Ok(Attempt::Acquired(Grant::default())),
+            Swept::All(bonds) => return Ok(set.granted(bonds)),
             Swept::Refused(refusal) => refusal,
         };
         let Refusal {
@@ -90,7 +90,8 @@ impl Place {
 }
 
 enum Swept {
-    All,
+    /// With what the parts are bound to.
+    All(Vec<Option<Bond>>),
     Refused(Refusal),
 }
 
@@ -107,6 +108,7 @@ async fn sweep(set: &Shared, ask: &Ask, place: &Place) -> Result<Swept> {
     let begun = set.timers.now();
     let others = (0..parts).filter(|part| *part != place.part);
     let mut taken = Vec::with_capacity(parts);
+    let mut bonds = Vec::with_capacity(parts);
     for part in std::iter::once(place.part).chain(others) {
         if set.members[part].is_twin() {
             continue;
@@ -117,8 +119,9 @@ async fn sweep(set: &Shared, ask: &Ask, place: &Place) -> Result<Swept> {
             Err(error) => Err(error),
         };
         let wait = match answer {
-            Ok(Attempt::Acquired(_)) => {
+            Ok(Attempt::Acquired(grant)) => {
                 taken.push(part);
+                bonds.push(grant.bond);
                 if set.timers.now().since(begun) < set.response_timeout {
                     continue;
                 }
@@ -142,7 +145,7 @@ async fn sweep(set: &Shared, ask: &Ask, place: &Place) -> Result<Swept> {
             in_vain: !taken.is_empty(),
         }));
     }
-    Ok(Swept::All)
+    Ok(Swept::All(bonds))
 }
 
 async fn ask_part(set: &Shared, ask: &Ask, place: &Place, part: usize) -> Result<Attempt> {

@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use super::ending::{doubt, give_back};
 use super::trouble::{kind_of, of_parts};
 use super::{Shared, Side};
-use crate::backend::{Ask, Attempt, Grant, Incarnation, Wait};
+use crate::backend::{Ask, Attempt, Bond, Incarnation, Wait};
 use crate::core::chance;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -64,7 +64,7 @@ pub(super) async fn attempt(set: &Shared, quorum: &Quorum, ask: &Ask) -> Result<
         let round = set.timers.now();
         let mut votes = Votes::count(set, quorum, ask).await;
         if votes.for_us.len() >= set.needed() {
-            return Ok(Attempt::Acquired(Grant::default()));
+            return Ok(set.granted(votes.bonds));
         }
         give_back(set, &ask.ticket, &votes.granted()).await;
         if let Some(error) = votes.failure(set, quorum) {
@@ -89,6 +89,8 @@ pub(super) async fn attempt(set: &Shared, quorum: &Quorum, ask: &Ask) -> Result<
 /// What came of one round.
 struct Votes {
     for_us: Vec<usize>,
+    /// What those that granted are bound to.
+    bonds: Vec<Option<Bond>>,
     /// Granted by servers that have been up for too short a time to know.
     young: Vec<(usize, Duration)>,
     against: Vec<(usize, Wait)>,
@@ -97,7 +99,7 @@ struct Votes {
 
 enum Vote {
     /// With the life of the server, where it tells.
-    Granted(Option<Arc<str>>),
+    Granted(Option<Arc<str>>, Option<Bond>),
     Young(Duration),
     Held(Wait),
 }
@@ -108,6 +110,7 @@ impl Votes {
             .map(|part| async move { (part, vote(set, quorum, ask, part).await) });
         let mut votes = Self {
             for_us: Vec::with_capacity(set.members.len()),
+            bonds: Vec::with_capacity(set.members.len()),
             young: Vec::new(),
             against: Vec::new(),
             failed: Vec::new(),
@@ -115,15 +118,16 @@ impl Votes {
         let mut lives: HashMap<Arc<str>, usize> = HashMap::new();
         for (part, answer) in join_all(asked).await {
             match answer {
-                Ok(Vote::Granted(Some(life))) if lives.contains_key(&life) => {
+                Ok(Vote::Granted(Some(life), _)) if lives.contains_key(&life) => {
                     set.members[part].set_twin(true); // its renewals have no vote either
                     let error = counted_already(set, part, lives[&life]);
                     votes.failed.push((part, error));
                 }
-                Ok(Vote::Granted(life)) => {
+                Ok(Vote::Granted(life, bond)) => {
                     set.members[part].set_twin(false);
                     lives.extend(life.map(|life| (life, part)));
                     votes.for_us.push(part);
+                    votes.bonds.push(bond);
                 }
                 Ok(Vote::Young(up)) => votes.young.push((part, up)),
                 Ok(Vote::Held(wait)) => votes.against.push((part, wait)),
@@ -203,13 +207,13 @@ async fn vote(set: &Shared, quorum: &Quorum, ask: &Ask, part: usize) -> Result<V
         match store.attempt(&own).await? {
             Attempt::Held(wait) => Ok(Err(wait)),
             // After the grant: so it is the life that has granted, or a later one. A connection asks once.
-            Attempt::Acquired(_) => Ok(Ok(store.incarnation().await)),
+            Attempt::Acquired(grant) => Ok(Ok((grant.bond, store.incarnation().await))),
         }
     });
     Ok(match set.bounded(call).await? {
         Err(wait) => Vote::Held(wait),
-        Ok(life) if quorum.restart_guard => by_age(set, quorum, part, life),
-        Ok(life) => Vote::Granted(life.ok().flatten().map(|life| life.id)),
+        Ok((bond, life)) if quorum.restart_guard => by_age(set, quorum, part, bond, life),
+        Ok((bond, life)) => Vote::Granted(life.ok().flatten().map(|life| life.id), bond),
     })
 }
 
@@ -225,18 +229,24 @@ fn counted_already(set: &Shared, part: usize, first: usize) -> Error {
 }
 
 /// Whether a grant counts.
-fn by_age(set: &Shared, quorum: &Quorum, part: usize, life: Result<Option<Incarnation>>) -> Vote {
+fn by_age(
+    set: &Shared,
+    quorum: &Quorum,
+    part: usize,
+    bond: Option<Bond>,
+    life: Result<Option<Incarnation>>,
+) -> Vote {
     let member = &set.members[part];
     match life {
         Ok(Some(life)) if life.up < quorum.longest_lease() => Vote::Young(life.up),
-        Ok(Some(life)) => Vote::Granted(Some(life.id)),
+        Ok(Some(life)) => Vote::Granted(Some(life.id), bond),
         Err(error) if error.is_retryable() => Vote::Young(Duration::ZERO),
         // Not to be had: better said once than every lock refused.
         Ok(None) | Err(_) => {
             if member.is_news() && member.store.front.capabilities().shared {
                 tracing::warn!(server = %member.label, "does not say since when it is up (INFO), so after a restart it may vote although it has forgotten a lock");
             }
-            Vote::Granted(None)
+            Vote::Granted(None, bond)
         }
     }
 }

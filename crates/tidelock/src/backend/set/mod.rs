@@ -21,8 +21,8 @@ pub(crate) use self::majority::Quorum;
 pub(crate) use self::member::{Host, Member};
 use self::notes::Notes;
 use crate::backend::{
-    Ask, Attempt, Backend, Background, BoxFuture, Capabilities, ClientId, Name, Page, Released,
-    Renewal, Renewed, Store, Ticket, Timers,
+    Ask, Attempt, Backend, Background, Bond, BoxFuture, Capabilities, ClientId, Grant, Name, Page,
+    Released, Renewal, Renewed, Store, Ticket, Timers,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
@@ -104,6 +104,16 @@ impl Shared {
             Rule::All => self.members.len(),
             Rule::Majority(_) => self.members.len() / 2 + 1,
         }
+    }
+
+    /// The whole, granted by parts that are bound to this.
+    fn granted(&self, bonds: Vec<Option<Bond>>) -> Attempt {
+        // A part that was not asked, because another one is the same lock, needs no bond of its own.
+        let needed = self.needed().min(bonds.len());
+        Attempt::Acquired(Grant {
+            bond: Bond::of(needed, bonds),
+            ..Grant::default()
+        })
     }
 
     /// How long one member is waited for.

@@ -117,6 +117,7 @@ impl Sqlite {
             Decision::Granted(token) => Ok(Attempt::Acquired(Grant {
                 token: token.map(fencing),
                 acknowledged: None,
+                bond: None,
             })),
             Decision::Held(left) => Ok(Attempt::Held(Wait {
                 wake,

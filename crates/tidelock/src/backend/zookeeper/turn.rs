@@ -32,6 +32,7 @@ pub(super) async fn attempt(shared: &Shared, ask: &Ask) -> Result<Attempt> {
                 return Ok(Attempt::Acquired(Grant {
                     token: Some(token),
                     acknowledged: None,
+                    bond: None,
                 }));
             }
             // Whether it will go on is known by the watch; when the holder's lease ends, nobody else can tell.
