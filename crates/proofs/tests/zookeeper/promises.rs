@@ -9,8 +9,9 @@ use tidelock::testing::Fixture;
 static SERVER: LazyLock<ZooKeeperServer> =
     LazyLock::new(|| ZooKeeperServer::start().expect("a server starts"));
 
+/// Leases that outlast the session are proved apart.
 fn fixture() -> Fixture {
-    Fixture::url(format!("{}/promises", SERVER.url()))
+    Fixture::url(format!("{}/promises?session_timeout=10s", SERVER.url()))
 }
 
 mod plain {

@@ -201,8 +201,8 @@ impl Books {
         true
     }
 
-    /// The ticket holds the lock by that node, until then. False: it was withdrawn or given up meanwhile.
-    pub(super) fn grant(&self, owner: &OwnerId, node: &Node, ends: Moment) -> bool {
+    /// The ticket holds the lock by that node, until then, and the keeper is to look for a `sign` of life by then. False: it was withdrawn or given up meanwhile.
+    pub(super) fn grant(&self, owner: &OwnerId, node: &Node, ends: Moment, sign: Moment) -> bool {
         let mut inner = self.lock();
         if inner.withdrawn.contains_key(owner) {
             return false;
@@ -219,7 +219,7 @@ impl Books {
         entry.granted = true;
         let watch = entry.watch.take();
         let ends = entry.ends;
-        self.look_by(inner, ends);
+        self.look_by(inner, ends.min(sign));
         drop(watch);
         true
     }
@@ -246,11 +246,12 @@ impl Books {
     }
 
     /// Gives a held node more time. False: it is not held any more.
-    pub(super) fn extend(&self, owner: &OwnerId, node: &Node, ends: Moment) -> bool {
+    pub(super) fn extend(&self, owner: &OwnerId, node: &Node, ends: Moment, sign: Moment) -> bool {
         let mut inner = self.lock();
         match inner.at(owner, node) {
             Some(entry) if entry.granted => {
                 entry.ends = entry.ends.max(ends);
+                self.look_by(inner, sign);
                 true
             }
             _ => false,
@@ -310,11 +311,13 @@ impl Books {
         ended
     }
 
-    /// When the keeper is to look next.
-    pub(super) fn next_look(&self) -> Moment {
+    /// When the keeper is to look next, given when the last of the held nodes ends: it looks at the first end, or at `also`.
+    pub(super) fn next_look(&self, also: impl FnOnce(Option<Moment>) -> Moment) -> Moment {
         let mut inner = self.lock();
         let first = inner.entries.values().map(|entry| entry.ends).min();
-        inner.looks_at = first.unwrap_or(Moment::FAR);
+        let held = inner.entries.values().filter(|entry| entry.granted);
+        let also = also(held.map(|entry| entry.ends).max());
+        inner.looks_at = first.unwrap_or(Moment::FAR).min(also);
         inner.looks_at
     }
 

@@ -8,7 +8,7 @@ use zookeeper_client as zk;
 
 use super::leave::leave;
 use super::{Shared, trouble};
-use crate::backend::{Renewal, Renewed, Ticket};
+use crate::backend::{Moment, Renewal, Renewed, Ticket};
 use crate::error::{ErrorKind, Result};
 
 /// Between two tries to remove a node.
@@ -49,39 +49,70 @@ pub(super) async fn renew(shared: &Shared, batch: &[Renewal]) -> Result<Vec<Rene
     let answers: std::result::Result<Vec<_>, _> =
         answers.ok_or_else(|| trouble::late(ErrorKind::Unavailable))?;
     let answers = answers.map_err(trouble::unread)?;
+    session.heard(sent);
     let each = batch.iter().zip(answers).map(|(renewal, node)| {
         let kept = node.is_some_and(|node| {
+            let ends = sent + renewal.lease;
+            let sign = session.next_sign(Some(ends));
             shared
                 .books
-                .extend(&renewal.ticket.owner, &node, sent + renewal.lease)
+                .extend(&renewal.ticket.owner, &node, ends, sign)
         });
         if kept { Renewed::Kept } else { Renewed::Gone }
     });
     Ok(each.collect())
 }
 
-/// Removes what was not renewed in time. Runs until the store has gone.
+/// Removes what was not renewed in time, and has the session heard from where a node is to stand for longer than that
+/// lasts. Runs until the store has gone.
 ///
 /// A node lives as long as its session, and the session as long as this process shows signs of life. So it is this process
 /// that ends a lease; if it cannot, because it is frozen or cut off, the session ends with it.
-pub(super) async fn end_leases(shared: Weak<Shared>) {
+pub(super) async fn keep_leases(shared: Weak<Shared>) {
     loop {
         let Some(strong) = shared.upgrade() else {
             return;
         };
         let (timers, bell) = (strong.timers.clone(), Arc::clone(&strong.books.bell));
-        let next = strong.books.next_look();
+        let next = strong.books.next_look(|ends| strong.next_sign(ends));
         drop(strong);
-        let mut alarm = timers.at(next);
         tokio::select! {
-            () = &mut alarm => {}
+            () = timers.at(next) => {}
             () = bell.notified() => continue,
         }
         let Some(strong) = shared.upgrade() else {
             return;
         };
         end_due(&strong);
+        show_life(&strong);
     }
+}
+
+impl Shared {
+    fn next_sign(&self, ends: Option<Moment>) -> Moment {
+        let session = self.link.current();
+        session.map_or(Moment::FAR, |session| session.next_sign(ends))
+    }
+}
+
+/// A word with the leader, if one is due.
+fn show_life(shared: &Arc<Shared>) {
+    let Some(session) = shared.link.current() else {
+        return;
+    };
+    let now = shared.timers.now();
+    if shared.books.next_look(|ends| session.next_sign(ends)) > now {
+        return;
+    }
+    session.asked(now);
+    let keeper = Arc::clone(shared);
+    shared.background.spawn(async move {
+        let synced = session.client.sync(&keeper.link.place().base);
+        let synced = keeper.timers.limit(keeper.response_timeout, synced).await;
+        if let Some(Ok(()) | Err(zk::Error::NoNode)) = synced {
+            session.heard(now);
+        }
+    });
 }
 
 fn end_due(shared: &Arc<Shared>) {

@@ -5,6 +5,7 @@
 //! an acquire arrives after it. The driver's task runs on the steward's thread, where no caller can block it.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use zookeeper_client as zk;
 
 use super::place::Place;
 use super::trouble;
-use crate::backend::{Env, Moment};
+use crate::backend::{Bond, Env, Moment};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The way to the servers.
@@ -43,9 +44,58 @@ struct State {
 /// One life of the client's nodes.
 pub(super) struct Session {
     pub(super) client: zk::Client,
+    /// When the last request was sent that is known to have reached the leader.
+    heard: Arc<AtomicU64>,
+    /// When it was last asked for nothing else than an answer.
+    asked: AtomicU64,
 }
 
 impl Session {
+    fn new(client: zk::Client) -> Self {
+        Self {
+            client,
+            heard: Arc::default(),
+            asked: AtomicU64::new(0),
+        }
+    }
+
+    /// The leader has answered what was sent then. An answer of another server that only reads does not count: cut off
+    /// from the leader it goes on to answer for a while, and the leader ends the session.
+    pub(super) fn heard(&self, sent: Moment) {
+        self.heard.fetch_max(sent.0, Ordering::SeqCst);
+    }
+
+    /// How long nodes stand at least after the session was heard from.
+    ///
+    /// A leader learns from other servers every half tick of whom they heard, and may lose such a server before it says so.
+    /// No session is shorter than two ticks.
+    fn span(&self) -> Duration {
+        self.client.session_timeout() * 3 / 4
+    }
+
+    /// What a hold in this session depends on.
+    pub(super) fn bond(&self) -> Bond {
+        let heard = Arc::clone(&self.heard);
+        Bond::new(self.span(), move || Moment(heard.load(Ordering::SeqCst)))
+    }
+
+    /// When the server is to hear from this session again, for a node that is to stand until then. `FAR`: in no hurry.
+    pub(super) fn next_sign(&self, ends: Option<Moment>) -> Moment {
+        let heard = Moment(self.heard.load(Ordering::SeqCst));
+        match ends {
+            Some(ends) if ends > heard + self.span() => {
+                let asked = Moment(self.asked.load(Ordering::SeqCst));
+                // Without an answer again before it is too late, and not at once.
+                (heard + self.span() / 2).max(asked + self.span() / 8)
+            }
+            _ => Moment::FAR,
+        }
+    }
+
+    pub(super) fn asked(&self, now: Moment) {
+        self.asked.store(now.0, Ordering::SeqCst);
+    }
+
     pub(super) fn id(&self) -> i64 {
         self.client.session_id().0
     }
@@ -191,7 +241,7 @@ impl Slot {
         state.tries += 1;
         match outcome {
             Ok(client) => {
-                state.session = Some(Arc::new(Session { client }));
+                state.session = Some(Arc::new(Session::new(client)));
                 state.trouble = None;
             }
             Err(error) => {

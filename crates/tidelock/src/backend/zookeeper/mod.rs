@@ -44,7 +44,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     });
     shared.link.session(shared.link.deadline()).await?;
     env.background
-        .spawn(keep::end_leases(Arc::downgrade(&shared)));
+        .spawn(keep::keep_leases(Arc::downgrade(&shared)));
     // One face: a node can be renewed only in the session that made it, and no caller can block that.
     Ok(Store::single(Arc::new(ZooKeeper(shared))))
 }

@@ -5,6 +5,7 @@ use futures_util::future::{AbortHandle, Abortable};
 use zookeeper_client as zk;
 
 use super::books::{Node, Standing, Watch};
+use super::leave::leave;
 use super::link::Session;
 use super::names;
 use super::{Shared, trouble};
@@ -28,11 +29,12 @@ pub(super) async fn attempt(shared: &Shared, ask: &Ask) -> Result<Attempt> {
         let session = shared.link.session(deadline).await?;
         match turn.step(&session).await? {
             Step::Granted(node) => {
+                let bond = Some(session.bond());
                 let token = FencingToken::new(node.zxid.unsigned_abs());
                 return Ok(Attempt::Acquired(Grant {
                     token: Some(token),
                     acknowledged: None,
-                    bond: None,
+                    bond,
                 }));
             }
             // Whether it will go on is known by the watch; when the holder's lease ends, nobody else can tell.
@@ -74,10 +76,8 @@ impl Turn<'_> {
                 Ok(Step::Again)
             }
             Standing::At(node) => {
-                let listed = self
-                    .until(session.client.list_children(&self.parent))
-                    .await?;
-                let nodes = some(listed)?.unwrap_or_default();
+                let nodes = look(self.shared, session, &self.parent, self.deadline).await?;
+                let nodes = nodes.unwrap_or_default();
                 self.decide(session, &node, nodes, sent).await
             }
         }
@@ -136,7 +136,12 @@ impl Turn<'_> {
         };
         books.created(owner, create, node.clone());
         let nodes = some(self.until(listed).await?)?.unwrap_or_default();
-        self.decide(session, &node, nodes, sent).await
+        let step = self.decide(session, &node, nodes, sent).await?;
+        if matches!(step, Step::Refused) && self.ask.patience.is_zero() {
+            // Others were quicker. A place that nobody comes back to would hold up all behind it.
+            leave(self.shared, &self.ask.ticket, false).await?;
+        }
+        Ok(step)
     }
 
     /// After a reply that was lost: the node is found by its name, or was never made, since whatever was sent before this
@@ -185,7 +190,9 @@ impl Turn<'_> {
             return Ok(Step::Again);
         };
         let Some(before) = at.checked_sub(1).map(|before| &queue[before]) else {
-            let granted = books.grant(owner, node, sent + self.ask.lease);
+            session.heard(sent);
+            let ends = sent + self.ask.lease;
+            let granted = books.grant(owner, node, ends, session.next_sign(Some(ends)));
             return Ok(if granted {
                 Step::Granted(node.clone())
             } else {
