@@ -5,5 +5,11 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "zookeeper/nodes.rs"]
+mod nodes;
 #[path = "zookeeper/promises.rs"]
 mod promises;
+#[path = "zookeeper/sessions.rs"]
+mod sessions;
+#[path = "zookeeper/world.rs"]
+mod world;

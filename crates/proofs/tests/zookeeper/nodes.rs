@@ -1,0 +1,41 @@
+//! What is in the store, and what is left of it.
+
+use std::time::Instant;
+
+use testkit::servers::ZooKeeperServer;
+
+use crate::world::{SOON, client, ms, soon, waits};
+
+/// A lock, its waiters and the path above leave nothing: the server removes empty containers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_left_of_locks_and_waiters() {
+    let server = ZooKeeperServer::start().unwrap();
+    let empty = server.number("zk_znode_count").unwrap();
+    let a = client(&format!("{}/deep/down", server.url()), ms(3000)).await;
+    let held = a.lock("a/b").acquire().await.unwrap();
+    let waiter = waits(&a, "a/b");
+    let end = Instant::now() + SOON;
+    while server.number("zk_watch_count").unwrap() != 1 {
+        assert!(Instant::now() < end, "nobody waits");
+        tokio::time::sleep(ms(5)).await;
+    }
+    held.release().await.unwrap();
+    let (guard, _) = soon("the waiter", waiter).await.unwrap();
+    drop(guard);
+    while server.number("zk_znode_count").unwrap() != empty {
+        assert!(Instant::now() < end, "{}", server.say("mntr").unwrap());
+        tokio::time::sleep(ms(50)).await;
+    }
+    assert_eq!(server.number("zk_watch_count").unwrap(), 0);
+    // And it begins anew.
+    a.lock("a/b")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    a.close(ms(100)).await;
+    let sessions = server.say("cons").unwrap();
+    assert!(!sessions.contains("sid="), "{sessions}");
+}

@@ -1,0 +1,247 @@
+//! T59: what befalls a session, and what its locks make of it.
+
+use std::time::Instant;
+
+use testkit::proxy::{Mode, Way};
+use tidelock::{AcquireOptions, ErrorKind, LostReason};
+
+use crate::world::{SOON, World, free, ms, noted, soon, waits};
+
+/// The holder is cut off without a word. It knows that the lock is lost before the server ends its session and the next
+/// one gets it; back again, it touches nobody, and takes the lock in a new session.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t59_an_expired_session_is_told_before_another_has_the_lock() {
+    let world = World::new(ms(1500)).await;
+    let guard = world.far.lock("till").acquire().await.unwrap();
+    let token = guard.token();
+    let next = waits(&world.near, "till");
+    world.until_nodes(2).await;
+    world.partition();
+    let told = noted(guard);
+    let (next, taken) = soon("the next holder", next).await.unwrap();
+    let (guard, reason, at) = soon("the loss", told).await.unwrap();
+    assert_eq!(reason, LostReason::Expired);
+    assert!(at < taken, "told {:?} too late", at - taken);
+    assert!(next.token() > token);
+    world.heal();
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(
+        world
+            .far
+            .lock("till")
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_none()
+    );
+    assert!(next.is_held());
+    next.release().await.unwrap();
+    free(&world.far, "till").await;
+    world.until_nodes(0).await;
+}
+
+/// A lease of an hour ends with the session all the same, and is told before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t59_a_lease_that_outlasts_its_session_is_lost_with_it() {
+    let world = World::new(ms(1500)).await;
+    let hour = AcquireOptions::new().expires_after(ms(3_600_000));
+    let guard = world.far.lock("till").acquire_with(hour).await.unwrap();
+    // While the server is heard from it goes on, for several sessions; what is proved is never more than one.
+    tokio::time::sleep(ms(5000)).await;
+    assert!(guard.is_held());
+    assert!(guard.valid_for() <= ms(1500), "{:?}", guard.valid_for());
+    let next = waits(&world.near, "till");
+    world.until_nodes(2).await;
+    world.partition();
+    let told = noted(guard);
+    let (next, taken) = soon("the next holder", next).await.unwrap();
+    let (_guard, reason, at) = soon("the loss", told).await.unwrap();
+    assert_eq!(reason, LostReason::Expired);
+    assert!(at < taken, "told {:?} too late", at - taken);
+    world.heal();
+    next.release().await.unwrap();
+}
+
+/// Suspended: what is proved shrinks. Back before the session ends, nothing has been lost, neither a hold nor a place in
+/// the queue.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t59_a_suspension_shorter_than_the_session_loses_nothing() {
+    let world = World::new(ms(6000)).await;
+    let guard = world.far.lock("till").acquire().await.unwrap();
+    let held = world.near.lock("desk").acquire().await.unwrap();
+    let first = waits(&world.far, "desk");
+    world.until_nodes(3).await;
+    let second = waits(&world.near, "desk");
+    world.until_nodes(4).await;
+    world.proxy.refuse(true);
+    world.proxy.cut();
+    tokio::time::sleep(ms(2500)).await;
+    assert!(guard.is_held(), "not known to be lost");
+    assert!(guard.valid_for() < ms(4000), "{:?}", guard.valid_for());
+    world.proxy.refuse(false);
+    let end = Instant::now() + SOON;
+    while guard.valid_for() < ms(4000) {
+        assert!(Instant::now() < end, "it is not proved again");
+        tokio::time::sleep(ms(10)).await;
+    }
+    held.release().await.unwrap();
+    let (first, _) = soon("the first of the queue", first).await.unwrap();
+    assert!(!second.is_finished());
+    first.release().await.unwrap();
+    let (second, _) = soon("the second", second).await.unwrap();
+    second.release().await.unwrap();
+    guard.release().await.unwrap();
+    world.until_nodes(0).await;
+}
+
+/// The server is killed and comes back with its data: sessions, locks and places are as they were.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t59_a_server_restart_loses_nothing() {
+    let world = World::new(ms(9000)).await;
+    let guard = world.far.lock("till").acquire().await.unwrap();
+    let waiter = waits(&world.near, "till");
+    world.until_nodes(2).await;
+    world.server.kill().unwrap();
+    tokio::time::sleep(ms(500)).await;
+    world.server.restart().unwrap();
+    let begun = Instant::now();
+    while guard.valid_for() < ms(7500) {
+        assert!(begun.elapsed() < SOON, "it is not proved again");
+        tokio::time::sleep(ms(10)).await;
+    }
+    assert!(!waiter.is_finished());
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    let (next, _) = soon("the waiter", waiter).await.unwrap();
+    next.release().await.unwrap();
+    world.until_nodes(0).await;
+}
+
+/// The server stands still for longer than a session. Whoever it gives the lock to when it goes on, the former holder has
+/// been told before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t59_a_frozen_server_gives_nothing_away_untold() {
+    let world = World::new(ms(900)).await;
+    let guard = world.far.lock("till").acquire().await.unwrap();
+    world.server.freeze().unwrap();
+    let told = noted(guard);
+    let (guard, reason, at) = soon("the loss", told).await.unwrap();
+    assert_eq!(reason, LostReason::Expired);
+    tokio::time::sleep(ms(2500)).await;
+    world.server.thaw().unwrap();
+    let taken = soon("the lock", async {
+        loop {
+            match world.near.lock("till").acquire().await {
+                Ok(next) => break next,
+                Err(error) => assert!(error.is_retryable(), "{error}"),
+            }
+        }
+    })
+    .await;
+    assert!(at < Instant::now());
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(taken.is_held());
+    taken.release().await.unwrap();
+    free(&world.far, "till").await;
+    world.until_nodes(0).await;
+}
+
+/// The node was made and its reply lost with the connection: asked again it is the same one, and no other is left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t59_a_create_whose_reply_was_lost_is_found_again() {
+    let world = World::new(ms(6000)).await;
+    free(&world.far, "till").await;
+    world.proxy.set(Way::ToClient, Mode::Delay(ms(250)));
+    let waiting = waits(&world.far, "till");
+    world.until_nodes(1).await; // and its reply is on its way
+    let first = world.server.say("dump").unwrap();
+    world.heal();
+    let (guard, _) = soon("the lock", waiting).await.unwrap();
+    assert_eq!(world.nodes(), 1);
+    assert_eq!(paths(&first), paths(&world.server.say("dump").unwrap()));
+    guard.release().await.unwrap();
+    world.until_nodes(0).await;
+}
+
+/// A create that is still on its way when its caller leaves arrives before its withdrawal, and is undone by it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t59_a_create_that_arrives_late_leaves_no_orphan() {
+    let world = World::new(ms(6000)).await;
+    free(&world.far, "till").await;
+    for pause in [0, 1, 2, 4, 8, 700] {
+        let lock = world.far.lock("till");
+        world.proxy.set(Way::ToServer, Mode::Delay(ms(5)));
+        let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+        tokio::time::sleep(ms(5 + pause % 100)).await;
+        world.proxy.set(Way::ToServer, Mode::Hold);
+        tokio::time::sleep(ms(pause)).await;
+        waiting.abort();
+        drop(waiting.await);
+        tokio::time::sleep(ms(10)).await;
+        world.proxy.set(Way::ToServer, Mode::Pass);
+        free(&world.near, "till").await;
+        world.until_nodes(0).await;
+    }
+}
+
+/// CURATOR-604. The reply of a create is lost, and then the session: in the next one the old node is not taken for one's own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t59_a_node_of_an_old_session_is_not_mine() {
+    let world = World::with(ms(9000), "?session_timeout=600ms").await;
+    let held = world.near.lock("till").acquire().await.unwrap();
+    let waiter = waits(&world.far, "till");
+    world.until_nodes(2).await;
+    let before = world.server.say("dump").unwrap();
+    world.partition();
+    world.until_nodes(1).await; // the server has ended the waiter's session
+    world.heal();
+    world.until_nodes(2).await;
+    let after = world.server.say("dump").unwrap();
+    assert_ne!(paths(&before), paths(&after), "it has queued anew");
+    assert!(!waiter.is_finished());
+    held.release().await.unwrap();
+    let (guard, _) = soon("the waiter", waiter).await.unwrap();
+    assert!(guard.is_held());
+    tokio::time::sleep(ms(1500)).await;
+    assert!(guard.is_held(), "it holds by a node of a living session");
+    guard.release().await.unwrap();
+    world.until_nodes(0).await;
+}
+
+/// A holder that is killed is followed when its session ends, and one that is frozen has heard of it when it goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t59_killed_and_frozen_holders_are_followed_when_their_session_ends() {
+    let world = World::new(ms(1500)).await;
+    for frozen in [false, true] {
+        let mut peer = world.peer();
+        peer.write_line("acquire till").unwrap();
+        peer.wait_line("acquired till", SOON).unwrap();
+        let next = waits(&world.near, "till");
+        world.until_nodes(2).await;
+        let begun = Instant::now();
+        if frozen {
+            peer.freeze().unwrap();
+        } else {
+            peer.kill().unwrap();
+        }
+        let (next, taken) = soon("the next holder", next).await.unwrap();
+        // Two seconds and a tick from its last sign of life, of which there is one every third of the lease.
+        let waited = taken - begun;
+        assert!(waited >= ms(1400) && waited <= ms(3000), "{waited:?}");
+        if frozen {
+            peer.thaw().unwrap();
+            peer.wait_line("lost till reason=Expired", SOON).unwrap();
+            peer.write_line("release till").unwrap();
+            peer.wait_line("failed till kind=Lost", SOON).unwrap();
+        }
+        assert!(next.is_held());
+        next.release().await.unwrap();
+    }
+    world.until_nodes(0).await;
+}
+
+/// The paths of a `dump`, without the sessions.
+fn paths(dump: &str) -> Vec<&str> {
+    let lines = dump.lines().map(str::trim);
+    lines.filter(|line| line.contains("-lock-")).collect()
+}

@@ -1,0 +1,119 @@
+//! A server, a proxy before it, and clients with and without the proxy.
+
+use std::time::{Duration, Instant};
+
+use testkit::process::Spawned;
+use testkit::proxy::{Mode, Proxy};
+use testkit::servers::ZooKeeperServer;
+use tidelock::{AcquireOptions, Client, Guard};
+use tokio::task::JoinHandle;
+
+/// Longer than anything here takes that does not hang.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+pub(crate) fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(crate) struct World {
+    pub(crate) server: ZooKeeperServer,
+    pub(crate) proxy: Proxy,
+    /// Straight to the server.
+    pub(crate) near: Client,
+    /// Through the proxy.
+    pub(crate) far: Client,
+    lease: Duration,
+}
+
+impl World {
+    pub(crate) async fn new(lease: Duration) -> Self {
+        Self::with(lease, "").await
+    }
+
+    /// With options for the URL.
+    pub(crate) async fn with(lease: Duration, options: &str) -> Self {
+        let server = ZooKeeperServer::start().unwrap();
+        let proxy = Proxy::start_opaque(server.addr()).unwrap();
+        let near = client(&format!("{}/w{options}", server.url()), lease).await;
+        let far = client(&format!("zookeeper://{}/w{options}", proxy.addr()), lease).await;
+        Self {
+            server,
+            proxy,
+            near,
+            far,
+            lease,
+        }
+    }
+
+    /// Another process on the same locks.
+    pub(crate) fn peer(&self) -> Spawned {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_peer"));
+        command.arg(format!("{}/w", self.server.url()));
+        command.arg(self.lease.as_millis().to_string());
+        let mut peer = Spawned::start(command).unwrap();
+        peer.wait_line("ready", SOON).unwrap();
+        peer
+    }
+
+    /// Nothing gets through any more, and nobody is told.
+    pub(crate) fn partition(&self) {
+        self.proxy.set_both(Mode::Drop);
+    }
+
+    /// New connections work again; the old ones are cut.
+    pub(crate) fn heal(&self) {
+        self.proxy.set_both(Mode::Pass);
+        self.proxy.cut();
+    }
+
+    /// Nodes that belong to sessions: those of locks and of waiters.
+    pub(crate) fn nodes(&self) -> u64 {
+        self.server.number("zk_ephemerals_count").unwrap()
+    }
+
+    pub(crate) async fn until_nodes(&self, count: u64) {
+        let end = Instant::now() + SOON;
+        while self.nodes() != count {
+            assert!(Instant::now() < end, "{} nodes, not {count}", self.nodes());
+            tokio::time::sleep(ms(5)).await;
+        }
+    }
+}
+
+pub(crate) async fn client(url: &str, lease: Duration) -> Client {
+    let builder = Client::builder()
+        .lease(lease)
+        .response_timeout((lease / 3).min(ms(600)))
+        .details(false);
+    builder.connect(url).await.unwrap()
+}
+
+/// Waits for the lock on a task of its own, and notes when it came.
+pub(crate) fn waits(client: &Client, name: &str) -> JoinHandle<(Guard, Instant)> {
+    let waiting = client.lock(name).acquire();
+    tokio::spawn(async move {
+        let guard = waiting.await.unwrap();
+        (guard, Instant::now())
+    })
+}
+
+/// Notes when the loss of a lock was told.
+pub(crate) fn noted(guard: Guard) -> JoinHandle<(Guard, tidelock::LostReason, Instant)> {
+    tokio::spawn(async move {
+        let reason = guard.lost().await;
+        (guard, reason, Instant::now())
+    })
+}
+
+pub(crate) async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
+    let Ok(value) = tokio::time::timeout(SOON, event).await else {
+        panic!("not within {SOON:?}: {what}");
+    };
+    value
+}
+
+pub(crate) async fn free(client: &Client, name: &str) {
+    let options = AcquireOptions::new().wait(ms(3000));
+    let guard = client.lock(name).acquire_with(options).await.unwrap();
+    guard.release().await.unwrap();
+}
