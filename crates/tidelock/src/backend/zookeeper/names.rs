@@ -55,7 +55,7 @@ pub(super) fn unescape(segment: &str) -> Option<String> {
 
 /// How every node of this ticket begins, and no other node: the server adds the number.
 pub(super) fn prefix(owner: &OwnerId) -> String {
-    let client = uuid::Uuid::parse_str(owner.client().as_str()).unwrap_or_default();
+    let client = uuid::Uuid::parse_str(owner.client()).unwrap_or_default();
     // As many tickets as a client makes, each with a UUID of its own that can be found again from the ticket.
     let own = uuid::Uuid::from_u128(client.as_u128() ^ u128::from(owner.number()));
     format!("{PROTECTED}{own}-{LOCK}")
