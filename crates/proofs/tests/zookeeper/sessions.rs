@@ -151,7 +151,7 @@ async fn t59_a_frozen_server_gives_nothing_away_untold() {
 async fn t59_a_create_whose_reply_was_lost_is_found_again() {
     let world = World::new(ms(6000)).await;
     free(&world.far, "till").await;
-    world.proxy.set(Way::ToClient, Mode::Delay(ms(250)));
+    world.proxy.set(Way::ToClient, Mode::Delay(ms(80)));
     let waiting = waits(&world.far, "till");
     world.until_nodes(1).await; // and its reply is on its way
     let first = world.server.say("dump").unwrap();

@@ -34,6 +34,8 @@ struct Slot {
 #[derive(Default)]
 struct State {
     session: Option<Arc<Session>>,
+    /// The end of the last one that was closed.
+    closing: Option<zk::StateWatcher>,
     connecting: bool,
     /// How many tries have ended.
     tries: u64,
@@ -215,13 +217,21 @@ impl Link {
         }
     }
 
-    /// Ends the session, and with it every node it made.
+    /// Ends the session, and with it every node it made. Whoever else asks for that waits for the same end.
     pub(super) async fn close(&self) {
-        let session = self.slot.lock().session.take();
-        let Some(session) = session else { return };
-        let mut states = session.client.state_watcher();
-        drop(session);
-        let closed = async { while !states.changed().await.is_terminated() {} };
+        let states = {
+            let mut state = self.slot.lock();
+            if let Some(session) = state.session.take() {
+                state.closing = Some(session.client.state_watcher());
+            }
+            state.closing.clone()
+        };
+        let Some(mut states) = states else { return };
+        let closed = async {
+            while !states.peek_state().is_terminated() {
+                states.changed().await;
+            }
+        };
         // Without an answer the server ends it in its own time.
         self.env
             .timers
