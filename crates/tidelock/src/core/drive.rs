@@ -11,6 +11,7 @@ use crate::core::hold::{Hold, Status};
 use crate::core::site::Base;
 use crate::core::steward::Chore;
 use crate::core::table::Keep;
+use crate::core::turn::Turn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{AcquireOptions, Term};
 
@@ -100,7 +101,7 @@ impl Loop {
         // Kept until the claim has gone, and with it what has to be withdrawn.
         let mut _mark = None;
         let mut claim = Claim::new(self);
-        let mut wake: Option<Wake> = None;
+        let mut turn = Turn::default();
         let mut outage = Outage::default();
         loop {
             // Marked before it is checked: a close that is not seen here waits for this question and for what comes of it.
@@ -110,8 +111,8 @@ impl Loop {
             self.caller.in_flight.store(true, Ordering::SeqCst);
             let answer = self.base.site.front().attempt(&claim.ask).await;
             self.caller.in_flight.store(false, Ordering::SeqCst);
-            if let (Ok(_), Some(wake)) = (&answer, &mut wake) {
-                wake.answered();
+            if answer.is_ok() {
+                turn.answered();
             }
             let doubt = self.base.site.front().in_doubt(&claim.ask.ticket);
             claim.unclear |= doubt;
@@ -146,37 +147,42 @@ impl Loop {
                 claim.begin_anew(self);
             }
             _mark = None;
-            self.await_turn(&mut claim, &mut wake, wait).await;
+            self.await_turn(&mut claim, &mut turn, wait).await;
         }
     }
 
     /// After a refusal: arms a wake if that is still to be done, else sleeps until there is a reason to ask again.
-    async fn await_turn(&self, claim: &mut Claim<'_>, wake: &mut Option<Wake>, wait: Wait) {
+    async fn await_turn(&self, claim: &mut Claim<'_>, turn: &mut Turn, mut wait: Wait) {
+        let Base { core, site } = &*self.base;
+        let wakes = site.front().capabilities().wakes;
         let first = claim.ask.patience.is_zero();
         claim.ask.patience = self.patience;
-        if wait.wake.is_some() {
-            *wake = wait.wake;
-        }
-        claim.ask.armed = wake.is_some();
-        claim.ask.part = wake.as_ref().map_or(0, Wake::part);
+        turn.take(&mut wait);
+        claim.ask.armed = turn.armed().is_some();
+        claim.ask.part = turn.armed().map_or(0, Wake::part);
         if first {
             self.explain_own_hold();
-            if wake.is_none() && self.base.site.front().capabilities().wakes {
+            if wakes && !claim.ask.armed {
                 return; // ask again: with patience the store arms a wake before it decides
             }
         }
         let recheck = wait
             .recheck
             .unwrap_or(self.term.length)
-            .min(self.base.core.settings.lease)
+            .min(core.settings.lease)
             .max(Duration::from_millis(1));
+        let wake = if wakes {
+            turn.sleep(recheck)
+        } else {
+            let polls = site.polls(&core.timers);
+            Some(turn.poll(recheck, polls, self.name.as_str()))
+        };
         match wake {
             Some(wake) => {
-                wake.recheck_after(recheck);
                 tokio::select! {
                     biased;
                     () = wake.woken() => {}
-                    () = self.base.core.closed.happened() => {}
+                    () = core.closed.happened() => {}
                 }
             }
             None => self.rest(recheck).await,

@@ -14,6 +14,7 @@ pub(crate) mod site;
 pub(crate) mod steward;
 pub(crate) mod table;
 pub(crate) mod timers;
+mod turn;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

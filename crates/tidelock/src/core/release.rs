@@ -27,6 +27,7 @@ pub(crate) struct Release {
 
 /// Asks once. `repeated` is set when this request may have taken effect without a word.
 async fn once(
+    site: &Site,
     backend: &dyn Backend,
     ticket: &Ticket,
     unclear: bool,
@@ -38,7 +39,10 @@ async fn once(
         backend.release(ticket).await
     };
     match answer {
-        Ok(Released::Freed) => Ok(()),
+        Ok(Released::Freed) => {
+            site.freed(&ticket.name);
+            Ok(())
+        }
         // It never was somebody else's, because the owner is ours alone.
         Ok(Released::NotHeld) if *repeated => Ok(()),
         Ok(Released::NotHeld) => Err(Error::lost(LostReason::Taken)),
@@ -56,7 +60,7 @@ impl Release {
         let site = Arc::clone(&self.site);
         let mut pause = Duration::from_millis(10);
         loop {
-            match once(site.back(), &self.ticket, self.unclear, &mut self.repeated).await {
+            match once(&site, site.back(), &self.ticket, self.unclear, &mut self.repeated).await {
                 Err(error) if error.is_retryable() && timers.now() < self.until => {
                     tracing::debug!(lock = %self.ticket.name, %error, "release without an answer; trying again");
                     timers.after(pause).await;
@@ -92,8 +96,8 @@ pub(crate) async fn settle(hold: Hold) -> Result<()> {
         return Err(lost.on_lock(&hold.ticket.name));
     }
     let mut repeated = false;
-    let front = hold.base.site.front();
-    match once(front, &hold.ticket, hold.unclear, &mut repeated).await {
+    let site = &hold.base.site;
+    match once(site, site.front(), &hold.ticket, hold.unclear, &mut repeated).await {
         Err(error) if error.is_retryable() => {
             let (answer, answered) = oneshot::channel();
             core.steward.send(handed_on(repeated, Some(answer)));

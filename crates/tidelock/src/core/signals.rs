@@ -203,6 +203,18 @@ impl Wake {
         }
     }
 
+    /// As [`recheck_after`](Self::recheck_after), but only the lookout may put off what is due: else waiters that keep
+    /// coming would put off its look for ever.
+    pub(crate) fn look_after(&self, time: Duration) {
+        let mut entries = self.signals.lock();
+        if let Some(entry) = entries.get_mut(&self.channel) {
+            let lookout = entry.waiters.first_key_value();
+            if entry.recheck.is_none() || lookout.is_some_and(|(first, _)| *first == self.id) {
+                entry.recheck = Some(self.signals.0.timers.now() + time);
+            }
+        }
+    }
+
     /// Resolves when this waiter is woken, or when it is the lookout and the time to ask again has come.
     pub(crate) fn woken(&mut self) -> Woken<'_> {
         Woken(self)

@@ -1,8 +1,8 @@
 //! Where a lock lives: the client's own store, or a set of stores that is asked as one.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use crate::backend::{Backend, Store};
+use crate::backend::{Backend, Name, Signals, Store, Timers};
 use crate::core::Core;
 
 /// Who keeps a lock, and where it lives. Each value of a `Lock` has one of its own, which its acquisitions share: tasks
@@ -25,18 +25,24 @@ pub(crate) struct Site {
     store: Store,
     /// Which locks of which stores it is made of, in writing. `None`: it is one store.
     set: Option<Arc<str>>,
+    /// Who polls for what, where the store does not wake.
+    polls: OnceLock<Signals>,
 }
 
 impl Site {
     /// The client's own store.
     pub(crate) fn home(store: Store) -> Arc<Self> {
-        Arc::new(Self { store, set: None })
+        Self::new(store, None)
     }
 
     /// A set, told from others by that text.
     pub(crate) fn of_set(store: Store, identity: &str) -> Arc<Self> {
-        let set = Some(identity.into());
-        Arc::new(Self { store, set })
+        Self::new(store, Some(identity.into()))
+    }
+
+    fn new(store: Store, set: Option<Arc<str>>) -> Arc<Self> {
+        let polls = OnceLock::new();
+        Arc::new(Self { store, set, polls })
     }
 
     /// Both faces.
@@ -57,5 +63,18 @@ impl Site {
     /// Tells a set from a single lock of the same name, and from other sets. Two that were made alike are the same.
     pub(crate) fn set(&self) -> Option<&Arc<str>> {
         self.set.as_ref()
+    }
+
+    /// The waiters of this process, for a store that does not wake them.
+    pub(crate) fn polls(&self, timers: &Timers) -> &Signals {
+        self.polls
+            .get_or_init(|| Signals::new(timers.clone(), |_| {}))
+    }
+
+    /// A lock was released here: who polls for it in this process need not wait for its next look.
+    pub(crate) fn freed(&self, name: &Name) {
+        if let Some(polls) = self.polls.get() {
+            polls.wake_one(name.as_str());
+        }
     }
 }

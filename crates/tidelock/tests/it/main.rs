@@ -7,6 +7,7 @@ mod history;
 mod memory;
 mod multi;
 mod paused;
+mod polled;
 mod redlock;
 mod sets;
 #[cfg(all(feature = "sqlite", unix))]

@@ -1,0 +1,77 @@
+//! What a waiter has in hand while it waits for its turn: a wake of the store, or its place in this process's polling.
+//!
+//! A store that wakes nobody is asked again and again, but by one waiter of a name and process only, the lookout. The
+//! others sleep in the same queue: until the lookout has left, or until a lock is released in this process.
+
+use std::time::Duration;
+
+use crate::backend::{Signals, Wait, Wake};
+use crate::core::chance;
+
+/// The first pause between two looks. Each is longer than the one before: who has waited long can wait a little longer.
+const FIRST: Duration = Duration::from_millis(8);
+const GROWTH: f64 = 1.3;
+/// The longest pause: half of it is what a hand-over costs, and one process asks about 18 times a second for a name.
+const LONGEST: Duration = Duration::from_millis(64);
+
+#[derive(Debug)]
+pub(super) struct Turn {
+    /// Armed by the store.
+    wake: Option<Wake>,
+    /// A place in the polling of this process.
+    place: Option<Wake>,
+    pause: Duration,
+}
+
+impl Default for Turn {
+    fn default() -> Self {
+        Self {
+            wake: None,
+            place: None,
+            pause: FIRST,
+        }
+    }
+}
+
+impl Turn {
+    /// The store has answered: a wake-up is used up.
+    pub(super) fn answered(&mut self) {
+        for wake in self.wake.iter_mut().chain(&mut self.place) {
+            wake.answered();
+        }
+    }
+
+    /// The store need not arm another wake.
+    pub(super) fn armed(&self) -> Option<&Wake> {
+        self.wake.as_ref()
+    }
+
+    /// Takes what came with a refusal.
+    pub(super) fn take(&mut self, wait: &mut Wait) {
+        if let Some(wake) = wait.wake.take() {
+            self.wake = Some(wake);
+        }
+    }
+
+    /// The wake to sleep on, no longer than `recheck`. `None`: the store wakes, but could not arm a wake just now.
+    pub(super) fn sleep(&mut self, recheck: Duration) -> Option<&mut Wake> {
+        let wake = self.wake.as_mut()?;
+        wake.recheck_after(recheck);
+        Some(wake)
+    }
+
+    /// As [`sleep`](Self::sleep), for a store that does not wake, or not for all of its parts.
+    pub(super) fn poll(&mut self, recheck: Duration, polls: &Signals, name: &str) -> &mut Wake {
+        let step = self.pause.mul_f64(0.75 + chance::share() / 4.0);
+        self.pause = self.pause.mul_f64(GROWTH).min(LONGEST);
+        let recheck = recheck.min(step);
+        if let Some(wake) = &mut self.wake {
+            wake.recheck_after(recheck);
+            wake
+        } else {
+            let place = self.place.get_or_insert_with(|| polls.arm(name));
+            place.look_after(recheck);
+            place
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! A store that wakes nobody: one waiter of a process asks for all, and asks seldom.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tidelock::backend::{
+    Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Name, Page, Released, Renewal,
+    Renewed, Store, Ticket, Wait,
+};
+use tidelock::testing::Fixture;
+use tidelock::{Client, ClientInfo, Finding, Result, Snapshot};
+use tokio::task::JoinSet;
+
+/// A store whose wakes are taken away, and whose questions are counted.
+#[derive(Debug)]
+struct Silent {
+    inner: Arc<dyn Backend>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Backend for Silent {
+    fn capabilities(&self) -> Capabilities {
+        let wakes = false;
+        Capabilities {
+            wakes,
+            ..self.inner.capabilities()
+        }
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async move {
+            Ok(match self.inner.attempt(ask).await? {
+                Attempt::Held(Wait { recheck, .. }) => Attempt::Held(Wait {
+                    wake: None,
+                    recheck,
+                }),
+                granted @ Attempt::Acquired(_) => granted,
+            })
+        })
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
+        self.inner.renew(batch)
+    }
+
+    fn lane(&self, name: &Name) -> u64 {
+        self.inner.lane(name)
+    }
+
+    fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        self.inner.release(ticket)
+    }
+
+    fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        self.inner.withdraw(ticket)
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        self.inner.force_release(name)
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
+        self.inner.inspect(name)
+    }
+
+    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
+        self.inner.list(pattern, cursor)
+    }
+
+    fn announce<'a>(
+        &'a self,
+        client: &'a ClientId,
+        info: &'a ClientInfo,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<()>> {
+        self.inner.announce(client, info, keep)
+    }
+
+    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        self.inner.examine()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.inner.close()
+    }
+}
+
+fn silent(asked: &Arc<AtomicUsize>) -> Fixture {
+    let asked = Arc::clone(asked);
+    let wrap = move |inner| -> Arc<dyn Backend> {
+        let asked = Arc::clone(&asked);
+        Arc::new(Silent { inner, asked })
+    };
+    Fixture::memory().wrapped(move |_, Store { front, back }| Store {
+        front: wrap(front),
+        back: wrap(back),
+    })
+}
+
+fn fixture() -> Fixture {
+    silent(&Arc::default())
+}
+
+mod promises {
+    tidelock::conformance!(super::fixture());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crowd_that_waits_asks_as_often_as_one() {
+    let asked = Arc::default();
+    let fixture = silent(&asked);
+    let holder = fixture.client(Client::builder().simulated_time()).await;
+    let held = holder.lock("stock").acquire().await.unwrap();
+    let client = fixture.client(Client::builder().simulated_time()).await;
+    let mut crowd = JoinSet::new();
+    for _ in 0..100 {
+        let lock = client.lock("stock");
+        crowd.spawn(async move { lock.acquire().await?.release().await });
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let count = asked.load(Ordering::SeqCst);
+    assert!(count < 100 + 60 * 25, "{count} questions in a minute");
+    assert!(count > 60 * 10, "{count} questions in a minute");
+    held.release().await.unwrap();
+    let begun = tokio::time::Instant::now();
+    for turn in crowd.join_all().await {
+        turn.unwrap();
+    }
+    // The first finds it at its next look, the others are handed it by the one before.
+    let took = begun.elapsed();
+    assert!(took < Duration::from_millis(200), "{took:?}");
+    let count = asked.load(Ordering::SeqCst) - count;
+    assert!(count < 250, "{count} questions for 100 turns");
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_keep_coming_do_not_put_off_the_next_look() {
+    let fixture = silent(&Arc::default());
+    let holder = fixture.client(Client::builder().simulated_time()).await;
+    let held = holder.lock("stock").acquire().await.unwrap();
+    let client = fixture.client(Client::builder().simulated_time()).await;
+    let lock = client.lock("stock");
+    let first = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    let mut crowd = JoinSet::new();
+    let mut come = async || {
+        let lock = client.lock("stock");
+        crowd.spawn(async move { lock.acquire().await.map(drop) });
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    };
+    for _ in 0..50 {
+        come().await;
+    }
+    held.release().await.unwrap();
+    for _ in 0..200 {
+        come().await;
+    }
+    assert!(first.is_finished());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lookout_that_leaves_is_replaced() {
+    let fixture = silent(&Arc::default());
+    let holder = fixture.client(Client::builder().simulated_time()).await;
+    let held = holder.lock("stock").acquire().await.unwrap();
+    let client = fixture.client(Client::builder().simulated_time()).await;
+    let wait = || {
+        let lock = client.lock("stock");
+        tokio::spawn(async move { lock.acquire().await?.release().await })
+    };
+    let lookout = wait();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let next = wait();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    lookout.abort();
+    held.release().await.unwrap();
+    let next = tokio::time::timeout(Duration::from_millis(100), next).await;
+    next.expect("it looks in its place").unwrap().unwrap();
+}
