@@ -91,9 +91,11 @@ fn behind_sentinels_nobody_overlaps(version: RedissonVersion) {
 /// Each in the form that version of Redisson chooses: the old one knows no sharded messages, the new one uses them.
 fn in_a_cluster_each_wakes_the_other(version: RedissonVersion) {
     let cluster = Cluster::start().unwrap();
+    // Redis 6.2 knows none either.
+    let sharded = cluster.nodes()[0].admin(&["PUBSUB", "SHARDNUMSUB"]);
     let form = match version {
-        RedissonVersion::Newest => "SHARDNUMSUB",
-        RedissonVersion::V3_15_6 => "NUMSUB",
+        RedissonVersion::Newest if sharded.is_ok() => "SHARDNUMSUB",
+        RedissonVersion::Newest | RedissonVersion::V3_15_6 => "NUMSUB",
     };
     let channels = |name: &str| {
         let channel = format!("redisson_lock__channel:{{{name}}}");

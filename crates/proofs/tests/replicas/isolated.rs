@@ -87,9 +87,9 @@ async fn a_primary_that_has_lost_its_replicas_keeps_no_holder_confident() -> Res
     let [_, new, third] = world.all.nodes() else {
         bail!("three servers");
     };
-    // Nobody tells the old primary.
-    new.admin(&["REPLICAOF", "NO", "ONE"])?;
+    // Nobody tells the old primary. In this order: what the old one still hears acknowledged is on the new one.
     third.admin(&["REPLICAOF", "127.0.0.1", &new.port().to_string()])?;
+    new.admin(&["REPLICAOF", "NO", "ONE"])?;
     let left: u64 = new.query(&["PTTL", "till"])?;
     let ends_there = boot_time() + Duration::from_millis(left + 1);
     eventually("it has none left", || {

@@ -60,7 +60,15 @@ impl Release {
         let site = Arc::clone(&self.site);
         let mut pause = Duration::from_millis(10);
         loop {
-            match once(&site, site.back(), &self.ticket, self.unclear, &mut self.repeated).await {
+            match once(
+                &site,
+                site.back(),
+                &self.ticket,
+                self.unclear,
+                &mut self.repeated,
+            )
+            .await
+            {
                 Err(error) if error.is_retryable() && timers.now() < self.until => {
                     tracing::debug!(lock = %self.ticket.name, %error, "release without an answer; trying again");
                     timers.after(pause).await;
@@ -97,7 +105,15 @@ pub(crate) async fn settle(hold: Hold) -> Result<()> {
     }
     let mut repeated = false;
     let site = &hold.base.site;
-    match once(site, site.front(), &hold.ticket, hold.unclear, &mut repeated).await {
+    match once(
+        site,
+        site.front(),
+        &hold.ticket,
+        hold.unclear,
+        &mut repeated,
+    )
+    .await
+    {
         Err(error) if error.is_retryable() => {
             let (answer, answered) = oneshot::channel();
             core.steward.send(handed_on(repeated, Some(answer)));

@@ -143,6 +143,17 @@ impl Link {
                 let looks = look(&conn, self.timers());
                 let looks = self.timers().until(deadline, looks);
                 let (reply, _) = Box::pin(join(reply, looks)).await;
+                let heard = match (demand.policy, conn.standing.view()) {
+                    // One has come. It has not been asked: this grant is given back, and asked for again.
+                    (
+                        Acknowledge::Majority | Acknowledge::All,
+                        Some((View::Replicas(replicas), _)),
+                    ) => Heard::Count {
+                        replicas,
+                        reached: 0,
+                    },
+                    _ => heard,
+                };
                 return Ok((reply?, Receipt(Source::Known(heard))));
             }
             Way::Queue => {
@@ -173,7 +184,9 @@ impl Link {
                     replicas: replicas.clone(),
                     reached: 0,
                 };
-                if now.since(at) < LOOK_AGAIN {
+                // Who wants more than one asks each time: a server that has just been promoted has none for a moment, and
+                // what it grants without them the next failover forgets.
+                if now.since(at) < LOOK_AGAIN && demand.policy <= Acknowledge::Any {
                     return Ok(Way::Alone(nobody));
                 }
                 conn.standing.set(View::Replicas(replicas), now); // one looks, not all at once

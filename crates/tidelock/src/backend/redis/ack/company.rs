@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::Purpose;
 use super::standing::Replicas;
 use crate::backend::Moment;
 
@@ -31,8 +32,19 @@ pub(in super::super) struct Company {
 struct Seen {
     /// When one of them acknowledged something last.
     acknowledged: Option<Moment>,
-    /// Those that have been in sync, by address, with the moment at which it was noticed that one is so no more.
-    known: HashMap<Arc<str>, Option<Moment>>,
+    /// Those it had, by address.
+    known: HashMap<Arc<str>, Known>,
+}
+
+/// A replica that a server had.
+#[derive(Debug, Clone, Copy, Default)]
+struct Known {
+    /// It has been in sync: what was acknowledged then may be on it.
+    had_all: bool,
+    /// When it was noticed that it is in sync no more.
+    out_of_sync: Option<Moment>,
+    /// When it was noticed that it is not connected any more.
+    gone: Option<Moment>,
 }
 
 impl Company {
@@ -50,16 +62,26 @@ impl Company {
         if reached > 0 {
             seen.acknowledged = Some(now);
         }
-        for (addr, gone) in &mut seen.known {
+        for (addr, known) in &mut seen.known {
             if !replicas.online.contains(addr) {
-                gone.get_or_insert(now);
+                known.out_of_sync.get_or_insert(now);
+                if !replicas.copying.contains(addr) {
+                    known.gone.get_or_insert(now);
+                }
             }
         }
+        for addr in replicas.copying.iter() {
+            seen.known.entry(Arc::clone(addr)).or_default().gone = None;
+        }
         for addr in replicas.online.iter() {
-            seen.known.insert(Arc::clone(addr), None);
+            let known = Known {
+                had_all: true,
+                ..Known::default()
+            };
+            seen.known.insert(Arc::clone(addr), known);
         }
         seen.known
-            .retain(|_, gone| gone.is_none_or(|at| now.since(at) < MISSED));
+            .retain(|_, known| known.gone.is_none_or(|at| now.since(at) < MISSED));
     }
 
     /// One of its replicas has acknowledged something within that time.
@@ -72,33 +94,36 @@ impl Company {
         at.is_some_and(|at| now.since(at) < within)
     }
 
-    /// How many of those that were in sync have only just gone, or copy the data again.
-    pub(super) fn missed(&self, server: &str, now: Moment) -> u32 {
+    /// How many of those it had have only just gone. For a renewal those count that were in sync, and are so no more.
+    pub(super) fn missed(&self, server: &str, purpose: Purpose, now: Moment) -> u32 {
         if !self.ever.load(Ordering::SeqCst) {
             return 0;
         }
         let seen = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.get(server).map_or(0, |seen| seen.missed(now))
+        seen.get(server).map_or(0, |seen| seen.missed(purpose, now))
     }
 
     /// The same, of the server that misses most. Asked for each request: where no server ever had one, the clock is left
     /// alone.
-    pub(super) fn most_missed(&self, now: impl FnOnce() -> Moment) -> u32 {
+    pub(super) fn most_missed(&self, purpose: Purpose, now: impl FnOnce() -> Moment) -> u32 {
         if !self.ever.load(Ordering::SeqCst) {
             return 0;
         }
         let seen = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         let now = now();
-        let missed = seen.values().map(|seen| seen.missed(now));
+        let missed = seen.values().map(|seen| seen.missed(purpose, now));
         missed.max().unwrap_or(0)
     }
 }
 
 impl Seen {
     /// Looks at the clock too: a server that has been replaced is never heard of again.
-    fn missed(&self, now: Moment) -> u32 {
-        let gone = self.known.values().flatten();
-        let missed = gone.filter(|at| now.since(**at) < MISSED).count();
+    fn missed(&self, purpose: Purpose, now: Moment) -> u32 {
+        let since = self.known.values().filter_map(|known| match purpose {
+            Purpose::Acquire => known.gone,
+            Purpose::Renew => known.out_of_sync.filter(|_| known.had_all),
+        });
+        let missed = since.filter(|at| now.since(*at) < MISSED).count();
         u32::try_from(missed).unwrap_or(u32::MAX)
     }
 }
@@ -111,10 +136,12 @@ mod tests {
         Moment::from_nanos(1)
     }
 
-    fn with(count: u32, online: &[&str]) -> Replicas {
+    fn with(online: &[&str], copying: &[&str]) -> Replicas {
+        let all = |some: &[&str]| some.iter().map(|addr| Arc::from(*addr)).collect();
         Replicas {
-            count,
-            online: online.iter().map(|addr| Arc::from(*addr)).collect(),
+            count: u32::try_from(online.len() + copying.len()).unwrap(),
+            online: all(online),
+            copying: all(copying),
             server: None,
         }
     }
@@ -123,8 +150,8 @@ mod tests {
     fn a_server_is_remembered_for_as_long_as_a_lease_may_stand() {
         let (company, server) = (Company::default(), Arc::from("a"));
         let second = Duration::from_secs(1);
-        company.note(&server, &with(1, &["b"]), 1, start());
-        company.note(&server, &with(0, &[]), 0, start() + second / 4);
+        company.note(&server, &with(&["b"], &[]), 1, start());
+        company.note(&server, &with(&[], &[]), 0, start() + second / 4);
         assert!(company.had_any("a", start() + second / 2, second));
         assert!(!company.had_any("a", start() + second, second));
         assert!(!company.had_any("b", start(), second));
@@ -133,26 +160,46 @@ mod tests {
     #[test]
     fn a_replica_that_has_just_gone_is_still_one_of_all() {
         let (company, server) = (Company::default(), Arc::from("a"));
-        company.note(&server, &with(2, &["b", "c"]), 2, start());
+        company.note(&server, &with(&["b", "c"], &[]), 2, start());
         // Nobody looked for an hour: when it went is not known, so it has gone now.
         let noticed = start() + Duration::from_secs(3600);
         for (after, missed) in [(0, 1), (29, 1), (30, 0)] {
             let at = noticed + Duration::from_secs(after);
-            company.note(&server, &with(1, &["c"]), 1, at);
-            assert_eq!(company.missed("a", at), missed, "{after} s later");
+            company.note(&server, &with(&["c"], &[]), 1, at);
+            assert_eq!(
+                company.missed("a", Purpose::Acquire, at),
+                missed,
+                "{after} s later"
+            );
         }
-        assert_eq!(company.missed("b", noticed), 0);
+        assert_eq!(company.missed("b", Purpose::Acquire, noticed), 0);
     }
 
     #[test]
     fn a_newcomer_does_not_stand_for_one_that_has_gone() {
         let (company, server) = (Company::default(), Arc::from("a"));
-        company.note(&server, &with(2, &["b", "c"]), 2, start());
-        company.note(&server, &with(2, &["c", "d"]), 2, start());
-        assert_eq!(company.missed("a", start()), 1, "b");
-        company.note(&server, &with(3, &["c", "d"]), 2, start());
-        assert_eq!(company.missed("a", start()), 1, "b copies the data again");
-        company.note(&server, &with(3, &["b", "c", "d"]), 3, start());
-        assert_eq!(company.missed("a", start()), 0);
+        company.note(&server, &with(&["b", "c"], &[]), 2, start());
+        let missed = || {
+            [Purpose::Acquire, Purpose::Renew].map(|purpose| company.missed("a", purpose, start()))
+        };
+        company.note(&server, &with(&["c", "d"], &[]), 2, start());
+        assert_eq!(missed(), [1, 1], "b");
+        company.note(&server, &with(&["c", "d"], &["b"]), 2, start());
+        assert_eq!(missed(), [0, 1], "b copies the data again: it is connected");
+        company.note(&server, &with(&["b", "c", "d"], &[]), 3, start());
+        assert_eq!(missed(), [0, 0]);
+    }
+
+    #[test]
+    fn one_that_goes_while_it_copies_is_one_of_all() {
+        let (company, server) = (Company::default(), Arc::from("a"));
+        company.note(&server, &with(&[], &["b"]), 0, start());
+        company.note(&server, &with(&[], &[]), 0, start());
+        assert_eq!(company.missed("a", Purpose::Acquire, start()), 1);
+        assert_eq!(
+            company.missed("a", Purpose::Renew, start()),
+            0,
+            "it had nothing to keep"
+        );
     }
 }

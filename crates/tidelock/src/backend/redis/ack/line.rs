@@ -17,10 +17,10 @@ use super::super::conn::{Conn, Request};
 use super::super::errors::{forbids, unsent};
 use super::super::link::Link;
 use super::super::reply::{Reply, Trouble};
-use crate::backend::Moment;
+use crate::backend::{Acknowledge, Moment};
 use crate::error::{Error, Result};
 
-/// How long the number of replicas is believed.
+/// How long the number of replicas is believed, where one of them is enough.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// Runs one group at a time.
@@ -128,7 +128,8 @@ impl Line {
         };
         let now = self.link.timers().now();
         let at = conn.standing.view().map_or(now, |(_, at)| at);
-        let looks = replicas.is_ok() && now.since(at) >= FRESH;
+        let strict = demands.iter().any(|one| one.policy > Acknowledge::Any);
+        let looks = replicas.is_ok() && (strict || now.since(at) >= FRESH);
         let asked = replicas.as_ref().map_or(0, needed);
         let mut requests = Vec::with_capacity(orders.len() + 2);
         requests.extend(looks.then(question));

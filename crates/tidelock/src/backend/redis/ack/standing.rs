@@ -23,8 +23,10 @@ pub(in super::super) struct Standing {
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) struct Replicas {
     pub(super) count: u32,
-    /// Those of them that are in sync, by address. The others copy the data and cannot acknowledge yet.
+    /// Those of them that are in sync, by address.
     pub(super) online: Arc<[Arc<str>]>,
+    /// The others: they copy the data and cannot acknowledge yet.
+    pub(super) copying: Arc<[Arc<str>]>,
     /// The server's replication id, where it says it.
     pub(super) server: Option<Arc<str>>,
 }
@@ -120,16 +122,22 @@ fn replicas(info: &str) -> Option<Replicas> {
     let field = |name| info.lines().find_map(|line| line.strip_prefix(name));
     Some(Replicas {
         count: field("connected_slaves:")?.trim().parse().ok()?,
-        online: info.lines().filter_map(in_sync).collect(),
+        online: addresses(info, true),
+        copying: addresses(info, false),
         server: field("master_replid:").map(|id| Arc::from(id.trim())),
     })
 }
 
-/// The address in the line of a replica that is in sync: `slave0:ip=…,port=…,state=online,…`.
-fn in_sync(line: &str) -> Option<Arc<str>> {
-    let (_, replica) = line.strip_prefix("slave")?.split_once(':')?;
-    let (addr, rest) = replica.split_once(",state=")?;
-    rest.starts_with("online,").then(|| Arc::from(addr))
+/// The addresses in the lines of replicas: `slave0:ip=…,port=…,state=online,…`.
+fn addresses(info: &str, in_sync: bool) -> Arc<[Arc<str>]> {
+    let replicas = info.lines().filter_map(|line| {
+        let (_, replica) = line.strip_prefix("slave")?.split_once(':')?;
+        replica.split_once(",state=")
+    });
+    replicas
+        .filter(|(_, rest)| rest.starts_with("online,") == in_sync)
+        .map(|(addr, _)| Arc::from(addr))
+        .collect()
 }
 
 #[cfg(test)]
@@ -142,6 +150,7 @@ mod tests {
         let seen = replicas(info).unwrap();
         assert_eq!((seen.count, seen.in_sync()), (2, 1));
         assert_eq!(&*seen.online[0], "ip=h,port=1");
+        assert_eq!(&*seen.copying[0], "ip=h,port=2");
         assert_eq!(seen.server.as_deref(), Some("ab12"));
         let needed = |purpose| seen.needed(Acknowledge::All, purpose);
         assert_eq!(

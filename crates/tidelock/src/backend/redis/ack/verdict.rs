@@ -48,7 +48,10 @@ impl Redis {
         Demand {
             purpose,
             policy,
-            missed: self.shared.company.most_missed(|| self.shared.timers.now()),
+            missed: self
+                .shared
+                .company
+                .most_missed(purpose, || self.shared.timers.now()),
             within: self.shared.acknowledge_within,
             lease,
         }
@@ -86,12 +89,15 @@ impl Redis {
         let Some(server) = &replicas.server else {
             return Ok(());
         };
-        let missed = self.shared.company.missed(server, self.shared.timers.now());
-        // One that copies the data again is among the connected ones, and counts once.
-        let all = match purpose {
-            Purpose::Renew => replicas.in_sync() + missed,
-            Purpose::Acquire => replicas.count.max(replicas.in_sync() + missed),
-        };
+        let missed = self
+            .shared
+            .company
+            .missed(server, purpose, self.shared.timers.now());
+        let all = missed
+            + match purpose {
+                Purpose::Renew => replicas.in_sync(),
+                Purpose::Acquire => replicas.count,
+            };
         if wish > Acknowledge::Any && *reached < wish.needed(all) {
             return Err(unsent(format_args!(
                 "{reached} of {all} replicas acknowledged: the server has lost sight of {missed}, of which one may be about to replace it"
@@ -168,12 +174,15 @@ impl Redis {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn replicas(count: u32) -> Replicas {
         Replicas {
             count,
             online: (0..count).map(|n| n.to_string().into()).collect(),
+            copying: Arc::default(),
             server: None,
         }
     }
