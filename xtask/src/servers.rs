@@ -16,12 +16,13 @@ pub(crate) struct Args {
 }
 
 /// Debian packages, each with the file that shows it is there.
-const PACKAGES: [(&str, &str); 6] = [
+const PACKAGES: [(&str, &str); 7] = [
     ("redis-server", "redis-server"),
     ("redis-tools", "redis-cli"),
     ("faketime", "faketime"),
     ("default-jdk-headless", "javac"),
     ("maven", "mvn"),
+    ("mariadb-server", "mariadb-install-db"),
     ("zookeeper", "/usr/share/java/zookeeper.jar"),
 ];
 

@@ -1,6 +1,8 @@
 //! The contract between the one acquisition loop and a store, and its plain data.
 
 pub mod memory;
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "redis")]
 mod redis;
 pub(crate) mod registry;

@@ -10,6 +10,8 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         "memory" => Ok(memory::open(rest, env)),
         #[cfg(feature = "sqlite")]
         "sqlite" => crate::backend::sqlite::open(rest, env).await,
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => crate::backend::mysql::connect(url, env).await,
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
         | "redis+cluster" | "rediss+cluster" => crate::backend::redis::connect(url, env).await,
@@ -21,7 +23,8 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
 
 fn unknown(scheme: &str) -> Error {
     Error::new(ErrorKind::InvalidOptions).because(format!(
-        "no store for URLs that begin with {scheme:?}; there are memory:, sqlite:PATH, redis://, rediss://, redis+unix:, redis+sentinel://, redis+cluster:// and zookeeper:// \
+        "no store for URLs that begin with {scheme:?}; there are memory:, sqlite:PATH, redis://, rediss://, redis+unix:, redis+sentinel://, redis+cluster://, \
+         mysql://, mariadb:// and zookeeper:// \
          (a store may be missing because its cargo feature is off)"
     ))
 }

@@ -78,7 +78,7 @@ fn store_may_use(path: &str, store: &str) -> bool {
 }
 
 fn store_names() -> BTreeSet<&'static str> {
-    ["memory", "redis", "sqlite", "zookeeper"].into()
+    ["memory", "mysql", "redis", "sqlite", "zookeeper"].into()
 }
 
 #[test]
@@ -123,6 +123,7 @@ fn the_machinery_knows_no_store() {
             for path in used(&code) {
                 let wrong = [
                     "backend::memory",
+                    "backend::mysql",
                     "backend::redis",
                     "backend::sqlite",
                     "backend::registry",

@@ -1,0 +1,300 @@
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use tempfile::TempDir;
+
+use super::port;
+use crate::{process, reaper};
+
+/// A start takes 0.1 to 1 s; a loaded machine may need more, a broken server all of it.
+const START: Duration = Duration::from_secs(60);
+
+/// The user of [`MariaDb::url`], and its password.
+const USER: &str = "tide";
+const PASSWORD: &str = "pass";
+/// The database of [`MariaDb::url`].
+const DATABASE: &str = "locks";
+
+/// A MariaDB server that lives as long as this value. All methods take `&self`, so tests can share one.
+#[derive(Debug)]
+pub struct MariaDb {
+    port: u16,
+    args: Vec<String>,
+    child: Mutex<Option<Child>>,
+    // Last, so that the directory goes after the server.
+    dir: TempDir,
+}
+
+impl MariaDb {
+    /// A server with an empty database `locks`, of which the user `tide` may do everything.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not start.
+    pub fn start() -> Result<Self> {
+        Self::start_with(&[])
+    }
+
+    /// As [`start`](Self::start), with more arguments.
+    ///
+    /// # Errors
+    /// As `start`.
+    pub fn start_with(args: &[&str]) -> Result<Self> {
+        let dir = TempDir::with_prefix("tidelock-")?;
+        install(dir.path())?;
+        let mut server = Self {
+            port: 0,
+            args: args.iter().map(|&arg| arg.to_owned()).collect(),
+            child: Mutex::new(None),
+            dir,
+        };
+        for _ in 0..4 {
+            server.port = port::free()?;
+            match server.run() {
+                // Another process took the port between our look and the server's.
+                Err(error) if format!("{error:#}").contains("Address already in use") => {}
+                outcome => return outcome.and_then(|()| server.furnish()).map(|()| server),
+            }
+        }
+        bail!("four ports in a row were taken by others")
+    }
+
+    fn furnish(&self) -> Result<()> {
+        self.query(&format!("CREATE DATABASE {DATABASE}"))?;
+        self.user(USER, &format!("ALL ON {DATABASE}.*"))
+    }
+
+    /// Makes a user with these rights, whose password is `pass`.
+    ///
+    /// # Errors
+    /// As [`query`](Self::query).
+    pub fn user(&self, name: &str, rights: &str) -> Result<()> {
+        self.query(&format!(
+            "CREATE USER {name}@'127.0.0.1' IDENTIFIED BY '{PASSWORD}'"
+        ))?;
+        for right in rights.split(';').filter(|right| !right.is_empty()) {
+            self.query(&format!("GRANT {right} TO {name}@'127.0.0.1'"))?;
+        }
+        Ok(())
+    }
+
+    /// The TCP port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The TCP address.
+    pub fn addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// `mysql://tide:pass@127.0.0.1:PORT/locks`
+    pub fn url(&self) -> String {
+        self.url_at(self.addr(), USER)
+    }
+
+    /// As [`url`](Self::url), of another user or through a proxy.
+    pub fn url_at(&self, addr: SocketAddr, user: &str) -> String {
+        format!("mysql://{user}:{PASSWORD}@{addr}/{DATABASE}")
+    }
+
+    /// The Unix socket.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("socket")
+    }
+
+    /// What it has written to stdout and stderr.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// Its process id, while it runs.
+    ///
+    /// # Errors
+    /// When it has been killed.
+    pub fn pid(&self) -> Result<u32> {
+        self.lock()
+            .as_ref()
+            .map(Child::id)
+            .context("the server is not running")
+    }
+
+    /// Runs statements as the operator, each time on a connection of its own; rows as lines, columns apart by tabs.
+    ///
+    /// # Errors
+    /// When the server answers with an error, or cannot be reached.
+    pub fn query(&self, sql: &str) -> Result<String> {
+        let mut command = self.client();
+        let output = command.arg("--execute").arg(sql).output()?;
+        ensure!(output.status.success(), "{sql}: {}", said(&output));
+        Ok(String::from_utf8_lossy(&output.stdout)
+            .trim_end()
+            .to_owned())
+    }
+
+    /// The operator's client, to be given statements on its stdin.
+    pub fn client(&self) -> Command {
+        let mut command = Command::new("mariadb");
+        command
+            .args([
+                "--no-defaults",
+                "--user=root",
+                "--batch",
+                "--skip-column-names",
+            ])
+            .args(["--unbuffered", "--default-character-set=utf8mb4"])
+            .arg(format!("--socket={}", self.socket().display()))
+            .arg(format!(
+                "--database={}",
+                if self.has_database() {
+                    DATABASE
+                } else {
+                    "mysql"
+                }
+            ));
+        command
+    }
+
+    fn has_database(&self) -> bool {
+        self.dir.path().join("data").join(DATABASE).is_dir()
+    }
+
+    /// Stops it (SIGSTOP): the kernel still accepts connections and bytes for it, and nothing answers.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn freeze(&self) -> Result<()> {
+        process::freeze(self.pid()?)
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn thaw(&self) -> Result<()> {
+        process::thaw(self.pid()?)
+    }
+
+    /// Ends it at once (SIGKILL). Nothing listens on its port until `restart`.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn kill(&self) -> Result<()> {
+        let Some(mut child) = self.lock().take() else {
+            return Ok(());
+        };
+        child.kill().context("killing the server")?;
+        child.wait().context("waiting for the server")?;
+        reaper::forget(child.id());
+        Ok(())
+    }
+
+    /// Starts it again, after killing it if need be, on the same port and data.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn restart(&self) -> Result<()> {
+        self.kill()?;
+        self.run()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) -> Result<()> {
+        let dir = self.dir.path();
+        let log = File::create(dir.join("log"))?;
+        let child = daemon()
+            .arg(format!("--datadir={}", dir.join("data").display()))
+            .arg(format!("--socket={}", self.socket().display()))
+            .arg(format!("--port={}", self.port))
+            .args(["--user=root", "--bind-address=127.0.0.1", "--skip-log-bin"])
+            .args([
+                "--innodb-buffer-pool-size=16M",
+                "--innodb-flush-log-at-trx-commit=2",
+            ])
+            .args(["--performance-schema=off", "--max-connections=500"])
+            .args(&self.args)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("starting mariadbd")?;
+        reaper::watch(child.id())?;
+        *self.lock() = Some(child);
+        self.wait_ready().inspect_err(|_| {
+            // The error that matters is the one that led here.
+            let _ = self.kill();
+        })
+    }
+
+    fn wait_ready(&self) -> Result<()> {
+        let deadline = Instant::now() + START;
+        loop {
+            let Err(error) = self.query("DO 1") else {
+                return Ok(());
+            };
+            let ended = match self.lock().as_mut() {
+                Some(child) => child.try_wait()?,
+                None => bail!("the server was killed while it started"),
+            };
+            if ended.is_some() || Instant::now() > deadline {
+                bail!(
+                    "mariadbd does not answer ({error:#}); it said:\n{}",
+                    self.log()
+                );
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for MariaDb {
+    fn drop(&mut self) {
+        // Fails only if it is gone already, which is what is wanted.
+        let _ = self.kill();
+    }
+}
+
+/// The server's program is not on the path of users who are not root.
+fn daemon() -> Command {
+    let known = Path::new("/usr/sbin/mariadbd");
+    let mut command = Command::new(if known.exists() {
+        known
+    } else {
+        Path::new("mariadbd")
+    });
+    command.arg("--no-defaults");
+    command
+}
+
+/// Makes the data of a new server.
+fn install(dir: &Path) -> Result<()> {
+    let output = Command::new("mariadb-install-db")
+        .args(["--no-defaults", "--auth-root-authentication-method=normal"])
+        .args(["--skip-test-db", "--user=root", "--innodb-log-file-size=8M"])
+        .arg(format!("--datadir={}", dir.join("data").display()))
+        .output()
+        .context("mariadb-install-db is missing: run `cargo xtask servers`")?;
+    ensure!(
+        output.status.success(),
+        "mariadb-install-db: {}",
+        said(&output)
+    );
+    Ok(())
+}
+
+fn said(output: &Output) -> String {
+    let (out, err) = (&output.stdout, &output.stderr);
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(out),
+        String::from_utf8_lossy(err)
+    )
+}

@@ -1,0 +1,238 @@
+//! `mysql://` and `mariadb://`: a table of leases on MySQL 8 or MariaDB 10.6, and later.
+//!
+//! A lock is a row with a lease, changed by single statements ([`sql`]); the server's clock decides. Nothing hangs on a
+//! session: any connection can renew or release any lock, so one that is ended, pooled or timed out loses nothing.
+//! Connections live on the background runtime ([`pool`]); the two faces share none. The server wakes nobody, so waiters poll.
+
+mod conn;
+mod examine;
+mod place;
+mod pool;
+mod schema;
+mod sql;
+mod trouble;
+
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use self::conn::Words;
+use self::place::Target;
+use self::pool::{Outcome, Pool};
+use self::trouble::unanswered;
+use super::memory::matches_glob;
+use crate::backend::{
+    Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Env, Grant, Name, Page, Released,
+    Renewal, Renewed, Store, Ticket, Wait,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::FencingToken;
+use crate::snapshot::{ClientInfo, Finding, Holder, Snapshot};
+
+/// A request needs a connection for itself; so many are under way at most.
+const FRONT: usize = 8;
+const BACK: usize = 3;
+
+/// Connects, and makes the tables if there are none.
+pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
+    let target = Target::parse(url)?;
+    let face = |most| Arc::new(Mysql(Pool::new(target.clone(), env, most)));
+    let (front, back) = (face(FRONT), face(BACK));
+    schema::ready(&front.0, front.0.deadline()).await?;
+    Ok(Store { front, back })
+}
+
+/// One face of the store.
+#[derive(Debug)]
+struct Mysql(Pool);
+
+impl Mysql {
+    /// One question. Tables that have gone are made anew: what was held in them is lost, which holders then hear of.
+    async fn ask(&self, text: String) -> Result<Vec<Words>> {
+        let deadline = self.0.deadline();
+        match self.0.ask(text.clone(), deadline).await {
+            Err(Outcome::Trouble(trouble)) if trouble.is_no_table() => {
+                schema::ready(&self.0, deadline).await?;
+                self.0.ask(text, deadline).await.map_err(Outcome::error)
+            }
+            other => other.map_err(Outcome::error),
+        }
+    }
+
+    async fn attempt(&self, ask: &Ask) -> Result<Attempt> {
+        let rows = self.ask(sql::attempt(&ask.ticket, ask.lease)).await?;
+        let Some(row) = rows.first() else {
+            // The counter's row has gone, so nothing was inserted.
+            schema::ready(&self.0, self.0.deadline()).await?;
+            return Err(trouble::unsent("the tables were being made anew"));
+        };
+        if number(row, 3)? != 0 {
+            return Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"));
+        }
+        if number(row, 0)? == 0 {
+            return Ok(Attempt::Held(Wait {
+                wake: None,
+                recheck: Some(Duration::from_micros(number(row, 1)?)),
+            }));
+        }
+        Ok(Attempt::Acquired(Grant {
+            token: Some(FencingToken::new(number(row, 2)?)),
+            ..Grant::default()
+        }))
+    }
+
+    async fn renew(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
+        let rows = self.ask(sql::renew(batch)).await?;
+        let kept: std::collections::HashSet<String> =
+            rows.iter().map(|row| text(row, 0)).collect::<Result<_>>()?;
+        let answer = |one: &Renewal| {
+            if kept.contains(&one.ticket.owner.to_string()) {
+                Renewed::Kept
+            } else {
+                Renewed::Gone
+            }
+        };
+        Ok(batch.iter().map(answer).collect())
+    }
+
+    async fn count(&self, statements: String) -> Result<bool> {
+        let rows = self.ask(statements).await?;
+        let row = rows.first().ok_or_else(|| unanswered("no answer"))?;
+        Ok(number(row, 0)? != 0)
+    }
+
+    async fn end(&self, statements: String) -> Result<Released> {
+        Ok(if self.count(statements).await? {
+            Released::Freed
+        } else {
+            Released::NotHeld
+        })
+    }
+
+    async fn inspect(&self, name: &Name) -> Result<Snapshot> {
+        let rows = self.ask(sql::inspect(name)).await?;
+        let mut snapshot = Snapshot::free(name.as_str());
+        let Some(row) = rows.first() else {
+            return Ok(snapshot);
+        };
+        snapshot.token = Some(FencingToken::new(number(row, 2)?));
+        let left = number(row, 1)?;
+        if left > 0 {
+            snapshot.expires_in = Some(Duration::from_micros(left));
+            let mut holder = Holder::new(text(row, 0)?, 1);
+            holder.client = details(row)?;
+            snapshot.holders.push(holder);
+        }
+        Ok(snapshot)
+    }
+
+    async fn list(&self, pattern: &str, cursor: u64) -> Result<Page> {
+        let rows = self.ask(sql::list(cursor)).await?;
+        let mut page = Page::default();
+        for row in &rows {
+            let name = text(row, 1)?;
+            if !name.is_empty() && matches_glob(pattern, &name) {
+                page.names.push(name);
+            }
+        }
+        if let Some(last) = rows.last().filter(|_| rows.len() == sql::PAGE) {
+            page.next = number(last, 0)?.checked_add(1);
+        }
+        Ok(page)
+    }
+
+    async fn announce(&self, client: &ClientId, info: &ClientInfo, keep: Duration) -> Result<()> {
+        self.ask(sql::announce(client, info, keep)).await?;
+        // Of no consequence for the locks: the next who comes does it.
+        if let Err(error) = self.ask(sql::sweep()).await {
+            tracing::debug!(%error, "old rows were not cleared away");
+        }
+        Ok(())
+    }
+}
+
+fn details(row: &Words) -> Result<Option<ClientInfo>> {
+    if row.get(3).is_none_or(Option::is_none) {
+        return Ok(None);
+    }
+    let pid = u32::try_from(number(row, 4)?).unwrap_or(0);
+    let since = UNIX_EPOCH + Duration::from_millis(number(row, 6)?);
+    Ok(Some(ClientInfo::new(
+        text(row, 3)?,
+        pid,
+        text(row, 5)?,
+        since,
+    )))
+}
+
+fn text(row: &Words, column: usize) -> Result<String> {
+    let word = row.get(column).and_then(Option::as_ref);
+    let word = word.and_then(|word| String::from_utf8(word.clone()).ok());
+    word.ok_or_else(|| unanswered("the server's answer makes no sense"))
+}
+
+fn number(row: &Words, column: usize) -> Result<u64> {
+    let number = text(row, column)?.parse();
+    number.map_err(|_| unanswered("the server's answer makes no sense"))
+}
+
+impl Backend for Mysql {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            wakes: false,
+            tokens: true,
+            queues: false,
+            shared: true,
+            durable: true,
+        }
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.attempt(ask))
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
+        Box::pin(self.renew(batch))
+    }
+
+    fn lane(&self, _name: &Name) -> u64 {
+        0
+    }
+
+    fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.end(sql::release(ticket)))
+    }
+
+    fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.end(sql::withdraw(ticket)))
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.count(sql::force_release(name)))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
+        Box::pin(self.inspect(name))
+    }
+
+    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(self.list(pattern, cursor))
+    }
+
+    fn announce<'a>(
+        &'a self,
+        client: &'a ClientId,
+        info: &'a ClientInfo,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.announce(client, info, keep))
+    }
+
+    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(examine::examine(self))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.0.close();
+        Box::pin(std::future::ready(()))
+    }
+}

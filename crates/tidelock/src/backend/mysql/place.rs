@@ -1,0 +1,161 @@
+//! Where the server is and how to get in, from a URL. No message contains the URL: it may hold a password.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Where the server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    Tcp { host: String, port: u16 },
+    Socket(PathBuf),
+}
+
+/// A server, a database on it, and who we are.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) place: Place,
+    pub(super) database: String,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<String>,
+}
+
+impl Target {
+    /// Reads `mysql://[user[:password]@]host[:port]/database[?socket=/path]`; `mariadb://` is the same.
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        let url = url::Url::parse(text).map_err(|e| invalid(format!("it is no URL: {e}")))?;
+        if url.fragment().is_some() {
+            return Err(invalid("the part after # means nothing here"));
+        }
+        let mut place = Place::Tcp {
+            host: host(&url)?,
+            port: url.port().unwrap_or(3306),
+        };
+        for (key, value) in url.query_pairs() {
+            match &*key {
+                "socket" if !value.is_empty() => place = Place::Socket(PathBuf::from(&*value)),
+                _ => return Err(no_option(&key)),
+            }
+        }
+        let database = decode(url.path().trim_start_matches('/'))?;
+        if database.is_empty() || database.contains('/') {
+            return Err(invalid(
+                "the database is missing: mysql://user:password@host:3306/database",
+            ));
+        }
+        Ok(Self {
+            place,
+            database,
+            user: Some(decode(url.username())?).filter(|user| !user.is_empty()),
+            password: url.password().map(decode).transpose()?,
+        })
+    }
+}
+
+/// Only an option that is known to have its effect is taken: above all none that asks for TLS.
+fn no_option(key: &str) -> Error {
+    if key.contains("ssl") || key.contains("tls") {
+        return Error::new(ErrorKind::Unsupported).because(
+            "the URL asks for TLS, which this build does not speak to MySQL; nothing was sent. Use a socket, a tunnel, or a proxy on this machine",
+        );
+    }
+    invalid(format!("there is no option {key:?}; there is socket"))
+}
+
+fn host(url: &url::Url) -> Result<String> {
+    match url.host() {
+        // Not `to_string`: an IPv6 address would come in brackets, which no resolver takes.
+        Some(url::Host::Ipv6(ip)) => Ok(ip.to_string()),
+        Some(host) => decode(&host.to_string()),
+        None => Err(invalid("the host is missing")),
+    }
+}
+
+fn decode(text: &str) -> Result<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        rest = after;
+        if first != b'%' {
+            bytes.push(first);
+            continue;
+        }
+        let code = after
+            .get(..2)
+            .and_then(|hex| std::str::from_utf8(hex).ok())
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        let Some(code) = code else {
+            return Err(invalid(
+                "a % is not followed by two hexadecimal digits; write %25 for a %",
+            ));
+        };
+        bytes.push(code);
+        rest = &after[2..];
+    }
+    String::from_utf8(bytes).map_err(|_| invalid("what %41 and the like stand for is no text"))
+}
+
+fn invalid(why: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidOptions).because(format!("the store's URL: {}", why.into()))
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Place::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Place::Socket(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}/{}", self.database)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read() {
+        let target = Target::parse("mysql://me:s%40cret@db.example/locks").unwrap();
+        let host = "db.example".to_owned();
+        assert_eq!(target.place, Place::Tcp { host, port: 3306 });
+        assert_eq!(target.password.as_deref(), Some("s@cret"));
+        assert_eq!(target.user.as_deref(), Some("me"));
+        let shown = format!("{target} {target:?}");
+        assert_eq!(shown, "db.example:3306 db.example:3306/locks");
+        let target = Target::parse("mariadb://localhost/a?socket=/run/my.sock").unwrap();
+        assert_eq!(target.place, Place::Socket("/run/my.sock".into()));
+    }
+
+    #[test]
+    fn what_asks_for_tls_never_gets_plain_text() {
+        for option in [
+            "ssl-mode=REQUIRED",
+            "require_ssl=true",
+            "tls=1",
+            "sslmode=disable",
+        ] {
+            let error = Target::parse(&format!("mysql://h/d?{option}")).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{option}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_without_the_password() {
+        for text in [
+            "mysql://u:hunter2@h",
+            "mysql://u:hunter2@h/d?x=1",
+            "mysql://u:hunter2@h/a/b",
+            "mysql:hunter2",
+        ] {
+            let error = Target::parse(text).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{text}");
+            assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Connections to one server, kept on the background runtime: requests are handed to them, from whatever runtime.
+//!
+//! A request has a connection for itself, from a few that are kept. Its caller may leave; it is finished all the same, and
+//! only a connection that has given its whole answer goes back to the others.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use super::conn::{Line, Words};
+use super::place::Target;
+use super::trouble::{Trouble, unanswered, unsent};
+use crate::Credentials;
+use crate::backend::{Background, Env, Moment, Timers};
+use crate::error::{Error, ErrorKind, Result};
+
+/// A connection that has been idle for so long is asked whether it lives before it is relied on: the server may have
+/// ended it, and then the next request's outcome would be unknown.
+const FRESH: Duration = Duration::from_secs(5);
+/// A connection that has been idle for so long is not kept.
+const STALE: Duration = Duration::from_secs(120);
+/// How often a text is sent again that was undone for the sake of others.
+const TRIES: u32 = 4;
+
+type Login = Arc<dyn Fn() -> Credentials + Send + Sync>;
+
+/// A few connections that are made when they are needed.
+#[derive(Clone)]
+pub(super) struct Pool(Arc<Inner>);
+
+struct Inner {
+    target: Target,
+    login: Option<Login>,
+    timers: Timers,
+    background: Background,
+    limit: Duration,
+    idle: Mutex<Vec<(Line, Moment)>>,
+    permits: Semaphore,
+    closed: AtomicBool,
+}
+
+/// Why there is no answer: of the server, or none was asked.
+pub(super) enum Outcome {
+    Trouble(Trouble),
+    Error(Error),
+}
+
+impl Outcome {
+    // Not `From`: a second way to make an error would leave other stores' `?` without a type.
+    pub(super) fn error(self) -> Error {
+        match self {
+            Self::Trouble(trouble) => trouble.error(),
+            Self::Error(error) => error,
+        }
+    }
+}
+
+impl Pool {
+    /// At most so many connections, none of them made yet.
+    pub(super) fn new(target: Target, env: &Env, most: usize) -> Self {
+        Self(Arc::new(Inner {
+            target,
+            login: env.credentials.clone(),
+            timers: env.timers.clone(),
+            background: env.background.clone(),
+            limit: env.response_timeout,
+            idle: Mutex::default(),
+            permits: Semaphore::new(most),
+            closed: AtomicBool::new(false),
+        }))
+    }
+
+    /// When a request that begins now has to be over.
+    pub(super) fn deadline(&self) -> Moment {
+        self.0.timers.now() + self.0.limit
+    }
+
+    /// Sends statements, and answers with the rows of the last of them.
+    pub(super) async fn ask(&self, text: String, deadline: Moment) -> Result<Vec<Words>, Outcome> {
+        let inner = Arc::clone(&self.0);
+        let work = async move { inner.serve(&text, deadline).await };
+        // The work ends in time by itself, and its task with the background only.
+        let answer = self.0.background.run(work).await;
+        answer.unwrap_or_else(|| Err(Outcome::Error(unanswered("the client is going"))))
+    }
+
+    /// Lets all connections go, and those in use when they are done.
+    pub(super) fn close(&self) {
+        self.0.closed.store(true, Ordering::SeqCst);
+        let idle = std::mem::take(&mut *self.0.idle());
+        // Where the runtime is that their sockets belong to.
+        self.0.background.spawn(async move { drop(idle) });
+    }
+}
+
+impl Inner {
+    fn idle(&self) -> MutexGuard<'_, Vec<(Line, Moment)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn serve(&self, text: &str, deadline: Moment) -> Result<Vec<Words>, Outcome> {
+        let permit = self.timers.until(deadline, self.permits.acquire()).await;
+        let Some(Ok(_permit)) = permit else {
+            return Err(Outcome::Error(unsent(
+                "all connections to the server are busy",
+            )));
+        };
+        let Some(line) = self.timers.until(deadline, self.line()).await else {
+            let late = unsent(format_args!("{}: no connection in time", self.target));
+            return Err(Outcome::Error(late));
+        };
+        let mut line = line.map_err(Outcome::Error)?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let Some(answer) = self.timers.until(deadline, line.ask(text)).await else {
+                let mute = unanswered(format_args!("no answer within {:?}", self.limit));
+                return Err(Outcome::Error(mute));
+            };
+            match answer {
+                Err(trouble) if trouble.is_contended() && tries < TRIES => {}
+                Err(trouble) => {
+                    if trouble.spares_connection() {
+                        self.keep(line);
+                    }
+                    return Err(Outcome::Trouble(trouble));
+                }
+                Ok(rows) => {
+                    self.keep(line);
+                    return Ok(rows);
+                }
+            }
+        }
+    }
+
+    /// A connection that lives.
+    async fn line(&self) -> Result<Line> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::Closed));
+        }
+        loop {
+            let found = self.idle().pop();
+            let Some((mut line, since)) = found else {
+                let login = self.login.as_ref().map(|login| login());
+                return Line::open(&self.target, login, self.limit / 3).await;
+            };
+            let idle = self.timers.now().since(since);
+            if idle < FRESH || (idle < STALE && line.lives().await) {
+                return Ok(line);
+            }
+        }
+    }
+
+    fn keep(&self, line: Line) {
+        if !self.closed.load(Ordering::SeqCst) {
+            self.idle().push((line, self.timers.now()));
+        }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.target.fmt(f)
+    }
+}

@@ -1,0 +1,156 @@
+//! From what a server or a connection says to an [`ErrorKind`]: did it surely not happen, or may it have?
+
+use crate::error::{Error, ErrorKind};
+
+/// Why a text of statements brought no answer.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The server refused a statement. `first`: it was the first, so nothing of the text has happened.
+    Refused {
+        code: u16,
+        text: String,
+        first: bool,
+    },
+    /// The connection is of no use any more, and what became of the text is unknown.
+    Broken(String),
+}
+
+impl Trouble {
+    /// The statement was undone because of others that wanted the same rows: it may be repeated at once.
+    pub(super) fn is_contended(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused {
+                code: 1213,
+                first: true,
+                ..
+            }
+        )
+    }
+
+    /// A table of ours is not there, so nothing has happened.
+    pub(super) fn is_no_table(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused {
+                code: 1146,
+                first: true,
+                ..
+            }
+        )
+    }
+
+    /// We may not make tables.
+    pub(super) fn is_denied(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused {
+                code: 1044 | 1142 | 1227,
+                ..
+            }
+        )
+    }
+
+    /// The connection can be used for the next request.
+    pub(super) fn spares_connection(&self) -> bool {
+        // After a statement that was not the first, a transaction may be open.
+        matches!(self, Self::Refused { code, first: true, .. } if !ENDS_SESSION.contains(code))
+    }
+
+    pub(super) fn error(&self) -> Error {
+        match self {
+            Self::Broken(why) => unanswered(why),
+            Self::Refused { code, text, first } => {
+                let (kind, advice) = match first {
+                    true => meaning(*code),
+                    false => (ErrorKind::OutcomeUnknown, "a part of the work was done"),
+                };
+                Error::new(kind).because(format!("{advice} (server: {code} {text})"))
+            }
+        }
+    }
+}
+
+/// The session is over, or about to be.
+const ENDS_SESSION: [u16; 6] = [1053, 1317, 1927, 4031, 1080, 1152];
+
+fn meaning(code: u16) -> (ErrorKind, &'static str) {
+    match code {
+        1205 | 1213 | 3572 | 1020 => (
+            ErrorKind::Unavailable,
+            "another transaction keeps the lock's row; nothing was changed",
+        ),
+        1040 | 1203 | 1226 => (
+            ErrorKind::Unavailable,
+            "the server takes no more connections",
+        ),
+        1290 | 1792 | 1836 => (
+            ErrorKind::Unavailable,
+            "the server takes no changes; it may be a replica",
+        ),
+        1021 | 1037 | 1038 | 1041 | 1114 => (
+            ErrorKind::Unavailable,
+            "the server has no room left; nothing was acquired",
+        ),
+        1047 => (
+            ErrorKind::Unavailable,
+            "the node does not belong to its cluster just now",
+        ),
+        // Said to a connection that was idle for too long, before it could ask anything.
+        4031 => (
+            ErrorKind::Unavailable,
+            "the server had ended the idle connection",
+        ),
+        1045 | 1130 | 1129 | 1251 | 1698 | 1820 | 1862 => (
+            ErrorKind::Refused,
+            "authentication: check user, password and from where the user may connect",
+        ),
+        1044 | 1142 | 1143 | 1227 => (
+            ErrorKind::Refused,
+            "the user may not use the tables; it needs SELECT, INSERT, UPDATE and DELETE",
+        ),
+        1049 => (ErrorKind::InvalidOptions, "there is no such database"),
+        1054 | 1064 | 1136 | 1193 | 1231 | 1364 => (
+            ErrorKind::Unsupported,
+            "the server is too old, or the tables are not as tidelock makes them",
+        ),
+        1146 => (ErrorKind::Refused, "tidelock's tables are not there"),
+        // Anything else may have come after a part of the work.
+        _ => (
+            ErrorKind::OutcomeUnknown,
+            "an error this client does not know",
+        ),
+    }
+}
+
+/// A request that was surely not sent.
+pub(super) fn unsent(why: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Unavailable).because(why.to_string())
+}
+
+/// A request that was sent and brought no usable answer.
+pub(super) fn unanswered(why: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::OutcomeUnknown).because(why.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(code: u16, first: bool) -> ErrorKind {
+        let text = "x".to_owned();
+        Trouble::Refused { code, text, first }.error().kind()
+    }
+
+    #[test]
+    fn what_was_undone_surely_did_not_happen() {
+        for code in [1205, 1213, 1290, 1040] {
+            assert_eq!(kind(code, true), ErrorKind::Unavailable, "{code}");
+            assert_eq!(kind(code, false), ErrorKind::OutcomeUnknown, "{code}");
+        }
+        assert_eq!(kind(1142, true), ErrorKind::Refused);
+        assert_eq!(kind(1927, true), ErrorKind::OutcomeUnknown);
+        assert_eq!(kind(9999, true), ErrorKind::OutcomeUnknown);
+        assert!(Trouble::Broken(String::new()).error().outcome_unknown());
+    }
+}
