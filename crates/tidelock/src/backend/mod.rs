@@ -20,6 +20,7 @@ use std::time::Duration;
 
 pub use crate::acknowledge::{Acknowledge, Acknowledged};
 pub use crate::core::bond::Bond;
+pub use crate::core::caller::Asker;
 pub use crate::core::clock::{Clock, Moment};
 pub use crate::core::rt::Background;
 pub use crate::core::signals::{Signals, Wake};
@@ -71,6 +72,8 @@ pub struct Ask {
     pub wish: Acknowledge,
     /// Of a set of stores: to which member that wake belongs. A single store has no use for it.
     pub part: usize,
+    /// Whether anybody still waits for the answer.
+    pub asker: Asker,
 }
 
 /// The answer to an [`Ask`].

@@ -9,7 +9,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::backend::{BoxFuture, Kind, Name};
-use crate::core::drive::{Caller, Loop};
+use crate::core::caller::Caller;
+use crate::core::drive::Loop;
 use crate::core::hold::Hold;
 use crate::core::rt;
 use crate::core::site::Base;

@@ -1,11 +1,12 @@
 //! The one acquisition loop, for every store and every kind of lock.
 
 use std::panic::Location;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::backend::{Ask, Attempt, Grant, Kind, Moment, Name, Ticket, Wait, Wake};
+use crate::core::caller::{Asker, Caller};
 use crate::core::chance;
 use crate::core::hold::{Hold, Status};
 use crate::core::site::Base;
@@ -14,45 +15,6 @@ use crate::core::table::Keep;
 use crate::core::turn::Turn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{AcquireOptions, Term};
-
-/// What the loop and its caller tell each other.
-#[derive(Debug, Default)]
-pub(super) struct Caller {
-    /// The caller has left; the loop is finishing in the background.
-    pub(super) gone: AtomicBool,
-    /// A request is on its way: the loop must not be dropped before it has been answered.
-    pub(super) in_flight: AtomicBool,
-    /// Why the last request brought no answer, to be reported when the time is up.
-    trouble: Mutex<Option<Error>>,
-}
-
-impl Caller {
-    fn set_trouble(&self, trouble: Option<Error>) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
-    }
-
-    /// The error for a caller whose time is up: what kept the store from answering says more than the time does.
-    pub(super) fn out_of_time(&self, only_asked: bool) -> Error {
-        let trouble = self
-            .trouble
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        match trouble {
-            Some(error) => error,
-            None if self.in_flight.load(Ordering::SeqCst) => {
-                // Who only asked did not wait for a holder: what did not come is an answer.
-                let kind = if only_asked {
-                    ErrorKind::OutcomeUnknown
-                } else {
-                    ErrorKind::TimedOut
-                };
-                Error::new(kind).because("the store had not answered when the time was up")
-            }
-            None => Error::new(ErrorKind::TimedOut),
-        }
-    }
-}
 
 /// The loop's own state. It knows nothing of deadlines: whoever waits for it leaves.
 pub(super) struct Loop {
@@ -285,6 +247,7 @@ impl<'a> Claim<'a> {
                 .acknowledge
                 .unwrap_or(one.base.core.settings.acknowledge),
             part: 0,
+            asker: Asker::new(&one.caller),
         };
         Self {
             base: &one.base,

@@ -2,6 +2,7 @@
 
 pub(crate) mod acquire;
 pub(crate) mod bond;
+pub(crate) mod caller;
 pub(crate) mod chance;
 pub(crate) mod clock;
 mod drive;

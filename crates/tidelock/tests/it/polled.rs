@@ -9,14 +9,16 @@ use tidelock::backend::{
     Renewed, Store, Ticket, Wait,
 };
 use tidelock::testing::Fixture;
-use tidelock::{Client, ClientInfo, Finding, Result, Snapshot};
+use tidelock::{Client, ClientInfo, Error, ErrorKind, Finding, Result, Snapshot};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// A store whose wakes are taken away, and whose questions are counted.
+/// A store whose wakes are taken away, and whose questions are counted. Each needs a turn before it is sent.
 #[derive(Debug)]
 struct Silent {
     inner: Arc<dyn Backend>,
     asked: Arc<AtomicUsize>,
+    turns: Arc<Semaphore>,
 }
 
 impl Backend for Silent {
@@ -29,8 +31,12 @@ impl Backend for Silent {
     }
 
     fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move {
+            let _turn = self.turns.acquire().await;
+            if ask.asker.has_left() {
+                return Err(Error::new(ErrorKind::Unavailable));
+            }
+            self.asked.fetch_add(1, Ordering::SeqCst);
             Ok(match self.inner.attempt(ask).await? {
                 Attempt::Held(Wait { recheck, .. }) => Attempt::Held(Wait {
                     wake: None,
@@ -88,10 +94,18 @@ impl Backend for Silent {
 }
 
 fn silent(asked: &Arc<AtomicUsize>) -> Fixture {
+    in_turns(asked, Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)))
+}
+
+fn in_turns(asked: &Arc<AtomicUsize>, turns: Arc<Semaphore>) -> Fixture {
     let asked = Arc::clone(asked);
     let wrap = move |inner| -> Arc<dyn Backend> {
-        let asked = Arc::clone(&asked);
-        Arc::new(Silent { inner, asked })
+        let (asked, turns) = (Arc::clone(&asked), Arc::clone(&turns));
+        Arc::new(Silent {
+            inner,
+            asked,
+            turns,
+        })
     };
     Fixture::memory().wrapped(move |_, Store { front, back }| Store {
         front: wrap(front),
@@ -177,4 +191,21 @@ async fn a_lookout_that_leaves_is_replaced() {
     held.release().await.unwrap();
     let next = tokio::time::timeout(Duration::from_millis(100), next).await;
     next.expect("it looks in its place").unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_whose_asker_has_left_is_not_sent() {
+    let (asked, turns) = (Arc::default(), Arc::new(Semaphore::new(0)));
+    let fixture = in_turns(&asked, Arc::clone(&turns));
+    let client = fixture.client(Client::builder().simulated_time()).await;
+    let (leaver, stayer) = (client.lock("a"), client.lock("b"));
+    let leaver = tokio::spawn(async move { leaver.acquire().await.map(drop) });
+    let stayer = tokio::spawn(async move { stayer.acquire().await?.release().await });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    leaver.abort();
+    assert!(leaver.await.unwrap_err().is_cancelled());
+    turns.add_permits(1);
+    stayer.await.unwrap().unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
 }

@@ -159,6 +159,7 @@ async fn ask_part(set: &Shared, ask: &Ask, place: &Place, part: usize) -> Result
             Duration::ZERO
         },
         armed: first && (place.armed || place.wake.is_some()),
+        asker: ask.asker.clone(),
         part: 0,
         wish: ask.wish,
     };

@@ -201,6 +201,7 @@ async fn vote(set: &Shared, quorum: &Quorum, ask: &Ask, part: usize) -> Result<V
         armed: ask.armed && ask.part == part,
         part: 0,
         wish: ask.wish,
+        asker: ask.asker.clone(),
     };
     let store = Arc::clone(set.member(part, Side::Front));
     let call = Box::pin(async move {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use super::{Rule, Shared, Side};
-use crate::backend::{Ask, Attempt, BoxFuture, Renewal, Renewed};
+use crate::backend::{Ask, Asker, Attempt, BoxFuture, Renewal, Renewed};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Renews a batch at every member; in order, each for the whole.
@@ -130,6 +130,7 @@ fn mend(set: &Arc<Shared>, side: Side, renewal: &Renewal, part: usize) {
         armed: false,
         part: 0,
         wish: renewal.wish,
+        asker: Asker::default(),
     };
     let set = Arc::clone(set);
     let background = set.background.clone();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::backend::{
-    Acknowledge, Ask, Attempt, Backend, Kind, Name, Released, Renewal, Renewed, Ticket,
+    Acknowledge, Ask, Asker, Attempt, Backend, Kind, Name, Released, Renewal, Renewed, Ticket,
 };
 use crate::error::ErrorKind;
 use crate::owner::OwnerMint;
@@ -21,6 +21,7 @@ fn ask(mint: &OwnerMint, name: &str, lease: Duration) -> Ask {
         armed: false,
         wish: Acknowledge::Any,
         part: 0,
+        asker: Asker::default(),
     }
 }
 
