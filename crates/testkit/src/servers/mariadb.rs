@@ -216,7 +216,7 @@ impl MariaDb {
             .arg(format!("--port={}", self.port))
             .args(["--user=root", "--bind-address=127.0.0.1", "--skip-log-bin"])
             .args([
-                "--innodb-buffer-pool-size=16M",
+                "--innodb-buffer-pool-size=64M",
                 "--innodb-flush-log-at-trx-commit=2",
             ])
             .args(["--performance-schema=off", "--max-connections=500"])

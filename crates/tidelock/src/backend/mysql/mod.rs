@@ -21,8 +21,8 @@ use self::pool::{Outcome, Pool};
 use self::trouble::unanswered;
 use super::memory::matches_glob;
 use crate::backend::{
-    Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Env, Grant, Name, Page, Released,
-    Renewal, Renewed, Store, Ticket, Wait,
+    Ask, Asker, Attempt, Backend, BoxFuture, Capabilities, ClientId, Env, Grant, Name, Page,
+    Released, Renewal, Renewed, Store, Ticket, Wait,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
@@ -48,8 +48,13 @@ struct Mysql(Pool);
 impl Mysql {
     /// One question. Tables that have gone are made anew: what was held in them is lost, which holders then hear of.
     async fn ask(&self, text: String) -> Result<Vec<Words>> {
+        self.ask_for(text, Asker::default()).await
+    }
+
+    /// As [`ask`](Self::ask), unless the asker has left before it is sent.
+    async fn ask_for(&self, text: String, asker: Asker) -> Result<Vec<Words>> {
         let deadline = self.0.deadline();
-        match self.0.ask(text.clone(), deadline).await {
+        match self.0.ask_for(text.clone(), deadline, asker).await {
             Err(Outcome::Trouble(trouble)) if trouble.is_no_table() => {
                 schema::ready(&self.0, deadline).await?;
                 self.0.ask(text, deadline).await.map_err(Outcome::error)
@@ -59,7 +64,8 @@ impl Mysql {
     }
 
     async fn attempt(&self, ask: &Ask) -> Result<Attempt> {
-        let rows = self.ask(sql::attempt(&ask.ticket, ask.lease)).await?;
+        let text = sql::attempt(&ask.ticket, ask.lease);
+        let rows = self.ask_for(text, ask.asker.clone()).await?;
         let Some(row) = rows.first() else {
             // The counter's row has gone, so nothing was inserted.
             schema::ready(&self.0, self.0.deadline()).await?;

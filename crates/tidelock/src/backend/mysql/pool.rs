@@ -14,7 +14,7 @@ use super::conn::{Line, Words};
 use super::place::Target;
 use super::trouble::{Trouble, unanswered, unsent};
 use crate::Credentials;
-use crate::backend::{Background, Env, Moment, Timers};
+use crate::backend::{Asker, Background, Env, Moment, Timers};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A connection that has been idle for so long is asked whether it lives before it is relied on: the server may have
@@ -80,8 +80,18 @@ impl Pool {
 
     /// Sends statements, and answers with the rows of the last of them.
     pub(super) async fn ask(&self, text: String, deadline: Moment) -> Result<Vec<Words>, Outcome> {
+        self.ask_for(text, deadline, Asker::default()).await
+    }
+
+    /// As [`ask`](Self::ask), unless the asker has left before there is a connection to send it on.
+    pub(super) async fn ask_for(
+        &self,
+        text: String,
+        deadline: Moment,
+        asker: Asker,
+    ) -> Result<Vec<Words>, Outcome> {
         let inner = Arc::clone(&self.0);
-        let work = async move { inner.serve(&text, deadline).await };
+        let work = async move { inner.serve(&text, deadline, &asker).await };
         // The work ends in time by itself, and its task with the background only.
         let answer = self.0.background.run(work).await;
         answer.unwrap_or_else(|| Err(Outcome::Error(unanswered("the client is going"))))
@@ -101,13 +111,21 @@ impl Inner {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn serve(&self, text: &str, deadline: Moment) -> Result<Vec<Words>, Outcome> {
+    async fn serve(
+        &self,
+        text: &str,
+        deadline: Moment,
+        asker: &Asker,
+    ) -> Result<Vec<Words>, Outcome> {
         let permit = self.timers.until(deadline, self.permits.acquire()).await;
         let Some(Ok(_permit)) = permit else {
             return Err(Outcome::Error(unsent(
                 "all connections to the server are busy",
             )));
         };
+        if asker.has_left() {
+            return Err(Outcome::Error(unsent("nobody waits for the answer")));
+        }
         let Some(line) = self.timers.until(deadline, self.line()).await else {
             let late = unsent(format_args!("{}: no connection in time", self.target));
             return Err(Outcome::Error(late));

@@ -15,10 +15,8 @@ pub(super) fn tables() -> [String; 4] {
          \x20 id BINARY(32) NOT NULL PRIMARY KEY, -- SHA-256 of the name\n\
          \x20 name MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,\n\
          \x20 owner VARBINARY(128) NOT NULL, -- empty: nobody\n\
-         \x20 kind TINYINT UNSIGNED NOT NULL,\n\
          \x20 expires BIGINT NOT NULL, -- microseconds since 1970, by the server's clock\n\
          \x20 token BIGINT UNSIGNED NOT NULL,\n\
-         \x20 since BIGINT NOT NULL,\n\
          \x20 withdrawn MEDIUMBLOB NOT NULL, -- owners whose late requests take no effect\n\
          \x20 before_that MEDIUMBLOB NOT NULL, -- those of the time before `turned`\n\
          \x20 turned BIGINT NOT NULL,\n\

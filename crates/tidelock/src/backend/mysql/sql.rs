@@ -12,7 +12,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::backend::{ClientId, Kind, Name, OwnerId, Renewal, Ticket};
+use crate::backend::{ClientId, Name, OwnerId, Renewal, Ticket};
 use crate::snapshot::ClientInfo;
 
 /// Microseconds since 1970 by the server's clock.
@@ -52,13 +52,6 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).map_or(u64::MAX / 4, |micros| micros.min(u64::MAX / 4))
 }
 
-fn kind(kind: Kind) -> u8 {
-    match kind {
-        Kind::Mutex => 0,
-        Kind::Fenced => 1,
-    }
-}
-
 /// A withdrawn ticket as it stands in a row: owners are separated by spaces, which none contains.
 fn mark(owner: &OwnerId) -> String {
     hex(&format!(" {owner} "))
@@ -67,72 +60,65 @@ fn mark(owner: &OwnerId) -> String {
 /// The ticket was withdrawn, as far as this row remembers.
 fn withdrawn(ticket: &Ticket) -> String {
     let mark = mark(&ticket.owner);
-    format!("(INSTR(l.withdrawn, {mark}) > 0 OR INSTR(l.before_that, {mark}) > 0)")
+    format!("(INSTR(l.withdrawn, {mark}) OR INSTR(l.before_that, {mark}))")
 }
 
 /// The part that makes a row for a name that has none. Its tokens go on where those of all deleted rows have ended; the
 /// counter is read with a lock, so that no row is being deleted meanwhile.
 fn new_row(ticket: &Ticket, holder: &str, expires: &str, granted: u8, marks: &str) -> String {
     format!(
-        "INSERT INTO tidelock_locks (id, name, owner, kind, expires, token, since, withdrawn, before_that, turned) \
-         SELECT {id}, CONVERT({name} USING utf8mb4), {holder}, {kind}, {expires}, c.token + {granted}, {NOW}, {marks}, '', {NOW} \
+        "INSERT INTO tidelock_locks (id, name, owner, expires, token, withdrawn, before_that, turned) \
+         SELECT {id}, CONVERT({name} USING utf8mb4), {holder}, {expires}, c.token + {granted}, {marks}, '', 0 \
          FROM tidelock_counter AS c WHERE c.one = 1 LOCK IN SHARE MODE",
         id = id(&ticket.name),
         name = hex(ticket.name.as_str()),
-        kind = kind(ticket.kind),
     )
 }
 
 /// May this ticket hold the lock? Answers: is it ours, what is left of the lease, the token, was it withdrawn.
 ///
-/// MySQL and MariaDB assign from left to right, each expression seeing what was assigned before it.
+/// MySQL and MariaDB assign from left to right, and each expression sees what was assigned before it: whose name stands
+/// in a row with an old end has just been put there.
 pub(super) fn attempt(ticket: &Ticket, lease: Duration) -> String {
     let (me, lease) = (owner(&ticket.owner), micros(lease));
     let insert = new_row(ticket, &me, &format!("{NOW} + {lease}"), 1, "''");
-    let withdrawn = withdrawn(ticket).replace("l.", "tidelock_locks.");
-    let free = format!("tidelock_locks.expires <= {NOW} AND NOT {withdrawn}");
+    let withdrawn = withdrawn(ticket);
+    let marked = withdrawn.replace("l.", "tidelock_locks.");
     format!(
         "{insert} ON DUPLICATE KEY UPDATE \
-         token = IF({free}, tidelock_locks.token + 1, tidelock_locks.token), \
-         since = IF({free}, {NOW}, tidelock_locks.since), \
-         kind = IF({free}, {kind}, tidelock_locks.kind), \
-         owner = IF({free}, {me}, tidelock_locks.owner), \
-         expires = IF(tidelock_locks.owner = {me} AND NOT {withdrawn}, \
-             GREATEST(tidelock_locks.expires, {NOW} + {lease}), tidelock_locks.expires); \
-         SELECT l.owner = {me} AND l.expires > {NOW}, GREATEST(l.expires - {NOW}, 0), l.token, {marked} \
+         owner = IF(tidelock_locks.expires <= {NOW} AND NOT {marked}, {me}, tidelock_locks.owner), \
+         token = tidelock_locks.token + (tidelock_locks.owner = {me} AND tidelock_locks.expires <= {NOW}), \
+         expires = IF(tidelock_locks.owner = {me}, GREATEST(tidelock_locks.expires, {NOW} + {lease}), tidelock_locks.expires); \
+         SELECT l.owner = {me} AND l.expires > {NOW}, GREATEST(l.expires - {NOW}, 0), l.token, {withdrawn} \
          FROM tidelock_locks AS l WHERE l.id = {id}",
-        kind = kind(ticket.kind),
-        marked = self::withdrawn(ticket),
         id = id(&ticket.name),
     )
 }
 
-/// Lets go what the ticket holds. Answers: 1 if it held the lock.
+/// Lets go what the ticket holds. Answers: 1 if it held the lock, or nobody else has had it since its lease ended.
+///
+/// The end is set back to now, and no further: rows are cleared away by it.
 pub(super) fn release(ticket: &Ticket) -> String {
     format!(
-        "{}; SELECT ROW_COUNT()",
-        free(&ticket.name, Some(&ticket.owner))
+        "UPDATE tidelock_locks SET owner = '', expires = LEAST(expires, {NOW}) \
+         WHERE id = {} AND owner = {}; SELECT ROW_COUNT()",
+        id(&ticket.name),
+        owner(&ticket.owner)
     )
 }
 
 /// Lets go, whoever holds it. Answers: 1 if somebody did.
 pub(super) fn force_release(name: &Name) -> String {
-    format!("{}; SELECT ROW_COUNT()", free(name, None))
-}
-
-/// The end is set back to now, and no further: rows are cleared away by it.
-fn free(name: &Name, holder: Option<&OwnerId>) -> String {
-    let mine = holder.map_or(String::new(), |holder| {
-        format!("AND owner = {} ", owner(holder))
-    });
     format!(
-        "UPDATE tidelock_locks SET owner = '', expires = {NOW} WHERE id = {} {mine}AND expires > {NOW}",
+        "UPDATE tidelock_locks SET owner = '', expires = {NOW} WHERE id = {} AND expires > {NOW}; SELECT ROW_COUNT()",
         id(name)
     )
 }
 
-/// Marks the ticket first, so that an attempt of it that comes in between takes no effect, and lets go then. Marks are
-/// kept in two heaps: when the newer one is old enough it becomes the older, and the older one is forgotten.
+/// Marks the ticket first, so that an attempt of it that comes in between takes no effect, and lets go then. A row whose
+/// lease has ended must not keep its name either: by its name an attempt knows what it has just taken.
+///
+/// Marks are kept in two heaps: when the newer one is old enough it becomes the older, and the older one is forgotten.
 pub(super) fn withdraw(ticket: &Ticket) -> String {
     let mark = mark(&ticket.owner);
     let old = format!("tidelock_locks.turned + {REMEMBERED} <= {NOW}");
