@@ -264,8 +264,14 @@ async fn dropped_at_random_moments(fixture: &Fixture, turns: usize) {
         let history = Arc::clone(&histories[which]);
         tasks.spawn(async move {
             for turn in 0..turns.div_ceil(TASKS) {
-                // Mostly too short to get it, at times long enough also where a trip takes long.
-                let patience = Duration::from_micros(fastrand::u64(..4000 << (turn % 6)));
+                // Mostly too short to get it, at times long enough also where a trip takes long; much longer while
+                // nobody has had it, where all those who leave keep the store busy.
+                let long = if turn % 6 == 5 && history.is_empty() {
+                    3
+                } else {
+                    0
+                };
+                let patience = Duration::from_micros(fastrand::u64(..4000 << (turn % 6 + long)));
                 let acquired = tokio::time::timeout(patience, lock.acquire()).await;
                 let Ok(guard) = acquired else { continue };
                 let guard = guard.expect("it waits");
