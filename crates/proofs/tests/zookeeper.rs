@@ -5,6 +5,8 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "zookeeper/curator.rs"]
+mod curator;
 #[path = "zookeeper/nodes.rs"]
 mod nodes;
 #[path = "zookeeper/promises.rs"]

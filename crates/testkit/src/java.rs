@@ -5,10 +5,12 @@
 //! [`Pending`] from a `begin_` method and wait for it later.
 
 mod build;
+mod curator;
 mod lock;
 mod wire;
 mod word_file;
 
+pub use curator::curator_peer;
 pub use lock::{HammerPlan, HammerReport, JavaLock};
 pub use wire::{Answer, JavaError, Pending};
 pub use word_file::WordFile;
@@ -106,7 +108,7 @@ impl JavaPeer {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_with(options: &PeerOptions) -> anyhow::Result<Self> {
-        let class_path = build::class_path(options.version)?;
+        let class_path = build::redisson(options.version)?;
         let mut child = jvm(&class_path, options).spawn().context(build::MISSING)?;
         let link = wire::Link::new(&mut child, options.answer_within);
         let (link, ready) = match link {

@@ -13,7 +13,7 @@ use crate::world::{SOON, World, free, ms, noted, soon, waits};
 async fn t59_an_expired_session_is_told_before_another_has_the_lock() {
     let world = World::new(ms(1500)).await;
     let guard = world.far.lock("till").acquire().await.unwrap();
-    let token = guard.token();
+    let first = guard.token();
     let next = waits(&world.near, "till");
     world.until_nodes(2).await;
     world.partition();
@@ -22,7 +22,7 @@ async fn t59_an_expired_session_is_told_before_another_has_the_lock() {
     let (guard, reason, at) = soon("the loss", told).await.unwrap();
     assert_eq!(reason, LostReason::Expired);
     assert!(at < taken, "told {:?} too late", at - taken);
-    assert!(next.token() > token);
+    assert!(next.token() > first);
     world.heal();
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     assert!(

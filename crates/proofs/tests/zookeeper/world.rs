@@ -117,3 +117,16 @@ pub(crate) async fn free(client: &Client, name: &str) {
     let guard = client.lock(name).acquire_with(options).await.unwrap();
     guard.release().await.unwrap();
 }
+
+/// Waits until so many queue behind the holder.
+pub(crate) async fn until_waiters(client: &Client, name: &str, count: u64) {
+    let end = Instant::now() + SOON;
+    loop {
+        let seen = client.lock(name).inspect().await.unwrap();
+        if seen.waiters == Some(count) {
+            return;
+        }
+        assert!(Instant::now() < end, "{seen:?}");
+        tokio::time::sleep(ms(10)).await;
+    }
+}

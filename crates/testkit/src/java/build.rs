@@ -1,4 +1,4 @@
-//! Builds the peer with Maven, once for each version.
+//! Builds the peers with Maven, that of Redisson once for each version.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -13,17 +13,25 @@ pub(super) const MISSING: &str =
     "Java tests need a JDK and Maven; `cargo xtask servers` says how to get them";
 
 /// The directory with `peer.jar` and `lib/`, built now if it is missing or older than its sources.
-pub(super) fn class_path(version: RedissonVersion) -> anyhow::Result<PathBuf> {
-    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../interop/redisson");
-    let out = project.join("target").join(version.number());
+pub(super) fn redisson(version: RedissonVersion) -> anyhow::Result<PathBuf> {
+    let define = format!("-Dredisson.version={}", version.number());
+    class_path("redisson", version.number(), &[define])
+}
+
+/// The same for Curator.
+pub(super) fn curator() -> anyhow::Result<PathBuf> {
+    class_path("curator", "peer", &[])
+}
+
+fn class_path(project: &str, target: &str, define: &[String]) -> anyhow::Result<PathBuf> {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../interop")
+        .join(project);
+    let out = project.join("target").join(target);
     fs::create_dir_all(&out)?;
     // Tests run in parallel processes; two Mavens in one directory would tear each other's files. The file lock ends
     // with the process, so a killed test leaves nothing behind.
-    let turn = File::create(
-        project
-            .join("target")
-            .join(format!("{}.lock", version.number())),
-    )?;
+    let turn = File::create(project.join("target").join(format!("{target}.lock")))?;
     turn.lock()
         .context("waiting for another build of the Java peer")?;
     let stamp = out.join("built");
@@ -31,22 +39,22 @@ pub(super) fn class_path(version: RedissonVersion) -> anyhow::Result<PathBuf> {
     if modified(&stamp).is_ok_and(|built| built > sources) {
         return Ok(out);
     }
-    maven(&project, version)?;
+    maven(&project, define)?;
     fs::write(&stamp, "")?;
     Ok(out)
 }
 
-fn maven(project: &Path, version: RedissonVersion) -> anyhow::Result<()> {
+fn maven(project: &Path, define: &[String]) -> anyhow::Result<()> {
     let output = Command::new("mvn")
         .args(["-q", "-B", "package"])
-        .arg(format!("-Dredisson.version={}", version.number()))
+        .args(define)
         .current_dir(project)
         .output()
         .context(MISSING)?;
     ensure!(
         output.status.success(),
-        "mvn package for Redisson {} failed:\n{}{}",
-        version.number(),
+        "mvn package {define:?} in {} failed:\n{}{}",
+        project.display(),
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
     );

@@ -1,0 +1,39 @@
+//! Curator's `InterProcessMutex`, in a Java process that does what it is told.
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use super::build;
+use crate::process::Spawned;
+
+/// A JVM takes its time to start, and Curator to connect.
+const START: Duration = Duration::from_secs(60);
+
+/// Starts a process with the lock of that path, and returns once it is connected. It understands `acquire`, `try MS`,
+/// `release` and `hammer ROUNDS THREADS WORD_FILE HOLD_US`, and answers `acquired`, `refused`, `released`, a report like
+/// that of the other hammers, or `failed …`, each line with the time of `CLOCK_MONOTONIC` before it.
+///
+/// # Errors
+/// No JDK or Maven, a failed build, or a ZooKeeper that cannot be reached.
+pub fn curator_peer(server: SocketAddr, path: &str, session: Duration) -> anyhow::Result<Spawned> {
+    let class_path = build::curator()?;
+    let mut command = Command::new("java");
+    command
+        .args([
+            "-Xmx128m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:-UsePerfData",
+        ])
+        .arg("-cp")
+        .arg(format!("{0}/peer.jar:{0}/lib/*", class_path.display()))
+        .arg("tidelock.curator.Peer")
+        .args([server.to_string(), path.to_owned()])
+        .arg(session.as_millis().to_string());
+    let mut peer = Spawned::start(command).context(build::MISSING)?;
+    peer.wait_line("ready", START)?;
+    Ok(peer)
+}
