@@ -117,6 +117,11 @@ impl Client {
         self.locked(self.client.fenced_lock(name))
     }
 
+    /// A lock that is one plain key of Redis. See [`Client::plain_lock`](crate::Client::plain_lock).
+    pub fn plain_lock(&self, name: &str) -> Lock {
+        self.locked(self.client.plain_lock(name))
+    }
+
     /// Several locks as one; see [`Client::multi_lock`](crate::Client::multi_lock).
     ///
     /// # Errors
@@ -201,6 +206,15 @@ impl Lock {
     /// The name, prefix included.
     pub fn name(&self) -> &str {
         self.lock.name()
+    }
+
+    /// The same lock with fencing tokens. See [`Lock::fenced`](crate::Lock::fenced).
+    #[must_use]
+    pub fn fenced(self) -> Self {
+        Self {
+            lock: self.lock.fenced(),
+            blocker: self.blocker,
+        }
     }
 
     /// Waits until the lock is free and takes it. The thread that holds it already gets it at once.

@@ -89,6 +89,30 @@ impl Client {
         Lock::new(&self.0, Kind::Fenced, name)
     }
 
+    /// A lock that is one plain key of Redis, `SET name owner NX PX ms`: the lock that redis-py, redsync, node-redlock, rslock
+    /// and bsm/redislock write, and that excludes theirs on the same name. Nobody is told of a release, so waiters look again.
+    ///
+    /// It does not exclude [`lock`](Self::lock): a name that is used as one is refused as the other, with
+    /// [`WrongType`](crate::ErrorKind::WrongType). Stores other than Redis refuse its verbs with
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) before any traffic. A client whose URL says `locks=plain`
+    /// (`redis://host?locks=plain`) makes such locks by [`lock`](Self::lock) too.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn f() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("redis://127.0.0.1").await?;
+    /// let shared_with_python = client.plain_lock("stock:42");
+    /// let guard = shared_with_python.acquire().await?;
+    /// guard.release().await?;
+    /// let counted = client.plain_lock("ledger").fenced().acquire().await?;
+    /// assert!(counted.token().is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn plain_lock(&self, name: &str) -> Lock {
+        Lock::plain(&self.0, name)
+    }
+
     /// Several locks as one: its guard holds all of them, and nobody gets some. They may be locks of other clients and
     /// stores; the same lock twice counts once. It is a [`Lock`] with a lock's verbs, free to make.
     ///

@@ -11,9 +11,7 @@ use crate::backend::{Kind, Name};
 use crate::core::Core;
 use crate::core::acquire::{Acquisition, Plan};
 use crate::core::site::{Base, Site};
-#[cfg(doc)]
-use crate::error::ErrorKind;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
 use crate::options::AcquireOptions;
 use crate::snapshot::Snapshot;
@@ -41,7 +39,16 @@ use crate::snapshot::Snapshot;
 pub struct Lock {
     pub(crate) base: Arc<Base>,
     pub(crate) kind: Kind,
-    name: Result<Name, Arc<str>>,
+    name: Result<Name, Refused>,
+}
+
+/// Why a lock cannot be used. Told by its verbs.
+#[derive(Debug, Clone)]
+enum Refused {
+    /// No store could keep that name.
+    Name(Arc<str>),
+    /// The store has no plain locks.
+    Plain(Arc<str>),
 }
 
 impl Clone for Lock {
@@ -62,6 +69,41 @@ impl Lock {
             kind,
             name,
         }
+    }
+
+    /// A lock that is one plain key.
+    pub(crate) fn plain(core: &Arc<Core>, name: &str) -> Self {
+        let mut name = full_name(core, name);
+        if let (None, Ok(good)) = (core.home.plain(), &name) {
+            name = Err(Refused::Plain(good.as_str().into()));
+        }
+        let site = Arc::clone(core.home.plain().unwrap_or(&core.home));
+        Self {
+            base: Base::new(Arc::clone(core), site),
+            kind: Kind::Mutex,
+            name,
+        }
+    }
+
+    /// The same lock with fencing tokens: [`Client::fenced_lock`](crate::Client::fenced_lock) for any lock. The token of a
+    /// [plain lock](crate::Client::plain_lock) is counted in a key beside it, and only by those that ask for it.
+    ///
+    /// A store that cannot count, and a set of locks, refuses its verbs with [`Unsupported`](ErrorKind::Unsupported).
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let guard = client.lock("ledger").fenced().acquire().await?;
+    /// assert!(guard.token().is_some());
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
+    #[must_use]
+    pub fn fenced(mut self) -> Self {
+        self.kind = Kind::Fenced;
+        self
     }
 
     /// A lock of that name in every store of a set.
@@ -87,7 +129,7 @@ impl Lock {
     pub fn name(&self) -> &str {
         match &self.name {
             Ok(name) => name.as_str(),
-            Err(refused) => refused,
+            Err(Refused::Name(refused) | Refused::Plain(refused)) => refused,
         }
     }
 
@@ -284,19 +326,22 @@ impl Lock {
         match &self.name {
             Ok(name) => Ok(name.clone()),
             // Checked again for the full message; names are checked once per lock, not per acquisition.
-            Err(refused) => Name::new(Arc::clone(refused)),
+            Err(Refused::Name(refused)) => Name::new(Arc::clone(refused)),
+            Err(Refused::Plain(name)) => Err(Error::new(ErrorKind::Unsupported)
+                .on_lock(name)
+                .because("this store has no plain locks; Redis and Valkey have")),
         }
     }
 }
 
-fn full_name(core: &Core, name: &str) -> Result<Name, Arc<str>> {
+fn full_name(core: &Core, name: &str) -> Result<Name, Refused> {
     // An empty name is a mistake that a prefix must not hide.
     let full = if name.is_empty() {
         String::new()
     } else {
         format!("{}{name}", core.settings.prefix)
     };
-    Name::new(full.as_str()).map_err(|_| Arc::from(full))
+    Name::new(full.as_str()).map_err(|_| Refused::Name(full.into()))
 }
 
 impl fmt::Debug for Lock {

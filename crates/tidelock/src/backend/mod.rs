@@ -219,6 +219,10 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     fn incarnation(&self) -> BoxFuture<'_, Result<Option<Incarnation>>> {
         Box::pin(std::future::ready(Ok(None)))
     }
+    /// The same store, its locks written as one plain key each, as clients of other languages do. `None`: it has no such locks.
+    fn plain(&self) -> Option<Arc<dyn Backend>> {
+        None
+    }
     /// Ends connections and subscriptions in good order.
     fn close(&self) -> BoxFuture<'_, ()>;
 }

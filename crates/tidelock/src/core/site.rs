@@ -23,26 +23,44 @@ impl Base {
 #[derive(Debug)]
 pub(crate) struct Site {
     store: Store,
-    /// Which locks of which stores it is made of, in writing. `None`: it is one store.
+    /// Which locks of which stores it is made of, in writing; or which other locks of one store. `None`: a store's own locks.
     set: Option<Arc<str>>,
     /// Who polls for what, where the store does not wake.
     polls: OnceLock<Signals>,
+    /// The same store with locks of another layout.
+    plain: Option<Arc<Site>>,
 }
 
 impl Site {
     /// The client's own store.
     pub(crate) fn home(store: Store) -> Arc<Self> {
-        Self::new(store, None)
+        let plain = match (store.front.plain(), store.back.plain()) {
+            (Some(front), Some(back)) => {
+                let store = Store { front, back };
+                Some(Self::new(store, Some("plain".into()), None))
+            }
+            _ => None,
+        };
+        Self::new(store, None, plain)
     }
 
     /// A set, told from others by that text.
     pub(crate) fn of_set(store: Store, identity: &str) -> Arc<Self> {
-        Self::new(store, Some(identity.into()))
+        Self::new(store, Some(identity.into()), None)
     }
 
-    fn new(store: Store, set: Option<Arc<str>>) -> Arc<Self> {
-        let polls = OnceLock::new();
-        Arc::new(Self { store, set, polls })
+    fn new(store: Store, set: Option<Arc<str>>, plain: Option<Arc<Self>>) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            set,
+            polls: OnceLock::new(),
+            plain,
+        })
+    }
+
+    /// Where the same store keeps its plain locks, if it has any.
+    pub(crate) fn plain(&self) -> Option<&Arc<Site>> {
+        self.plain.as_ref()
     }
 
     /// Both faces.

@@ -296,6 +296,17 @@ impl Backend for Chaos {
         self.inner.incarnation()
     }
 
+    fn plain(&self) -> Option<Arc<dyn Backend>> {
+        let inner = self.inner.plain()?;
+        Some(Arc::new(Self {
+            inner,
+            faults: self.faults.clone(),
+            plug: self.plug.clone(),
+            timers: self.timers.clone(),
+            background: self.background.clone(),
+        }))
+    }
+
     fn close(&self) -> BoxFuture<'_, ()> {
         self.inner.close()
     }

@@ -155,3 +155,24 @@ fn what_can_be_awaited_says_what_happens_when_it_is_dropped() {
     }
     assert!(seen >= 10, "the test finds what it looks for: {seen}");
 }
+
+/// Refused before any traffic, as every verb of a lock that its store cannot make.
+#[tokio::test]
+async fn a_store_without_plain_locks_refuses_their_verbs() {
+    let client = Client::connect("memory:").await.unwrap();
+    let lock = client.plain_lock("stock");
+    assert_eq!(lock.name(), "stock");
+    for error in [
+        lock.acquire().await.map(drop).unwrap_err(),
+        lock.try_acquire().await.map(drop).unwrap_err(),
+        lock.clone().fenced().acquire().await.map(drop).unwrap_err(),
+        lock.inspect().await.map(drop).unwrap_err(),
+        lock.force_release().await.map(drop).unwrap_err(),
+        client.multi_lock([&lock]).map(drop).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert_eq!(error.lock_name(), Some("stock"));
+    }
+    let error = client.plain_lock("").acquire().await.map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidName);
+}

@@ -18,6 +18,12 @@ pub(super) fn token(name: &Name) -> String {
     prefixed("redisson_lock_token", name.as_str())
 }
 
+/// The counter of a plain lock's tokens, for those who ask for them. Not Redisson's: the two locks do not exclude each other.
+pub(super) fn plain_token(name: &Name) -> String {
+    let tag = hash_tag(name.as_str()).unwrap_or(name.as_str());
+    joined(&[OURS, "token:{", tag, "}:", name.as_str()])
+}
+
 /// What keeps a withdrawn owner's late request from taking effect. In the slot of the lock, because one script looks at both.
 pub(super) fn tombstone(name: &Name, owner: &str) -> String {
     let tag = hash_tag(name.as_str()).unwrap_or(name.as_str());

@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 
 use super::conn::Request;
 use super::errors::unexpected;
+use super::plain::{self, Layout};
 use super::reply::Reply;
 use super::routes::Routes;
 use super::subscriber::Ways;
@@ -55,7 +56,7 @@ fn holders(fields: &Reply) -> Vec<Holder> {
         .collect()
 }
 
-async fn add_clients(routes: &Routes, holders: &mut [Holder], deadline: Moment) {
+pub(super) async fn add_clients(routes: &Routes, holders: &mut [Holder], deadline: Moment) {
     for holder in holders {
         if let Some(uuid) = keys::owner_client(&holder.owner) {
             let key = keys::client_of(uuid);
@@ -128,7 +129,12 @@ pub(super) async fn announce(
 const SERVER: u32 = 48;
 
 /// A page of the names that hold a lock: one server after the other.
-pub(super) async fn page(routes: &Routes, pattern: &str, cursor: u64) -> Result<Page> {
+pub(super) async fn page(
+    routes: &Routes,
+    layout: Layout,
+    pattern: &str,
+    cursor: u64,
+) -> Result<Page> {
     let deadline = routes.deadline();
     let number = cursor >> SERVER;
     let servers = routes.everywhere();
@@ -143,7 +149,10 @@ pub(super) async fn page(routes: &Routes, pattern: &str, cursor: u64) -> Result<
         .arg("COUNT")
         .arg(PAGE)
         .arg("TYPE")
-        .arg("hash");
+        .arg(match layout {
+            Layout::Redisson => "hash",
+            Layout::Plain => "string",
+        });
     let reply = link.ask(&scan, deadline).await?;
     let Some([next, found]) = reply.list() else {
         return Err(unexpected(&reply));
@@ -159,9 +168,11 @@ pub(super) async fn page(routes: &Routes, pattern: &str, cursor: u64) -> Result<
         .filter_map(Reply::text);
     let candidates = found.filter(|key| !key.starts_with(keys::OURS));
     let checks = candidates.map(|key| async move {
-        Ok(is_lock(routes, key, deadline)
-            .await?
-            .then(|| key.to_owned()))
+        let is_lock = match layout {
+            Layout::Redisson => is_lock(routes, key, deadline).await?,
+            Layout::Plain => plain::is_lock(routes, key, deadline).await?,
+        };
+        Ok(is_lock.then(|| key.to_owned()))
     });
     let names = join_all(checks)
         .await

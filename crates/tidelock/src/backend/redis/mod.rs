@@ -14,6 +14,7 @@ mod link;
 mod look;
 mod open;
 mod place;
+mod plain;
 mod renew;
 mod reply;
 mod rights;
@@ -38,6 +39,7 @@ pub(crate) use self::open::connect;
 
 use self::ack::{Company, Purpose, Receipt};
 use self::errors::{unanswered, unexpected};
+use self::plain::Layout;
 use self::reply::Reply;
 use self::routes::Routes;
 use self::stations::Stations;
@@ -60,6 +62,7 @@ const MOST_WARNINGS: usize = 1000;
 struct Redis {
     routes: Routes,
     shared: Arc<Shared>,
+    layout: Layout,
 }
 
 struct Shared {
@@ -102,14 +105,15 @@ impl Redis {
             (Some(2), None) => {
                 Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"))
             }
-            (Some(3), None) => Err(Error::new(ErrorKind::WrongType)
-                .because("the key is a read-write lock of Redisson; it was left as it is")),
+            (Some(3), None) => {
+                Err(Error::new(ErrorKind::WrongType).because(self.layout.stranger()))
+            }
             _ => Err(unexpected(&reply)),
         }
     }
 
     async fn wake_for(&self, ask: &Ask) -> Option<Wake> {
-        if ask.armed {
+        if ask.armed || self.layout == Layout::Plain {
             return None;
         }
         let subscriber = &self.shared.subscriber;
@@ -123,6 +127,9 @@ impl Redis {
     }
 
     async fn acquire(&self, ask: &Ask, deadline: Moment) -> Result<(Reply, Receipt)> {
+        if self.layout == Layout::Plain {
+            return self.acquire_plain(ask, deadline).await;
+        }
         let ticket = &ask.ticket;
         let owner = ticket.owner.text();
         let tombstone = keys::tombstone(&ticket.name, owner);
@@ -153,7 +160,7 @@ impl Redis {
             cap
         };
         let polls = wake.is_none() && !ask.armed && !ask.patience.is_zero();
-        let recheck = if polls {
+        let recheck = if polls && self.layout == Layout::Redisson {
             recheck.min((recheck / 20).clamp(Duration::from_millis(100), Duration::from_secs(1)))
         } else {
             recheck
@@ -176,6 +183,9 @@ impl Redis {
     }
 
     async fn end(&self, ticket: &Ticket, withdraw: bool) -> Result<Released> {
+        if self.layout == Layout::Plain {
+            return self.end_plain(ticket, withdraw).await;
+        }
         let (owner, channel) = (ticket.owner.text(), keys::channel(&ticket.name));
         let (name, deadline) = (ticket.name.as_str(), self.routes.deadline());
         let how = self.shared.ways.word();
@@ -207,16 +217,16 @@ impl Redis {
                 muted(&ticket.name);
                 Ok(Released::Freed)
             }
-            // Asked again it says that nothing is held: that must not look as if somebody else had taken it.
-            Reply::Int(3) => Err(unanswered(
-                "freed, but a request on its way may still take it again: the server refuses to note that it must not",
-            )),
+            Reply::Int(3) => Err(unnoted()),
             other => Err(unexpected(&other)),
         }
     }
 
     async fn free(&self, name: &Name) -> Result<bool> {
         self.routes.check(name)?;
+        if self.layout == Layout::Plain {
+            return self.free_plain(name).await;
+        }
         let channel = keys::channel(name);
         let reply = self
             .routes
@@ -240,6 +250,13 @@ impl Redis {
     }
 }
 
+/// Asked again the store says that nothing is held: that must not look as if somebody else had taken it.
+fn unnoted() -> Error {
+    unanswered(
+        "freed, but a request on its way may still take it again: the server refuses to note that it must not",
+    )
+}
+
 fn fencing(kind: Kind, token: i64) -> Result<Option<FencingToken>> {
     match (kind, u64::try_from(token)) {
         (Kind::Mutex, _) => Ok(None),
@@ -256,7 +273,7 @@ fn muted(name: &Name) {
 impl Backend for Redis {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            wakes: true,
+            wakes: self.layout == Layout::Redisson,
             tokens: true,
             queues: false,
             shared: true,
@@ -289,11 +306,14 @@ impl Backend for Redis {
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
-        Box::pin(look::at(&self.routes, self.shared.ways, name))
+        match self.layout {
+            Layout::Redisson => Box::pin(look::at(&self.routes, self.shared.ways, name)),
+            Layout::Plain => Box::pin(plain::at(&self.routes, name)),
+        }
     }
 
     fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
-        Box::pin(look::page(&self.routes, pattern, cursor))
+        Box::pin(look::page(&self.routes, self.layout, pattern, cursor))
     }
 
     fn announce<'a>(
@@ -316,6 +336,14 @@ impl Backend for Redis {
 
     fn incarnation(&self) -> BoxFuture<'_, Result<Option<Incarnation>>> {
         Box::pin(birth::incarnation(&self.routes, &self.shared.timers))
+    }
+
+    fn plain(&self) -> Option<Arc<dyn Backend>> {
+        Some(Arc::new(Self {
+            routes: self.routes.clone(),
+            shared: Arc::clone(&self.shared),
+            layout: Layout::Plain,
+        }))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -10,6 +10,7 @@ use super::conn::Request;
 use super::gate::{Entry, Finder, Gate};
 use super::link::{Home, Link};
 use super::place::{Nodes, Sharded, Target, Way};
+use super::plain::{self, Layout};
 use super::routes::{Face, Routes};
 use super::sentinel::{self, Sentinel};
 use super::stations::Stations;
@@ -20,7 +21,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Connects. Fails now if the server cannot be reached or does not let us in.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
-    let target = Target::parse(url)?;
+    let (layout, url) = plain::layout(url)?;
+    let target = Target::parse(&url)?;
     let tls = &env.tls;
     if !target.is_tls() && (tls.ca.is_some() || tls.cert.is_some() || tls.key.is_some()) {
         return Err(Error::new(ErrorKind::InvalidOptions).because(
@@ -35,13 +37,13 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         tls: tls.clone(),
     };
     match target.way {
-        Way::One(place) => one(Finder::Fixed(place), entry, env).await,
+        Way::One(place) => one(layout, Finder::Fixed(place), entry, env).await,
         Way::Sentinels(who) => {
             let (background, timers) = (&env.background, &env.timers);
             let sentinel = Sentinel::new(who, tls, background, timers, env.response_timeout);
-            one(Finder::Sentinel(Box::new(sentinel)), entry, env).await
+            one(layout, Finder::Sentinel(Box::new(sentinel)), entry, env).await
         }
-        Way::Cluster(nodes) => many(nodes, entry, env).await,
+        Way::Cluster(nodes) => many(layout, nodes, entry, env).await,
     }
 }
 
@@ -50,7 +52,7 @@ fn patience(env: &Env) -> Duration {
     env.response_timeout + Duration::from_millis(50)
 }
 
-async fn one(finder: Finder, entry: Entry, env: &Env) -> Result<Store> {
+async fn one(layout: Layout, finder: Finder, entry: Entry, env: &Env) -> Result<Store> {
     let timers = &env.timers;
     let gate = Arc::new(Gate::new(
         finder,
@@ -66,6 +68,7 @@ async fn one(finder: Finder, entry: Entry, env: &Env) -> Result<Store> {
     let back = Home::Background(env.background.clone());
     let back = Link::new(Arc::clone(&gate), back);
     let store = faces(
+        layout,
         [Routes::One(front.clone()), Routes::One(back)],
         Stations::One(gate),
         Ways::Plain,
@@ -75,7 +78,7 @@ async fn one(finder: Finder, entry: Entry, env: &Env) -> Result<Store> {
     Ok(store)
 }
 
-async fn many(nodes: Nodes, entry: Entry, env: &Env) -> Result<Store> {
+async fn many(layout: Layout, nodes: Nodes, entry: Entry, env: &Env) -> Result<Store> {
     let (background, timers) = (env.background.clone(), env.timers.clone());
     let cluster = Cluster::new(
         nodes.places,
@@ -90,7 +93,7 @@ async fn many(nodes: Nodes, entry: Entry, env: &Env) -> Result<Store> {
     let follow = cluster::follow(Arc::downgrade(&cluster), timers);
     env.background.spawn(follow);
     let routes = [Face::Front, Face::Back].map(|face| Routes::Cluster(Arc::clone(&cluster), face));
-    Ok(faces(routes, Stations::Cluster(cluster), ways, env))
+    Ok(faces(layout, routes, Stations::Cluster(cluster), ways, env))
 }
 
 /// As Redisson chooses: whoever publishes in one form is not heard by who listens in the other.
@@ -121,7 +124,7 @@ async fn knows_shards(cluster: &Arc<Cluster>) -> Result<bool> {
     }
 }
 
-fn faces(routes: [Routes; 2], stations: Stations, ways: Ways, env: &Env) -> Store {
+fn faces(layout: Layout, routes: [Routes; 2], stations: Stations, ways: Ways, env: &Env) -> Store {
     let shared = Arc::new(Shared {
         subscriber: Subscriber::new(&stations, ways, &env.background),
         stations,
@@ -138,6 +141,7 @@ fn faces(routes: [Routes; 2], stations: Stations, ways: Ways, env: &Env) -> Stor
         Arc::new(Redis {
             routes,
             shared: Arc::clone(&shared),
+            layout,
         })
     });
     Store { front, back }

@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 
 use super::ack::Purpose;
 use super::errors::{Complaint, complaint, unexpected};
+use super::plain::{self, Layout};
 use super::reply::Reply;
 use super::{Redis, millis, scripts};
 use crate::backend::{Acknowledge, Renewal, Renewed};
@@ -13,10 +14,19 @@ use crate::error::{Error, ErrorKind, Result};
 
 impl Redis {
     async fn keep(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
-        let names: Vec<&str> = batch
+        let mut names: Vec<&str> = batch
             .iter()
             .map(|renewal| renewal.ticket.name.as_str())
             .collect();
+        let tombstones: Vec<String> = match self.layout {
+            Layout::Redisson => Vec::new(),
+            Layout::Plain => batch.iter().map(plain::tombstone_of).collect(),
+        };
+        let script = match self.layout {
+            Layout::Redisson => &scripts::RENEW,
+            Layout::Plain => &scripts::PLAIN_RENEW,
+        };
+        names.extend(tombstones.iter().map(String::as_str));
         let words: Vec<String> = batch
             .iter()
             .flat_map(|renewal| {
@@ -36,13 +46,7 @@ impl Redis {
         );
         let (reply, receipt) = self
             .routes
-            .eval_acknowledged(
-                &scripts::RENEW,
-                &names,
-                &words,
-                demand,
-                self.routes.deadline(),
-            )
+            .eval_acknowledged(script, &names, &words, demand, self.routes.deadline())
             .await?;
         let answers = match reply.list() {
             Some(answers) if answers.len() == batch.len() => answers,

@@ -51,6 +51,27 @@ script!(
     ANNOUNCE, "lua/announce.lua"
 );
 
+script!(
+    /// The plain lock: `SET NX PX` where the key is free.
+    PLAIN_ACQUIRE, "lua/plain_acquire.lua"
+);
+script!(
+    /// The plain lock: compare and delete. Also withdraws.
+    PLAIN_RELEASE, "lua/plain_release.lua"
+);
+script!(
+    /// The plain lock: compare and expire.
+    PLAIN_RENEW, "lua/plain_renew.lua"
+);
+script!(
+    /// The plain lock: deletes it.
+    PLAIN_FORCE_RELEASE, "lua/plain_force_release.lua"
+);
+script!(
+    /// The plain lock: only reads.
+    PLAIN_INSPECT, "lua/plain_inspect.lua"
+);
+
 impl Script {
     pub(super) fn sha(&self) -> &str {
         &self.sha
@@ -65,7 +86,12 @@ fn sha1(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const ALL: [&Script; 6] = [
+    const ALL: [&Script; 11] = [
+        &PLAIN_ACQUIRE,
+        &PLAIN_RELEASE,
+        &PLAIN_RENEW,
+        &PLAIN_FORCE_RELEASE,
+        &PLAIN_INSPECT,
         &ACQUIRE,
         &RELEASE,
         &RENEW,

@@ -1,0 +1,141 @@
+//! What other clients can see of a plain lock, and what it does about what they have written.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use testkit::servers::{Cluster, RedisServer, Sentinels};
+use tidelock::{AcquireOptions, Client, ErrorKind, FencingToken, LostReason};
+
+async fn client(url: &str) -> Result<Client> {
+    let builder = Client::builder()
+        .lease(Duration::from_secs(1))
+        .response_timeout(Duration::from_millis(400))
+        .details(false);
+    Ok(builder.connect(url).await?)
+}
+
+#[tokio::test]
+async fn a_plain_lock_is_one_key_with_the_owner_and_a_time_to_live_and_nothing_stays() -> Result<()>
+{
+    let server = RedisServer::start()?;
+    let client = client(&server.url()).await?;
+    let guard = client.plain_lock("stock").acquire().await?;
+    assert_eq!(server.keys()?, ["stock"]);
+    let value: String = server.query(&["GET", "stock"])?;
+    assert_eq!(value, guard.owner_id());
+    let left: i64 = server.query(&["PTTL", "stock"])?;
+    assert!((800..=1000).contains(&left), "{left}");
+    guard.release().await?;
+    assert!(server.keys()?.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_a_foreign_client_has_set_is_waited_for_and_left_alone() -> Result<()> {
+    let server = RedisServer::start()?;
+    let client = client(&server.url()).await?;
+    let lock = client.plain_lock("stock");
+    // Bytes that are no text, as rslock writes them.
+    let theirs: &[&[u8]] = &[b"SET", b"stock", b"\xff\x00theirs", b"NX", b"PX", b"300"];
+    server.admin(theirs)?;
+    assert!(lock.try_acquire().await?.is_none());
+    let seen = lock.inspect().await?;
+    assert_eq!(seen.holders.len(), 1);
+    assert!(seen.holders[0].owner.ends_with("theirs"));
+    let short = AcquireOptions::new().wait(Duration::from_millis(100));
+    assert!(lock.acquire_with(short).await.unwrap_err().is_timeout());
+    assert_eq!(server.query::<i64, _>(&["STRLEN", "stock"])?, 8);
+    // It ends by itself, without a word.
+    let within = AcquireOptions::new().wait(Duration::from_millis(600));
+    lock.acquire_with(within).await?.release().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_key_that_was_deleted_or_taken_over_is_a_loss_and_is_not_touched() -> Result<()> {
+    let server = RedisServer::start()?;
+    let client = client(&server.url()).await?;
+    let guard = client.plain_lock("stock").acquire().await?;
+    server.admin(&["SET", "stock", "theirs", "PX", "5000"])?;
+    let told = tokio::time::timeout(Duration::from_millis(900), guard.lost()).await?;
+    assert_eq!(told, LostReason::Taken);
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(server.query::<String, _>(&["GET", "stock"])?, "theirs");
+    let left: i64 = server.query(&["PTTL", "stock"])?;
+    assert!(left > 1000, "nobody but its owner moves its end: {left}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_two_kinds_refuse_each_others_names() -> Result<()> {
+    let server = RedisServer::start()?;
+    let client = client(&server.url()).await?;
+    let (plain, redisson) = (client.plain_lock("stock"), client.lock("stock"));
+    let held = redisson.acquire().await?;
+    for error in [
+        plain.try_acquire().await.map(drop).unwrap_err(),
+        plain.inspect().await.map(drop).unwrap_err(),
+        plain.force_release().await.map(drop).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+        assert!(error.to_string().contains("WRONGTYPE"), "{error}");
+    }
+    held.release().await?;
+    let held = plain.acquire().await?;
+    for error in [
+        redisson.try_acquire().await.map(drop).unwrap_err(),
+        redisson.inspect().await.map(drop).unwrap_err(),
+        redisson.force_release().await.map(drop).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+        assert!(error.to_string().contains("WRONGTYPE"), "{error}");
+    }
+    held.release().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn tokens_are_counted_beside_the_lock_for_those_who_ask() -> Result<()> {
+    let server = RedisServer::start()?;
+    let client = client(&server.url()).await?;
+    let lock = client.plain_lock("ledger");
+    assert!(lock.acquire().await?.token().is_none());
+    for expected in 1..=3_u64 {
+        let guard = lock.clone().fenced().acquire().await?;
+        assert_eq!(guard.token().map(FencingToken::get), Some(expected));
+        guard.release().await?;
+    }
+    assert_eq!(server.keys()?, ["tidelock:token:{ledger}:ledger"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn only_short_keys_that_end_by_themselves_are_listed() -> Result<()> {
+    let server = RedisServer::start()?;
+    let client = client(&format!("{}?locks=plain", server.url())).await?;
+    let guard = client.lock("shop:stock").fenced().acquire().await?;
+    server.admin(&["SET", "shop:python", "0123456789abcdef", "PX", "9000"])?;
+    server.admin(&["SET", "shop:price", "7"])?;
+    server.admin(&["SET", "shop:page", &"x".repeat(999), "PX", "9000"])?;
+    server.admin(&["HSET", "shop:basket", "a", "1"])?;
+    assert_eq!(client.list("*", 100).await?, ["shop:python", "shop:stock"]);
+    guard.release().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn behind_sentinels_and_in_a_cluster_its_keys_share_a_slot() -> Result<()> {
+    let (sentinels, cluster) = (Sentinels::start()?, Cluster::start()?);
+    for url in [sentinels.url(), cluster.url()] {
+        let client = client(&url).await?;
+        for name in ["stock", "{tag}stock", "ledger:1", "ledger:2", "ledger:3"] {
+            let lock = client.plain_lock(name).fenced();
+            let guard = lock.acquire().await?;
+            assert!(lock.try_acquire().await?.is_none());
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            assert!(guard.is_held(), "{name} was renewed");
+            guard.release().await?;
+        }
+    }
+    Ok(())
+}
