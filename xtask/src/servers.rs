@@ -19,6 +19,7 @@ pub(crate) struct Args {
 const PACKAGES: [(&str, &str); 7] = [
     ("redis-server", "redis-server"),
     ("redis-tools", "redis-cli"),
+    ("memcached", "memcached"),
     ("faketime", "faketime"),
     ("default-jdk-headless", "javac"),
     ("maven", "mvn"),
@@ -56,7 +57,7 @@ fn packages() -> Result<()> {
     if !have("apt-get") {
         bail!(
             "missing: {}. This is not Debian or Ubuntu, so install by its own means: a Redis 7 server with TLS and its \
-             tools, libfaketime, a Java development kit from 17 on, and Maven",
+             tools, libfaketime, memcached, a Java development kit from 17 on, and Maven",
             missing.join(", ")
         );
     }

@@ -43,7 +43,8 @@ impl Client {
 
     /// Connects with default settings. The URL names the store: `memory:`, `sqlite:PATH`, `redis://host:port/db`,
     /// `rediss://…` (TLS), `redis+unix:///path`, `redis+sentinel://host:26379,…/service`,
-    /// `redis+cluster://host:6379,…`.
+    /// `redis+cluster://host:6379,…`,
+    /// `memcached://host:port`.
     ///
     /// # Errors
     /// [`InvalidOptions`](crate::ErrorKind::InvalidOptions) for a URL that cannot be read, [`Unavailable`](crate::ErrorKind::Unavailable)

@@ -8,6 +8,8 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
     match scheme {
         "memory" => Ok(memory::open(rest, env)),
+        #[cfg(feature = "memcached")]
+        "memcached" => crate::backend::memcached::connect(url, env).await,
         #[cfg(feature = "sqlite")]
         "sqlite" => crate::backend::sqlite::open(rest, env).await,
         #[cfg(feature = "mysql")]
@@ -24,7 +26,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
 fn unknown(scheme: &str) -> Error {
     Error::new(ErrorKind::InvalidOptions).because(format!(
         "no store for URLs that begin with {scheme:?}; there are memory:, sqlite:PATH, redis://, rediss://, redis+unix:, redis+sentinel://, redis+cluster://, \
-         mysql://, mariadb:// and zookeeper:// \
+         postgres://, mysql://, mariadb://, zookeeper://, etcd:// and memcached:// \
          (a store may be missing because its cargo feature is off)"
     ))
 }

@@ -1,0 +1,31 @@
+//! The memcached store on a real server: the promises, and what breaks them.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "memcached/faults.rs"]
+mod faults;
+
+use std::time::Duration;
+
+use testkit::servers::MemcachedServer;
+use tidelock::testing::Fixture;
+
+/// A server of its own, for as long as the promise is being proved. Its clock counts whole seconds, so its leases are long.
+#[allow(clippy::expect_used, reason = "a missing server is a failure")]
+fn fixture() -> Fixture {
+    let server = MemcachedServer::start().expect("a server starts");
+    Fixture::url(server.url())
+        .keeping(server)
+        .lease_of(Duration::from_secs(2))
+}
+
+mod promises {
+    tidelock::conformance!(super::fixture());
+}
+
+mod chaos {
+    tidelock::conformance!(faces: super::fixture().through_chaos());
+}
+
+mod threads {
+    tidelock::conformance!(blocking: super::fixture().blocking());
+}

@@ -1,0 +1,176 @@
+//! T61: what a cache does to locks, and what is done about it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use testkit::servers::MemcachedServer;
+use tidelock::{AcquireOptions, Client, ErrorKind, Guard, LostReason, Severity};
+
+const LEASE: Duration = Duration::from_secs(2);
+
+async fn client(server: &MemcachedServer) -> Result<Client> {
+    let builder = Client::builder()
+        .lease(LEASE)
+        .response_timeout(Duration::from_millis(500))
+        .details(false);
+    Ok(builder.connect(&server.url()).await?)
+}
+
+/// Stores items of the size of a lock, for which the server has a part of its memory.
+fn fill(numbers: std::ops::Range<u32>) -> String {
+    let items = numbers.map(|n| format!("ms fill:{n:05} 38 T0\r\n{}\r\n", "x".repeat(38)));
+    items.collect()
+}
+
+/// Waits for the loss, and no longer than until the lease has ended.
+async fn told(guard: &Guard) -> Result<LostReason> {
+    Ok(tokio::time::timeout(LEASE, guard.lost()).await?)
+}
+
+#[tokio::test]
+async fn t61_a_restart_is_told_and_the_old_holder_touches_nobody() -> Result<()> {
+    let server = MemcachedServer::start()?;
+    let (one, two) = (client(&server).await?, client(&server).await?);
+    let old = one.lock("stock").acquire().await?;
+    server.restart()?;
+    // The first item of the new life has the same number as the first of the old one.
+    let new = two.lock("stock").acquire().await?;
+    assert_eq!(told(&old).await?, LostReason::Taken);
+    assert_eq!(old.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    let seen = two.lock("stock").inspect().await?;
+    assert_eq!(seen.holders[0].owner, new.owner_id());
+    new.release().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn t61_an_eviction_is_told_at_the_next_renewal() -> Result<()> {
+    let server = MemcachedServer::start_with(&["-m", "2", "-o", "no_lru_maintainer"])?;
+    let client = client(&server).await?;
+    let guard = client.lock("stock").acquire().await?;
+    let begun = Instant::now();
+    let mut n = 0;
+    while server.admin("mg stock k")?.starts_with("HD") {
+        ensure!(begun.elapsed() < LEASE * 3, "nothing is thrown away");
+        server.admin(&fill(n..n + 2000))?;
+        n += 2000;
+    }
+    assert_eq!(told(&guard).await?, LostReason::Taken);
+    let findings = client.examine().await?;
+    let memory = findings.iter().find(|finding| finding.subject == "memory");
+    assert_eq!(
+        memory.map(|finding| finding.severity),
+        Some(Severity::Danger)
+    );
+    let kind = findings.iter().find(|finding| finding.subject == "kind");
+    assert_eq!(kind.map(|finding| &*finding.found), Some("best effort"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn t61_a_release_never_deletes_what_another_has_stored() -> Result<()> {
+    let server = MemcachedServer::start()?;
+    let client = client(&server).await?;
+    let options = AcquireOptions::new().expires_after(Duration::from_secs(30));
+    let guard = client.lock("stock").acquire_with(options).await?;
+    server.admin("ms stock 6 T30\r\ntheirs")?;
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(server.admin("mg stock v")?.contains("theirs"));
+    // And it excludes, although nobody knows whose it is.
+    assert!(client.lock("stock").try_acquire().await?.is_none());
+    assert_eq!(
+        client.lock("stock").inspect().await?.holders[0].owner,
+        "theirs"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn t61_a_lease_of_more_than_thirty_days_lasts() -> Result<()> {
+    let server = MemcachedServer::start()?;
+    let client = client(&server).await?;
+    for days in [29, 31, 300] {
+        let lease = Duration::from_secs(days * 24 * 3600);
+        let options = AcquireOptions::new().expires_after(lease);
+        let guard = client.lock("long").acquire_with(options).await?;
+        let said = server.admin("mg long t")?;
+        let left: u64 = said.trim().trim_start_matches("HD t").parse()?;
+        assert!((0..=2).contains(&left.abs_diff(lease.as_secs())), "{said}");
+        guard.extend(lease * 12 / 10).await?;
+        let seen = client.lock("long").inspect().await?;
+        assert!(seen.expires_in.is_some_and(|left| left > lease), "{seen:?}");
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn t61_what_a_frozen_server_does_late_holds_up_nobody() -> Result<()> {
+    let server = MemcachedServer::start()?;
+    let (one, two) = (client(&server).await?, client(&server).await?);
+    // Connected, so that the request lies in the server's buffers.
+    one.lock("stock").acquire().await?.release().await?;
+    server.freeze()?;
+    let long = AcquireOptions::new()
+        .expires_after(Duration::from_secs(600))
+        .wait(Duration::from_millis(700));
+    assert!(one.lock("stock").acquire_with(long).await.is_err());
+    server.thaw()?;
+    let begun = Instant::now();
+    let guard = two.lock("stock").acquire().await?;
+    assert!(begun.elapsed() < LEASE * 2, "{:?}", begun.elapsed());
+    tokio::time::sleep(LEASE).await;
+    assert!(guard.is_held());
+    guard.release().await?;
+    Ok(())
+}
+
+/// A server that may throw nothing away deletes what is there when it cannot add to it.
+#[tokio::test]
+async fn t61_waiting_at_a_full_server_takes_the_lock_from_nobody() -> Result<()> {
+    let server = MemcachedServer::start_with(&["-M", "-m", "2"])?;
+    let (one, two) = (client(&server).await?, client(&server).await?);
+    let long = AcquireOptions::new().expires_after(Duration::from_secs(60));
+    let guard = one.lock("stock").acquire_with(long).await?;
+    let said = server.admin(&fill(0..30_000))?;
+    assert!(said.contains("SERVER_ERROR out of memory"));
+    let short = AcquireOptions::new().wait(Duration::from_millis(300));
+    let error = two.lock("stock").acquire_with(short).await.unwrap_err();
+    assert!(error.is_timeout(), "{error}");
+    assert_eq!(
+        one.lock("stock").inspect().await?.holders[0].owner,
+        guard.owner_id()
+    );
+    // What cannot be stored is an error, and nothing is held.
+    let error = two.lock("other").try_acquire().await.map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    guard.release().await?;
+    let findings = two.examine().await?;
+    let memory = findings.iter().find(|finding| finding.subject == "memory");
+    assert!(memory.is_some_and(|finding| finding.found.contains("-M")));
+    Ok(())
+}
+
+#[tokio::test]
+async fn tokens_are_refused_before_any_traffic() -> Result<()> {
+    let server = MemcachedServer::start()?;
+    let client = client(&server).await?;
+    let before = (server.stat("cmd_get")?, server.stat("cmd_set")?);
+    let error = client
+        .fenced_lock("stock")
+        .acquire()
+        .await
+        .map(drop)
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert_eq!((server.stat("cmd_get")?, server.stat("cmd_set")?), before);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_compares_nothing_is_refused() -> Result<()> {
+    let server = MemcachedServer::start_with(&["-C"])?;
+    let error = client(&server).await.map(drop).unwrap_err();
+    assert!(error.to_string().contains("-C"), "{error}");
+    Ok(())
+}

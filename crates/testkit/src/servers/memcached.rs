@@ -1,0 +1,199 @@
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use tempfile::TempDir;
+
+use super::{port, wait};
+use crate::{process, reaper};
+
+/// A start takes some milliseconds; a loaded machine may need more, a broken server all of it.
+const START: Duration = Duration::from_secs(20);
+
+/// A memcached that lives as long as this value. It has nothing to lose but its memory.
+#[derive(Debug)]
+pub struct MemcachedServer {
+    args: Vec<String>,
+    port: u16,
+    child: Mutex<Option<Child>>,
+    // Last, so that the directory goes after the server.
+    dir: TempDir,
+}
+
+impl MemcachedServer {
+    /// A server with 16 MiB.
+    ///
+    /// # Errors
+    /// When it is not installed or does not answer.
+    pub fn start() -> Result<Self> {
+        Self::start_with(&[])
+    }
+
+    /// A server with more arguments; they win over those set here.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with(args: &[&str]) -> Result<Self> {
+        let mut server = Self {
+            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+            port: 0,
+            child: Mutex::new(None),
+            dir: TempDir::with_prefix("tidelock-")?,
+        };
+        for _ in 0..4 {
+            server.port = port::free()?;
+            match server.run() {
+                // Another process took the port between our look and the server's.
+                Err(_) if server.log().contains("Address already in use") => {}
+                outcome => return outcome.map(|()| server),
+            }
+        }
+        bail!("four ports in a row were taken by others")
+    }
+
+    /// The TCP port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The TCP address.
+    pub fn addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// `memcached://127.0.0.1:PORT`
+    pub fn url(&self) -> String {
+        format!("memcached://{}", self.addr())
+    }
+
+    /// Its process id, while it runs.
+    ///
+    /// # Errors
+    /// When it has been killed.
+    pub fn pid(&self) -> Result<u32> {
+        self.lock()
+            .as_ref()
+            .map(Child::id)
+            .context("the server is not running")
+    }
+
+    /// What it has written to stdout and stderr.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// Stops it (SIGSTOP): the kernel still accepts connections and bytes for it, and nothing answers.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn freeze(&self) -> Result<()> {
+        process::freeze(self.pid()?)
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn thaw(&self) -> Result<()> {
+        process::thaw(self.pid()?)
+    }
+
+    /// Ends it at once (SIGKILL). Nothing listens on its port until `restart`.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn kill(&self) -> Result<()> {
+        let Some(mut child) = self.lock().take() else {
+            return Ok(());
+        };
+        child.kill().context("killing the server")?;
+        child.wait().context("waiting for the server")?;
+        reaper::forget(child.id());
+        Ok(())
+    }
+
+    /// Starts it again, after killing it if need be, on the same port, with nothing in it.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn restart(&self) -> Result<()> {
+        self.kill()?;
+        self.run()
+    }
+
+    /// Sends commands as they are, on a connection of their own, and returns all that is said up to the answer of `mn`,
+    /// which is put behind them.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn admin(&self, commands: &str) -> Result<String> {
+        let mut stream = TcpStream::connect(self.addr())?;
+        stream.set_read_timeout(Some(START))?;
+        stream.write_all(format!("{commands}\r\nmn\r\n").as_bytes())?;
+        let (mut said, mut bytes) = (Vec::new(), [0; 4096]);
+        while !said.ends_with(b"MN\r\n") {
+            let count = stream.read(&mut bytes)?;
+            ensure!(count > 0, "it ended the connection");
+            said.extend_from_slice(&bytes[..count]);
+        }
+        said.truncate(said.len() - b"MN\r\n".len());
+        Ok(String::from_utf8_lossy(&said).into_owned())
+    }
+
+    /// One number of `stats`.
+    ///
+    /// # Errors
+    /// As [`admin`](Self::admin), and when there is no such number.
+    pub fn stat(&self, name: &str) -> Result<u64> {
+        let stats = self.admin("stats")?;
+        let line = format!("STAT {name} ");
+        let value = stats.lines().find_map(|said| said.strip_prefix(&line));
+        Ok(value.context("no such number")?.trim().parse()?)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) -> Result<()> {
+        let log = File::create(self.dir.path().join("log"))?;
+        let mut command = Command::new("memcached");
+        command
+            .args(["-l", "127.0.0.1", "-U", "0", "-m", "16", "-t", "2"])
+            .args(["-p", &self.port.to_string()])
+            .args(&self.args)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        if rustix::process::getuid().is_root() {
+            // It refuses to run as root.
+            command.args(["-u", "nobody"]);
+        }
+        let child = command
+            .spawn()
+            .context("starting memcached; `cargo xtask servers` says how to get it")?;
+        reaper::watch(child.id())?;
+        *self.lock() = Some(child);
+        wait::until("memcached answers", START, || {
+            if let Some(child) = self.lock().as_mut()
+                && let Some(status) = child.try_wait()?
+            {
+                return Ok(Err(status));
+            }
+            TcpStream::connect(self.addr())?;
+            Ok(Ok(()))
+        })?
+        .map_err(|status| anyhow::anyhow!("it ended with {status}; it said:\n{}", self.log()))
+    }
+}
+
+impl Drop for MemcachedServer {
+    fn drop(&mut self) {
+        // Fails only if it is gone already, which is what is wanted.
+        let _ = self.kill();
+    }
+}

@@ -1,0 +1,94 @@
+//! Every key and value, one function each.
+
+use crate::backend::{ClientId, Name};
+
+/// How keys of our own begin.
+pub(super) const OURS: &str = "tidelock:";
+
+/// How the key of a name begins that memcached could not keep.
+pub(super) const HASHED: &str = "tidelock:name:";
+
+/// The most bytes of a key.
+const MOST_BYTES: usize = 250;
+
+/// The key of a lock: its name, or a hash of a name that memcached could not keep. The value tells the name in any case.
+pub(super) fn lock(name: &Name) -> String {
+    let text = name.as_str();
+    let fits = text.len() <= MOST_BYTES
+        && !text.starts_with(OURS)
+        && !text.bytes().any(|byte| byte <= b' ' || byte == 0x7f);
+    if fits {
+        text.to_owned()
+    } else {
+        format!("{HASHED}{}", sha1_smol::Sha1::from(text).digest())
+    }
+}
+
+/// What makes a lock of this owner void, whenever it was taken.
+pub(super) fn tombstone(owner: &str) -> String {
+    format!("{OURS}withdrawn:{owner}")
+}
+
+/// The details of a client.
+pub(super) fn client(client: &ClientId) -> String {
+    client_of(client.as_str())
+}
+
+/// The details of a client that is known by its UUID only.
+pub(super) fn client_of(uuid: &str) -> String {
+    format!("{OURS}client:{uuid}")
+}
+
+/// What a lock's key has in it: the owner, and the name as it was given.
+pub(super) fn value(owner: &str, name: &Name) -> Vec<u8> {
+    format!("{owner}\n{}", name.as_str()).into_bytes()
+}
+
+/// The owner and the name of a value we wrote; `None` for one that others wrote.
+pub(super) fn read(value: &[u8]) -> Option<(&str, &str)> {
+    let (owner, name) = std::str::from_utf8(value).ok()?.split_once('\n')?;
+    owner_client(owner).map(|_| (owner, name))
+}
+
+/// The client part of an owner as we write it.
+pub(super) fn owner_client(owner: &str) -> Option<&str> {
+    let (uuid, number) = owner.split_once(':')?;
+    let looks_right = uuid::Uuid::try_parse(uuid).is_ok() && number.parse::<u64>().is_ok();
+    looks_right.then_some(uuid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_make_no_key_are_hashed_and_told_in_the_value() {
+        let owner = crate::owner::OwnerMint::new().fresh();
+        for (given, raw) in [
+            ("stock:42", true),
+            ("äöü漢", true),
+            (&*"x".repeat(250), true),
+            (&*"x".repeat(251), false),
+            ("a b", false),
+            ("a\nb", false),
+            ("a\x7f", false),
+            ("tidelock:client:1", false),
+        ] {
+            let name = Name::new(given).unwrap();
+            let key = lock(&name);
+            assert_eq!(key == given, raw, "{given:?}");
+            assert!(key.len() <= MOST_BYTES);
+            assert_eq!(
+                read(&value(owner.text(), &name)),
+                Some((owner.text(), given))
+            );
+        }
+    }
+
+    #[test]
+    fn what_others_wrote_is_no_owner_of_ours() {
+        for bad in [&b"1"[..], b"\xff\n", b"a:1\nname", b""] {
+            assert_eq!(read(bad), None);
+        }
+    }
+}

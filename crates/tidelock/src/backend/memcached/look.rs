@@ -1,0 +1,180 @@
+//! What operators see: one lock, the list of locks, and who the clients are.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::super::memory::matches_glob;
+use super::errors::unexpected;
+use super::link::Link;
+use super::wire::{Command, Reply, Store};
+use super::{Memcached, keys, ttl};
+use crate::backend::{ClientId, Moment, Name, Page};
+use crate::error::Result;
+use crate::snapshot::{ClientInfo, Holder, Snapshot};
+
+/// Looked at in one piece.
+const AT_ONCE: usize = 100;
+
+/// No item of a lock weighs more: a name, a hashed key, an owner, and what memcached adds.
+const HEAVIEST: u64 = 1000;
+
+/// The shortest time that is shown of a lock that stands.
+const MOMENT: Duration = Duration::from_millis(1);
+
+impl Memcached {
+    /// One lock, and the details its holder has left. The time is what is sure.
+    pub(super) async fn show(&self, name: &Name) -> Result<Snapshot> {
+        let deadline = self.link.deadline();
+        let mut snapshot = Snapshot::free(name.as_str());
+        let Some(found) = self.find(&keys::lock(name), deadline).await? else {
+            return Ok(snapshot);
+        };
+        if self.is_void(&found, deadline).await? {
+            return Ok(snapshot);
+        }
+        let left = found.item.left;
+        snapshot.expires_in = left.map(|left| ttl::sure(left).max(MOMENT));
+        let mut holder = match keys::read(&found.item.value) {
+            Some((owner, _)) => Holder::new(owner, 1),
+            None => Holder::new(foreign(&found.item.value), 1),
+        };
+        if let Some(uuid) = keys::owner_client(&holder.owner) {
+            // Without them the lock is shown all the same.
+            let details = self.find(&keys::client_of(uuid), deadline).await;
+            let details = details.ok().flatten();
+            holder.client = details.and_then(|found| client(&found.item.value));
+        }
+        snapshot.holders.push(holder);
+        Ok(snapshot)
+    }
+
+    /// All names at once: memcached lists all its items or none.
+    pub(super) async fn page(&self, pattern: &str) -> Result<Page> {
+        let deadline = self.link.deadline();
+        // On a connection of its own, because the list of a large cache takes a while.
+        let apart = Link::new(Arc::clone(&self.link.gate), &self.background);
+        let dump = Command::lines("lru_crawler metadump hash", may_be_a_lock);
+        let (reply, _) = apart.ask_one(dump, None, deadline).await?;
+        let Reply::Lines(lines) = reply else {
+            return Err(unexpected(&reply));
+        };
+        let keys = lines.iter().filter_map(|line| key(line));
+        let wanted = keys.filter(|key| {
+            key.starts_with(keys::HASHED)
+                || !key.starts_with(keys::OURS) && matches_glob(pattern, key)
+        });
+        let wanted: Vec<String> = wanted.collect();
+        let mut names = Vec::new();
+        for some in wanted.chunks(AT_ONCE) {
+            names.extend(self.names(some, deadline).await?);
+        }
+        names.retain(|name| matches_glob(pattern, name));
+        Ok(Page { names, next: None })
+    }
+
+    async fn names(&self, keys: &[String], deadline: Moment) -> Result<Vec<String>> {
+        let looks = keys.iter().map(|key| Command::get(key)).collect();
+        let (replies, _) = self.link.ask(looks, None, deadline).await?;
+        let values = replies.iter().filter_map(|reply| match reply {
+            Reply::Value(item) => keys::read(&item.value),
+            _ => None,
+        });
+        Ok(values.map(|(_, name)| name.to_owned()).collect())
+    }
+
+    /// Leaves a client's details, as one item that goes by itself.
+    pub(super) async fn introduce(
+        &self,
+        id: &ClientId,
+        info: &ClientInfo,
+        keep: Duration,
+    ) -> Result<()> {
+        let since = info.since.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let value = format!(
+            "{}\n{}\n{}\n{}",
+            since.as_millis(),
+            info.pid,
+            info.host,
+            info.program
+        );
+        let ttl = ttl::seconds(keep);
+        let put = Command::store(&keys::client(id), value.as_bytes(), ttl, Store::Set);
+        match self.link.ask_one(put, None, self.link.deadline()).await? {
+            (Reply::Done(_), _) => Ok(()),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// The beginning of what somebody else wrote.
+fn foreign(value: &[u8]) -> String {
+    let text: String = String::from_utf8_lossy(value).chars().take(64).collect();
+    if text.is_empty() {
+        "?".to_owned()
+    } else {
+        text
+    }
+}
+
+fn client(value: &[u8]) -> Option<ClientInfo> {
+    let text = std::str::from_utf8(value).ok()?;
+    let mut lines = text.split('\n');
+    let since = Duration::from_millis(lines.next()?.parse().ok()?);
+    let pid = lines.next()?.parse().ok()?;
+    let host = lines.next()?;
+    let program = lines.next().unwrap_or_default();
+    Some(ClientInfo::new(
+        host,
+        pid,
+        program,
+        SystemTime::UNIX_EPOCH + since,
+    ))
+}
+
+/// A line of the list: an item that ends by itself and is light enough.
+fn may_be_a_lock(line: &str) -> bool {
+    let field = |name: &str| line.split(' ').find_map(|word| word.strip_prefix(name));
+    let size = field("size=").and_then(|size| size.parse().ok());
+    field("exp=") != Some("-1") && size.is_none_or(|size: u64| size <= HEAVIEST)
+}
+
+/// The key of a line of the list, where bytes that are no plain letters are written as `%41`.
+fn key(line: &str) -> Option<String> {
+    let text = line.split(' ').next()?.strip_prefix("key=")?;
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut pieces = text.split('%');
+    bytes.extend_from_slice(pieces.next()?.as_bytes());
+    for piece in pieces {
+        bytes.push(u8::from_str_radix(piece.get(..2)?, 16).ok()?);
+        bytes.extend_from_slice(&piece.as_bytes()[2..]);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_list_are_read() {
+        let line = "key=a%3A%C3%BC exp=1795247562 la=1795247462 cas=3 fetch=no cls=1 size=65";
+        assert_eq!(key(line).as_deref(), Some("a:ü"));
+        assert!(may_be_a_lock(line));
+        assert!(!may_be_a_lock(
+            "key=a exp=-1 la=1 cas=3 fetch=no cls=1 size=65"
+        ));
+        assert!(!may_be_a_lock(
+            "key=a exp=7 la=1 cas=3 fetch=no cls=1 size=99999"
+        ));
+    }
+
+    #[test]
+    fn details_of_a_client_are_read_back() {
+        let info = client(b"1000\n7\nhost\nprogram").unwrap();
+        assert_eq!(
+            (info.pid, &*info.host, &*info.program),
+            (7, "host", "program")
+        );
+        assert!(client(b"").is_none());
+    }
+}

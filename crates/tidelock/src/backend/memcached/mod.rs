@@ -1,0 +1,147 @@
+//! Memcached: one item a lock, taken with `add` and a time to live, renewed and given back by compare-and-swap. Best effort:
+//! a cache forgets when it restarts, and may throw items away when it is full.
+//!
+//! No command looks at two items, so a withdrawal cannot be checked in the step that takes the lock. It is checked behind it
+//! instead: who has added the item reads its own tombstone on the same connection, and gives the item back if there is one.
+//! And whoever finds the lock held looks for the tombstone of its holder: with one, it is no lock, and is removed.
+
+mod doctor;
+mod errors;
+mod greeting;
+mod hold;
+mod keys;
+mod link;
+mod look;
+mod place;
+mod stream;
+mod ttl;
+mod wire;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use self::link::{Gate, Link};
+use self::place::Place;
+use self::wire::Command;
+use crate::backend::{
+    Ask, Attempt, Backend, Background, BoxFuture, Capabilities, ClientId, Env, Incarnation, Name,
+    Page, Released, Renewal, Renewed, Store, Ticket,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::snapshot::{ClientInfo, Finding, Snapshot};
+
+/// One face of the store: a connection of its own.
+struct Memcached {
+    link: Link,
+    /// For what keeps a connection busy for long.
+    background: Background,
+}
+
+/// Connects. Fails now if the server cannot be reached, or cannot keep locks.
+pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
+    let tls = &env.tls;
+    if tls.ca.is_some() || tls.cert.is_some() || tls.key.is_some() {
+        return Err(Error::new(ErrorKind::InvalidOptions)
+            .because("certificates are given, but this client speaks no TLS to memcached"));
+    }
+    let gate = Arc::new(Gate {
+        place: Place::parse(url)?,
+        timers: env.timers.clone(),
+        limit: env.response_timeout,
+        credentials: env.credentials.clone(),
+    });
+    let [front, back] = [(), ()].map(|()| {
+        Arc::new(Memcached {
+            link: Link::new(Arc::clone(&gate), &env.background),
+            background: env.background.clone(),
+        })
+    });
+    // A moment more than the connecting itself may take: it knows better what went wrong.
+    let deadline = front.link.deadline() + Duration::from_millis(50);
+    front
+        .link
+        .ask_one(Command::line("mn"), None, deadline)
+        .await?;
+    Ok(Store { front, back })
+}
+
+impl Backend for Memcached {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            wakes: false,
+            tokens: false,
+            queues: false,
+            shared: true,
+            durable: false,
+        }
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.decide(ask))
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
+        Box::pin(async move {
+            // All on their way at once: the server answers in order, and none waits for another's second trip.
+            let each = batch.iter().map(|renewal| async move {
+                self.keep(renewal).await.unwrap_or_else(Renewed::Failed)
+            });
+            Ok(join_all(each).await)
+        })
+    }
+
+    fn lane(&self, _name: &Name) -> u64 {
+        0
+    }
+
+    fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.end(ticket))
+    }
+
+    fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.revoke(ticket))
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.free(name))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
+        Box::pin(self.show(name))
+    }
+
+    fn list<'a>(&'a self, pattern: &'a str, _cursor: u64) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(self.page(pattern))
+    }
+
+    fn announce<'a>(
+        &'a self,
+        client: &'a ClientId,
+        info: &'a ClientInfo,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.introduce(client, info, keep))
+    }
+
+    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(doctor::examine(&self.link))
+    }
+
+    fn incarnation(&self) -> BoxFuture<'_, Result<Option<Incarnation>>> {
+        Box::pin(doctor::incarnation(&self.link))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.link.close();
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl fmt::Debug for Memcached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Memcached").field(&self.link).finish()
+    }
+}

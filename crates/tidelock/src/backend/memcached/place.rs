@@ -1,0 +1,103 @@
+//! Where the server is, from a URL. No message contains the URL: it may hold a password.
+
+use std::fmt;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Where the server is, and as whom to speak to it.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// User and password, for a server that was started with `--auth-file`.
+    pub(super) login: Option<(String, String)>,
+}
+
+impl Place {
+    /// Reads `memcached://[user:password@]host[:port]`.
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        let url = url::Url::parse(text).map_err(|e| invalid(format!("it is no URL: {e}")))?;
+        if let Some((key, _)) = url.query_pairs().next() {
+            return Err(invalid(format!("{key:?} is not an option of such a URL")));
+        }
+        if url.fragment().is_some() || !matches!(url.path(), "" | "/") {
+            return Err(invalid("nothing follows the port"));
+        }
+        let host = match url.host() {
+            // Not `to_string`: an IPv6 address would come in brackets, which no resolver takes.
+            Some(url::Host::Ipv6(ip)) => ip.to_string(),
+            Some(host) => host.to_string(),
+            None => return Err(invalid("the host is missing")),
+        };
+        let login = match (decoded(url.username())?, url.password()) {
+            (user, None) if user.is_empty() => None,
+            (user, Some(password)) => Some((user, decoded(password)?)),
+            (_, None) => return Err(invalid("the password is missing behind the user")),
+        };
+        Ok(Self {
+            host,
+            port: url.port().unwrap_or(11211),
+            login,
+        })
+    }
+}
+
+/// Undoes `%41`.
+fn decoded(text: &str) -> Result<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut pieces = text.split('%');
+    bytes.extend_from_slice(pieces.next().unwrap_or_default().as_bytes());
+    for piece in pieces {
+        let code = piece
+            .get(..2)
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        let code = code.ok_or_else(|| invalid("a % is followed by two hexadecimal digits"))?;
+        bytes.push(code);
+        bytes.extend_from_slice(&piece.as_bytes()[2..]);
+    }
+    String::from_utf8(bytes).map_err(|_| invalid("it is not UTF-8"))
+}
+
+fn invalid(why: impl fmt::Display) -> Error {
+    Error::new(ErrorKind::InvalidOptions).because(format!(
+        "the store's URL cannot be used: {why} (memcached://host:port, memcached://user:password@host:port)"
+    ))
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_the_place_and_the_user() {
+        let place = Place::parse("memcached://me:p%40ss@h:7").unwrap();
+        assert_eq!((&*place.host, place.port), ("h", 7));
+        assert_eq!(place.login, Some(("me".to_owned(), "p@ss".to_owned())));
+        let place = Place::parse("memcached://[::1]").unwrap();
+        assert_eq!((&*place.host, place.port), ("::1", 11211));
+        assert_eq!(place.to_string(), "::1:11211");
+    }
+
+    #[test]
+    fn a_url_that_cannot_be_read_shows_no_password() {
+        for bad in [
+            "memcached:",
+            "memcached://",
+            "memcached://h/1",
+            "memcached://h?a=1",
+            "memcached://me@h",
+            "memcached://me:hunter2%zz@h",
+            "memcached://me:hunter2@h/path",
+        ] {
+            let error = Place::parse(bad).map(drop).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{bad}");
+            assert!(!error.to_string().contains("hunter2"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! The meta protocol: what is said to the server, and what it answers. No sockets here.
+
+/// One command, and what its answer looks like.
+#[derive(Debug, Clone)]
+pub(super) struct Command {
+    pub(super) bytes: Vec<u8>,
+    pub(super) shape: Shape,
+}
+
+/// Where an answer ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Shape {
+    /// One line, and the value it announces.
+    One,
+    /// Lines up to `END`, of which those are kept that pass.
+    Lines(fn(&str) -> bool),
+}
+
+/// How an item is stored.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Store {
+    /// Only if there is none.
+    Add,
+    /// Only if it is still this one.
+    Replace(u64),
+    /// In any case.
+    Set,
+}
+
+/// What an item is, as far as locks need it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Item {
+    pub(super) value: Vec<u8>,
+    /// Another one after each change, as long as the server lives.
+    pub(super) cas: u64,
+    /// Whole seconds until it ends: at most so many, and more than one less. `None`: it does not end.
+    pub(super) left: Option<u64>,
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// `HD`: done. With the number of what was stored, where it was asked for.
+    Done(Option<u64>),
+    /// `VA`: what is there.
+    Value(Item),
+    /// `EN`, `NF`: nothing is there.
+    Missing,
+    /// `NS`: something else is there.
+    NotStored,
+    /// `EX`: it has changed.
+    Changed,
+    /// What a command with many lines has said.
+    Lines(Vec<String>),
+    /// Any other line.
+    Text(String),
+    /// The server could not, or did not understand.
+    Complaint(String),
+}
+
+impl Command {
+    /// Looks at an item.
+    pub(super) fn get(key: &str) -> Self {
+        Self::one(format!("mg {key} v c t\r\n").into_bytes())
+    }
+
+    /// Stores an item that ends after `ttl`, see [`ttl`](super::ttl).
+    pub(super) fn store(key: &str, value: &[u8], ttl: u64, how: Store) -> Self {
+        let size = value.len();
+        let mut bytes = match how {
+            Store::Add => format!("ms {key} {size} ME T{ttl} c\r\n"),
+            Store::Replace(cas) => format!("ms {key} {size} C{cas} T{ttl} c\r\n"),
+            Store::Set => format!("ms {key} {size} T{ttl}\r\n"),
+        }
+        .into_bytes();
+        bytes.extend_from_slice(value);
+        bytes.extend_from_slice(b"\r\n");
+        Self::one(bytes)
+    }
+
+    /// Deletes an item if it is still this one.
+    pub(super) fn delete(key: &str, cas: u64) -> Self {
+        Self::one(format!("md {key} C{cas}\r\n").into_bytes())
+    }
+
+    /// One line without a key.
+    pub(super) fn line(text: &str) -> Self {
+        Self::one(format!("{text}\r\n").into_bytes())
+    }
+
+    /// A command that says much.
+    pub(super) fn lines(text: &str, keep: fn(&str) -> bool) -> Self {
+        Self {
+            bytes: format!("{text}\r\n").into_bytes(),
+            shape: Shape::Lines(keep),
+        }
+    }
+
+    pub(super) fn one(bytes: Vec<u8>) -> Self {
+        Self {
+            bytes,
+            shape: Shape::One,
+        }
+    }
+}
+
+/// What has come in, cut into answers.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    bytes: Vec<u8>,
+    /// Of an answer of many lines: what has come so far.
+    lines: Vec<String>,
+}
+
+/// The longest line a server of ours says; a peer that says more speaks something else.
+const LONGEST_LINE: usize = 1 << 16;
+
+const STRANGER: &str = "it does not speak memcached's protocol";
+
+impl Inbox {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next answer, if all of it is there. An error: what came is no answer.
+    pub(super) fn next(&mut self, shape: Shape) -> Result<Option<Reply>, String> {
+        match shape {
+            Shape::One => self.one(),
+            Shape::Lines(keep) => self.many(keep),
+        }
+    }
+
+    fn line(&self) -> Result<Option<&str>, String> {
+        let Some(end) = self.bytes.windows(2).position(|pair| pair == b"\r\n") else {
+            if self.bytes.len() > LONGEST_LINE {
+                return Err(STRANGER.to_owned());
+            }
+            return Ok(None);
+        };
+        match std::str::from_utf8(&self.bytes[..end]) {
+            Ok(line) => Ok(Some(line)),
+            Err(_) => Err(STRANGER.to_owned()),
+        }
+    }
+
+    fn one(&mut self) -> Result<Option<Reply>, String> {
+        let Some(line) = self.line()? else {
+            return Ok(None);
+        };
+        let after = line.len() + 2;
+        let Some(size) = value_size(line)? else {
+            let reply = reply(line);
+            self.bytes.drain(..after);
+            return Ok(Some(reply));
+        };
+        let end = after + size;
+        if self.bytes.len() < end + 2 {
+            return Ok(None);
+        }
+        if &self.bytes[end..end + 2] != b"\r\n" {
+            return Err("a value does not end where it should".to_owned());
+        }
+        let (cas, left) = flags(line);
+        let value = self.bytes[after..end].to_vec();
+        self.bytes.drain(..end + 2);
+        Ok(Some(Reply::Value(Item { value, cas, left })))
+    }
+
+    fn many(&mut self, keep: fn(&str) -> bool) -> Result<Option<Reply>, String> {
+        let mut used = 0;
+        let mut whole = None;
+        // The list of items ends its lines with a line feed only.
+        while let Some(end) = self.bytes[used..].iter().position(|byte| *byte == b'\n') {
+            let line = String::from_utf8_lossy(&self.bytes[used..used + end]);
+            let line = line.strip_suffix('\r').unwrap_or(&line);
+            used += end + 1;
+            if line == "END" {
+                whole = Some(Reply::Lines(std::mem::take(&mut self.lines)));
+            } else if let complaint @ Reply::Complaint(_) = reply(line) {
+                whole = Some(complaint);
+            } else if keep(line) {
+                self.lines.push(line.to_owned());
+            }
+            if whole.is_some() {
+                break;
+            }
+        }
+        self.bytes.drain(..used);
+        if whole.is_none() && self.bytes.len() > LONGEST_LINE {
+            return Err(STRANGER.to_owned());
+        }
+        Ok(whole)
+    }
+}
+
+/// How long the value is that a line announces. `None`: it announces none.
+fn value_size(line: &str) -> Result<Option<usize>, String> {
+    let Some(rest) = line.strip_prefix("VA ") else {
+        return Ok(None);
+    };
+    let size = rest.split(' ').next().unwrap_or_default();
+    let size = size
+        .parse()
+        .map_err(|_| format!("a value of no size: {line}"))?;
+    Ok(Some(size))
+}
+
+fn flags(line: &str) -> (u64, Option<u64>) {
+    let (mut cas, mut left) = (0, None);
+    for flag in line.split(' ').skip(2) {
+        match flag.split_at_checked(1) {
+            Some(("c", number)) => cas = number.parse().unwrap_or(0),
+            // -1: without an end.
+            Some(("t", number)) => left = number.parse().ok(),
+            _ => {}
+        }
+    }
+    (cas, left)
+}
+
+fn reply(line: &str) -> Reply {
+    let mut words = line.split(' ');
+    match words.next().unwrap_or_default() {
+        "HD" => Reply::Done(
+            words
+                .find_map(|word| word.strip_prefix('c'))
+                .and_then(|cas| cas.parse().ok()),
+        ),
+        "EN" | "NF" => Reply::Missing,
+        "NS" => Reply::NotStored,
+        "EX" => Reply::Changed,
+        "ERROR" | "CLIENT_ERROR" | "SERVER_ERROR" | "BUSY" => Reply::Complaint(line.to_owned()),
+        _ => Reply::Text(line.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_cut_wherever_they_were_torn() {
+        let said = b"HD c7\r\nVA 4 t30 c9\r\na\r\nb\r\nEN\r\nVA 0 t-1 c1\r\n\r\nEX\r\nNS c0\r\nSERVER_ERROR out of memory\r\n";
+        let whole = [
+            Reply::Done(Some(7)),
+            Reply::Value(Item {
+                value: b"a\r\nb".to_vec(),
+                cas: 9,
+                left: Some(30),
+            }),
+            Reply::Missing,
+            Reply::Value(Item {
+                value: Vec::new(),
+                cas: 1,
+                left: None,
+            }),
+            Reply::Changed,
+            Reply::NotStored,
+            Reply::Complaint("SERVER_ERROR out of memory".to_owned()),
+        ];
+        for step in 1..said.len() {
+            let (mut inbox, mut heard) = (Inbox::default(), Vec::new());
+            for piece in said.chunks(step) {
+                inbox.push(piece);
+                while let Some(reply) = inbox.next(Shape::One).unwrap() {
+                    heard.push(reply);
+                }
+            }
+            assert_eq!(heard, whole);
+        }
+    }
+
+    #[test]
+    fn many_lines_are_kept_as_far_as_they_are_wanted() {
+        let mut inbox = Inbox::default();
+        let wanted: fn(&str) -> bool = |line| line.contains("pid");
+        inbox.push(b"STAT pid 7\nSTAT x");
+        assert_eq!(inbox.next(Shape::Lines(wanted)), Ok(None));
+        inbox.push(b" 1\r\nEND\r\nMN\r\n");
+        let lines = Reply::Lines(vec!["STAT pid 7".to_owned()]);
+        assert_eq!(inbox.next(Shape::Lines(wanted)), Ok(Some(lines)));
+        let next = inbox.next(Shape::One);
+        assert_eq!(next, Ok(Some(Reply::Text("MN".to_owned()))));
+    }
+
+    #[test]
+    fn what_is_no_answer_is_said_so() {
+        let mut inbox = Inbox::default();
+        inbox.push(b"VA many\r\n");
+        assert!(inbox.next(Shape::One).is_err());
+        let mut inbox = Inbox::default();
+        inbox.push(&vec![b'x'; LONGEST_LINE + 1]);
+        assert!(inbox.next(Shape::One).is_err());
+    }
+}
