@@ -40,7 +40,13 @@ impl Release {
                 rest: Some(Box::pin(release::settle(hold))),
                 polled: false,
             },
-            None => State::Shared(status.refusal().map(|error| error.on_lock(&name))),
+            // Ended, by the last one, which was faster than this look: that is what was asked for.
+            None => State::Shared(
+                status
+                    .refusal()
+                    .filter(|error| error.kind() != ErrorKind::NotHeld)
+                    .map(|error| error.on_lock(&name)),
+            ),
         })
     }
 }
