@@ -250,7 +250,7 @@ impl Memcached {
 fn refused(left: Option<u64>) -> Attempt {
     Attempt::Held(Wait {
         wake: None,
-        recheck: left.map(Duration::from_secs),
+        recheck: left.map(|left| ttl::sure(left).max(Duration::from_secs(1))),
     })
 }
 
