@@ -16,7 +16,7 @@ pub(crate) struct Args {
 }
 
 /// Debian packages, each with the file that shows it is there.
-const PACKAGES: [(&str, &str); 7] = [
+const PACKAGES: &[(&str, &str)] = &[
     ("redis-server", "redis-server"),
     ("redis-tools", "redis-cli"),
     ("memcached", "memcached"),
