@@ -43,8 +43,8 @@ impl Client {
 
     /// Connects with default settings. The URL names the store: `memory:`, `sqlite:PATH`, `redis://host:port/db`,
     /// `rediss://…` (TLS), `redis+unix:///path`, `redis+sentinel://host:26379,…/service`,
-    /// `redis+cluster://host:6379,…`,
-    /// `memcached://host:port`.
+    /// `redis+cluster://host:6379,…`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host:2181,…/base/path`,
+    /// `etcd://host:2379,…`, `memcached://host:port`.
     ///
     /// # Errors
     /// [`InvalidOptions`](crate::ErrorKind::InvalidOptions) for a URL that cannot be read, [`Unavailable`](crate::ErrorKind::Unavailable)

@@ -5,6 +5,7 @@ mod demo;
 mod looking;
 mod running;
 mod topologies;
+mod zookeeper;
 
 use std::process::{Command, Stdio};
 use std::time::Duration;

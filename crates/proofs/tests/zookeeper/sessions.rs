@@ -25,15 +25,9 @@ async fn t59_an_expired_session_is_told_before_another_has_the_lock() {
     assert!(next.token() > first);
     world.heal();
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    assert!(
-        world
-            .far
-            .lock("till")
-            .try_acquire()
-            .await
-            .unwrap()
-            .is_none()
-    );
+    let waited = AcquireOptions::new().wait(ms(1000));
+    let refused = world.far.lock("till").acquire_with(waited).await;
+    assert!(refused.unwrap_err().is_retryable());
     assert!(next.is_held());
     next.release().await.unwrap();
     free(&world.far, "till").await;
@@ -60,6 +54,32 @@ async fn t59_a_lease_that_outlasts_its_session_is_lost_with_it() {
     assert!(at < taken, "told {:?} too late", at - taken);
     world.heal();
     next.release().await.unwrap();
+}
+
+/// A session ends for all of its locks. A short lease has a session as short, so whoever vanishes with it is followed as
+/// soon, while locks of longer leases stand.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t59_a_short_lease_ends_with_a_session_as_short() {
+    let world = World::new(ms(16_000)).await;
+    let long = world.far.lock("desk").acquire().await.unwrap();
+    let short = AcquireOptions::new().lease(ms(1000));
+    let guard = world.far.lock("till").acquire_with(short).await.unwrap();
+    tokio::time::sleep(ms(1500)).await;
+    let next = waits(&world.near, "till");
+    world.until_nodes(3).await;
+    let begun = Instant::now();
+    world.partition();
+    let told = noted(guard);
+    let (next, taken) = soon("the next holder", next).await.unwrap();
+    let (_guard, reason, at) = soon("the loss", told).await.unwrap();
+    assert_eq!(reason, LostReason::Expired);
+    assert!(at < taken, "told {:?} too late", at - taken);
+    assert!(taken - begun < ms(2500), "{:?}", taken - begun);
+    assert!(long.is_held());
+    world.heal();
+    next.release().await.unwrap();
+    long.release().await.unwrap();
+    world.until_nodes(0).await;
 }
 
 /// Suspended: what is proved shrinks. Back before the session ends, nothing has been lost, neither a hold nor a place in

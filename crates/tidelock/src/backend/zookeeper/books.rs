@@ -7,9 +7,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::AbortHandle;
 use tokio::sync::Notify;
 
+use super::entry::{Ended, Entry, How, Left, Node, Standing, Watch};
+use super::link::{Link, Session};
 use crate::backend::{Moment, OwnerId, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -46,71 +47,18 @@ impl Default for Inner {
     }
 }
 
-#[derive(Debug)]
-struct Entry {
-    /// Which session made the node: in another one it is not ours (CURATOR-604).
-    session: i64,
-    /// Which create this is about.
-    create: u64,
-    node: Option<Node>,
-    granted: bool,
-    /// When the node is removed unless somebody asks for it or renews it.
-    ends: Moment,
-    ticket: Ticket,
-    /// The lock's.
-    path: String,
-    watch: Option<Watch>,
-}
-
-/// A node that is there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Node {
-    /// Its name under the lock.
-    pub(super) name: String,
-    /// The transaction that made it.
-    pub(super) zxid: i64,
-}
-
-/// A task that waits for the node before this one to go. It ends with this value.
-#[derive(Debug)]
-pub(super) struct Watch(pub(super) AbortHandle);
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// Where a ticket stands.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// It has no node, and none is on its way.
-    Nowhere,
-    /// A node was asked for with that create, and no reply has come.
-    Unknown(u64),
-    /// It has this node.
-    At(Node),
-}
-
-/// What has to be removed for a ticket.
-#[derive(Debug)]
-pub(super) struct Left {
-    pub(super) create: u64,
-    pub(super) node: Option<Node>,
-    pub(super) granted: bool,
-}
-
-/// A node whose time is up.
-#[derive(Debug)]
-pub(super) struct Ended<T> {
-    pub(super) ticket: Ticket,
-    /// Of the request that was sent to remove it. `None`: its name is not known.
-    pub(super) sent: Option<T>,
-}
-
 impl Books {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The link on which the ticket has asked for a node.
+    pub(super) fn link(&self, owner: &OwnerId) -> Option<Arc<Link>> {
+        let inner = self.lock();
+        inner
+            .entries
+            .get(owner)
+            .map(|entry| Arc::clone(&entry.link))
     }
 
     pub(super) fn standing(&self, owner: &OwnerId, session: i64) -> Result<Standing> {
@@ -129,7 +77,7 @@ impl Books {
     pub(super) fn create<T>(
         &self,
         ticket: &Ticket,
-        session: i64,
+        (link, session): (&Arc<Link>, i64),
         path: &str,
         ends: Moment,
         send: impl FnOnce() -> T,
@@ -143,6 +91,7 @@ impl Books {
         inner.creates += 1;
         let create = inner.creates;
         let entry = Entry {
+            link: Arc::clone(link),
             session,
             create,
             node: None,
@@ -228,9 +177,8 @@ impl Books {
     pub(super) fn held(&self, owner: &OwnerId, session: i64) -> Option<Node> {
         let inner = self.lock();
         let entry = inner.entries.get(owner)?;
-        (entry.granted && entry.session == session)
-            .then(|| entry.node.clone())
-            .flatten()
+        let node = (entry.granted && entry.session == session).then(|| entry.node.clone());
+        node.flatten()
     }
 
     /// Until when the node stands unless it is renewed.
@@ -267,6 +215,7 @@ impl Books {
         let entry = inner.entries.get_mut(owner)?;
         let watch = entry.watch.take();
         let left = Left {
+            link: Arc::clone(&entry.link),
             create: entry.create,
             node: entry.node.clone(),
             granted: entry.granted,
@@ -280,7 +229,7 @@ impl Books {
     pub(super) fn end<T>(
         &self,
         now: Moment,
-        mut remove: impl FnMut(&str, &Node, i64) -> T,
+        mut remove: impl FnMut(&Session, &str) -> T,
     ) -> Vec<Ended<T>> {
         let mut inner = self.lock();
         let due: Vec<OwnerId> = inner
@@ -295,30 +244,49 @@ impl Books {
             let Some(entry) = inner.entries.get_mut(&owner) else {
                 continue;
             };
-            let ticket = entry.ticket.clone();
-            let sent = entry
-                .node
-                .as_ref()
-                .map(|node| remove(&entry.path, node, entry.session));
-            if sent.is_some() {
-                watches.extend(inner.entries.remove(&owner).and_then(|entry| entry.watch));
-            } else {
+            let (ticket, session) = (entry.ticket.clone(), entry.session());
+            let how = match (&entry.node, session) {
+                (Some(node), Some(session)) => {
+                    let path = format!("{}/{}", entry.path, node.name);
+                    let request = remove(&session, &path);
+                    How::Asked(session, path, request)
+                }
+                (Some(_), None) => How::Over,
+                (None, _) => How::Unknown,
+            };
+            if matches!(how, How::Unknown) {
                 entry.ends = Moment::FAR; // until it has been found out
+            } else {
+                watches.extend(inner.entries.remove(&owner).and_then(|entry| entry.watch));
             }
-            ended.push(Ended { ticket, sent });
+            ended.push(Ended { ticket, how });
         }
         drop(inner);
         ended
     }
 
-    /// When the keeper is to look next, given when the last of the held nodes ends: it looks at the first end, or at `also`.
-    pub(super) fn next_look(&self, also: impl FnOnce(Option<Moment>) -> Moment) -> Moment {
+    /// When the keeper is to look next: when the first node ends, or a session is to be heard from.
+    pub(super) fn next_look(&self) -> Moment {
         let mut inner = self.lock();
-        let first = inner.entries.values().map(|entry| entry.ends).min();
-        let held = inner.entries.values().filter(|entry| entry.granted);
-        let also = also(held.map(|entry| entry.ends).max());
-        inner.looks_at = first.unwrap_or(Moment::FAR).min(also);
+        let next = inner.entries.values().map(|entry| {
+            let sign = entry.sign().map_or(Moment::FAR, |(at, _)| at);
+            entry.ends.min(sign)
+        });
+        inner.looks_at = next.min().unwrap_or(Moment::FAR);
         inner.looks_at
+    }
+
+    /// The sessions that are to be heard from now.
+    pub(super) fn silent(&self, now: Moment) -> Vec<Arc<Session>> {
+        let inner = self.lock();
+        let signs = inner.entries.values().filter_map(Entry::sign);
+        let mut silent: Vec<Arc<Session>> = Vec::new();
+        for (at, session) in signs {
+            if at <= now && !silent.iter().any(|known| Arc::ptr_eq(known, &session)) {
+                silent.push(session);
+            }
+        }
+        silent
     }
 
     /// The session was closed: nothing of it is left.

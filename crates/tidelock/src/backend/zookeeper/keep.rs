@@ -6,20 +6,64 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use zookeeper_client as zk;
 
+use super::entry::How;
 use super::leave::leave;
+use super::link::Link;
 use super::{Shared, trouble};
-use crate::backend::{Moment, Renewal, Renewed, Ticket};
-use crate::error::{ErrorKind, Result};
+use crate::backend::{Renewal, Renewed, Ticket};
+use crate::error::{Error, ErrorKind, Result};
 
 /// Between two tries to remove a node.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Asks for every node of the batch in one trip. The answers prove the session too.
+/// Asks for every node of the batch in one trip for each session. What fails in one of them is no concern of the others.
 pub(super) async fn renew(shared: &Shared, batch: &[Renewal]) -> Result<Vec<Renewed>> {
-    let deadline = shared.link.deadline();
-    let session = shared.link.session(deadline).await?;
+    let mut parts: Vec<(Arc<Link>, Vec<usize>)> = Vec::new();
+    for (at, renewal) in batch.iter().enumerate() {
+        // Without a node there is nothing to ask.
+        let Some(link) = shared.books.link(&renewal.ticket.owner) else {
+            continue;
+        };
+        match parts
+            .iter_mut()
+            .find(|(known, _)| Arc::ptr_eq(known, &link))
+        {
+            Some((_, of_link)) => of_link.push(at),
+            None => parts.push((link, vec![at])),
+        }
+    }
+    let asked = parts.iter().map(async |(link, of_link)| {
+        let batch: Vec<&Renewal> = of_link.iter().map(|at| &batch[*at]).collect();
+        (of_link, renew_on(shared, link, &batch).await)
+    });
+    let mut answers: Vec<Renewed> = batch.iter().map(|_| Renewed::Gone).collect();
+    for (of_link, each) in join_all(asked).await {
+        match each {
+            Ok(each) => {
+                for (at, kept) in of_link.iter().zip(each) {
+                    if kept {
+                        answers[*at] = Renewed::Kept;
+                    }
+                }
+            }
+            Err(error) if parts.len() == 1 => return Err(error),
+            Err(error) => {
+                for at in of_link {
+                    let why = error.detail().unwrap_or_default();
+                    answers[*at] = Renewed::Failed(Error::new(error.kind()).because(why));
+                }
+            }
+        }
+    }
+    Ok(answers)
+}
+
+/// The answers prove the session too.
+async fn renew_on(shared: &Shared, link: &Link, batch: &[&Renewal]) -> Result<Vec<bool>> {
+    let deadline = link.deadline();
+    let session = link.session(deadline).await?;
     let sent = shared.timers.now();
-    let synced = session.client.sync(&shared.link.place().base);
+    let synced = session.client.sync(&link.place().base);
     let asked: Vec<_> = batch
         .iter()
         .map(|renewal| {
@@ -38,10 +82,8 @@ pub(super) async fn renew(shared: &Shared, batch: &[Renewal]) -> Result<Vec<Rene
             let Some((node, stat)) = asked else {
                 return Ok(None);
             };
-            Ok(stat
-                .await?
-                .filter(|stat| stat.czxid == node.zxid)
-                .map(|_| node))
+            let stat = stat.await?.filter(|stat| stat.czxid == node.zxid);
+            Ok(stat.map(|_| node))
         });
         join_all(each).await.into_iter().collect()
     };
@@ -51,14 +93,12 @@ pub(super) async fn renew(shared: &Shared, batch: &[Renewal]) -> Result<Vec<Rene
     let answers = answers.map_err(trouble::unread)?;
     session.heard(sent);
     let each = batch.iter().zip(answers).map(|(renewal, node)| {
-        let kept = node.is_some_and(|node| {
-            let ends = sent + renewal.lease;
-            let sign = session.next_sign(Some(ends));
+        node.is_some_and(|node| {
+            let (owner, ends) = (&renewal.ticket.owner, sent + renewal.lease);
             shared
                 .books
-                .extend(&renewal.ticket.owner, &node, ends, sign)
-        });
-        if kept { Renewed::Kept } else { Renewed::Gone }
+                .extend(owner, &node, ends, session.next_sign(ends))
+        })
     });
     Ok(each.collect())
 }
@@ -74,7 +114,7 @@ pub(super) async fn keep_leases(shared: Weak<Shared>) {
             return;
         };
         let (timers, bell) = (strong.timers.clone(), Arc::clone(&strong.books.bell));
-        let next = strong.books.next_look(|ends| strong.next_sign(ends));
+        let next = strong.books.next_look();
         drop(strong);
         tokio::select! {
             () = timers.at(next) => {}
@@ -88,48 +128,33 @@ pub(super) async fn keep_leases(shared: Weak<Shared>) {
     }
 }
 
-impl Shared {
-    fn next_sign(&self, ends: Option<Moment>) -> Moment {
-        let session = self.link.current();
-        session.map_or(Moment::FAR, |session| session.next_sign(ends))
-    }
-}
-
-/// A word with the leader, if one is due.
+/// A word with the leader, in the sessions for which it is due.
 fn show_life(shared: &Arc<Shared>) {
-    let Some(session) = shared.link.current() else {
-        return;
-    };
     let now = shared.timers.now();
-    if shared.books.next_look(|ends| session.next_sign(ends)) > now {
-        return;
+    for session in shared.books.silent(now) {
+        session.asked(now);
+        let keeper = Arc::clone(shared);
+        shared.background.spawn(async move {
+            let synced = session.client.sync(&keeper.link.place().base);
+            let synced = keeper.timers.limit(keeper.response_timeout, synced).await;
+            if let Some(Ok(()) | Err(zk::Error::NoNode)) = synced {
+                session.heard(now);
+            }
+        });
     }
-    session.asked(now);
-    let keeper = Arc::clone(shared);
-    shared.background.spawn(async move {
-        let synced = session.client.sync(&keeper.link.place().base);
-        let synced = keeper.timers.limit(keeper.response_timeout, synced).await;
-        if let Some(Ok(()) | Err(zk::Error::NoNode)) = synced {
-            session.heard(now);
-        }
-    });
 }
 
 fn end_due(shared: &Arc<Shared>) {
-    let session = shared.link.current();
-    let ended = shared.books.end(shared.timers.now(), |path, node, of| {
-        // Those of a session that has ended went with it.
-        let session = session.as_ref().filter(|session| session.id() == of)?;
-        let path = format!("{path}/{}", node.name);
-        let first = session.client.delete(&path, None);
-        Some((Arc::clone(session), path, first))
-    });
+    let now = shared.timers.now();
+    let ended = shared
+        .books
+        .end(now, |session, path| session.client.delete(path, None));
     for one in ended {
         let keeper = Arc::clone(shared);
         shared.background.spawn(async move {
-            match one.sent {
-                Some(Some((session, path, first))) => {
-                    let mut answer = first.await;
+            match one.how {
+                How::Asked(session, path, request) => {
+                    let mut answer = request.await;
                     // Cut off while it was on its way; with the session the node goes by itself.
                     while matches!(
                         answer,
@@ -139,8 +164,8 @@ fn end_due(shared: &Arc<Shared>) {
                         answer = session.client.delete(&path, None).await;
                     }
                 }
-                Some(None) => {}
-                None => withdraw(&keeper, &one.ticket).await,
+                How::Over => {}
+                How::Unknown => withdraw(&keeper, &one.ticket).await,
             }
         });
     }
@@ -149,7 +174,8 @@ fn end_due(shared: &Arc<Shared>) {
 /// For a ticket that nobody has asked for since its create was sent.
 async fn withdraw(shared: &Shared, ticket: &Ticket) {
     while let Err(error) = leave(shared, ticket, true).await {
-        if !error.is_retryable() || shared.link.current().is_none() {
+        let link = shared.books.link(&ticket.owner);
+        if !error.is_retryable() || link.is_none_or(|link| link.current().is_none()) {
             return;
         }
         shared.timers.after(PAUSE).await;

@@ -2,7 +2,7 @@
 
 use zookeeper_client as zk;
 
-use super::books::Node;
+use super::entry::Node;
 use super::link::Session;
 use super::turn::look;
 use super::{Shared, names, trouble};
@@ -16,7 +16,7 @@ pub(super) async fn leave(shared: &Shared, ticket: &Ticket, withdrawn: bool) -> 
         return Ok(Released::NotHeld);
     };
     let deadline = shared.link.deadline();
-    let session = shared.link.session(deadline).await?;
+    let session = left.link.session(deadline).await?;
     let parent = shared.path(&ticket.name);
     let removed = match &left.node {
         Some(Node { name, .. }) => remove(shared, &session, &parent, name, deadline).await?,

@@ -1,4 +1,4 @@
-//! The session of a client: one at a time, made anew when it has ended.
+//! A session of the client, made anew when it has ended.
 //!
 //! Both faces of the store share it. A node lives as long as the session that made it, so only requests on that session
 //! can renew a lock, and its requests take effect in the order in which they were sent: a withdrawal that is sent after
@@ -21,6 +21,8 @@ use crate::error::{Error, ErrorKind, Result};
 pub(super) struct Link {
     env: Env,
     place: Place,
+    /// The leases of this session are of this length or shorter, as far as the server allows.
+    lease: Duration,
     slot: Arc<Slot>,
 }
 
@@ -82,16 +84,14 @@ impl Session {
     }
 
     /// When the server is to hear from this session again, for a node that is to stand until then. `FAR`: in no hurry.
-    pub(super) fn next_sign(&self, ends: Option<Moment>) -> Moment {
+    pub(super) fn next_sign(&self, ends: Moment) -> Moment {
         let heard = Moment(self.heard.load(Ordering::SeqCst));
-        match ends {
-            Some(ends) if ends > heard + self.span() => {
-                let asked = Moment(self.asked.load(Ordering::SeqCst));
-                // Without an answer again before it is too late, and not at once.
-                (heard + self.span() / 2).max(asked + self.span() / 8)
-            }
-            _ => Moment::FAR,
+        if ends <= heard + self.span() {
+            return Moment::FAR;
         }
+        let asked = Moment(self.asked.load(Ordering::SeqCst));
+        // Without an answer again before it is too late, and not at once.
+        (heard + self.span() / 2).max(asked + self.span() / 8)
     }
 
     pub(super) fn asked(&self, now: Moment) {
@@ -121,12 +121,17 @@ impl Session {
 }
 
 impl Link {
-    pub(super) fn new(env: &Env, place: Place) -> Self {
+    pub(super) fn new(env: &Env, place: Place, lease: Duration) -> Self {
         Self {
             env: env.clone(),
             place,
+            lease,
             slot: Arc::default(),
         }
+    }
+
+    pub(super) fn lease(&self) -> Duration {
+        self.lease
     }
 
     pub(super) fn place(&self) -> &Place {
@@ -202,10 +207,10 @@ impl Link {
     }
 
     /// What is asked for; the server may give less or more.
-    fn session_timeout(&self) -> Duration {
+    pub(super) fn session_timeout(&self) -> Duration {
         self.place
             .session_timeout
-            .unwrap_or_else(|| self.env.lease * 4 / 3)
+            .unwrap_or_else(|| self.lease * 4 / 3)
     }
 
     /// Every node is made with these rights.
@@ -274,18 +279,24 @@ struct Connect {
 }
 
 impl Connect {
-    /// The old session first, which this process may have given up before the server has: whatever was sent in it has then
-    /// arrived, or never will. Only the server's word that it has expired makes sure that nothing of it arrives late.
+    /// Makes a session, and before it makes sure that the old one has ended. This process may have given it up before the
+    /// server has: its nodes would stand, and what was sent in it could still arrive.
     async fn establish(&self) -> Result<zk::Client> {
-        let connector = self.connector()?;
         if let Some(old) = &self.old {
             let resumed = self.connector()?.with_session(old.clone());
             match resumed.connect(&self.place.servers).await {
+                Ok(resumed) => {
+                    let mut states = resumed.state_watcher();
+                    drop(resumed); // which closes it
+                    while !states.peek_state().is_terminated() {
+                        states.changed().await;
+                    }
+                }
                 Err(zk::Error::SessionExpired) => {}
-                other => return other.map_err(trouble::unread),
+                Err(error) => return Err(trouble::unread(error)),
             }
         }
-        let fresh = connector.connect(&self.place.servers).await;
+        let fresh = self.connector()?.connect(&self.place.servers).await;
         fresh.map_err(trouble::unread)
     }
 

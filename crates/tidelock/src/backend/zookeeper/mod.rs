@@ -5,6 +5,8 @@
 //! own affair: it removes what was not renewed in time ([`keep`]), and if it cannot, the session ends.
 
 mod books;
+mod entry;
+mod examine;
 mod keep;
 mod leave;
 mod link;
@@ -30,10 +32,22 @@ use crate::backend::{
 use crate::error::Result;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 
+/// How often the client's lease is halved for a session of its own.
+const HALVINGS: u32 = 5;
+
 /// Opens `zookeeper://…`.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
+    let place = Place::parse(url)?;
+    let link = |lease| Arc::new(Link::new(env, place.clone(), lease));
+    // Whoever says how long a session is means all of them.
+    let halvings = if place.session_timeout.is_some() {
+        0
+    } else {
+        HALVINGS
+    };
     let shared = Arc::new(Shared {
-        link: Link::new(env, Place::parse(url)?),
+        link: link(env.lease),
+        short: (1..=halvings).map(|n| link(env.lease / (1 << n))).collect(),
         books: Books::default(),
         signals: Signals::new(env.timers.clone(), |_| {}),
         timers: env.timers.clone(),
@@ -51,7 +65,11 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
 
 /// What an open store has.
 struct Shared {
-    link: Link,
+    /// The session of leases as long as the client's, and of whatever belongs to no lease.
+    link: Arc<Link>,
+    /// Sessions of half that length, a quarter and so on: a session ends for all of its leases, and who holds a lock for a
+    /// short lease is to be followed as soon when it crashes. Made when they are needed.
+    short: Vec<Arc<Link>>,
     books: Books,
     /// A channel for each ticket: its watch wakes nobody else.
     signals: Signals,
@@ -64,6 +82,16 @@ struct Shared {
 }
 
 impl Shared {
+    /// The link of this ticket: that of its node, or the one for its lease.
+    fn link_for(&self, ticket: &Ticket, lease: Duration) -> Arc<Link> {
+        if let Some(link) = self.books.link(&ticket.owner) {
+            return link;
+        }
+        let fits = |link: &&Arc<Link>| lease <= link.lease();
+        let link = self.short.iter().rev().find(fits).unwrap_or(&self.link);
+        Arc::clone(link)
+    }
+
     /// The node under which a lock's tickets queue.
     fn path(&self, name: &Name) -> String {
         self.link.place().path(&names::escape(name.as_str()))
@@ -144,13 +172,15 @@ impl Backend for ZooKeeper {
     }
 
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
-        Box::pin(std::future::ready(Ok(Vec::new())))
+        Box::pin(examine::examine(&self.0))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             self.0.books.clear();
-            self.0.link.close().await;
+            for link in self.0.short.iter().chain([&self.0.link]) {
+                link.close().await;
+            }
         })
     }
 }

@@ -1,12 +1,14 @@
 //! One attempt: a place in the queue, and whether it is the first.
 
+use std::sync::Arc;
+
 use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, Abortable};
 use zookeeper_client as zk;
 
-use super::books::{Node, Standing, Watch};
+use super::entry::{Node, Standing, Watch};
 use super::leave::leave;
-use super::link::Session;
+use super::link::{Link, Session};
 use super::names;
 use super::{Shared, trouble};
 use crate::backend::{Ask, Attempt, Grant, Moment, Wait};
@@ -18,15 +20,17 @@ pub(super) async fn attempt(shared: &Shared, ask: &Ask) -> Result<Attempt> {
     let deadline = shared.link.deadline();
     let waits = !ask.armed && !ask.patience.is_zero();
     let wake = waits.then(|| shared.signals.arm(ask.ticket.owner.text()));
+    let link = shared.link_for(&ask.ticket, ask.lease);
     let turn = Turn {
         shared,
+        link: &link,
         ask,
         deadline,
         parent: shared.path(&ask.ticket.name),
         prefix: names::prefix(&ask.ticket.owner),
     };
     loop {
-        let session = shared.link.session(deadline).await?;
+        let session = link.session(deadline).await?;
         match turn.step(&session).await? {
             Step::Granted(node) => {
                 let bond = Some(session.bond());
@@ -51,6 +55,7 @@ pub(super) async fn attempt(shared: &Shared, ask: &Ask) -> Result<Attempt> {
 
 struct Turn<'a> {
     shared: &'a Shared,
+    link: &'a Arc<Link>,
     ask: &'a Ask,
     deadline: Moment,
     parent: String,
@@ -110,7 +115,8 @@ impl Turn<'_> {
             )
         };
         let ends = self.patience_ends(sent);
-        let begun = books.create(&self.ask.ticket, session.id(), &self.parent, ends, both)?;
+        let here = (self.link, session.id());
+        let begun = books.create(&self.ask.ticket, here, &self.parent, ends, both)?;
         let Some((create, (created, listed))) = begun else {
             return Ok(Step::Again); // another attempt of the same ticket was quicker
         };
@@ -192,7 +198,7 @@ impl Turn<'_> {
         let Some(before) = at.checked_sub(1).map(|before| &queue[before]) else {
             session.heard(sent);
             let ends = sent + self.ask.lease;
-            let granted = books.grant(owner, node, ends, session.next_sign(Some(ends)));
+            let granted = books.grant(owner, node, ends, session.next_sign(ends));
             return Ok(if granted {
                 Step::Granted(node.clone())
             } else {
