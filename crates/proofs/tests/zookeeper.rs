@@ -5,6 +5,8 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "zookeeper/costs.rs"]
+mod costs;
 #[path = "zookeeper/curator.rs"]
 mod curator;
 #[path = "zookeeper/nodes.rs"]

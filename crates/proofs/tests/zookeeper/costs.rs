@@ -1,0 +1,123 @@
+//! What a lock costs: requests, waiting, and handing over.
+
+use std::time::{Duration, Instant};
+
+use testkit::process::Spawned;
+use testkit::servers::ZooKeeperServer;
+use tidelock::{AcquireOptions, Client};
+
+use crate::world::{SOON, World, ms, soon, until_waiters, waits};
+
+/// Requests of the only session whose client waits this long for an answer, signs of life among them.
+fn requests(server: &ZooKeeperServer) -> u64 {
+    let text = server.say("cons").unwrap();
+    let mine = text.lines().find(|line| line.contains("to=80000")).unwrap();
+    let count = mine.split("recved=").nth(1).unwrap();
+    count.split(',').next().unwrap().parse().unwrap()
+}
+
+/// How many requests something costs. Done often, so that a sign of life now and then does not count.
+async fn cost(server: &ZooKeeperServer, mut what: impl AsyncFnMut()) -> u64 {
+    const TIMES: u64 = 30;
+    let before = requests(server);
+    for _ in 0..TIMES {
+        what().await;
+    }
+    (requests(server) - before + TIMES / 2) / TIMES
+}
+
+/// A look (2 requests, 1 trip), a node and the list with it (2 and 1); a release is one. A refused try costs the look, a
+/// re-entry nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_costs_two_trips_and_a_release_one() {
+    let server = ZooKeeperServer::start().unwrap();
+    let client = Client::builder()
+        .lease(ms(60_000))
+        .response_timeout(ms(20_000))
+        .connect(&server.url())
+        .await
+        .unwrap();
+    let lock = client.lock("till");
+    lock.acquire().await.unwrap().release().await.unwrap();
+    let pair = cost(&server, async || {
+        lock.acquire().await.unwrap().release().await.unwrap();
+    });
+    assert_eq!(pair.await, 5);
+    let held = lock.acquire().await.unwrap();
+    let refused = cost(&server, async || {
+        assert!(lock.try_acquire().await.unwrap().is_none());
+    });
+    assert_eq!(refused.await, 2);
+    let reentry = cost(&server, async || drop(held.reenter()));
+    assert_eq!(reentry.await, 0);
+    let seen = cost(&server, async || drop(lock.inspect().await.unwrap()));
+    assert_eq!(seen.await, 3);
+    // A wait: two looks, a node with its list, a watch on the one before; leaving is one, and one for its watch.
+    let wait = cost(&server, async || {
+        let waited = AcquireOptions::new().wait(ms(60));
+        let refused = lock.acquire_with(waited).await;
+        assert!(refused.unwrap_err().is_timeout());
+    });
+    let wait = wait.await;
+    assert!((7..=9).contains(&wait), "{wait}");
+}
+
+/// From the release in one session to the lock in the hands of a waiter in another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hand_over_takes_milliseconds() {
+    let world = World::new(ms(9000)).await;
+    let mut times = Vec::new();
+    for turn in 0..60 {
+        let (one, other) = match turn % 2 {
+            0 => (&world.near, &world.far),
+            _ => (&world.far, &world.near),
+        };
+        let held = one.lock("till").acquire().await.unwrap();
+        let waiter = waits(other, "till");
+        until_waiters(one, "till", 1).await;
+        let released = Instant::now();
+        held.release().await.unwrap();
+        let (guard, taken) = soon("the hand-over", waiter).await.unwrap();
+        times.push(taken - released);
+        guard.release().await.unwrap();
+    }
+    times.sort_unstable();
+    println!("hand-over: median {:?}, slowest {:?}", times[30], times[59]);
+    assert!(times[30] <= ms(5), "{times:?}");
+}
+
+/// A hundred waiters of one name, in a process that does nothing else: each watches one node, and all of them sleep.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_waiters_cost_next_to_nothing() {
+    const WINDOW: Duration = Duration::from_secs(6);
+    let world = World::new(ms(30_000)).await;
+    let held = world.near.lock("till").acquire().await.unwrap();
+    let mut peer: Spawned = world.peer();
+    for _ in 0..100 {
+        peer.write_line("acquire till").unwrap();
+    }
+    until_waiters(&world.near, "till", 100).await;
+    assert_eq!(world.server.number("zk_watch_count").unwrap(), 100);
+    tokio::time::sleep(ms(500)).await;
+    let packets = || world.server.number("zk_packets_received").unwrap();
+    let (busy, sent) = (cpu(peer.pid()), packets());
+    tokio::time::sleep(WINDOW).await;
+    let (busy, sent) = (cpu(peer.pid()) - busy, packets() - sent);
+    println!("100 waiters for {WINDOW:?}: {busy:?} of a core, {sent} requests by all clients");
+    assert!(busy <= WINDOW.mul_f64(0.02), "{busy:?}");
+    assert!(sent < 100, "{sent} requests");
+    held.release().await.unwrap();
+    // One is woken, not a hundred.
+    peer.wait_line("acquired till", SOON).unwrap();
+    until_waiters(&world.near, "till", 99).await;
+}
+
+/// Time that process has spent on a core. The kernel counts in hundredths of a second.
+fn cpu(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // The second field may contain blanks, and ends with the last parenthesis.
+    let fields = stat.rsplit_once(") ").unwrap().1;
+    let ticks = fields.split(' ').skip(11).take(2);
+    let ticks: u64 = ticks.map(|field| field.parse::<u64>().unwrap()).sum();
+    ms(ticks * 10)
+}
