@@ -24,7 +24,7 @@ fn of(error: zk::Error, unclear: ErrorKind) -> Error {
     let (kind, advice) = match &error {
         zk::Error::NoAuth | zk::Error::InvalidAcl => (
             ErrorKind::Refused,
-            "the user may not do that here; it needs create, read, delete and admin below the base path",
+            "the user may not do that here; it needs create, read and delete from the base path on",
         ),
         zk::Error::AuthFailed => (
             ErrorKind::Refused,

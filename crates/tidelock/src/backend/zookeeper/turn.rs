@@ -90,15 +90,14 @@ impl Turn<'_> {
 
     /// Takes a place, unless it is only asked whether the lock is free and it is not.
     async fn queue(&self, session: &Session, sent: Moment) -> Result<Step> {
-        let seen = look(self.shared, session, &self.parent, self.deadline).await?;
-        let free = seen
-            .as_ref()
-            .is_none_or(|nodes| names::in_order(nodes.clone()).is_empty());
-        if !free && self.ask.patience.is_zero() {
-            return Ok(Step::Refused);
-        }
-        if seen.is_none() {
-            self.make_parent(session).await?;
+        if self.ask.patience.is_zero() {
+            let seen = look(self.shared, session, &self.parent, self.deadline).await?;
+            let free = |nodes: Vec<String>| names::in_order(nodes).is_empty();
+            match seen.map(free) {
+                Some(true) => {}
+                Some(false) => return Ok(Step::Refused),
+                None => self.make_parent(session).await?,
+            }
         }
         let path = format!("{}/{}", self.parent, self.prefix);
         let (data, rights) = (
@@ -127,9 +126,10 @@ impl Turn<'_> {
                 name: format!("{}{number}", self.prefix),
                 zxid: stat.czxid,
             },
-            // The server has removed the empty parent since.
+            // Nobody has queued there, or not for long: the server removes empty parents.
             Err(zk::Error::NoNode) => {
                 books.gone(owner, create);
+                self.make_parent(session).await?;
                 return Ok(Step::Again);
             }
             Err(error) => {
