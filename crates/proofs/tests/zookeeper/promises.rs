@@ -10,11 +10,13 @@ use tidelock::testing::Fixture;
 static SERVER: LazyLock<ZooKeeperServer> =
     LazyLock::new(|| ZooKeeperServer::start().expect("a server starts"));
 
+/// A server in Java stops now and then for longer than a part of the usual lease.
+const LEASE: Duration = Duration::from_millis(1500);
+
 /// Leases that outlast the session are proved apart.
 fn fixture() -> Fixture {
     let url = format!("{}/promises?session_timeout=10s", SERVER.url());
-    // A server in Java stops now and then for longer than a part of the usual lease.
-    Fixture::url(url).lease_of(Duration::from_millis(1500))
+    Fixture::url(url).lease_of(LEASE)
 }
 
 mod plain {
@@ -27,4 +29,11 @@ mod chaos {
 
 mod threads {
     tidelock::conformance!(blocking: super::fixture().blocking());
+}
+
+/// With a part on a store that does not queue: the place of a refused part is given up like all the rest.
+mod of_a_set {
+    use tidelock::testing::Fixture;
+
+    tidelock::conformance!(faces: Fixture::all_of([Fixture::memory(), super::fixture()]).lease_of(super::LEASE));
 }
