@@ -183,6 +183,25 @@ async fn t59_a_create_whose_reply_was_lost_is_found_again() {
     world.until_nodes(0).await;
 }
 
+/// The same, and its caller leaves before anything is known of it: the node is found by its name and removed, long before
+/// its time is up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t59_a_create_whose_caller_has_left_leaves_no_orphan() {
+    let world = World::new(ms(16_000)).await;
+    free(&world.far, "till").await;
+    world.proxy.set(Way::ToClient, Mode::Delay(ms(80)));
+    let waiting = tokio::spawn(world.far.lock("till").acquire());
+    world.until_nodes(1).await; // and its reply is on its way
+    world.proxy.set(Way::ToClient, Mode::Drop);
+    world.proxy.cut();
+    tokio::time::sleep(ms(1000)).await; // nobody waits for that reply any more
+    waiting.abort();
+    drop(waiting.await);
+    world.heal();
+    world.until_nodes(0).await;
+    free(&world.near, "till").await;
+}
+
 /// A create that is still on its way when its caller leaves arrives before its withdrawal, and is undone by it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_a_create_that_arrives_late_leaves_no_orphan() {
