@@ -112,6 +112,11 @@ enum Way {
 }
 
 impl Receipt {
+    /// Nobody is asked.
+    pub(super) fn of_nobody() -> Self {
+        Self(Source::Known(Heard::Unasked))
+    }
+
     pub(super) async fn heard(self) -> Heard {
         match self.0 {
             Source::Known(heard) => heard,
@@ -255,7 +260,7 @@ impl Demand {
     }
 
     /// `Majority` and `All` were asked for by name: without the right to ask nothing is given.
-    fn give_up_if_strict(&self, why: &Error) -> Result<()> {
+    pub(super) fn give_up_if_strict(&self, why: &Error) -> Result<()> {
         if self.policy <= Acknowledge::Any {
             return Ok(());
         }

@@ -227,6 +227,27 @@ impl Conn {
         }
     }
 
+    /// Sends several requests in one piece. The caller bounds the time.
+    pub(super) async fn ask_all(
+        &self,
+        requests: &[Request],
+    ) -> Result<Vec<Result<Reply, Complaint>>, Trouble> {
+        let mut mux = self.mux.clone();
+        let mut all = redis::Pipeline::with_capacity(requests.len());
+        all.ignore_errors();
+        for request in requests {
+            all.add_command(request.cmd.clone());
+        }
+        let values = mux.send_packed_commands(&all, 0, requests.len()).await;
+        let values = values.map_err(|e| trouble(&e))?;
+        let each = values.into_iter().map(|value| match reply(value) {
+            Ok(reply) => Ok(Ok(reply)),
+            Err(Trouble::Complaint(complaint)) => Ok(Err(complaint)),
+            Err(broken) => Err(broken),
+        });
+        each.collect()
+    }
+
     /// Subscribes, or unsubscribes. What happened shows as a [`Push`]; what comes back here is only a refusal. An answer
     /// to something else breaks the connection: a server that takes a subscription away unasked says so in the place of the next answer.
     pub(super) async fn subscription(

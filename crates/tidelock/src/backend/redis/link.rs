@@ -14,6 +14,7 @@ use super::errors::unsent;
 use super::gate::Gate;
 use super::reply::{Reply, Trouble};
 use super::scripts::Script;
+use super::solo::{self, Solo};
 use crate::backend::{Background, BoxFuture, Moment, Timers};
 use crate::core::rt;
 use crate::error::{Error, Result};
@@ -51,6 +52,8 @@ struct Inner {
     used: watch::Sender<()>,
     /// Connections beside this one, where replicas are to acknowledge.
     lines: Lines,
+    /// Where scripts are forbidden: for transactions.
+    solo: Solo,
 }
 
 #[derive(Default)]
@@ -73,6 +76,7 @@ impl Link {
             slot: RwLock::default(),
             used: watch::Sender::default(),
             lines: Lines::default(),
+            solo: Solo::default(),
         }))
     }
 
@@ -187,6 +191,10 @@ impl Link {
         &self.0.lines
     }
 
+    pub(super) fn solo(&self) -> &Solo {
+        &self.0.solo
+    }
+
     /// Another connection to the same place.
     pub(super) fn sibling(&self) -> Self {
         Self::new(Arc::clone(&self.0.gate), self.0.home.clone())
@@ -269,13 +277,45 @@ impl Link {
         let timers = &self.0.gate.timers;
         // Pinned here: passed on by value it would lie in the caller's future twice, and be copied with it.
         let asking = std::pin::pin!(conn.ask(request));
-        let result = timers.until(deadline, asking).await.unwrap_or_else(|| {
-            Err(Trouble::Broken(format!(
-                "no answer within {:?}",
-                self.0.gate.limit
-            )))
-        });
-        match &result {
+        let result = timers.until(deadline, asking).await;
+        let result = result.unwrap_or_else(|| Err(self.mute()));
+        self.judge(conn, &result);
+        result
+    }
+
+    /// Several requests in one piece, answered before the deadline.
+    pub(super) async fn settle_all(
+        &self,
+        conn: &Arc<Conn>,
+        requests: &[Request],
+        deadline: Moment,
+    ) -> Result<Vec<solo::Outcome>, Trouble> {
+        let asking = conn.ask_all(requests);
+        let answers = self.0.gate.timers.until(deadline, asking).await;
+        let answers = answers.unwrap_or_else(|| Err(self.mute()));
+        match answers {
+            Err(trouble) => {
+                let result = Err(trouble);
+                self.judge(conn, &result);
+                result.map(|_: Reply| Vec::new())
+            }
+            Ok(outcomes) => {
+                for complaint in outcomes.iter().filter_map(|outcome| outcome.as_ref().err()) {
+                    let trouble = Trouble::Complaint(complaint.clone());
+                    self.judge(conn, &Err(trouble));
+                }
+                Ok(outcomes)
+            }
+        }
+    }
+
+    fn mute(&self) -> Trouble {
+        Trouble::Broken(format!("no answer within {:?}", self.0.gate.limit))
+    }
+
+    /// What an answer says about its connection.
+    fn judge(&self, conn: &Arc<Conn>, result: &Result<Reply, Trouble>) {
+        match result {
             // The connection may be half-open, and TCP would take minutes to find out.
             Err(Trouble::Broken(_)) => self.retire(conn),
             Err(Trouble::Complaint(complaint)) if complaint.ends_session() => self.retire(conn),
@@ -283,7 +323,6 @@ impl Link {
             Ok(reply) if reply.says_replica() => self.demoted(conn),
             _ => {}
         }
-        result
     }
 }
 

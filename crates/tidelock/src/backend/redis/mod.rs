@@ -23,9 +23,11 @@ mod scripts;
 mod sentinel;
 mod session;
 mod slots;
+mod solo;
 mod stations;
 mod subscriber;
 mod survey;
+mod unscripted;
 mod url;
 mod wire;
 
@@ -76,6 +78,8 @@ struct Shared {
     /// It has been said that replicas cannot be asked.
     unasked: AtomicBool,
     company: Company,
+    /// This user may not run scripts: plain locks go without.
+    unscripted: AtomicBool,
 }
 
 /// Milliseconds, rounded up: what the server keeps is never shorter than what the client relies on.
@@ -308,7 +312,7 @@ impl Backend for Redis {
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
         match self.layout {
             Layout::Redisson => Box::pin(look::at(&self.routes, self.shared.ways, name)),
-            Layout::Plain => Box::pin(plain::at(&self.routes, name)),
+            Layout::Plain => Box::pin(self.show_plain(name)),
         }
     }
 

@@ -136,6 +136,7 @@ fn faces(layout: Layout, routes: [Routes; 2], stations: Stations, ways: Ways, en
         warned: Mutex::default(),
         unasked: AtomicBool::new(false),
         company: Company::default(),
+        unscripted: AtomicBool::new(false),
     });
     let [front, back] = routes.map(|routes| {
         Arc::new(Redis {

@@ -1,15 +1,20 @@
 //! The plain lock: one string key, `SET name owner NX PX ms`, as redis-py, redsync, node-redlock, rslock and
 //! bsm/redislock write it. It shares connections, renewals and acknowledgement with Redisson's; what differs is here.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use futures_util::future::join_all;
 
 use super::ack::{Purpose, Receipt};
 use super::conn::Request;
 use super::errors::unexpected;
 use super::reply::Reply;
 use super::routes::Routes;
-use super::{Redis, TOMBSTONE_KEPT, keys, look, millis, scripts, unnoted};
-use crate::backend::{Ask, Kind, Moment, Name, Released, Renewal, Ticket};
+use super::scripts::Script;
+use super::solo::Transaction;
+use super::{Redis, TOMBSTONE_KEPT, keys, look, millis, scripts, unnoted, unscripted};
+use crate::backend::{Ask, Kind, Moment, Name, Released, Renewal, Renewed, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
 use crate::snapshot::{Holder, Snapshot};
@@ -69,6 +74,16 @@ pub(super) fn tombstone_of(renewal: &Renewal) -> String {
     keys::tombstone(&renewal.ticket.name, renewal.ticket.owner.text())
 }
 
+/// What a lock is made of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Words<'a> {
+    pub(super) name: &'a str,
+    pub(super) owner: &'a str,
+    pub(super) tombstone: &'a str,
+    /// Where tokens are counted, for those who ask for them.
+    pub(super) token: Option<&'a str>,
+}
+
 impl Redis {
     pub(super) async fn acquire_plain(
         &self,
@@ -85,23 +100,90 @@ impl Redis {
             Kind::Fenced => &keys[..],
         };
         let demand = self.demand(Purpose::Acquire, ask.wish, ask.lease);
-        let (script, words) = (&scripts::PLAIN_ACQUIRE, [&*lease, owner]);
-        self.routes
-            .eval_acknowledged(script, keys, &words, demand, deadline)
+        if self.may_script() {
+            let (script, words) = (&scripts::PLAIN_ACQUIRE, [&*lease, owner]);
+            let answer = self
+                .routes
+                .eval_acknowledged(script, keys, &words, demand, deadline)
+                .await;
+            match answer {
+                Err(error) if self.learn(&error) => {}
+                answer => return answer,
+            }
+        }
+        demand.give_up_if_strict(&without_scripts())?;
+        let words = Words {
+            name: keys[0],
+            owner,
+            tombstone: keys[1],
+            token: keys.get(2).copied(),
+        };
+        let reply = self
+            .transact(name.as_str(), &unscripted::acquire(words, &lease), deadline)
+            .await?;
+        Ok((reply, Receipt::of_nobody()))
+    }
+
+    /// As far as is known.
+    fn may_script(&self) -> bool {
+        !self.shared.unscripted.load(Ordering::SeqCst)
+    }
+
+    /// True: scripts are forbidden, and it surely did not run.
+    pub(super) fn learn(&self, error: &Error) -> bool {
+        let forbidden = unscripted::forbids_scripts(error);
+        if forbidden && !self.shared.unscripted.swap(true, Ordering::SeqCst) {
+            tracing::debug!(
+                "scripts are forbidden: plain locks are taken by WATCH, MULTI and EXEC"
+            );
+        }
+        forbidden
+    }
+
+    async fn transact(
+        &self,
+        key: &str,
+        transaction: &Transaction<'_>,
+        deadline: Moment,
+    ) -> Result<Reply> {
+        // Behind a pointer: few need it.
+        Box::pin(self.routes.transact(key, transaction, deadline)).await
+    }
+
+    /// Runs the script, or the transaction that says the same where scripts are forbidden.
+    async fn either(
+        &self,
+        (script, keys, args): (&Script, &[&str], &[&str]),
+        transaction: &Transaction<'_>,
+        deadline: Moment,
+    ) -> Result<Reply> {
+        if self.may_script() {
+            let answer = self.routes.eval(script, keys, args, deadline).await;
+            match answer {
+                Err(error) if self.learn(&error) => {}
+                answer => return answer,
+            }
+        }
+        self.transact(keys.first().unwrap_or(&""), transaction, deadline)
             .await
     }
 
     pub(super) async fn end_plain(&self, ticket: &Ticket, withdraw: bool) -> Result<Released> {
         let (name, owner) = (ticket.name.as_str(), ticket.owner.text());
-        let tombstone = keys::tombstone(&ticket.name, owner);
-        let kept = millis(TOMBSTONE_KEPT).to_string();
+        let tombstone = &*keys::tombstone(&ticket.name, owner);
+        let kept = &*millis(TOMBSTONE_KEPT).to_string();
         let how = if withdraw { "withdraw" } else { "release" };
+        let words = Words {
+            name,
+            owner,
+            tombstone,
+            token: None,
+        };
+        let (keys, args) = ([name, tombstone], [owner, kept, how]);
         let reply = self
-            .routes
-            .eval(
-                &scripts::PLAIN_RELEASE,
-                &[name, &tombstone],
-                &[owner, &kept, how],
+            .either(
+                (&scripts::PLAIN_RELEASE, &keys, &args),
+                &unscripted::end(words, kept, withdraw),
                 self.routes.deadline(),
             )
             .await?;
@@ -114,12 +196,11 @@ impl Redis {
     }
 
     pub(super) async fn free_plain(&self, name: &Name) -> Result<bool> {
+        let name = name.as_str();
         let reply = self
-            .routes
-            .eval(
-                &scripts::PLAIN_FORCE_RELEASE,
-                &[name.as_str()],
-                &[],
+            .either(
+                (&scripts::PLAIN_FORCE_RELEASE, &[name], &[]),
+                &unscripted::free(name),
                 self.routes.deadline(),
             )
             .await?;
@@ -129,36 +210,74 @@ impl Redis {
             other => Err(unexpected(&other)),
         }
     }
+
+    /// The renewals of one batch, where scripts are forbidden. `None`: they are not.
+    pub(super) async fn keep_unscripted(&self, batch: &[Renewal]) -> Option<Vec<Renewed>> {
+        if self.layout == Layout::Redisson || self.may_script() {
+            return None;
+        }
+        let deadline = self.routes.deadline();
+        let each = batch.iter().map(|renewal| async move {
+            self.keep_one(renewal, deadline)
+                .await
+                .unwrap_or_else(Renewed::Failed)
+        });
+        Some(join_all(each).await)
+    }
+
+    async fn keep_one(&self, renewal: &Renewal, deadline: Moment) -> Result<Renewed> {
+        let demand = self.demand(Purpose::Renew, renewal.wish, renewal.lease);
+        demand.give_up_if_strict(&without_scripts())?;
+        let (name, tombstone) = (renewal.ticket.name.as_str(), tombstone_of(renewal));
+        let lease = millis(renewal.lease).to_string();
+        let words = Words {
+            name,
+            owner: renewal.ticket.owner.text(),
+            tombstone: &tombstone,
+            token: None,
+        };
+        let renewal = unscripted::renew(words, &lease);
+        match self.transact(name, &renewal, deadline).await? {
+            Reply::Int(1) => Ok(Renewed::Kept),
+            Reply::Int(0) => Ok(Renewed::Gone),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// One plain lock. Who waits is known to nobody.
+    pub(super) async fn show_plain(&self, name: &Name) -> Result<Snapshot> {
+        let routes = &self.routes;
+        routes.check(name)?;
+        let deadline = routes.deadline();
+        let token = &*keys::plain_token(name);
+        let reply = self
+            .either(
+                (&scripts::PLAIN_INSPECT, &[name.as_str()], &[token]),
+                &unscripted::look(name.as_str(), token),
+                deadline,
+            )
+            .await
+            .map_err(|error| error.on_lock(name))?;
+        let Some([owner, left, token]) = reply.list() else {
+            return Err(unexpected(&reply));
+        };
+        let mut snapshot = Snapshot::free(name.as_str());
+        if let Reply::Text(owner) = owner {
+            // Others may write bytes that are no text.
+            snapshot.holders = vec![Holder::new(String::from_utf8_lossy(owner), 1)];
+        }
+        let left = left.int().and_then(|left| u64::try_from(left).ok());
+        snapshot.expires_in = left.map(Duration::from_millis);
+        let token = token.int().and_then(|token| u64::try_from(token).ok());
+        snapshot.token = token.map(FencingToken::new);
+        look::add_clients(routes, &mut snapshot.holders, deadline).await;
+        Ok(snapshot)
+    }
 }
 
-/// One plain lock. Who waits is known to nobody.
-pub(super) async fn at(routes: &Routes, name: &Name) -> Result<Snapshot> {
-    routes.check(name)?;
-    let deadline = routes.deadline();
-    let token = keys::plain_token(name);
-    let reply = routes
-        .eval(
-            &scripts::PLAIN_INSPECT,
-            &[name.as_str()],
-            &[&token],
-            deadline,
-        )
-        .await
-        .map_err(|error| error.on_lock(name))?;
-    let Some([owner, left, token]) = reply.list() else {
-        return Err(unexpected(&reply));
-    };
-    let mut snapshot = Snapshot::free(name.as_str());
-    if let Reply::Text(owner) = owner {
-        // Others may write bytes that are no text.
-        snapshot.holders = vec![Holder::new(String::from_utf8_lossy(owner), 1)];
-    }
-    let left = left.int().and_then(|left| u64::try_from(left).ok());
-    snapshot.expires_in = left.map(Duration::from_millis);
-    let token = token.int().and_then(|token| u64::try_from(token).ok());
-    snapshot.token = token.map(FencingToken::new);
-    look::add_clients(routes, &mut snapshot.holders, deadline).await;
-    Ok(snapshot)
+fn without_scripts() -> Error {
+    Error::new(ErrorKind::Refused)
+        .because("the user may not run scripts, and replicas are asked about scripts only")
 }
 
 /// Whether a string may be a lock: it ends by itself, and is as short as an owner. Nothing else tells it from others.

@@ -70,7 +70,14 @@ impl Redis {
     /// batch their lease: then each is asked for by itself. So it is while their slot is on its way to another node and
     /// some of them are there already.
     pub(super) async fn keep_each(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
+        if let Some(answers) = self.keep_unscripted(batch).await {
+            return Ok(answers);
+        }
         match self.keep(batch).await {
+            // Learned only now.
+            Err(error) if self.learn(&error) => {
+                Ok(self.keep_unscripted(batch).await.unwrap_or_default())
+            }
             Err(error) if batch.len() > 1 && concerns_one(&error) => {
                 let each = batch.chunks(1).map(|one| async move {
                     match self.keep(one).await {

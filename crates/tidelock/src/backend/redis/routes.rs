@@ -12,6 +12,7 @@ use super::link::Link;
 use super::place::Place;
 use super::reply::Reply;
 use super::scripts::Script;
+use super::solo::Transaction;
 use super::{keys, slots};
 use crate::backend::{Moment, Name};
 use crate::error::{Error, ErrorKind, Result};
@@ -110,6 +111,22 @@ impl Routes {
             Self::Cluster(cluster, face) => {
                 let walk = Walk::new(cluster, *face, keys.first().unwrap_or(&""), deadline);
                 Box::pin(walk.eval_acknowledged(script, keys, args, demand, deadline)).await
+            }
+        }
+    }
+
+    /// Carries out a transaction where that key is.
+    pub(super) async fn transact(
+        &self,
+        key: &str,
+        transaction: &Transaction<'_>,
+        deadline: Moment,
+    ) -> Result<Reply> {
+        match self {
+            Self::One(link) => link.transact(false, transaction, deadline).await,
+            Self::Cluster(cluster, face) => {
+                let walk = Walk::new(cluster, *face, key, deadline);
+                Box::pin(walk.transact(transaction, deadline)).await
             }
         }
     }
@@ -228,6 +245,14 @@ impl<'a> Walk<'a> {
     ) -> Result<(Reply, Receipt)> {
         walk!(self, |link, asking| link.eval_acknowledged(
             asking, script, keys, args, demand, deadline
+        ))
+    }
+
+    async fn transact(mut self, transaction: &Transaction<'_>, deadline: Moment) -> Result<Reply> {
+        walk!(self, |link, asking| link.transact(
+            asking,
+            transaction,
+            deadline
         ))
     }
 
