@@ -23,6 +23,10 @@ const PACKAGES: &[(&str, &str)] = &[
     ("faketime", "faketime"),
     ("default-jdk-headless", "javac"),
     ("maven", "mvn"),
+    ("golang", "go"),
+    ("nodejs", "node"),
+    ("npm", "npm"),
+    ("python3-venv", "python3"),
     ("mariadb-server", "mariadb-install-db"),
     ("zookeeper", "/usr/share/java/zookeeper.jar"),
 ];
@@ -57,7 +61,7 @@ fn packages() -> Result<()> {
     if !have("apt-get") {
         bail!(
             "missing: {}. This is not Debian or Ubuntu, so install by its own means: a Redis 7 server with TLS and its \
-             tools, libfaketime, memcached, a Java development kit from 17 on, and Maven",
+             tools, libfaketime, memcached, a Java development kit from 17 on, Maven, Go, Node.js with npm, and Python 3 with venv",
             missing.join(", ")
         );
     }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "plain/foreign.rs"]
+mod foreign;
 #[path = "plain/wire.rs"]
 mod wire;
 
@@ -17,6 +19,28 @@ fn fixture() -> Fixture {
 
 mod promises {
     tidelock::conformance!(super::fixture());
+}
+
+/// A user that may not run scripts.
+#[allow(clippy::expect_used, reason = "a missing server is a failure")]
+fn unscripted() -> Fixture {
+    let server = RedisServer::builder()
+        .acl("user default off\nuser app on >secret ~* &* +@all -@scripting")
+        .start()
+        .expect("a server starts");
+    Fixture::url(format!(
+        "redis://app:secret@127.0.0.1:{}?locks=plain",
+        server.port()
+    ))
+    .keeping(server)
+}
+
+mod without_scripts {
+    tidelock::conformance!(super::unscripted());
+}
+
+mod chaos_without_scripts {
+    tidelock::conformance!(faces: super::unscripted().through_chaos());
 }
 
 mod chaos {

@@ -15,6 +15,8 @@ pub use lock::{HammerPlan, HammerReport, JavaLock};
 pub use wire::{Answer, JavaError, Pending};
 pub use word_file::WordFile;
 
+pub(crate) use build::{modified, newest};
+
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! Throw-away servers, a TCP proxy that misbehaves on request, and helpers for processes: what the tests of the
 //! workspace stand on. Nothing here is published, and a missing server is always an error, never a skipped test.
 
+pub mod foreign;
 pub mod golden;
 pub mod java;
 pub mod process;

@@ -61,12 +61,12 @@ fn maven(project: &Path, define: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn modified(path: &Path) -> anyhow::Result<SystemTime> {
+pub(crate) fn modified(path: &Path) -> anyhow::Result<SystemTime> {
     Ok(fs::metadata(path)?.modified()?)
 }
 
 /// The latest change in a tree. Directories count: they change when a file is removed.
-fn newest(path: &Path) -> anyhow::Result<SystemTime> {
+pub(crate) fn newest(path: &Path) -> anyhow::Result<SystemTime> {
     let mut latest = modified(path)?;
     if path.is_dir() {
         for entry in fs::read_dir(path)? {
