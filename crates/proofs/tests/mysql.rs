@@ -1,4 +1,31 @@
 //! The MySQL store on a real server: its promises, what it costs, and what it survives.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "mysql/faults.rs"]
+mod faults;
 #[path = "mysql/promises.rs"]
 mod promises;
+#[path = "mysql/tables.rs"]
+mod tables;
+
+use std::time::Duration;
+
+use tidelock::Client;
+
+const LEASE: Duration = Duration::from_secs(2);
+
+/// A client with a short lease and an even shorter patience with the server.
+async fn client(url: &str) -> tidelock::Result<Client> {
+    Client::builder()
+        .lease(LEASE)
+        .response_timeout(Duration::from_millis(1200))
+        .details(false)
+        .connect(url)
+        .await
+}
+
+/// What must happen within a few leases.
+async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
+    let event = tokio::time::timeout(LEASE * 5, event).await;
+    event.unwrap_or_else(|_| panic!("it takes too long: {what}"))
+}

@@ -213,6 +213,7 @@ impl MariaDb {
         let child = daemon()
             .arg(format!("--datadir={}", dir.join("data").display()))
             .arg(format!("--socket={}", self.socket().display()))
+            .arg(format!("--tmpdir={}", dir.display()))
             .arg(format!("--port={}", self.port))
             .args(["--user=root", "--bind-address=127.0.0.1", "--skip-log-bin"])
             .args([
@@ -280,6 +281,8 @@ fn install(dir: &Path) -> Result<()> {
         .args(["--no-defaults", "--auth-root-authentication-method=normal"])
         .args(["--skip-test-db", "--user=root", "--innodb-log-file-size=8M"])
         .arg(format!("--datadir={}", dir.join("data").display()))
+        // In the folder of all, servers that are made at the same time remove each other's files.
+        .arg(format!("--tmpdir={}", dir.display()))
         .output()
         .context("mariadb-install-db is missing: run `cargo xtask servers`")?;
     ensure!(

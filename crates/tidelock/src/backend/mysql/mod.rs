@@ -12,8 +12,11 @@ mod schema;
 mod sql;
 mod trouble;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
+
+use futures_util::future::join_all;
 
 use self::conn::Words;
 use self::place::Target;
@@ -21,8 +24,8 @@ use self::pool::{Outcome, Pool};
 use self::trouble::unanswered;
 use super::memory::matches_glob;
 use crate::backend::{
-    Ask, Asker, Attempt, Backend, BoxFuture, Capabilities, ClientId, Env, Grant, Name, Page,
-    Released, Renewal, Renewed, Store, Ticket, Wait,
+    Ask, Asker, Attempt, Backend, BoxFuture, Capabilities, ClientId, Env, Grant, Moment, Name,
+    Page, Released, Renewal, Renewed, Store, Ticket, Wait,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
@@ -46,20 +49,31 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
 struct Mysql(Pool);
 
 impl Mysql {
-    /// One question. Tables that have gone are made anew: what was held in them is lost, which holders then hear of.
+    /// One question.
     async fn ask(&self, text: String) -> Result<Vec<Words>> {
         self.ask_for(text, Asker::default()).await
     }
 
     /// As [`ask`](Self::ask), unless the asker has left before it is sent.
     async fn ask_for(&self, text: String, asker: Asker) -> Result<Vec<Words>> {
-        let deadline = self.0.deadline();
+        let answer = self.ask_until(self.0.deadline(), text, asker).await;
+        answer.map_err(Outcome::error)
+    }
+
+    /// Tables that have gone are made anew: what was held in them is lost, which holders then hear of.
+    async fn ask_until(
+        &self,
+        deadline: Moment,
+        text: String,
+        asker: Asker,
+    ) -> Result<Vec<Words>, Outcome> {
         match self.0.ask_for(text.clone(), deadline, asker).await {
             Err(Outcome::Trouble(trouble)) if trouble.is_no_table() => {
-                schema::ready(&self.0, deadline).await?;
-                self.0.ask(text, deadline).await.map_err(Outcome::error)
+                let ready = schema::ready(&self.0, deadline).await;
+                ready.map_err(Outcome::Error)?;
+                self.0.ask(text, deadline).await
             }
-            other => other.map_err(Outcome::error),
+            other => other,
         }
     }
 
@@ -86,12 +100,35 @@ impl Mysql {
         }))
     }
 
+    /// All of them in one statement. Where somebody's transaction keeps the row of one of them, each for itself.
     async fn renew(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
-        let rows = self.ask(sql::renew(batch)).await?;
-        let kept: std::collections::HashSet<String> =
-            rows.iter().map(|row| text(row, 0)).collect::<Result<_>>()?;
+        let deadline = self.0.deadline();
+        match self.renew_together(batch, deadline).await {
+            Err(Outcome::Trouble(trouble)) if batch.len() > 1 && trouble.is_kept_waiting() => {
+                let each = batch.iter().map(async |one| {
+                    let alone = self.renew_together(std::slice::from_ref(one), deadline);
+                    match alone.await {
+                        Ok(mut renewed) => renewed.pop().unwrap_or(Renewed::Gone),
+                        Err(outcome) => Renewed::Failed(outcome.error()),
+                    }
+                });
+                Ok(join_all(each).await)
+            }
+            answer => answer.map_err(Outcome::error),
+        }
+    }
+
+    async fn renew_together(
+        &self,
+        batch: &[Renewal],
+        deadline: Moment,
+    ) -> Result<Vec<Renewed>, Outcome> {
+        let asker = Asker::default();
+        let rows = self.ask_until(deadline, sql::renew(batch), asker).await?;
+        let owners = rows.iter().map(|row| text(row, 0));
+        let kept: HashSet<String> = owners.collect::<Result<_>>().map_err(Outcome::Error)?;
         let answer = |one: &Renewal| {
-            if kept.contains(&one.ticket.owner.to_string()) {
+            if kept.contains(one.ticket.owner.text()) {
                 Renewed::Kept
             } else {
                 Renewed::Gone

@@ -44,7 +44,7 @@ fn id(name: &Name) -> String {
 }
 
 fn owner(owner: &OwnerId) -> String {
-    hex(&owner.to_string())
+    hex(owner.text())
 }
 
 fn micros(time: Duration) -> u64 {

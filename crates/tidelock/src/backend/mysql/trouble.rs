@@ -28,6 +28,18 @@ impl Trouble {
         )
     }
 
+    /// Somebody's transaction keeps a row that was needed, so nothing has happened.
+    pub(super) fn is_kept_waiting(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused {
+                code: 1205 | 1213,
+                first: true,
+                ..
+            }
+        )
+    }
+
     /// A table of ours is not there, so nothing has happened.
     pub(super) fn is_no_table(&self) -> bool {
         matches!(

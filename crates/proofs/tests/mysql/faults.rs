@@ -1,0 +1,234 @@
+//! What befalls sessions, the server and single rows.
+
+use std::io::Write;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use testkit::proxy::{Mode, Proxy};
+use testkit::servers::MariaDb;
+use tidelock::{AcquireOptions, ErrorKind};
+use tokio::time::sleep;
+
+use super::{LEASE, client, soon};
+
+/// Ends every session of the user, whatever it does. Returns how many there were.
+fn kill_sessions(server: &MariaDb) -> Result<usize> {
+    let ids = server.query("SELECT id FROM information_schema.processlist WHERE user = 'tide'")?;
+    let kills: Vec<String> = ids
+        .lines()
+        .map(|id| format!("KILL CONNECTION {id}"))
+        .collect();
+    for kill in &kills {
+        // One that has just ended by itself is no news.
+        let _ = server.query(kill);
+    }
+    Ok(kills.len())
+}
+
+/// The server's own limit for idle sessions is far shorter than a hold: nothing is lost with a session.
+#[tokio::test(flavor = "multi_thread")]
+async fn t57_a_wait_timeout_of_a_second_loses_nothing() -> Result<()> {
+    let server = MariaDb::start_with(&["--wait-timeout=1", "--interactive-timeout=1"])?;
+    let (a, b) = (client(&server.url()).await?, client(&server.url()).await?);
+    let long = AcquireOptions::new().lease(Duration::from_secs(12));
+    let guard = a.lock("stock").acquire_with(long).await?;
+    sleep(Duration::from_secs(7)).await;
+    assert!(b.lock("stock").try_acquire().await?.is_none());
+    assert!(guard.is_held());
+    guard.release().await?;
+    b.lock("stock")
+        .try_acquire()
+        .await?
+        .context("it is free")?
+        .release()
+        .await?;
+    Ok(())
+}
+
+/// Sessions are ended over and over: leases are renewed, a waiter goes on waiting, a release arrives.
+#[tokio::test(flavor = "multi_thread")]
+async fn t57_killed_connections_lose_nothing() -> Result<()> {
+    let server = MariaDb::start()?;
+    let (a, b) = (client(&server.url()).await?, client(&server.url()).await?);
+    let guard = a.lock("stock").acquire().await?;
+    let waiter = b.lock("stock");
+    let waiter = tokio::spawn(async move { waiter.acquire().await });
+    let begun = Instant::now();
+    let mut killed = 0;
+    while begun.elapsed() < LEASE * 3 {
+        killed += kill_sessions(&server)?;
+        sleep(Duration::from_millis(200)).await;
+    }
+    assert!(killed > 20, "only {killed} sessions were ended");
+    assert!(guard.is_held());
+    assert!(!waiter.is_finished());
+    kill_sessions(&server)?;
+    guard.release().await?;
+    kill_sessions(&server)?;
+    let next = soon("the waiter's turn", waiter).await??;
+    kill_sessions(&server)?;
+    drop(next);
+    soon("the lock is free", a.lock("stock").acquire())
+        .await?
+        .release()
+        .await?;
+    Ok(())
+}
+
+/// `GET_LOCK` takes 64 characters and looks at them through a collation. Here each name is a lock of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn t57_names_of_any_length_and_look_are_apart() -> Result<()> {
+    let server = MariaDb::start()?;
+    let client = client(&server.url()).await?;
+    let (stem, most) = ("n".repeat(64), "n".repeat(511));
+    let mut names: Vec<String> = [
+        "stock",
+        "STOCK",
+        "Stock",
+        "stock ",
+        " stock",
+        "stöck",
+        "sto\u{308}ck",
+        "ß",
+        "ss",
+        "🔒",
+        "🔓",
+        "it's",
+        "a\\",
+        "%",
+        "_",
+    ]
+    .map(str::to_owned)
+    .into();
+    names.extend([
+        stem.clone(),
+        format!("{stem}a"),
+        format!("{stem}b"),
+        format!("{stem}A"),
+    ]);
+    names.extend([format!("{most}1"), format!("{most}2")]);
+    let mut guards = Vec::new();
+    for name in &names {
+        let guard = client.lock(name).try_acquire().await?;
+        guards.push(guard.with_context(|| format!("{name:?} is another's name"))?);
+    }
+    for name in &names {
+        let seen = client.lock(name).inspect().await?;
+        assert_eq!(
+            (seen.name.as_str(), seen.is_locked()),
+            (name.as_str(), true)
+        );
+    }
+    let mut listed = client.list("*", 100).await?;
+    (listed.sort(), names.sort());
+    assert_eq!(listed, names);
+    let refused = client
+        .lock(&"n".repeat(10_000))
+        .acquire()
+        .await
+        .unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidName);
+    Ok(())
+}
+
+/// A server that dies and comes back within the lease has forgotten nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_outlives_the_server() -> Result<()> {
+    let server = MariaDb::start()?;
+    let holder = tidelock::Client::builder().lease(Duration::from_secs(15));
+    let a = holder.connect(&server.url()).await?;
+    let b = client(&server.url()).await?;
+    let guard = a.fenced_lock("stock").acquire().await?;
+    let token = guard.token();
+    server.kill()?;
+    let error = b.lock("stock").try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    server.restart()?;
+    assert!(b.lock("stock").try_acquire().await?.is_none());
+    assert!(guard.is_held());
+    guard.release().await?;
+    let next = soon("the next holder", b.fenced_lock("stock").acquire()).await?;
+    assert!(next.token() > token);
+    Ok(())
+}
+
+/// Nothing answers for longer than the lease: the holder is told in time, and the next one gets the lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_server_is_told_before_the_lease_ends() -> Result<()> {
+    let server = MariaDb::start()?;
+    let (a, b) = (client(&server.url()).await?, client(&server.url()).await?);
+    let begun = Instant::now();
+    let guard = a.lock("stock").acquire().await?;
+    server.freeze()?;
+    soon("the loss", guard.lost()).await;
+    assert!(begun.elapsed() < LEASE + LEASE / 3, "{:?}", begun.elapsed());
+    server.thaw()?;
+    soon("the next holder", b.lock("stock").acquire())
+        .await?
+        .release()
+        .await?;
+    Ok(())
+}
+
+/// The connection goes dead in both directions, without a word, and comes back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_half_open_connection_is_given_up() -> Result<()> {
+    let server = MariaDb::start()?;
+    let proxy = Proxy::start_opaque(server.addr())?;
+    let a = client(&server.url_at(proxy.addr(), "tide")).await?;
+    a.lock("stock").acquire().await?.release().await?;
+    proxy.set_both(Mode::Drop);
+    let error = a.lock("stock").try_acquire().await.unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    proxy.set_both(Mode::Pass);
+    soon("a new connection", a.lock("stock").acquire())
+        .await?
+        .release()
+        .await?;
+    Ok(())
+}
+
+/// Somebody's transaction keeps the lock's row for longer than a statement waits. Nothing is left behind that would
+/// take effect when the row is free; other locks of the same batch are renewed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_is_kept_delays_its_own_lock_only() -> Result<()> {
+    let server = MariaDb::start()?;
+    // A statement waits a second at least for a row: the lease has to be longer than that.
+    let a = tidelock::Client::builder().lease(Duration::from_secs(6));
+    let a = a.response_timeout(Duration::from_millis(2500));
+    let (a, b) = (
+        a.connect(&server.url()).await?,
+        client(&server.url()).await?,
+    );
+    let stock = a.lock("stock").acquire().await?;
+    let mut others = Vec::new();
+    for n in 0..20 {
+        others.push(a.lock(&format!("other:{n}")).acquire().await?);
+    }
+    let mut session = server
+        .client()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()?;
+    let mut stdin = session.stdin.take().context("a pipe")?;
+    writeln!(
+        stdin,
+        "START TRANSACTION; SELECT * FROM tidelock_locks WHERE id = UNHEX(SHA2('stock', 256)) FOR UPDATE;"
+    )?;
+    stdin.flush()?;
+    soon("the loss of the one", stock.lost()).await;
+    let patience = AcquireOptions::new().wait(LEASE * 2);
+    sleep(Duration::from_secs(3)).await;
+    let error = b.lock("stock").acquire_with(patience).await.unwrap_err();
+    assert!(error.is_timeout() || error.is_retryable(), "{error}");
+    assert!(others.iter().all(tidelock::Guard::is_held));
+    drop(stdin);
+    session.wait()?;
+    let next = soon("the row is free", b.lock("stock").acquire()).await?;
+    next.release().await?;
+    for other in others {
+        other.release().await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! The tables: who makes them, which rights are needed, what becomes of old rows.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use testkit::servers::MariaDb;
+use tidelock::{ErrorKind, LostReason};
+
+use super::{client, soon};
+
+/// Exactly these, once the tables are there.
+const RIGHTS: &str = "SELECT, INSERT, UPDATE, DELETE ON locks.tidelock_locks;\
+    SELECT, INSERT, UPDATE, DELETE ON locks.tidelock_clients;\
+    SELECT, INSERT, UPDATE ON locks.tidelock_counter";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_who_come_first_make_the_tables_together() -> Result<()> {
+    let server = MariaDb::start()?;
+    let clients: Vec<_> = (0..12)
+        .map(|_| {
+            let url = server.url();
+            tokio::spawn(async move { client(&url).await })
+        })
+        .collect();
+    let mut tokens = Vec::new();
+    for client in clients {
+        let guard = client.await??.fenced_lock("stock").acquire().await?;
+        tokens.push(guard.token().context("it counts")?);
+        guard.release().await?;
+    }
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+    Ok(())
+}
+
+/// A user who may not make tables is given the SQL to run; with the tables there it needs four rights.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_least_rights_are_enough() -> Result<()> {
+    let server = MariaDb::start()?;
+    server.user("reader", "SELECT ON locks.*")?;
+    let url = server.url_at(server.addr(), "reader");
+    let error = client(&url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    let text = error.to_string();
+    let sql = text.split_once("run:\n").context("the SQL to run")?.1;
+    server.query(sql)?;
+    server.user("least", RIGHTS)?;
+    let least = client(&server.url_at(server.addr(), "least")).await?;
+    let url_of_least = server.url_at(server.addr(), "least");
+    let detailed = tidelock::Client::builder().connect(&url_of_least).await?;
+    let guard = least.fenced_lock("stock").acquire().await?;
+    assert!(guard.token().is_some());
+    assert_eq!(least.list("*", 100).await?, ["stock"]);
+    assert!(least.lock("stock").inspect().await?.is_locked());
+    guard.extend(Duration::from_secs(9)).await?;
+    guard.release().await?;
+    drop(least.lock("stock").acquire().await?);
+    soon("the lock is free", least.lock("stock").acquire())
+        .await?
+        .release()
+        .await?;
+    assert!(!least.examine().await?.is_empty());
+    detailed.close(Duration::from_secs(1)).await;
+    // Without the right to change rows nothing is granted, and the error says what is missing.
+    let error = client(&url)
+        .await?
+        .lock("stock")
+        .try_acquire()
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(error.to_string().contains("INSERT"), "{error}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_are_refused_and_no_password_is_told() -> Result<()> {
+    let server = MariaDb::start()?;
+    let good = server.url();
+    for url in [
+        good.replace(":pass@", ":hunter2@"),
+        good.replace("/locks", "/nowhere"),
+    ] {
+        let error = client(&url).await.unwrap_err();
+        let kind = error.kind();
+        assert!(
+            matches!(kind, ErrorKind::Refused | ErrorKind::InvalidOptions),
+            "{error}"
+        );
+        assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+    }
+    server.kill()?;
+    let error = client(&good).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    Ok(())
+}
+
+/// Somebody has dropped the tables: the holder hears of it, others go on, and tokens do not begin anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn dropped_tables_are_a_loss_and_no_end() -> Result<()> {
+    let server = MariaDb::start()?;
+    let (a, b) = (client(&server.url()).await?, client(&server.url()).await?);
+    let guard = a.fenced_lock("stock").acquire().await?;
+    server.query("DROP TABLE tidelock_locks, tidelock_counter, tidelock_clients")?;
+    assert_eq!(soon("the loss", guard.lost()).await, LostReason::Taken);
+    let next = soon("the next holder", b.fenced_lock("stock").acquire()).await?;
+    assert!(next.token() > guard.token());
+    // The counter alone has gone.
+    next.release().await?;
+    server.query("DELETE FROM tidelock_locks; DELETE FROM tidelock_counter")?;
+    let last = soon("the last holder", b.fenced_lock("stock").acquire()).await?;
+    assert!(last.token() > guard.token());
+    Ok(())
+}
+
+/// Rows of names that nobody has used for long are cleared away, and their tokens are not given out again.
+#[tokio::test(flavor = "multi_thread")]
+async fn old_rows_go_and_tokens_grow_on() -> Result<()> {
+    let server = MariaDb::start()?;
+    let a = client(&server.url()).await?;
+    let mut newest = None;
+    for _ in 0..3 {
+        let guard = a.fenced_lock("old").acquire().await?;
+        newest = guard.token();
+        guard.release().await?;
+    }
+    let young = a.lock("young").acquire().await?;
+    server.query(
+        "UPDATE tidelock_locks SET expires = expires - 7200000000, token = token + 1000000000000 WHERE name = 'old'",
+    )?;
+    let newest = newest.context("it counts")?.get() + 1_000_000_000_000;
+    // A client that leaves its details clears up.
+    let details = tidelock::Client::builder().connect(&server.url()).await?;
+    let cleared = async {
+        while server.query("SELECT COUNT(*) FROM tidelock_locks WHERE name = 'old'")? != "0" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        anyhow::Ok(())
+    };
+    soon("the row goes", cleared).await?;
+    assert!(young.is_held());
+    let guard = details.fenced_lock("old").acquire().await?;
+    assert!(guard.token().context("it counts")?.get() > newest);
+    Ok(())
+}
