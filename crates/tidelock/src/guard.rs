@@ -10,6 +10,7 @@ use crate::core::hold::Hold;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
+use crate::fence::SqlFence;
 use crate::loss::{Lost, WhileHeld};
 use crate::options;
 use crate::release::Release;
@@ -289,6 +290,23 @@ impl Guard {
                 Err(Error::lost(LostReason::Taken).on_lock(self.name()))
             }
         }
+    }
+
+    /// A statement for your own transaction on the database that has this lock: it fails the transaction unless this guard's
+    /// token is still the newest. On `postgres:` and `mysql:`.
+    ///
+    /// # Errors
+    /// [`Unsupported`](ErrorKind::Unsupported) where the locks are in no such database.
+    pub fn sql_fence(&self) -> Result<SqlFence> {
+        let Hold { base, ticket, .. } = &*self.0;
+        let token = self.0.token;
+        token
+            .and_then(|token| base.site.front().sql_fence(&ticket.name, token))
+            .ok_or_else(|| {
+                Error::new(crate::ErrorKind::Unsupported)
+                    .on_lock(self.name())
+                    .because("its store is no database with transactions of yours; compare the token yourself")
+            })
     }
 
     /// Releases the lock and waits until the store has confirmed it. With guards from [`reenter`](Self::reenter) left,

@@ -31,6 +31,7 @@ pub use crate::name::Name;
 pub use crate::owner::{ClientId, OwnerId};
 
 use crate::error::{Error, Result};
+use crate::fence::SqlFence;
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 
@@ -223,6 +224,11 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     }
     /// The same store, its locks written as one plain key each, as clients of other languages do. `None`: it has no such locks.
     fn plain(&self) -> Option<Arc<dyn Backend>> {
+        None
+    }
+    /// A statement that fails a transaction of the user's own unless this token is still the newest. `None`: the store is no
+    /// database in which users have transactions.
+    fn sql_fence(&self, _name: &Name, _token: FencingToken) -> Option<SqlFence> {
         None
     }
     /// Ends connections and subscriptions in good order.
