@@ -3,6 +3,8 @@
 
 #[path = "mysql/faults.rs"]
 mod faults;
+#[path = "mysql/fence.rs"]
+mod fence;
 #[path = "mysql/promises.rs"]
 mod promises;
 #[path = "mysql/tables.rs"]

@@ -28,6 +28,7 @@ use crate::backend::{
     Page, Released, Renewal, Renewed, Store, Ticket, Wait,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::fence::SqlFence;
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Holder, Snapshot};
 
@@ -272,6 +273,11 @@ impl Backend for Mysql {
 
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         Box::pin(examine::examine(self))
+    }
+
+    fn sql_fence(&self, name: &Name, token: FencingToken) -> Option<SqlFence> {
+        let statement = sql::fence(self.0.database());
+        Some(SqlFence::new(statement, name.as_str(), token))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

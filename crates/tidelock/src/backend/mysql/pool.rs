@@ -73,6 +73,11 @@ impl Pool {
         }))
     }
 
+    /// The database the tables are in.
+    pub(super) fn database(&self) -> &str {
+        &self.0.target.database
+    }
+
     /// When a request that begins now has to be over.
     pub(super) fn deadline(&self) -> Moment {
         self.0.timers.now() + self.0.limit

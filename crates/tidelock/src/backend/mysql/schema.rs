@@ -20,6 +20,7 @@ pub(super) fn tables() -> [String; 4] {
          \x20 withdrawn MEDIUMBLOB NOT NULL, -- owners whose late requests take no effect\n\
          \x20 before_that MEDIUMBLOB NOT NULL, -- those of the time before `turned`\n\
          \x20 turned BIGINT NOT NULL,\n\
+         \x20 KEY granted (id, token), -- changed by a grant only: what a fence keeps\n\
          \x20 KEY expires (expires)\n\
          ) ENGINE = InnoDB"
             .to_owned(),

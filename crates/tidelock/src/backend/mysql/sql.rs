@@ -100,7 +100,7 @@ pub(super) fn attempt(ticket: &Ticket, lease: Duration) -> String {
 /// The end is set back to now, and no further: rows are cleared away by it.
 pub(super) fn release(ticket: &Ticket) -> String {
     format!(
-        "UPDATE tidelock_locks SET owner = '', expires = LEAST(expires, {NOW}) \
+        "UPDATE tidelock_locks FORCE INDEX (PRIMARY) SET owner = '', expires = LEAST(expires, {NOW}) \
          WHERE id = {} AND owner = {}; SELECT ROW_COUNT()",
         id(&ticket.name),
         owner(&ticket.owner)
@@ -110,7 +110,7 @@ pub(super) fn release(ticket: &Ticket) -> String {
 /// Lets go, whoever holds it. Answers: 1 if somebody did.
 pub(super) fn force_release(name: &Name) -> String {
     format!(
-        "UPDATE tidelock_locks SET owner = '', expires = {NOW} WHERE id = {} AND expires > {NOW}; SELECT ROW_COUNT()",
+        "UPDATE tidelock_locks FORCE INDEX (PRIMARY) SET owner = '', expires = {NOW} WHERE id = {} AND expires > {NOW}; SELECT ROW_COUNT()",
         id(name)
     )
 }
@@ -133,6 +133,9 @@ pub(super) fn withdraw(ticket: &Ticket) -> String {
 }
 
 /// Answers: the owners that hold their locks, for the leases asked for.
+///
+/// Here and below by the key, whatever the server thinks best: a scan of a small table would wait for rows of others, and
+/// the other index for a fence.
 pub(super) fn renew(batch: &[Renewal]) -> String {
     let (mut ids, mut owners, mut leases) = (String::new(), String::new(), String::new());
     for Renewal { ticket, lease, .. } in batch {
@@ -143,12 +146,24 @@ pub(super) fn renew(batch: &[Renewal]) -> String {
         let _ = write!(owners, "{comma}{me}");
         let _ = write!(leases, " WHEN {me} THEN {}", micros(*lease));
     }
-    // By the key, whatever the server thinks of so small a table: a scan would wait for rows of others.
     format!(
         "UPDATE tidelock_locks FORCE INDEX (PRIMARY) \
          SET expires = GREATEST(expires, {NOW} + CASE owner{leases} ELSE 0 END) \
          WHERE id IN ({ids}) AND owner IN ({owners}) AND expires > {NOW}; \
          SELECT owner FROM tidelock_locks WHERE id IN ({ids}) AND owner IN ({owners}) AND expires > {NOW}"
+    )
+}
+
+/// For somebody's own transaction: an error unless the token is the newest, and until the transaction ends no other comes
+/// to be. It keeps an entry of an index that a grant changes, and that renewals and releases leave alone.
+///
+/// Without stored programs a statement fails only by what it computes. The name of the column is what the error shows.
+pub(super) fn fence(database: &str) -> String {
+    let database = database.replace('`', "``");
+    format!(
+        "SELECT 18446744073709551615 + f.a_newer_tidelock_token_exists FROM (\
+         SELECT COUNT(*) = 0 AS a_newer_tidelock_token_exists FROM `{database}`.tidelock_locks FORCE INDEX (granted) \
+         WHERE id = UNHEX(SHA2(CONVERT(? USING utf8mb4), 256)) AND token = ? LOCK IN SHARE MODE) AS f"
     )
 }
 

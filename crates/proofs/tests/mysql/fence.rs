@@ -1,0 +1,137 @@
+//! The fence in a transaction of the user's own: what it lets through, and what it keeps out.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use testkit::servers::MariaDb;
+use tidelock::{AcquireOptions, Guard};
+
+use super::{LEASE, client, soon};
+
+/// A session of the user's own: statements go in, answers come out.
+struct Session {
+    child: Child,
+    stdin: ChildStdin,
+    lines: tokio::sync::mpsc::UnboundedReceiver<String>,
+}
+
+impl Session {
+    fn open(server: &MariaDb) -> Result<Self> {
+        let mut command = server.client();
+        let command = command.arg("--force").stdin(Stdio::piped());
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let stdin = child.stdin.take().context("a pipe")?;
+        let (sender, lines) = tokio::sync::mpsc::unbounded_channel();
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        let readers: [Option<Box<dyn std::io::Read + Send>>; 2] = [
+            out.map(|out| Box::new(out) as _),
+            err.map(|err| Box::new(err) as _),
+        ];
+        for reader in readers.into_iter().flatten() {
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                for line in BufReader::new(reader).lines().map_while(Result::ok) {
+                    let _ = sender.send(line);
+                }
+            });
+        }
+        Ok(Self {
+            child,
+            stdin,
+            lines,
+        })
+    }
+
+    /// Runs statements, and returns the first line they answer with.
+    async fn ask(&mut self, sql: &str) -> Result<String> {
+        writeln!(self.stdin, "{sql};")?;
+        self.stdin.flush()?;
+        soon("an answer", self.lines.recv())
+            .await
+            .context("no answer")
+    }
+
+    /// Begins a transaction with the fence. Returns what the server says to it.
+    async fn begin(&mut self, guard: &Guard) -> Result<String> {
+        let fence = guard.sql_fence()?;
+        let (name, token) = (fence.name.replace('\'', "''"), fence.token);
+        self.ask(&format!(
+            "SET @name = '{name}', @token = {token}; PREPARE fence FROM '{}'; START TRANSACTION; EXECUTE fence USING @name, @token",
+            fence.statement
+        ))
+        .await
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const PASSES: &str = "18446744073709551615";
+
+/// While a fenced transaction is open the lease is renewed, the lock released; but nobody is granted it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fence_holds_up_grants_and_nothing_else() -> Result<()> {
+    let server = MariaDb::start()?;
+    let (a, b) = (client(&server.url()).await?, client(&server.url()).await?);
+    let mut session = Session::open(&server)?;
+    let guard = a.fenced_lock("it's stöck").acquire().await?;
+    let answer = session.begin(&guard).await?;
+    assert_eq!(answer, PASSES);
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(guard.is_held(), "it was renewed");
+    guard.release().await?;
+    let patience = AcquireOptions::new().wait(Duration::from_secs(1));
+    let early = b.fenced_lock("it's stöck").acquire_with(patience).await;
+    assert!(early.is_err(), "the transaction is still open");
+    session.ask("COMMIT; SELECT 'done'").await?;
+    let next = soon("the next holder", b.fenced_lock("it's stöck").acquire()).await?;
+    next.release().await?;
+    Ok(())
+}
+
+/// An older token is an error, whether the newer one is held or was let go, or its row has gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_token_fails_the_transaction() -> Result<()> {
+    let server = MariaDb::start()?;
+    let (a, b) = (client(&server.url()).await?, client(&server.url()).await?);
+    let mut session = Session::open(&server)?;
+    let once = AcquireOptions::new().expires_after(Duration::from_millis(300));
+    let old = a.fenced_lock("stock").acquire_with(once).await?;
+    old.lost().await;
+    // Nobody has had it since: what is written now is written by the last holder.
+    assert_eq!(session.begin(&old).await?, PASSES);
+    session.ask("ROLLBACK; SELECT 'done'").await?;
+    let new = soon("the next holder", b.fenced_lock("stock").acquire()).await?;
+    let refused = session.begin(&old).await?;
+    assert!(
+        refused.contains("a_newer_tidelock_token_exists"),
+        "{refused}"
+    );
+    session.ask("ROLLBACK; SELECT 'done'").await?;
+    assert_eq!(session.begin(&new).await?, PASSES);
+    session.ask("ROLLBACK; SELECT 'done'").await?;
+    new.release().await?;
+    let refused = session.begin(&old).await?;
+    assert!(
+        refused.contains("a_newer_tidelock_token_exists"),
+        "{refused}"
+    );
+    session
+        .ask("ROLLBACK; DELETE FROM tidelock_locks; SELECT 'done'")
+        .await?;
+    let refused = session.begin(&old).await?;
+    assert!(
+        refused.contains("a_newer_tidelock_token_exists"),
+        "{refused}"
+    );
+    Ok(())
+}
