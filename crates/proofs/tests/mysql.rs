@@ -9,6 +9,8 @@ mod fence;
 mod promises;
 #[path = "mysql/tables.rs"]
 mod tables;
+#[path = "mysql/trips.rs"]
+mod trips;
 
 use std::time::Duration;
 

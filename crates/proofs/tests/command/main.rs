@@ -3,6 +3,7 @@
 
 mod demo;
 mod looking;
+mod mysql;
 mod running;
 mod topologies;
 mod zookeeper;

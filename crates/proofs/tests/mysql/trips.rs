@@ -1,0 +1,207 @@
+//! What each verb costs in trips, counted on the wire, and what waiting costs.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use testkit::servers::MariaDb;
+use tidelock::Client;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::soon;
+
+/// Passes everything on, and counts what a client sends as the first packet of something: one is one trip.
+struct Counter {
+    addr: SocketAddr,
+    commands: Arc<AtomicU64>,
+}
+
+impl Counter {
+    async fn before(server: SocketAddr) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let addr = listener.local_addr()?;
+        let commands = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&commands);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(relay(client, server, Arc::clone(&counted)));
+            }
+        });
+        Ok(Self { addr, commands })
+    }
+
+    /// How many trips since it was last asked.
+    fn spent(&self) -> u64 {
+        self.commands.swap(0, Ordering::SeqCst)
+    }
+}
+
+async fn relay(client: TcpStream, server: SocketAddr, counted: Arc<AtomicU64>) -> Result<()> {
+    let server = TcpStream::connect(server).await?;
+    server.set_nodelay(true)?;
+    client.set_nodelay(true)?;
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
+    loop {
+        // Three bytes of length, and a number that begins at 0 with each command.
+        let mut head = [0; 4];
+        from_client.read_exact(&mut head).await?;
+        if head[3] == 0 {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+        let length = u32::from_le_bytes([head[0], head[1], head[2], 0]);
+        let mut packet = head.to_vec();
+        packet.resize(4 + usize::try_from(length)?, 0);
+        from_client.read_exact(&mut packet[4..]).await?;
+        to_server.write_all(&packet).await?;
+    }
+}
+
+async fn client(url: &str) -> Result<Client> {
+    Ok(Client::builder().details(false).connect(url).await?)
+}
+
+/// One trip for each verb, once a connection stands.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_verb_costs_one_trip() -> Result<()> {
+    let server = MariaDb::start()?;
+    let counter = Counter::before(server.addr()).await?;
+    let a = client(&server.url_at(counter.addr, "tide")).await?;
+    let lock = a.fenced_lock("stock");
+    // Both faces have a connection then.
+    drop(lock.acquire().await?);
+    soon("the lock is free", lock.acquire())
+        .await?
+        .release()
+        .await?;
+    counter.spent();
+    let guard = lock.acquire().await?;
+    assert_eq!(counter.spent(), 1, "acquire");
+    assert!(lock.try_acquire().await?.is_none());
+    assert_eq!(counter.spent(), 1, "try_acquire, refused");
+    assert!(lock.inspect().await?.is_locked());
+    assert_eq!(counter.spent(), 1, "inspect");
+    assert_eq!(a.list("*", 10).await?, ["stock"]);
+    assert_eq!(counter.spent(), 1, "list");
+    guard.extend(Duration::from_secs(60)).await?;
+    assert_eq!(counter.spent(), 1, "extend");
+    guard.release().await?;
+    assert_eq!(counter.spent(), 1, "release");
+    let guard = lock.try_acquire().await?.context("it is free")?;
+    assert_eq!(counter.spent(), 1, "try_acquire");
+    assert!(lock.force_release().await?);
+    assert_eq!(counter.spent(), 1, "force_release");
+    drop(guard);
+    Ok(())
+}
+
+/// A hundred locks are renewed with one statement.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_renewals_cost_one_trip() -> Result<()> {
+    let server = MariaDb::start()?;
+    let counter = Counter::before(server.addr()).await?;
+    let builder = Client::builder()
+        .details(false)
+        .lease(Duration::from_secs(6));
+    let a = builder
+        .connect(&server.url_at(counter.addr, "tide"))
+        .await?;
+    let mut guards = Vec::new();
+    for n in 0..100 {
+        guards.push(a.lock(&format!("stock:{n}")).acquire().await?);
+    }
+    counter.spent();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    // Two rounds; the locks were not all taken in the same instant, and the connection is made for the first.
+    let spent = counter.spent();
+    assert!((2..=12).contains(&spent), "{spent} trips for 200 renewals");
+    assert!(guards.iter().all(tidelock::Guard::is_held));
+    Ok(())
+}
+
+/// A hundred waiters in one process cost what one costs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_of_waiters_costs_little() -> Result<()> {
+    const SECONDS: u64 = 10;
+    let server = MariaDb::start()?;
+    let counter = Counter::before(server.addr()).await?;
+    let holder = client(&server.url()).await?;
+    let held = holder.lock("stock").acquire().await?;
+    let crowd = client(&server.url_at(counter.addr, "tide")).await?;
+    let mut waiters = JoinSet::new();
+    for _ in 0..100 {
+        let lock = crowd.lock("stock");
+        waiters.spawn(async move { lock.acquire().await?.release().await });
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    counter.spent();
+    let before = cpu_ticks()?;
+    tokio::time::sleep(Duration::from_secs(SECONDS)).await;
+    let spent = counter.spent();
+    println!(
+        "{} trips a second, {} ticks of CPU in {SECONDS} s",
+        spent / SECONDS,
+        cpu_ticks()? - before
+    );
+    ensure!(spent <= 30 * SECONDS, "{spent} trips in {SECONDS} s");
+    held.release().await?;
+    for turn in soon("everybody's turn", waiters.join_all()).await {
+        turn?;
+    }
+    Ok(())
+}
+
+/// Hundredths of a second of CPU this process has had.
+fn cpu_ticks() -> Result<u64> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let mut fields = stat
+        .rsplit(')')
+        .next()
+        .context("fields")?
+        .split(' ')
+        .skip(12);
+    let mut next = || {
+        fields
+            .next()
+            .context("a field")?
+            .parse::<u64>()
+            .context("a number")
+    };
+    Ok(next()? + next()?)
+}
+
+/// From a release in one client to the grant in another, which polls.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hand_over_takes_half_a_pause() -> Result<()> {
+    let server = MariaDb::start()?;
+    let (a, b) = (client(&server.url()).await?, client(&server.url()).await?);
+    let mut took = Vec::new();
+    for round in 0..30 {
+        let guard = a.lock("stock").acquire().await?;
+        let lock = b.lock("stock");
+        let waiter = tokio::spawn(async move {
+            let guard = lock.acquire().await?;
+            let got = Instant::now();
+            guard.release().await.map(|()| got)
+        });
+        // Long enough for the pauses to have become as long as they get, at different points of them.
+        tokio::time::sleep(Duration::from_millis(500 + round * 7)).await;
+        let released = Instant::now();
+        guard.release().await?;
+        took.push(
+            soon("the waiter's turn", waiter)
+                .await??
+                .saturating_duration_since(released),
+        );
+    }
+    took.sort();
+    let (median, worst) = (took[took.len() / 2], took[took.len() - 1]);
+    println!("hand-over: median {median:?}, worst {worst:?}");
+    ensure!(median <= Duration::from_millis(50), "{median:?}");
+    Ok(())
+}
