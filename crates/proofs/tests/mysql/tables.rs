@@ -88,6 +88,13 @@ async fn strangers_are_refused_and_no_password_is_told() -> Result<()> {
         );
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
     }
+    let secured = tidelock::Client::builder().tls_ca("/nowhere/ca.pem");
+    let error = secured.connect(&good).await.unwrap_err();
+    assert_eq!(
+        error.kind(),
+        ErrorKind::Unsupported,
+        "no plain text: {error}"
+    );
     server.kill()?;
     let error = client(&good).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

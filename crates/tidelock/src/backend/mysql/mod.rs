@@ -25,7 +25,7 @@ use self::trouble::unanswered;
 use super::memory::matches_glob;
 use crate::backend::{
     Ask, Asker, Attempt, Backend, BoxFuture, Capabilities, ClientId, Env, Grant, Moment, Name,
-    Page, Released, Renewal, Renewed, Store, Ticket, Wait,
+    Page, Released, Renewal, Renewed, Store, Ticket, TlsFiles, Wait,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::fence::SqlFence;
@@ -39,6 +39,10 @@ const BACK: usize = 3;
 /// Connects, and makes the tables if there are none.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let target = Target::parse(url)?;
+    let TlsFiles { ca, cert, key } = &env.tls;
+    if ca.is_some() || cert.is_some() || key.is_some() {
+        return Err(place::no_tls());
+    }
     let face = |most| Arc::new(Mysql(Pool::new(target.clone(), env, most)));
     let (front, back) = (face(FRONT), face(BACK));
     schema::ready(&front.0, front.0.deadline()).await?;

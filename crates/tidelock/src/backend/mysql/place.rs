@@ -56,11 +56,16 @@ impl Target {
 /// Only an option that is known to have its effect is taken: above all none that asks for TLS.
 fn no_option(key: &str) -> Error {
     if key.contains("ssl") || key.contains("tls") {
-        return Error::new(ErrorKind::Unsupported).because(
-            "the URL asks for TLS, which this build does not speak to MySQL; nothing was sent. Use a socket, a tunnel, or a proxy on this machine",
-        );
+        return no_tls();
     }
     invalid(format!("there is no option {key:?}; there is socket"))
+}
+
+/// TLS was asked for, and must not silently be left out.
+pub(super) fn no_tls() -> Error {
+    Error::new(ErrorKind::Unsupported).because(
+        "TLS was asked for, which this store does not speak to MySQL; nothing was sent. Use a socket, a tunnel, or a proxy on this machine",
+    )
 }
 
 fn host(url: &url::Url) -> Result<String> {
