@@ -28,6 +28,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("npm", "npm"),
     ("python3-venv", "python3"),
     ("mariadb-server", "mariadb-install-db"),
+    ("postgresql", "/usr/lib/postgresql"),
+    ("pgbouncer", "/usr/sbin/pgbouncer"),
     ("zookeeper", "/usr/share/java/zookeeper.jar"),
 ];
 

@@ -4,6 +4,7 @@
 mod demo;
 mod looking;
 mod mysql;
+mod postgres;
 mod running;
 mod topologies;
 mod zookeeper;

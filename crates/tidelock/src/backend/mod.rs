@@ -5,6 +5,8 @@ mod memcached;
 pub mod memory;
 #[cfg(feature = "mysql")]
 mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 pub(crate) mod registry;

@@ -17,6 +17,8 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
         | "redis+cluster" | "rediss+cluster" => crate::backend::redis::connect(url, env).await,
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => crate::backend::postgres::connect(url, env).await,
         #[cfg(feature = "zookeeper")]
         "zookeeper" => crate::backend::zookeeper::connect(url, env).await,
         _ => Err(unknown(scheme)),

@@ -79,7 +79,16 @@ fn store_may_use(path: &str, store: &str) -> bool {
 }
 
 fn store_names() -> BTreeSet<&'static str> {
-    ["memcached", "memory", "mysql", "redis", "sqlite", "zookeeper"].into()
+    [
+        "memcached",
+        "memory",
+        "mysql",
+        "postgres",
+        "redis",
+        "sqlite",
+        "zookeeper",
+    ]
+    .into()
 }
 
 #[test]
@@ -126,6 +135,7 @@ fn the_machinery_knows_no_store() {
                     "backend::memcached",
                     "backend::memory",
                     "backend::mysql",
+                    "backend::postgres",
                     "backend::redis",
                     "backend::sqlite",
                     "backend::registry",

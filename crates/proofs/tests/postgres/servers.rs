@@ -1,0 +1,152 @@
+//! What befalls connections and servers.
+
+use std::time::Duration;
+
+use testkit::servers::Pgbouncer;
+use tidelock::{AcquireOptions, ErrorKind, LostReason, Severity};
+
+use super::{LEASE, client, server, soon, until};
+
+const OTHERS: &str =
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tidelock'";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t56_terminated_backends_lose_no_lock() {
+    let server = server();
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let guard = a.lock("till").acquire().await.unwrap();
+    let lock = b.lock("till");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    until(
+        &server,
+        "SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE 'LISTEN%'",
+        "t",
+    )
+    .await;
+    for _ in 0..4 {
+        server.query(OTHERS).unwrap();
+        tokio::time::sleep(LEASE / 3).await;
+    }
+    assert!(guard.is_held(), "renewed over new connections");
+    server.query(OTHERS).unwrap();
+    // What was being sent then may have been lost with its connection; it is settled behind the caller's back.
+    let _ = guard.release().await;
+    let next = soon("the waiter's turn", waiting).await.unwrap().unwrap();
+    next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t56_no_transaction_is_left_open() {
+    let server = server();
+    server
+        .query("ALTER SYSTEM SET idle_in_transaction_session_timeout = '50ms'")
+        .unwrap();
+    server.query("SELECT pg_reload_conf()").unwrap();
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let guard = a.lock("till").acquire().await.unwrap();
+    let lock = b.lock("till");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    for _ in 0..20 {
+        let open = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tidelock' AND state LIKE 'idle in%'";
+        assert_eq!(server.query(open).unwrap(), "0");
+        tokio::time::sleep(LEASE / 20).await;
+    }
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    let next = soon("the waiter's turn", waiting).await.unwrap().unwrap();
+    next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t56_a_restarted_server_keeps_what_was_granted() {
+    let server = server();
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let guard = a.fenced_lock("till").acquire().await.unwrap();
+    let lock = b.fenced_lock("till");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    until(
+        &server,
+        "SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE 'LISTEN%'",
+        "t",
+    )
+    .await;
+    server.restart().unwrap();
+    tokio::time::sleep(LEASE).await;
+    assert!(guard.is_held(), "its row was on the disk");
+    assert!(!waiting.is_finished());
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let next = soon("the waiter's turn", waiting).await.unwrap().unwrap();
+    assert!(next.token() > token);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t56_a_frozen_server_costs_the_lock_in_time() {
+    let server = server();
+    let a = client(&server.url()).await;
+    let guard = a.lock("till").acquire().await.unwrap();
+    server.freeze().unwrap();
+    let reason = soon("the loss", guard.lost()).await;
+    assert_eq!(reason, LostReason::Expired);
+    // The server's clock went on: nobody has had the lock, and the lease there ends now at the latest.
+    server.thaw().unwrap();
+    let next = soon("the next", a.lock("till").acquire()).await.unwrap();
+    assert!(next.token() > guard.token());
+}
+
+/// Behind a pooler that gives connections away after each transaction nothing is heard; it is found out, said, and done without.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t56_behind_a_transaction_pooler_waiters_ask() {
+    let server = server();
+    let pooler = Pgbouncer::start(&server).unwrap();
+    let url = server.url_at(pooler.addr());
+    let (a, b) = (client(&url).await, client(&url).await);
+    let findings = a.examine().await.unwrap();
+    let wakes = findings.iter().find(|one| one.subject == "wakes").unwrap();
+    assert_eq!(wakes.severity, Severity::Advice, "{wakes:?}");
+    for _ in 0..20 {
+        let guard = a.lock("till").acquire().await.unwrap();
+        let lock = b.lock("till");
+        let waiting = tokio::spawn(async move { lock.acquire().await });
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        guard.release().await.unwrap();
+        let next = soon("the waiter's turn", waiting).await.unwrap().unwrap();
+        next.release().await.unwrap();
+    }
+    // Held beyond a lease, over connections that are others each time.
+    let guard = a.lock("till").acquire().await.unwrap();
+    tokio::time::sleep(LEASE * 3 / 2).await;
+    assert!(guard.is_held());
+    let wait = AcquireOptions::new().wait(Duration::from_millis(50));
+    let error = b.lock("till").acquire_with(wait).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_wakes_the_next_waiter_without_a_lease_in_between() {
+    let server = server();
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let lock = b.lock("till");
+    // The first wait of a client tries whether it hears.
+    for _ in 0..5 {
+        let guard = a.lock("till").acquire().await.unwrap();
+        let lock = lock.clone();
+        let waiting = tokio::spawn(async move { lock.acquire().await });
+        until(
+            &server,
+            "SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE 'LISTEN%'",
+            "t",
+        )
+        .await;
+        tokio::time::sleep(LEASE / 20).await;
+        guard.release().await.unwrap();
+        let next = tokio::time::timeout(LEASE / 3, waiting).await;
+        next.expect("woken")
+            .unwrap()
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+    }
+}

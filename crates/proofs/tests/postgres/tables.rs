@@ -1,0 +1,119 @@
+//! Tables, rights, and what each verb costs.
+
+use testkit::servers::PostgresServer;
+use tidelock::{Client, ErrorKind};
+
+use super::{client, server};
+
+/// How many statements the server has run that are ours, by its log.
+fn statements(server: &PostgresServer) -> usize {
+    let log = server.log();
+    log.matches("execute <unnamed>").count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_verb_costs_one_statement() {
+    let server = server();
+    server
+        .query("ALTER SYSTEM SET log_statement = 'all'")
+        .unwrap();
+    server.query("SELECT pg_reload_conf()").unwrap();
+    let a = Client::builder()
+        .details(false)
+        .connect(&server.url())
+        .await
+        .unwrap();
+    let lock = a.lock("till");
+    lock.acquire().await.unwrap().release().await.unwrap();
+    let before = statements(&server);
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(statements(&server) - before, 1, "acquire");
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    assert_eq!(statements(&server) - before, 2, "a refusal");
+    guard
+        .extend(std::time::Duration::from_secs(60))
+        .await
+        .unwrap();
+    assert_eq!(statements(&server) - before, 3, "a renewal");
+    guard.release().await.unwrap();
+    assert_eq!(statements(&server) - before, 4, "a release");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn processes_that_come_first_together_make_one_table() {
+    let server = server();
+    let mut coming = tokio::task::JoinSet::new();
+    for _ in 0..12 {
+        let url = server.url();
+        coming.spawn(async move { client(&url).await });
+    }
+    let clients = coming.join_all().await;
+    let guard = clients[0].lock("a").acquire().await.unwrap();
+    assert!(clients[1].lock("a").try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+}
+
+/// Who may not make tables is told what to have run; who has exactly the rights that are named can lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rights_that_are_named_are_enough() {
+    let server = server();
+    server
+        .query("REVOKE CREATE ON SCHEMA public FROM PUBLIC; CREATE ROLE clerk LOGIN")
+        .unwrap();
+    let url = server.url().replace("postgres@", "clerk@");
+    let error = Client::connect(&url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    let text = error.to_string();
+    let sql = &text[text.find("SELECT pg_advisory").unwrap()..];
+    server.query(sql).unwrap();
+    server
+        .query(
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON tidelock_locks, tidelock_locks_clients, tidelock_locks_withdrawn TO clerk; \
+             GRANT USAGE ON SEQUENCE tidelock_locks_tokens TO clerk",
+        )
+        .unwrap();
+    let a = client(&url).await;
+    let guard = a.fenced_lock("till").acquire().await.unwrap();
+    assert!(a.lock("till").inspect().await.unwrap().is_locked());
+    assert_eq!(a.list("*", 10).await.unwrap(), ["till"]);
+    guard.release().await.unwrap();
+    assert!(!a.examine().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_url_that_cannot_be_meant_is_refused_without_its_password() {
+    for (url, kind) in [
+        ("postgres://u:secret@127.0.0.1:1/db", ErrorKind::Unavailable),
+        (
+            "postgres://u:secret@h:notaport/db",
+            ErrorKind::InvalidOptions,
+        ),
+        (
+            "postgres://u:secret@h/db?table=a;drop",
+            ErrorKind::InvalidOptions,
+        ),
+        (
+            "postgres://u:secret@h/db?sslmode=require",
+            ErrorKind::Unsupported,
+        ),
+    ] {
+        let error = Client::connect(url).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_table_is_another_set_of_locks() {
+    let server = server();
+    let a = client(&server.url()).await;
+    let b = client(&format!("{}?table=other_locks", server.url())).await;
+    let one = a.lock("till").acquire().await.unwrap();
+    let two = b.lock("till").acquire().await.unwrap();
+    one.release().await.unwrap();
+    two.release().await.unwrap();
+    assert_eq!(
+        server.query("SELECT count(*) FROM other_locks").unwrap(),
+        "1"
+    );
+}

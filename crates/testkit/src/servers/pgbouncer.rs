@@ -1,0 +1,87 @@
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::process::getuid;
+use tempfile::TempDir;
+
+use super::{PostgresServer, port, wait};
+use crate::reaper;
+
+const PROGRAM: &str = "/usr/sbin/pgbouncer";
+
+/// A pooler before a PostgreSQL server that gives a connection away after each transaction, as long as this value lives.
+#[derive(Debug)]
+pub struct Pgbouncer {
+    port: u16,
+    child: Child,
+    _dir: TempDir,
+}
+
+impl Pgbouncer {
+    /// With two connections to the server for all.
+    ///
+    /// # Errors
+    /// When the package is missing, or it does not answer.
+    pub fn start(server: &PostgresServer) -> Result<Self> {
+        let dir = TempDir::with_prefix("tidelock-")?;
+        let (port, path) = (port::free()?, dir.path().display());
+        let users = dir.path().join("users");
+        fs::write(&users, "\"postgres\" \"\"\n")?;
+        let conf = format!(
+            "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+             unix_socket_dir =\nauth_type = trust\nauth_file = {path}/users\npool_mode = transaction\n\
+             default_pool_size = 2\nmax_client_conn = 500\n",
+            server.port(),
+        );
+        fs::write(dir.path().join("conf"), conf)?;
+        let log = File::create(dir.path().join("log"))?;
+        let mut command = if getuid().is_root() {
+            let owner = Command::new("chown")
+                .args(["-R", "postgres"])
+                .arg(dir.path())
+                .status()?;
+            anyhow::ensure!(owner.success(), "chown: {owner}");
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]);
+            command.arg(PROGRAM);
+            command
+        } else {
+            Command::new(PROGRAM)
+        };
+        command.arg(dir.path().join("conf"));
+        command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        let child = command.spawn().context("starting pgbouncer")?;
+        reaper::watch(child.id())?;
+        let bouncer = Self {
+            port,
+            child,
+            _dir: dir,
+        };
+        wait::until("a pooler that accepts", Duration::from_secs(20), || {
+            TcpStream::connect(bouncer.addr())
+                .map(drop)
+                .map_err(Into::into)
+        })?;
+        Ok(bouncer)
+    }
+
+    /// The TCP address.
+    pub fn addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+}
+
+impl Drop for Pgbouncer {
+    fn drop(&mut self) {
+        // Fails only if it is gone already, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        reaper::forget(self.child.id());
+    }
+}

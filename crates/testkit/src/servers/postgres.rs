@@ -1,0 +1,277 @@
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, getuid, kill_process};
+use tempfile::TempDir;
+
+use super::{port, wait};
+use crate::{process, reaper};
+
+/// Where Debian has the programs of each version.
+const VERSIONS: &str = "/usr/lib/postgresql";
+/// A start takes a tenth of a second; a loaded machine may need more, a broken server all of it.
+const START: Duration = Duration::from_secs(30);
+
+/// A PostgreSQL server of its own that lives as long as this value. Everybody on loopback may log in as `postgres`.
+#[derive(Debug)]
+pub struct PostgresServer {
+    port: u16,
+    child: Mutex<Option<Child>>,
+    programs: PathBuf,
+    // Last, so that the directory goes after the server.
+    dir: TempDir,
+}
+
+impl PostgresServer {
+    /// A server without data.
+    ///
+    /// # Errors
+    /// When the package is missing, or the server does not answer.
+    pub fn start() -> Result<Self> {
+        let server = Self {
+            port: port::free()?,
+            child: Mutex::new(None),
+            programs: programs()?,
+            dir: TempDir::with_prefix("tidelock-")?,
+        };
+        if getuid().is_root() {
+            let owner = server.dir.path().display().to_string();
+            run(Command::new("chown").args(["postgres", &owner]))?;
+        }
+        let mut init = server.command("initdb");
+        init.arg("-D").arg(server.data());
+        init.args([
+            "-A",
+            "trust",
+            "-U",
+            "postgres",
+            "--no-sync",
+            "--encoding=UTF8",
+            "--locale=C",
+        ]);
+        run(&mut init)?;
+        server.run()?;
+        Ok(server)
+    }
+
+    /// The TCP port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The TCP address.
+    pub fn addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// `postgres://postgres@127.0.0.1:PORT/postgres`.
+    pub fn url(&self) -> String {
+        self.url_at(self.addr())
+    }
+
+    /// The same by another way.
+    pub fn url_at(&self, addr: SocketAddr) -> String {
+        format!("postgres://postgres@{addr}/postgres")
+    }
+
+    /// Its process id, while it runs.
+    ///
+    /// # Errors
+    /// When it has been killed.
+    pub fn pid(&self) -> Result<u32> {
+        let child = self.lock();
+        let running = child.as_ref().map(Child::id);
+        running.context("the server is not running")
+    }
+
+    /// What it has written to stdout and stderr.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// What `psql` prints for these statements: a line a row, columns apart by `|`.
+    ///
+    /// # Errors
+    /// When the server refuses, or does not answer.
+    pub fn query(&self, statements: &str) -> Result<String> {
+        self.query_as("postgres", statements)
+    }
+
+    /// As [`query`](Self::query), as another user.
+    ///
+    /// # Errors
+    /// As [`query`](Self::query).
+    pub fn query_as(&self, user: &str, statements: &str) -> Result<String> {
+        let mut psql = Command::new(self.programs.join("psql"));
+        let port = self.port.to_string();
+        psql.args(["-h", "127.0.0.1", "-p", &port, "-U", user, "-d", "postgres"]);
+        psql.args([
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-c",
+            statements,
+        ]);
+        run(&mut psql).map(|text| text.trim_end().to_owned())
+    }
+
+    /// Stops it and all its children (SIGSTOP): the kernel still takes bytes for them, and nothing answers.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn freeze(&self) -> Result<()> {
+        let pid = self.pid()?;
+        // First, so that it has no more children afterwards.
+        process::freeze(pid)?;
+        children(pid)?.into_iter().try_for_each(process::freeze)
+    }
+
+    /// Lets them go on.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn thaw(&self) -> Result<()> {
+        let pid = self.pid()?;
+        children(pid)?.into_iter().try_for_each(process::thaw)?;
+        process::thaw(pid)
+    }
+
+    /// Ends it at once, without any shutdown (SIGQUIT: after SIGKILL its children would keep it from starting again).
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn kill(&self) -> Result<()> {
+        let Some(mut child) = self.lock().take() else {
+            return Ok(());
+        };
+        let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        kill_process(id.context("a process id")?, Signal::QUIT).context("ending the server")?;
+        child.wait().context("waiting for the server")?;
+        reaper::forget(child.id());
+        Ok(())
+    }
+
+    /// Starts it again, after ending it if need be, on the same port and with its data.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn restart(&self) -> Result<()> {
+        self.kill()?;
+        self.run()
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A program of the server, which refuses to be run by root.
+    fn command(&self, program: &str) -> Command {
+        let path = self.programs.join(program);
+        let mut command = if getuid().is_root() {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]);
+            command.arg(path);
+            command
+        } else {
+            Command::new(path)
+        };
+        command.current_dir(self.dir.path());
+        command
+    }
+
+    fn run(&self) -> Result<()> {
+        let log = File::create(self.dir.path().join("log"))?;
+        let mut command = self.command("postgres");
+        command.arg("-D").arg(self.data());
+        command.args(["-p", &self.port.to_string(), "-h", "127.0.0.1", "-k"]);
+        command.arg(self.dir.path());
+        for setting in ["fsync=off", "shared_buffers=16MB", "max_connections=200"] {
+            command.args(["-c", setting]);
+        }
+        command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        let child = command.spawn().context("starting postgres")?;
+        reaper::watch(child.id())?;
+        *self.lock() = Some(child);
+        let ready = wait::until("a PostgreSQL that serves", START, || {
+            if let Some(child) = self.lock().as_mut()
+                && let Some(ended) = child.try_wait()?
+            {
+                bail!("it ended with {ended}");
+            }
+            self.query("SELECT 1").map(drop)
+        });
+        ready
+            .inspect_err(|_| {
+                // The error that matters is the one that led here.
+                let _ = self.kill();
+            })
+            .with_context(|| self.log())
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        // Fails only if it is gone already, which is what is wanted.
+        let _ = self.thaw();
+        let _ = self.kill();
+    }
+}
+
+fn programs() -> Result<PathBuf> {
+    let found = fs::read_dir(Path::new(VERSIONS))
+        .with_context(|| {
+            format!("{VERSIONS} is missing; `cargo xtask servers` installs PostgreSQL")
+        })?
+        .flatten()
+        .map(|entry| entry.path().join("bin"))
+        .filter(|path| path.join("postgres").is_file());
+    found.max().context("no version of PostgreSQL is installed")
+}
+
+fn run(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("{command:?}"))?;
+    ensure!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The processes a process has started and that still run.
+fn children(parent: u32) -> Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
+        // Gone meanwhile, or not ours to read.
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else {
+            continue;
+        };
+        let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+        if fields.split(' ').nth(1) == Some(&parent.to_string()) {
+            found.push(pid);
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,187 @@
+//! Who hears of releases: one connection that listens, for all waiters of a client.
+//!
+//! A pooler that gives a connection away after each transaction lets `LISTEN` through, and nothing is ever heard. So it
+//! is believed only after something was heard that another connection had said.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio_postgres::types::Type;
+
+use super::link::Link;
+use super::sql::Sql;
+use crate::backend::{Env, Signals, Wake};
+
+/// How long it is left alone where nothing can be heard.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// Whether releases are heard of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hearing {
+    /// Nobody has asked for it yet, or it is just being tried.
+    Unknown,
+    /// From now on.
+    Live,
+    /// The server cannot be reached, or a pooler lets nothing through.
+    Deaf,
+}
+
+pub(super) struct Ears {
+    link: Link,
+    /// Another connection, which says what is to be heard.
+    mouth: Link,
+    channel: String,
+    /// Says something there.
+    tell: String,
+    signals: Signals,
+    state: watch::Sender<Hearing>,
+    begun: AtomicBool,
+    closed: Notify,
+    is_closed: AtomicBool,
+}
+
+impl Ears {
+    pub(super) fn new(link: Link, mouth: Link, sql: &Sql, env: &Env) -> Arc<Self> {
+        Arc::new(Self {
+            link,
+            mouth,
+            channel: sql.channel.clone(),
+            tell: sql.tell.clone(),
+            signals: Signals::new(env.timers.clone(), |_| {}),
+            state: watch::Sender::new(Hearing::Unknown),
+            begun: AtomicBool::new(false),
+            closed: Notify::new(),
+            is_closed: AtomicBool::new(false),
+        })
+    }
+
+    /// A place among the waiters, if releases are heard of or will be within that time.
+    pub(super) async fn arm(self: &Arc<Self>, name: &str, within: Duration) -> Option<Wake> {
+        (self.hears(within).await == Hearing::Live).then(|| self.signals.arm(name))
+    }
+
+    /// Tries, if nobody has yet, and waits for what comes of it.
+    pub(super) async fn hears(self: &Arc<Self>, within: Duration) -> Hearing {
+        if !self.begun.swap(true, Ordering::SeqCst) {
+            let ears = Arc::downgrade(self);
+            self.link.background().spawn(listen(ears));
+        }
+        let mut state = self.state.subscribe();
+        let known = state.wait_for(|state| *state != Hearing::Unknown);
+        match self.link.timers().limit(within, known).await {
+            Some(Ok(state)) => *state,
+            _ => Hearing::Unknown,
+        }
+    }
+
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.closed.notify_waiters();
+        self.mouth.close();
+    }
+}
+
+/// For as long as the client is there.
+async fn listen(ears: Weak<Ears>) {
+    let mut told = false;
+    while let Some(ears) = ears.upgrade() {
+        if ears.is_closed.load(Ordering::SeqCst) {
+            return;
+        }
+        let ended = Arc::new(Notify::new());
+        let connection = hear(&ears, &ended).await;
+        let pause = match connection {
+            Ok(client) => {
+                ears.state.send_replace(Hearing::Live);
+                // What was said while nobody listened is not said again.
+                ears.signals.wake_each();
+                tokio::select! {
+                    () = ended.notified() => {}
+                    () = ears.closed.notified() => return,
+                }
+                drop(client);
+                ears.state.send_replace(Hearing::Unknown);
+                Duration::from_millis(50)
+            }
+            Err(why) => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::warn!(store = %ears.link, %why, "releases are not heard of: waiters ask again and again instead of being woken");
+                }
+                ears.state.send_replace(Hearing::Deaf);
+                if why.is_pooled {
+                    AGAIN
+                } else {
+                    ears.link.limit().min(Duration::from_secs(1))
+                }
+            }
+        };
+        let timer = ears.link.timers().after(pause);
+        tokio::select! {
+            () = timer => {}
+            () = ears.closed.notified() => return,
+        }
+    }
+}
+
+/// Why nothing is heard.
+struct Deafness {
+    why: String,
+    /// There was an answer to everything, and nothing was heard.
+    is_pooled: bool,
+}
+
+impl std::fmt::Display for Deafness {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+/// A connection that listens, proved by something that was said on another one.
+async fn hear(ears: &Arc<Ears>, ended: &Arc<Notify>) -> Result<tokio_postgres::Client, Deafness> {
+    let failed = |why: String| Deafness {
+        why,
+        is_pooled: false,
+    };
+    let hello = format!("h{}", uuid::Uuid::new_v4());
+    let heard = Arc::new(Notify::new());
+    let ear = {
+        let (signals, end) = (ears.signals.clone(), Arc::clone(ended));
+        let (hello, heard) = (hello.clone(), Arc::clone(&heard));
+        Box::new(move |said: Option<&str>| match said {
+            Some(said) if said == hello => heard.notify_one(),
+            Some(said) => {
+                if let Some(name) = said.strip_prefix('f') {
+                    signals.wake_one(name);
+                }
+            }
+            None => end.notify_one(),
+        })
+    };
+    let timers = ears.link.timers();
+    let limit = ears.link.limit();
+    let late = || failed(format!("no answer within {limit:?}"));
+    let client = match timers.limit(limit, ears.link.connect(Some(ear))).await {
+        Some(Ok(client)) => client,
+        Some(Err(trouble)) => return Err(failed(trouble.error().to_string())),
+        None => return Err(late()),
+    };
+    let listen = format!("LISTEN {}", ears.channel);
+    let listening = client.batch_execute(&listen);
+    match timers.limit(limit, listening).await {
+        Some(Ok(())) => {}
+        Some(Err(error)) => return Err(failed(error.to_string())),
+        None => return Err(late()),
+    }
+    let say = [(&hello as _, Type::TEXT)];
+    let said = ears.mouth.ask(&ears.tell, &say).await;
+    said.map_err(|trouble| failed(trouble.error().to_string()))?;
+    match timers.limit(limit, heard.notified()).await {
+        Some(()) => Ok(client),
+        None => Err(Deafness {
+            why: "what one connection says another does not hear; a pooler between may give connections away after each transaction".to_owned(),
+            is_pooled: true,
+        }),
+    }
+}

@@ -1,0 +1,93 @@
+//! What can be seen of locks and clients, for operators.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::link::Link;
+use super::sql::Sql;
+use super::trouble::Trouble;
+use super::{duration, fencing, micros};
+use crate::backend::memory::matches_glob;
+use crate::backend::{ClientId, Name, Page};
+use crate::error::Result;
+use crate::snapshot::{ClientInfo, Holder, Snapshot};
+
+/// How many names one page of a list looks at.
+const PAGE: i64 = 1000;
+
+pub(super) async fn at(link: &Link, sql: &Sql, name: &Name) -> Result<Snapshot> {
+    let mut snapshot = Snapshot::free(name.as_str());
+    let name = name.as_str();
+    let rows = link.ask(&sql.inspect, &[(&name as _, Type::TEXT)]).await;
+    let rows = rows.map_err(Trouble::error)?;
+    let Some(row) = rows.first() else {
+        return Ok(snapshot);
+    };
+    let token: i64 = row.get(0);
+    snapshot.token = (token > 0).then(|| fencing(token));
+    let owner: Option<String> = row.get(1);
+    let left = duration(row, 2).filter(|left| !left.is_zero());
+    if let (Some(owner), Some(left)) = (owner, left) {
+        snapshot.expires_in = Some(left);
+        let mut holder = Holder::new(owner, 1);
+        holder.client = client(row);
+        snapshot.holders.push(holder);
+    }
+    Ok(snapshot)
+}
+
+fn client(row: &Row) -> Option<ClientInfo> {
+    let host: Option<String> = row.get(3);
+    let (pid, program): (i64, String) = (row.try_get(4).ok()?, row.try_get(5).ok()?);
+    let since: i64 = row.try_get(6).ok()?;
+    let since = UNIX_EPOCH + Duration::from_millis(u64::try_from(since).unwrap_or(0));
+    Some(ClientInfo::new(
+        host?,
+        u32::try_from(pid).unwrap_or(0),
+        program,
+        since,
+    ))
+}
+
+pub(super) async fn page(link: &Link, sql: &Sql, pattern: &str, cursor: u64) -> Result<Page> {
+    let skip = i64::try_from(cursor).unwrap_or(i64::MAX);
+    let params = [(&PAGE as _, Type::INT8), (&skip as _, Type::INT8)];
+    let rows = link.ask(&sql.list, &params).await.map_err(Trouble::error)?;
+    let full = i64::try_from(rows.len()).is_ok_and(|len| len == PAGE);
+    let names = rows.iter().map(|row| row.get::<_, String>(0));
+    Ok(Page {
+        names: names.filter(|name| matches_glob(pattern, name)).collect(),
+        next: full.then_some(cursor.saturating_add(PAGE.unsigned_abs())),
+    })
+}
+
+/// Leaves the details of a client, and sweeps out what is long over.
+pub(super) async fn announce(
+    link: &Link,
+    sql: &Sql,
+    client: &ClientId,
+    info: &ClientInfo,
+    keep: Duration,
+) -> Result<()> {
+    let (client, pid) = (client.as_str(), i64::from(info.pid));
+    let (since, keep) = (millis(info.since), micros(keep));
+    let params = [
+        (&client as _, Type::TEXT),
+        (&info.host as _, Type::TEXT),
+        (&pid as _, Type::INT8),
+        (&info.program as _, Type::TEXT),
+        (&since as _, Type::INT8),
+        (&keep as _, Type::INT8),
+    ];
+    let announced = link.ask(&sql.announce, &params).await;
+    announced.map_err(Trouble::error)?;
+    link.ask(&sql.sweep, &[]).await.map_err(Trouble::error)?;
+    Ok(())
+}
+
+fn millis(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,288 @@
+//! `postgres://`: a row with a lease for each lock, by the server's clock.
+//!
+//! Every verb is one statement ([`sql`]) and no state is left in the session, so it works behind a pooler that gives a
+//! connection away after each transaction. Waiters are told by `NOTIFY` on a connection of its own ([`ears`]); where
+//! that cannot be had they ask again and again. Each face has a connection ([`link`]) that lives on the steward's thread,
+//! where a caller's runtime that goes takes nothing with it.
+
+mod ears;
+mod examine;
+mod link;
+mod look;
+mod place;
+mod sql;
+mod trouble;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use self::ears::Ears;
+use self::link::Link;
+use self::place::Place;
+use self::sql::Sql;
+use self::trouble::{Trouble, unexpected};
+use crate::backend::{
+    Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Env, Grant, Name, Page, Released,
+    Renewal, Renewed, Store, Ticket, Wait,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fence::SqlFence;
+use crate::guard::FencingToken;
+use crate::snapshot::{ClientInfo, Finding, Snapshot};
+
+/// How often a waiter asks that cannot be told.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Opens the store, and makes its tables if there are none.
+pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
+    let place = Arc::new(Place::parse(url, env)?);
+    let sql = Arc::new(Sql::new(&place.table));
+    let link = || Link::new(Arc::clone(&place), env);
+    let front = link();
+    make_tables(&front, &sql).await?;
+    // What is long over. Another process that does so at the same time is no harm.
+    front.ask(&sql.sweep, &[]).await.map_err(Trouble::error)?;
+    let ears = Ears::new(link(), front.clone(), &sql, env);
+    let face = |link| Postgres {
+        link,
+        sql: Arc::clone(&sql),
+        ears: Arc::clone(&ears),
+        lease: env.lease,
+    };
+    Ok(Store {
+        front: Arc::new(face(front)),
+        back: Arc::new(face(link())),
+    })
+}
+
+/// Several processes may come first at the same time: one makes the tables, the others wait for it and find them.
+async fn make_tables(link: &Link, sql: &Sql) -> Result<()> {
+    let names = [
+        (&sql.table as _, Type::TEXT),
+        (&sql.clients as _, Type::TEXT),
+    ];
+    let there = link.ask(&sql.there, &names).await;
+    let there = there.map_err(Trouble::error)?;
+    if there.first().is_some_and(|row| row.get::<_, bool>(0)) {
+        return Ok(());
+    }
+    let made = link.run(&sql.make).await;
+    made.map_err(|trouble| {
+        let error = trouble.error();
+        match error.kind() {
+            ErrorKind::Refused => Error::new(ErrorKind::Refused).because(format!(
+                "the tables of the locks are missing, and this user may not make them ({}); have somebody run:\n{}",
+                error.detail().unwrap_or_default(),
+                sql.make
+            )),
+            _ => error,
+        }
+    })
+}
+
+/// One face of the store.
+struct Postgres {
+    link: Link,
+    sql: Arc<Sql>,
+    ears: Arc<Ears>,
+    lease: Duration,
+}
+
+/// Whole microseconds, rounded up: what the server keeps is never shorter than what the client relies on.
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX)
+}
+
+impl Postgres {
+    async fn decide(&self, ask: &Ask) -> Result<Attempt> {
+        let Ticket { name, owner, .. } = &ask.ticket;
+        let deadline = self.link.deadline();
+        // Before the statement: from here on no release is missed.
+        let wake = if ask.armed || ask.patience.is_zero() {
+            None
+        } else {
+            self.ears.arm(name.as_str(), self.link.limit() / 2).await
+        };
+        let (name, owner) = (name.as_str(), owner.text());
+        let lease = micros(ask.lease);
+        let params = [
+            (&name as _, Type::TEXT),
+            (&owner as _, Type::TEXT),
+            (&lease as _, Type::INT8),
+        ];
+        let statement = &self.sql.attempt;
+        let asked = self.link.ask_for(&ask.asker, statement, &params, deadline);
+        let rows = match asked.await {
+            // Somebody's transaction has the row, with a fence in it or for a moment: nothing has happened.
+            Err(trouble) if trouble.is_row_taken() => {
+                return Ok(self.refused(ask, wake, Some(POLL)));
+            }
+            rows => rows.map_err(Trouble::error)?,
+        };
+        // No row: it was made while this statement ran, so somebody else has it.
+        let Some(row) = rows.first() else {
+            return Ok(self.refused(ask, wake, Some(Duration::from_millis(5))));
+        };
+        match row.get::<_, i32>(0) {
+            1 => Ok(Attempt::Acquired(Grant {
+                token: Some(fencing(row.get(1))),
+                ..Grant::default()
+            })),
+            0 => {
+                let left = row.get::<_, Option<i64>>(1).unwrap_or(0);
+                // One more, so that it is over then.
+                let left = Duration::from_micros(u64::try_from(left).unwrap_or(0) + 1000);
+                Ok(self.refused(ask, wake, Some(left)))
+            }
+            2 => Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn")),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn refused(
+        &self,
+        ask: &Ask,
+        wake: Option<crate::backend::Wake>,
+        left: Option<Duration>,
+    ) -> Attempt {
+        let recheck = left.unwrap_or(self.lease).min(self.lease);
+        let polls = wake.is_none() && !ask.armed && !ask.patience.is_zero();
+        Attempt::Held(Wait {
+            wake,
+            recheck: Some(if polls { recheck.min(POLL) } else { recheck }),
+        })
+    }
+
+    async fn keep(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
+        let names: Vec<&str> = batch.iter().map(|one| one.ticket.name.as_str()).collect();
+        let owners: Vec<&str> = batch.iter().map(|one| one.ticket.owner.text()).collect();
+        let leases: Vec<i64> = batch.iter().map(|one| micros(one.lease)).collect();
+        let params = [
+            (&names as _, Type::TEXT_ARRAY),
+            (&owners as _, Type::TEXT_ARRAY),
+            (&leases as _, Type::INT8_ARRAY),
+        ];
+        let rows = self.link.ask(&self.sql.renew, &params).await;
+        let kept: std::collections::HashSet<i64> = rows
+            .map_err(Trouble::error)?
+            .iter()
+            .map(|row| row.get(0))
+            .collect();
+        // Numbered from one.
+        Ok((1..)
+            .zip(batch)
+            .map(|(number, _)| {
+                if kept.contains(&number) {
+                    Renewed::Kept
+                } else {
+                    Renewed::Gone
+                }
+            })
+            .collect())
+    }
+
+    async fn end(&self, ticket: &Ticket, statement: &str) -> Result<Released> {
+        let (name, owner) = (ticket.name.as_str(), ticket.owner.text());
+        let params = [(&name as _, Type::TEXT), (&owner as _, Type::TEXT)];
+        let rows = self.link.ask(statement, &params).await;
+        Ok(match rows.map_err(Trouble::error)?.first() {
+            Some(row) if row.get(0) => Released::Freed,
+            _ => Released::NotHeld,
+        })
+    }
+
+    async fn free(&self, name: &Name) -> Result<bool> {
+        let name = name.as_str();
+        let params = [(&name as _, Type::TEXT)];
+        let rows = self.link.ask(&self.sql.force, &params).await;
+        Ok(!rows.map_err(Trouble::error)?.is_empty())
+    }
+}
+
+fn fencing(token: i64) -> FencingToken {
+    FencingToken::new(token.unsigned_abs())
+}
+
+/// Microseconds from a column that may be empty.
+fn duration(row: &Row, column: usize) -> Option<Duration> {
+    let micros: Option<i64> = row.get(column);
+    Some(Duration::from_micros(u64::try_from(micros?).unwrap_or(0)))
+}
+
+impl Backend for Postgres {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            wakes: true,
+            tokens: true,
+            queues: false,
+            shared: true,
+            durable: true,
+        }
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.decide(ask))
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
+        Box::pin(self.keep(batch))
+    }
+
+    fn lane(&self, _name: &Name) -> u64 {
+        0
+    }
+
+    fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.end(ticket, &self.sql.release))
+    }
+
+    fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.end(ticket, &self.sql.withdraw))
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.free(name))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
+        Box::pin(look::at(&self.link, &self.sql, name))
+    }
+
+    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(look::page(&self.link, &self.sql, pattern, cursor))
+    }
+
+    fn announce<'a>(
+        &'a self,
+        client: &'a ClientId,
+        info: &'a ClientInfo,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(look::announce(&self.link, &self.sql, client, info, keep))
+    }
+
+    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(examine::examine(&self.link, &self.sql, &self.ears))
+    }
+
+    fn sql_fence(&self, name: &Name, token: FencingToken) -> Option<SqlFence> {
+        let statement = self.sql.fence.clone();
+        Some(SqlFence::new(statement, name.as_str(), token))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.ears.close();
+        self.link.close();
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Postgres").field(&self.link).finish()
+    }
+}

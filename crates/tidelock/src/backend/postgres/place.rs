@@ -1,0 +1,161 @@
+//! Where the server is and which table has the locks: from a URL. No message contains the URL.
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::{Config, NoTls};
+
+use crate::backend::Env;
+use crate::error::{Error, ErrorKind, Result};
+
+const TABLE: &str = "tidelock_locks";
+
+/// Names derived from the table's must fit into the server's 63 bytes.
+const MOST_BYTES: usize = 50;
+
+/// What a URL says.
+pub(super) struct Place {
+    config: Config,
+    pub(super) table: String,
+}
+
+impl Place {
+    /// Reads `postgres://[user[:password]@]host[:port][/database][?table=schema.name&…]`.
+    pub(super) fn parse(url: &str, env: &Env) -> Result<Self> {
+        let (url, table) = take_table(url);
+        let table = table.unwrap_or_else(|| TABLE.to_owned());
+        check(&table)?;
+        // The driver's errors may repeat parts of the URL.
+        let mut config: Config = url.parse().map_err(|_| {
+            invalid("write postgres://user:password@host:5432/database?table=tidelock_locks")
+        })?;
+        let files = &env.tls;
+        let tls = files.ca.is_some() || files.cert.is_some() || files.key.is_some();
+        if tls || !matches!(config.get_ssl_mode(), SslMode::Disable | SslMode::Prefer) {
+            return Err(Error::new(ErrorKind::Unsupported).because(
+                "TLS to PostgreSQL is not there yet, and what was asked to be encrypted is not sent in the clear; \
+                 connect through a local proxy that speaks TLS, or write sslmode=disable",
+            ));
+        }
+        if config.get_hosts().is_empty() {
+            return Err(invalid("the host is missing: postgres://host/database"));
+        }
+        config.ssl_mode(SslMode::Disable);
+        config.connect_timeout(env.response_timeout.max(Duration::from_millis(1)));
+        if config.get_application_name().is_none() {
+            config.application_name("tidelock");
+        }
+        if let Some(credentials) = &env.credentials {
+            let given = credentials();
+            if let Some(user) = given.user {
+                config.user(user);
+            }
+            if let Some(password) = given.password {
+                config.password(password);
+            }
+        }
+        Ok(Self { config, table })
+    }
+
+    pub(super) async fn dial(
+        &self,
+    ) -> Result<
+        (
+            tokio_postgres::Client,
+            tokio_postgres::Connection<tokio_postgres::Socket, tokio_postgres::tls::NoTlsStream>,
+        ),
+        tokio_postgres::Error,
+    > {
+        self.config.connect(NoTls).await
+    }
+}
+
+fn take_table(url: &str) -> (String, Option<String>) {
+    let Some((base, query)) = url.split_once('?') else {
+        return (url.to_owned(), None);
+    };
+    let (mut rest, mut table) = (Vec::new(), None);
+    for pair in query.split('&') {
+        match pair.strip_prefix("table=") {
+            Some(name) => table = Some(name.to_owned()),
+            None => rest.push(pair),
+        }
+    }
+    let url = if rest.is_empty() {
+        base.to_owned()
+    } else {
+        format!("{base}?{}", rest.join("&"))
+    };
+    (url, table)
+}
+
+/// It is written into statements, so it is nothing but a name.
+fn check(table: &str) -> Result<()> {
+    let part = |part: &str| {
+        part.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+            && part
+                .chars()
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+    };
+    let parts: Vec<&str> = table.split('.').collect();
+    if table.len() > MOST_BYTES || parts.len() > 2 || !parts.into_iter().all(part) {
+        return Err(invalid(&format!(
+            "a table is called by at most {MOST_BYTES} of a-z, 0-9 and _, perhaps with a schema before a dot"
+        )));
+    }
+    Ok(())
+}
+
+fn invalid(why: &str) -> Error {
+    Error::new(ErrorKind::InvalidOptions).because(format!("the URL of PostgreSQL: {why}"))
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("postgres://")?;
+        for (n, host) in self.config.get_hosts().iter().enumerate() {
+            let comma = if n > 0 { "," } else { "" };
+            match host {
+                Host::Tcp(host) => write!(f, "{comma}{host}")?,
+                #[cfg(unix)]
+                Host::Unix(path) => write!(f, "{comma}{}", path.display())?,
+            }
+            if let Some(port) = self.config.get_ports().get(n) {
+                write!(f, ":{port}")?;
+            }
+        }
+        write!(f, "/{}", self.config.get_dbname().unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_nothing_but_a_name() {
+        for good in ["locks", "shop.locks", "_l1"] {
+            assert!(check(good).is_ok(), "{good}");
+        }
+        let long = "a".repeat(51);
+        for bad in [
+            "", "a.b.c", "Locks", "a;drop", "a b", "1a", "a\"", ".a", &long,
+        ] {
+            assert!(check(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_table_is_taken_out_of_the_url() {
+        assert_eq!(
+            take_table("postgres://h/d?table=t&sslmode=disable"),
+            (
+                "postgres://h/d?sslmode=disable".to_owned(),
+                Some("t".to_owned())
+            )
+        );
+        assert_eq!(take_table("postgres://h/d").1, None);
+        assert_eq!(take_table("postgres://h/d?table=t").0, "postgres://h/d");
+    }
+}

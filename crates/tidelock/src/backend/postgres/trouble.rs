@@ -1,0 +1,111 @@
+//! From what the server or the driver says to an [`ErrorKind`]: did it surely not run, or may it have?
+
+use tokio_postgres::error::{DbError, SqlState};
+
+use crate::error::{Error, ErrorKind};
+
+/// Why a statement brought no answer.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// It was not sent.
+    Unsent(String),
+    /// The server said no: what it had begun it took back.
+    Refused(Box<DbError>),
+    /// No answer: it may have run.
+    Broken(String),
+}
+
+impl Trouble {
+    pub(super) fn of(error: &tokio_postgres::Error) -> Self {
+        match error.as_db_error() {
+            // The server ends the connection; a commit may have been under way.
+            Some(why) if ends_session(why.code()) => Self::Broken(why.message().to_owned()),
+            Some(why) => Self::Refused(Box::new(why.clone())),
+            None => Self::Broken(error.to_string()),
+        }
+    }
+
+    /// Of a connection that could not be made.
+    pub(super) fn connecting(
+        place: &impl std::fmt::Display,
+        error: &tokio_postgres::Error,
+    ) -> Self {
+        match error.as_db_error() {
+            Some(why)
+                if !ends_session(why.code()) && *why.code() != SqlState::TOO_MANY_CONNECTIONS =>
+            {
+                Self::Refused(Box::new(why.clone()))
+            }
+            Some(why) => Self::Unsent(format!("{place}: {}", why.message())),
+            None => {
+                let source = std::error::Error::source(error);
+                let why = source.map_or_else(|| error.to_string(), ToString::to_string);
+                Self::Unsent(format!("{place}: {why}"))
+            }
+        }
+    }
+
+    /// Another transaction has the row.
+    pub(super) fn is_row_taken(&self) -> bool {
+        matches!(self, Self::Refused(why) if *why.code() == SqlState::LOCK_NOT_AVAILABLE)
+    }
+
+    /// The connection is good for nothing more.
+    pub(super) fn ends_connection(&self) -> bool {
+        match self {
+            Self::Broken(_) => true,
+            Self::Refused(why) => *why.code() == SqlState::READ_ONLY_SQL_TRANSACTION,
+            Self::Unsent(_) => false,
+        }
+    }
+
+    pub(super) fn error(self) -> Error {
+        match self {
+            Self::Unsent(why) => Error::new(ErrorKind::Unavailable).because(why),
+            Self::Broken(why) => Error::new(ErrorKind::OutcomeUnknown).because(why),
+            Self::Refused(why) => {
+                let (kind, advice) = meaning(why.code());
+                Error::new(kind).because(format!("{}{advice}", why.message()))
+            }
+        }
+    }
+}
+
+fn ends_session(code: &SqlState) -> bool {
+    [
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CRASH_SHUTDOWN,
+        SqlState::CANNOT_CONNECT_NOW,
+        SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+    ]
+    .contains(code)
+        || code.code().starts_with("08")
+}
+
+fn meaning(code: &SqlState) -> (ErrorKind, &'static str) {
+    match code {
+        code if *code == SqlState::INSUFFICIENT_PRIVILEGE => (
+            ErrorKind::Refused,
+            "; give the user the rights that `tidelock doctor` lists",
+        ),
+        code if code.code().starts_with("28") => (ErrorKind::Refused, "; check user and password"),
+        code if *code == SqlState::INVALID_CATALOG_NAME => (
+            ErrorKind::InvalidOptions,
+            "; name a database that exists in the URL",
+        ),
+        code if *code == SqlState::READ_ONLY_SQL_TRANSACTION => (
+            ErrorKind::Unavailable,
+            "; this server is a standby: name the primary, or all of them and target_session_attrs=read-write",
+        ),
+        code if [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_COLUMN].contains(code) => (
+            ErrorKind::Refused,
+            "; the table of the locks is missing or another one: a new connection makes it, `tidelock doctor` shows how",
+        ),
+        // Rolled back for a reason that passes: a deadlock, a timeout, a full disk, too many connections.
+        _ => (ErrorKind::Unavailable, ""),
+    }
+}
+
+pub(super) fn unexpected(what: &impl std::fmt::Debug) -> Error {
+    Error::new(ErrorKind::OutcomeUnknown).because(format!("an answer to something else: {what:?}"))
+}
