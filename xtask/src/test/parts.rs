@@ -12,7 +12,7 @@ pub(crate) struct Part {
 }
 
 /// All of them, in the order in which a change most likely fails.
-pub(crate) const PARTS: [Part; 14] = [
+pub(crate) const PARTS: [Part; 15] = [
     Part {
         name: "servers",
         about: "what the tests need is installed",
@@ -42,6 +42,11 @@ pub(crate) const PARTS: [Part; 14] = [
         name: "tests",
         about: "library and command, without servers",
         run: |tally| tests(tally, &["--lib", "--bins", "--tests"]),
+    },
+    Part {
+        name: "model",
+        about: "the protocol, in every state it can come to",
+        run: |tally| tests(tally, &["-p", "model"]),
     },
     Part {
         name: "server-tests",

@@ -1,0 +1,27 @@
+//! A model of the lock protocol for the model checker Stateright: what the library's clients and a store can do to each
+//! other, step by step, with every fault at every moment. What is in it and what is not: `docs/model.md`.
+//!
+//! The words are those of `ARCHITECTURE.md`. Nothing here is code of the library: a model that ran the implementation
+//! could not be asked what the implementation forgot.
+
+mod client;
+mod config;
+mod network;
+mod parts;
+mod progress;
+mod properties;
+mod report;
+mod runs;
+mod server;
+mod state;
+mod time;
+mod trace;
+mod world;
+
+pub use config::{Bug, Config, Faults};
+pub use progress::{Progress, waits_end};
+pub use properties::{FENCING, NOT_STUCK, NOTHING_LEFT, ONE_HOLDER, PROMPT, REACHED, TOLD_FIRST};
+pub use report::{Outcome, check};
+pub use runs::{clean, large, waits};
+pub use state::State;
+pub use world::{Action, World};

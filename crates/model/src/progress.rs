@@ -1,0 +1,127 @@
+//! Whether every wait can end.
+//!
+//! Stateright takes a way that ends in a circle, or that joins another, for one that keeps every `eventually` property. So the
+//! graph is searched here: from every state there has to be a way, without a further fault, to one where nobody waits. Who
+//! takes each step in the end that stays open comes there.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::time::{Duration, Instant};
+
+use stateright::Model;
+
+use crate::config::Config;
+use crate::parts::{Life, Phase};
+use crate::state::State;
+use crate::world::World;
+
+/// What came of a search.
+#[derive(Debug)]
+pub struct Progress {
+    /// How many different states there are.
+    pub states: usize,
+    /// In how many of them somebody waits.
+    pub waiting: usize,
+    /// From how many of those no way leads to the end of all waits.
+    pub hopeless: usize,
+    /// How long it took.
+    pub time: Duration,
+}
+
+/// Looks at every state, and prints what it found.
+pub fn waits_end(config: Config) -> Progress {
+    let (name, start) = (config.name, Instant::now());
+    let graph = Graph::of(&World(config));
+    let reached = graph.can_end();
+    let states = graph.waits.len();
+    let waiting = graph.waits.iter().filter(|waits| **waits).count();
+    let hopeless = states - reached;
+    let time = start.elapsed();
+    println!(
+        "{name}: {waiting} of {states} states wait, {hopeless} of them without an end, {time:.1?}"
+    );
+    Progress {
+        states,
+        waiting,
+        hopeless,
+        time,
+    }
+}
+
+#[derive(Default)]
+struct Graph {
+    waits: Vec<bool>,
+    /// From the state that is reached to the one it is reached from, without a fault.
+    back: Vec<(u32, u32)>,
+}
+
+impl Graph {
+    fn of(world: &World) -> Self {
+        let mut graph = Self::default();
+        let mut known: HashMap<u64, u32> = HashMap::new();
+        let mut queue: VecDeque<(u32, State)> = VecDeque::new();
+        let hasher = BuildHasherDefault::<DefaultHasher>::default();
+        let mut number = |graph: &mut Self, state: &State| match known.entry(hasher.hash_one(state))
+        {
+            Entry::Occupied(old) => (*old.get(), false),
+            Entry::Vacant(new) => {
+                let n = u32::try_from(graph.waits.len()).unwrap_or(u32::MAX);
+                graph.waits.push(state.waits());
+                (*new.insert(n), true)
+            }
+        };
+        for state in world.init_states() {
+            let (n, _) = number(&mut graph, &state);
+            queue.push_back((n, state));
+        }
+        let mut actions = Vec::new();
+        while let Some((from, state)) = queue.pop_front() {
+            world.actions(&state, &mut actions);
+            for next in actions
+                .drain(..)
+                .filter_map(|action| world.next_state(&state, action))
+            {
+                let (to, new) = number(&mut graph, &next);
+                if next.faults == state.faults {
+                    graph.back.push((to, from));
+                }
+                if new {
+                    queue.push_back((to, next));
+                }
+            }
+        }
+        graph.back.sort_unstable();
+        graph
+    }
+
+    /// How many states there are from which some way leads to one where nobody waits.
+    fn can_end(&self) -> usize {
+        let mut reached: Vec<bool> = self.waits.iter().map(|waits| !waits).collect();
+        let mut queue: Vec<u32> = (0u32..)
+            .zip(&reached)
+            .filter(|(_, end)| **end)
+            .map(|(n, _)| n)
+            .collect();
+        let mut count = queue.len();
+        while let Some(to) = queue.pop() {
+            let first = self.back.partition_point(|edge| edge.0 < to);
+            for (_, from) in self.back[first..].iter().take_while(|edge| edge.0 == to) {
+                if !std::mem::replace(&mut reached[*from as usize], true) {
+                    count += 1;
+                    queue.push(*from);
+                }
+            }
+        }
+        count
+    }
+}
+
+impl State {
+    /// Somebody is neither idle nor a holder.
+    fn waits(&self) -> bool {
+        self.clients.iter().any(|client| {
+            client.life != Life::Dead && !matches!(client.phase, Phase::Idle | Phase::Holding)
+        })
+    }
+}
