@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use testkit::proxy::Proxy;
+use testkit::proxy::{Proxy, Then, When};
 use testkit::servers::RedisServer;
 use tidelock::Acknowledge::{All, Any, Majority, Off};
 use tidelock::{Client, ErrorKind};
@@ -77,6 +77,34 @@ async fn what_a_frozen_replica_does_not_acknowledge_is_undone() -> Result<()> {
     ensure!(guard.acknowledged().is_some_and(|seen| seen.reached == 2));
     guard.release().await?;
     ensure!(world.is_free("till")?);
+    Ok(())
+}
+
+/// A grant that is not acknowledged is given back. That request is held up, and arrives when the lock has been granted
+/// after all: it must not end what the holder believes in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_undo_ends_no_later_grant() -> Result<()> {
+    let world = World::of(1, LEASE)?;
+    let client = world.client(All).await?;
+    let lock = client.lock("till");
+    lock.acquire().await?.release().await?;
+    let channel = "redisson_lock__channel:{till}";
+    let when = When::command("EVALSHA", channel);
+    let undo = world.proxy.on(when, Then::Hold);
+    world.all.nodes()[1].freeze()?;
+    let waiting = tokio::spawn(lock.acquire_with(patient(All)));
+    within(SOON, "the undo is on its way", undo.fired()).await?;
+    world.all.nodes()[1].thaw()?;
+    let guard = within(SOON, "a grant after all", waiting).await???;
+    let before = world.calls("evalsha")?;
+    undo.release();
+    eventually("the undo arrives", || Ok(world.calls("evalsha")? > before))?;
+    let primary = world.all.primary();
+    ensure!(
+        World::holder(primary, "till")? == Some(guard.owner_id()),
+        "the holder's own lock was ended"
+    );
+    guard.release().await?;
     Ok(())
 }
 

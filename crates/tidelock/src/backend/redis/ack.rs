@@ -8,6 +8,7 @@ mod collector;
 mod company;
 mod line;
 mod standing;
+mod undoing;
 mod verdict;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use tokio::sync::oneshot;
 
 pub(super) use self::company::Company;
 pub(super) use self::standing::{Standing, look};
+pub(super) use self::undoing::Undoing;
 
 use self::collector::{Collector, Order};
 use self::standing::{Replicas, View};

@@ -39,7 +39,7 @@ use std::time::Duration;
 
 pub(crate) use self::open::connect;
 
-use self::ack::{Company, Purpose, Receipt};
+use self::ack::{Company, Purpose, Receipt, Undoing};
 use self::errors::{unanswered, unexpected};
 use self::plain::Layout;
 use self::reply::Reply;
@@ -78,6 +78,7 @@ struct Shared {
     /// It has been said that replicas cannot be asked.
     unasked: AtomicBool,
     company: Company,
+    undoing: Undoing,
     /// This user may not run scripts: plain locks go without.
     unscripted: AtomicBool,
 }
@@ -287,6 +288,10 @@ impl Backend for Redis {
 
     fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(self.decide(ask))
+    }
+
+    fn in_doubt(&self, ticket: &Ticket) -> bool {
+        self.shared.undoing.take(&ticket.owner)
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::ack::Company;
+use super::ack::{Company, Undoing};
 use super::cluster::{self, Cluster};
 use super::conn::Request;
 use super::gate::{Entry, Finder, Gate};
@@ -136,6 +136,7 @@ fn faces(layout: Layout, routes: [Routes; 2], stations: Stations, ways: Ways, en
         warned: Mutex::default(),
         unasked: AtomicBool::new(false),
         company: Company::default(),
+        undoing: Undoing::default(),
         unscripted: AtomicBool::new(false),
     });
     let [front, back] = routes.map(|routes| {

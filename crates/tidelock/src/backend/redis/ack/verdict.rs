@@ -154,7 +154,7 @@ impl Redis {
             Err(short) => short,
             enough => return enough,
         };
-        // No tombstone: the same ticket is asked again. Behind a pointer, because few need it.
+        // No tombstone: the same ticket may be asked again. Behind a pointer, because few need it.
         let undo = Box::pin(self.end(&ask.ticket, false));
         match self.shared.timers.until(deadline, undo).await {
             Some(Ok(Released::Freed | Released::NotHeld)) => Err(short),
@@ -163,6 +163,8 @@ impl Redis {
                     Some(Err(error)) => error.to_string(),
                     _ => "no answer in time".to_owned(),
                 };
+                // It may still arrive, and would end whatever this ticket has then: the ticket is done for.
+                self.shared.undoing.note(&ask.ticket.owner);
                 Err(Error::new(ErrorKind::OutcomeUnknown).because(format!(
                     "{}; and it could not be given back: {why}",
                     short.detail().unwrap_or_default()
