@@ -196,7 +196,7 @@ pub(super) fn renew<'a>(words: Words<'a>, lease: &'a str) -> Transaction<'a> {
 }
 
 /// `plain_force_release.lua`.
-pub(super) fn free<'a>(name: &'a str) -> Transaction<'a> {
+pub(super) fn free(name: &str) -> Transaction<'_> {
     let decide = move |looks: &[Outcome]| match good(looks.first())?.text() {
         Some("none") => Ok(Next::Answer(Reply::Int(0))),
         Some("string") => Ok(Next::Write(vec![command(&["DEL", name])], |said| {
