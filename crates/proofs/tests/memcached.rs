@@ -1,6 +1,8 @@
 //! The memcached store on a real server: the promises, and what breaks them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "memcached/costs.rs"]
+mod costs;
 #[path = "memcached/faults.rs"]
 mod faults;
 

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "plain/costs.rs"]
+mod costs;
 #[path = "plain/foreign.rs"]
 mod foreign;
 #[path = "plain/wire.rs"]

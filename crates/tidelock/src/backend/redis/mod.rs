@@ -15,6 +15,7 @@ mod look;
 mod open;
 mod place;
 mod plain;
+mod plain_rights;
 mod renew;
 mod reply;
 mod rights;
@@ -335,12 +336,17 @@ impl Backend for Redis {
     }
 
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
-        Box::pin(survey::examine(
-            &self.routes,
-            &self.shared.subscriber,
-            self.shared.ways,
-            &self.shared.timers,
-        ))
+        let Shared {
+            subscriber,
+            ways,
+            timers,
+            ..
+        } = &*self.shared;
+        let rights: BoxFuture<'_, Result<Vec<Finding>>> = match self.layout {
+            Layout::Redisson => Box::pin(rights::findings(&self.routes, subscriber, *ways)),
+            Layout::Plain => Box::pin(self.plain_findings()),
+        };
+        Box::pin(survey::examine(&self.routes, rights, *ways, timers))
     }
 
     fn incarnation(&self) -> BoxFuture<'_, Result<Option<Incarnation>>> {

@@ -125,7 +125,7 @@ impl Redis {
     }
 
     /// As far as is known.
-    fn may_script(&self) -> bool {
+    pub(super) fn may_script(&self) -> bool {
         !self.shared.unscripted.load(Ordering::SeqCst)
     }
 

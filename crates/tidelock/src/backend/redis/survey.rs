@@ -4,9 +4,8 @@ use futures_util::future::try_join_all;
 
 use super::cluster::Cluster;
 use super::doctor::{self, far};
-use super::rights;
 use super::routes::Routes;
-use super::subscriber::{Subscriber, Ways};
+use super::subscriber::Ways;
 use crate::backend::Timers;
 use crate::error::Result;
 use crate::snapshot::{Finding, Severity};
@@ -14,11 +13,10 @@ use crate::snapshot::{Finding, Severity};
 /// Looks at every server that has locks, and at what the user may do.
 pub(super) async fn examine(
     routes: &Routes,
-    subscriber: &Subscriber,
+    rights: impl Future<Output = Result<Vec<Finding>>> + Send,
     ways: Ways,
     timers: &Timers,
 ) -> Result<Vec<Finding>> {
-    let rights = rights::findings(routes, subscriber, ways);
     let (cluster, face) = match routes {
         Routes::One(link) => {
             let mut findings = doctor::examine(link, false).await?;

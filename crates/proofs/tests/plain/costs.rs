@@ -1,0 +1,66 @@
+//! What a plain lock costs in requests, and what waiting costs.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use testkit::proxy::Proxy;
+use testkit::servers::RedisServer;
+use tidelock::Client;
+
+async fn client(proxy: &Proxy, lease: Duration) -> Result<Client> {
+    let builder = Client::builder().details(false).lease(lease);
+    let client = builder.connect(&proxy.url()).await?;
+    let warm = client.plain_lock("warm");
+    // Both connections stand and the server knows the scripts: what comes now is the daily cost.
+    let guard = warm.acquire().await?;
+    guard.extend(lease).await?;
+    drop(guard);
+    warm.acquire().await?.release().await?;
+    proxy.reset_counts();
+    Ok(client)
+}
+
+fn spent(proxy: &Proxy) -> u64 {
+    let spent = proxy.counts().values().sum();
+    proxy.reset_counts();
+    spent
+}
+
+#[tokio::test]
+async fn what_plain_locks_cost() -> Result<()> {
+    let server = RedisServer::start()?;
+    let proxy = Proxy::start(server.addr())?;
+    let client = client(&proxy, Duration::from_secs(30)).await?;
+    let lock = client.plain_lock("stock");
+    let guard = lock.acquire().await?;
+    assert_eq!(spent(&proxy), 1);
+    assert!(lock.try_acquire().await?.is_none());
+    assert_eq!(spent(&proxy), 1);
+    guard.extend(Duration::from_secs(60)).await?;
+    assert_eq!(spent(&proxy), 1);
+    guard.release().await?;
+    assert_eq!(spent(&proxy), 1);
+    Ok(())
+}
+
+/// A hundred waiters of one process ask as one.
+#[tokio::test]
+async fn a_hundred_waiters_look_as_one() -> Result<()> {
+    let server = RedisServer::start()?;
+    let proxy = Proxy::start(server.addr())?;
+    let client = client(&proxy, Duration::from_secs(30)).await?;
+    let held = client.plain_lock("stock").acquire().await?;
+    let mut waiters = tokio::task::JoinSet::new();
+    for _ in 0..100 {
+        waiters.spawn(client.plain_lock("stock").acquire());
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    proxy.reset_counts();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let looks = spent(&proxy) / 3;
+    println!("{looks} looks a second");
+    assert!((5..=60).contains(&looks), "{looks} looks a second");
+    waiters.shutdown().await;
+    held.release().await?;
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! What the user may do with plain locks, found out by taking one that nobody else has.
+
+use std::time::Duration;
+
+use super::Redis;
+use super::doctor::allowed;
+use super::keys;
+use crate::backend::{Acknowledge, Ask, Asker, Backend, ClientId, Kind, Name, Renewal, Ticket};
+use crate::error::Result;
+use crate::owner::OwnerMint;
+use crate::snapshot::{Finding, Severity};
+
+use Severity::{Advice, Danger, Good};
+
+/// It goes by itself should the end of it be lost.
+const LEASE: Duration = Duration::from_secs(1);
+
+impl Redis {
+    pub(super) async fn plain_findings(&self) -> Result<Vec<Finding>> {
+        let reach = Finding::new(
+            Good,
+            "layout",
+            "one plain key a lock",
+            "shared with redis-py, redsync, node-redlock, rslock and bsm/redislock; nobody is told of a release, so waiters look every 8 to 64 ms",
+        );
+        Ok(vec![
+            reach,
+            self.lock_rights().await?,
+            self.token_rights().await?,
+        ])
+    }
+
+    fn probe(kind: Kind) -> Result<Ask> {
+        let name = format!("{}probe:{{{}}}", keys::OURS, ClientId::random().as_str());
+        Ok(Ask {
+            ticket: Ticket {
+                kind,
+                name: Name::new(name)?,
+                owner: OwnerMint::new().fresh(),
+            },
+            lease: LEASE,
+            patience: Duration::ZERO,
+            armed: false,
+            wish: Acknowledge::Off,
+            part: 0,
+            asker: Asker::default(),
+        })
+    }
+
+    async fn lock_rights(&self) -> Result<Finding> {
+        let ask = Self::probe(Kind::Mutex)?;
+        let tried = async {
+            self.attempt(&ask).await?;
+            let renewal = Renewal {
+                ticket: ask.ticket.clone(),
+                lease: LEASE,
+                wish: Acknowledge::Off,
+            };
+            self.renew(&[renewal]).await?;
+            self.withdraw(&ask.ticket).await
+        };
+        Ok(match allowed(tried.await)? {
+            Some(_) if self.may_script() => Finding::new(
+                Good,
+                "rights: locks",
+                "a lock was taken, kept and freed by scripts",
+                "the user may run what plain locks need",
+            ),
+            Some(_) => Finding::new(
+                Advice,
+                "rights: locks",
+                "a lock was taken, kept and freed by transactions",
+                "locks work, with a trip more each, one after the other, and without asking replicas",
+            )
+            .advise("allow +evalsha +eval"),
+            None => Finding::new(Danger, "rights: locks", "refused", "this user cannot lock").advise(
+                "allow the keys of your locks and tidelock:*, and +evalsha +eval +exists +get +set +del +pttl +pexpire",
+            ),
+        })
+    }
+
+    async fn token_rights(&self) -> Result<Finding> {
+        let ask = Self::probe(Kind::Fenced)?;
+        let tried = async {
+            self.attempt(&ask).await?;
+            self.release(&ask.ticket).await?;
+            let counter = keys::plain_token(&ask.ticket.name);
+            let gone = super::conn::Request::new("DEL").arg(&counter);
+            self.routes
+                .ask(&counter, &gone, self.routes.deadline())
+                .await
+        };
+        Ok(match allowed(tried.await)? {
+            Some(_) => Finding::new(
+                Good,
+                "rights: fencing",
+                "a counter was moved and removed",
+                "tokens are there for those who ask for them",
+            ),
+            None => Finding::new(
+                Advice,
+                "rights: fencing",
+                "refused",
+                "locks with tokens fail; others work",
+            )
+            .advise("allow ~tidelock:token:* and +incr +get; this try also needs +del"),
+        })
+    }
+}
