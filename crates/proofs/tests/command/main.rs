@@ -2,6 +2,7 @@
 //! tested with the command itself, on SQLite.
 
 mod demo;
+mod keys;
 mod looking;
 mod mysql;
 mod postgres;
