@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use testkit::proxy::{Mode, Proxy, Way};
 use testkit::servers::MemcachedServer;
 use tidelock::{AcquireOptions, Client, ErrorKind, Guard, LostReason, Severity};
 
@@ -82,6 +83,30 @@ async fn t61_a_release_never_deletes_what_another_has_stored() -> Result<()> {
         client.lock("stock").inspect().await?.holders[0].owner,
         "theirs"
     );
+    Ok(())
+}
+
+/// Between the look at the item and its deletion somebody else has taken its place.
+#[tokio::test]
+async fn t61_a_release_that_is_overtaken_deletes_nothing() -> Result<()> {
+    let server = MemcachedServer::start()?;
+    let proxy = Proxy::start_opaque(server.addr())?;
+    let builder = Client::builder().lease(Duration::from_secs(30));
+    let url = format!("memcached://{}", proxy.addr());
+    let client = builder.details(false).connect(&url).await?;
+    let guard = client.lock("stock").acquire().await?;
+    let looks = server.stat("get_hits")?;
+    proxy.set(Way::ToClient, Mode::Hold);
+    let release = tokio::spawn(guard.release());
+    let begun = Instant::now();
+    while server.stat("get_hits")? == looks {
+        ensure!(begun.elapsed() < LEASE, "no look");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    server.admin("ms stock 6 T30\r\ntheirs")?;
+    proxy.set(Way::ToClient, Mode::Pass);
+    assert_eq!(release.await?.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(server.admin("mg stock v")?.contains("theirs"));
     Ok(())
 }
 

@@ -63,6 +63,12 @@ async fn a_key_that_was_deleted_or_taken_over_is_a_loss_and_is_not_touched() -> 
     assert_eq!(server.query::<String, _>(&["GET", "stock"])?, "theirs");
     let left: i64 = server.query(&["PTTL", "stock"])?;
     assert!(left > 1000, "nobody but its owner moves its end: {left}");
+    server.admin(&["DEL", "stock"])?;
+    // Before anybody was told.
+    let guard = client.plain_lock("stock").acquire().await?;
+    server.admin(&["SET", "stock", "theirs", "PX", "5000"])?;
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(server.query::<String, _>(&["GET", "stock"])?, "theirs");
     Ok(())
 }
 
