@@ -21,6 +21,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("redis-tools", "redis-cli"),
     ("memcached", "memcached"),
     ("faketime", "faketime"),
+    ("etcd-server", "etcd"),
+    ("etcd-client", "etcdctl"),
     ("default-jdk-headless", "javac"),
     ("maven", "mvn"),
     ("golang", "go"),
@@ -64,6 +66,7 @@ fn packages() -> Result<()> {
         bail!(
             "missing: {}. This is not Debian or Ubuntu, so install by its own means: a Redis 7 server with TLS and its \
              tools, libfaketime, memcached, a Java development kit from 17 on, Maven, Go, Node.js with npm, and Python 3 with venv",
+             tools, etcd 3.4 or later with etcdctl, libfaketime, memcached, a Java development kit from 17 on, and Maven",
             missing.join(", ")
         );
     }

@@ -1,5 +1,7 @@
 //! The contract between the one acquisition loop and a store, and its plain data.
 
+#[cfg(feature = "etcd")]
+mod etcd;
 #[cfg(feature = "memcached")]
 mod memcached;
 pub mod memory;

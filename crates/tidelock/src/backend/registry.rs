@@ -14,6 +14,8 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         "sqlite" => crate::backend::sqlite::open(rest, env).await,
         #[cfg(feature = "mysql")]
         "mysql" | "mariadb" => crate::backend::mysql::connect(url, env).await,
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => crate::backend::etcd::connect(url, env).await,
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
         | "redis+cluster" | "rediss+cluster" => crate::backend::redis::connect(url, env).await,
@@ -28,7 +30,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
 fn unknown(scheme: &str) -> Error {
     Error::new(ErrorKind::InvalidOptions).because(format!(
         "no store for URLs that begin with {scheme:?}; there are memory:, sqlite:PATH, redis://, rediss://, redis+unix:, redis+sentinel://, redis+cluster://, \
-         postgres://, mysql://, mariadb://, zookeeper://, etcd:// and memcached:// \
+         postgres://, mysql://, mariadb://, zookeeper://, etcd://, etcds:// and memcached:// \
          (a store may be missing because its cargo feature is off)"
     ))
 }

@@ -1,0 +1,267 @@
+//! What is said to etcd: the few messages of its API that a lock needs, with the numbers of `etcd/api/etcdserverpb/rpc.proto`.
+//!
+//! Written by hand: generated code would need `protoc` wherever tidelock is built. Fields that nobody reads are left
+//! out; a decoder skips what it does not know.
+
+use prost::{Message, Oneof};
+
+/// In which order keys come: by their creation.
+pub(super) const BY_CREATION: i32 = 2;
+pub(super) const ASCENDING: i32 = 1;
+pub(super) const DESCENDING: i32 = 2;
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct Header {
+    #[prost(int64, tag = "3")]
+    pub(super) revision: i64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct KeyValue {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(int64, tag = "2")]
+    pub(super) create_revision: i64,
+    #[prost(bytes = "vec", tag = "5")]
+    pub(super) value: Vec<u8>,
+    #[prost(int64, tag = "6")]
+    pub(super) lease: i64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct RangeRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) range_end: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    pub(super) limit: i64,
+    #[prost(int32, tag = "5")]
+    pub(super) sort_order: i32,
+    #[prost(int32, tag = "6")]
+    pub(super) sort_target: i32,
+    #[prost(bool, tag = "8")]
+    pub(super) keys_only: bool,
+    #[prost(int64, tag = "12")]
+    pub(super) min_create_revision: i64,
+    #[prost(int64, tag = "13")]
+    pub(super) max_create_revision: i64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct RangeResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) kvs: Vec<KeyValue>,
+    #[prost(bool, tag = "3")]
+    pub(super) more: bool,
+    /// Of all that are in the range, not only of those that came.
+    #[prost(int64, tag = "4")]
+    pub(super) count: i64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct PutRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) value: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    pub(super) lease: i64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct PutResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct DeleteRangeRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct DeleteRangeResponse {
+    #[prost(int64, tag = "2")]
+    pub(super) deleted: i64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct Compare {
+    /// 0: equal.
+    #[prost(int32, tag = "1")]
+    pub(super) result: i32,
+    /// 1: the revision of its creation; 3: its value.
+    #[prost(int32, tag = "2")]
+    pub(super) target: i32,
+    #[prost(bytes = "vec", tag = "3")]
+    pub(super) key: Vec<u8>,
+    #[prost(oneof = "Against", tags = "5, 7")]
+    pub(super) against: Option<Against>,
+    /// Every key from `key` up to this.
+    #[prost(bytes = "vec", tag = "64")]
+    pub(super) range_end: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Eq, Oneof)]
+pub(super) enum Against {
+    #[prost(int64, tag = "5")]
+    CreateRevision(i64),
+    #[prost(bytes = "vec", tag = "7")]
+    Value(Vec<u8>),
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct RequestOp {
+    #[prost(oneof = "Op", tags = "1, 2, 3")]
+    pub(super) op: Option<Op>,
+}
+
+#[derive(Clone, PartialEq, Eq, Oneof)]
+pub(super) enum Op {
+    #[prost(message, tag = "1")]
+    Range(RangeRequest),
+    #[prost(message, tag = "2")]
+    Put(PutRequest),
+    #[prost(message, tag = "3")]
+    Delete(DeleteRangeRequest),
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct ResponseOp {
+    #[prost(oneof = "Done", tags = "1, 2, 3")]
+    pub(super) done: Option<Done>,
+}
+
+#[derive(Clone, PartialEq, Eq, Oneof)]
+pub(super) enum Done {
+    #[prost(message, tag = "1")]
+    Range(RangeResponse),
+    #[prost(message, tag = "2")]
+    Put(PutResponse),
+    #[prost(message, tag = "3")]
+    Delete(DeleteRangeResponse),
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct TxnRequest {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) compare: Vec<Compare>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) success: Vec<RequestOp>,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) failure: Vec<RequestOp>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct TxnResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+    #[prost(bool, tag = "2")]
+    pub(super) succeeded: bool,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) responses: Vec<ResponseOp>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct LeaseGrantRequest {
+    /// Seconds.
+    #[prost(int64, tag = "1")]
+    pub(super) ttl: i64,
+}
+
+/// Also the answer to a sign of life, where a time of 0 means that the lease has gone.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct LeaseResponse {
+    #[prost(int64, tag = "2")]
+    pub(super) id: i64,
+    #[prost(int64, tag = "3")]
+    pub(super) ttl: i64,
+}
+
+/// To revoke it, to keep it alive, or to see what is left of it.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct LeaseRequest {
+    #[prost(int64, tag = "1")]
+    pub(super) id: i64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct Nothing {}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct WatchRequest {
+    #[prost(oneof = "Watching", tags = "1, 2")]
+    pub(super) watching: Option<Watching>,
+}
+
+#[derive(Clone, PartialEq, Eq, Oneof)]
+pub(super) enum Watching {
+    #[prost(message, tag = "1")]
+    Create(WatchCreateRequest),
+    #[prost(message, tag = "2")]
+    Cancel(LeaseRequest),
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct WatchCreateRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    /// 0: no events of keys that are written.
+    #[prost(int32, repeated, tag = "5")]
+    pub(super) filters: Vec<i32>,
+    #[prost(int64, tag = "7")]
+    pub(super) watch_id: i64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct WatchResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+    #[prost(int64, tag = "2")]
+    pub(super) watch_id: i64,
+    #[prost(bool, tag = "3")]
+    pub(super) created: bool,
+    #[prost(bool, tag = "4")]
+    pub(super) canceled: bool,
+    /// Not 0: what was to be watched has been compacted.
+    #[prost(int64, tag = "5")]
+    pub(super) compact_revision: i64,
+    #[prost(string, tag = "6")]
+    pub(super) cancel_reason: String,
+    #[prost(message, repeated, tag = "11")]
+    pub(super) events: Vec<Nothing>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct AuthenticateRequest {
+    #[prost(string, tag = "1")]
+    pub(super) name: String,
+    #[prost(string, tag = "2")]
+    pub(super) password: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct AuthenticateResponse {
+    #[prost(string, tag = "2")]
+    pub(super) token: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct StatusResponse {
+    #[prost(string, tag = "2")]
+    pub(super) version: String,
+    #[prost(uint64, tag = "4")]
+    pub(super) leader: u64,
+    #[prost(string, repeated, tag = "8")]
+    pub(super) errors: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct MemberListResponse {
+    #[prost(message, repeated, tag = "2")]
+    pub(super) members: Vec<Nothing>,
+}

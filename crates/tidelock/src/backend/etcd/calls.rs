@@ -1,0 +1,197 @@
+//! The calls a lock needs, by name.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::stream;
+
+use super::api::{
+    ASCENDING, Against, BY_CREATION, Compare, DESCENDING, DeleteRangeRequest, Done,
+    LeaseGrantRequest, LeaseRequest, LeaseResponse, Nothing, Op, PutRequest, RangeRequest,
+    RangeResponse, RequestOp, ResponseOp, TxnRequest, TxnResponse,
+};
+use super::claims::Lease;
+use super::conn;
+use super::errors::Trouble;
+use super::keys::Folder;
+use super::link::Link;
+use crate::backend::Moment;
+
+/// The most a lease may have; etcd says no to more.
+const LONGEST: i64 = 9_000_000_000;
+
+impl Link {
+    pub(super) async fn txn(
+        &self,
+        txn: TxnRequest,
+        deadline: Moment,
+    ) -> Result<TxnResponse, Trouble> {
+        self.ask("/etcdserverpb.KV/Txn", txn, deadline).await
+    }
+
+    pub(super) async fn range(
+        &self,
+        range: RangeRequest,
+        deadline: Moment,
+    ) -> Result<RangeResponse, Trouble> {
+        self.ask("/etcdserverpb.KV/Range", range, deadline).await
+    }
+
+    /// A lease of at least that many seconds: etcd has a shortest one of its own.
+    pub(super) async fn grant(&self, asked: u64, deadline: Moment) -> Result<Lease, Trouble> {
+        let ttl = i64::try_from(asked).unwrap_or(LONGEST);
+        let question = LeaseGrantRequest { ttl };
+        let path = "/etcdserverpb.Lease/LeaseGrant";
+        let answer: LeaseResponse = self.ask(path, question, deadline).await?;
+        if answer.id <= 0 || answer.ttl < ttl {
+            return Err(Trouble::Broken("a lease that was not asked for".to_owned()));
+        }
+        Ok(Lease {
+            id: answer.id,
+            asked,
+            ttl: seconds(answer.ttl),
+        })
+    }
+
+    /// Ends a lease, and removes what stands under it. That there is no such lease is as good.
+    pub(super) async fn revoke(&self, id: i64, deadline: Moment) -> Result<(), Trouble> {
+        let path = "/etcdserverpb.Lease/LeaseRevoke";
+        let question = LeaseRequest { id };
+        match self.ask::<_, Nothing>(path, question, deadline).await {
+            Err(trouble) if !trouble.is_lease_gone() => Err(trouble),
+            _ => Ok(()),
+        }
+    }
+
+    /// Begins leases anew. Yields those that are there, with their length.
+    pub(super) async fn keep_alive(
+        &self,
+        ids: &[i64],
+        deadline: Moment,
+    ) -> Result<HashMap<i64, Duration>, Trouble> {
+        self.with(deadline, |conn| {
+            let questions: Vec<LeaseRequest> = ids.iter().map(|&id| LeaseRequest { id }).collect();
+            async move {
+                let (count, path) = (questions.len(), "/etcdserverpb.Lease/LeaseKeepAlive");
+                let mut answers = conn.talk(path, stream::iter(questions)).await?;
+                let mut kept = HashMap::with_capacity(count);
+                for _ in 0..count {
+                    let answer: Option<LeaseResponse> = conn::next(&mut answers).await?;
+                    let answer = answer
+                        .ok_or_else(|| Trouble::Broken("fewer answers than leases".to_owned()))?;
+                    if answer.ttl > 0 {
+                        kept.insert(answer.id, seconds(answer.ttl));
+                    }
+                }
+                Ok(kept)
+            }
+        })
+        .await
+    }
+
+    /// What is left of a lease. `None`: it has gone.
+    pub(super) async fn left(
+        &self,
+        id: i64,
+        deadline: Moment,
+    ) -> Result<Option<Duration>, Trouble> {
+        let path = "/etcdserverpb.Lease/LeaseTimeToLive";
+        let answer: LeaseResponse = self.ask(path, LeaseRequest { id }, deadline).await?;
+        Ok(u64::try_from(answer.ttl).ok().map(Duration::from_secs))
+    }
+}
+
+fn seconds(ttl: i64) -> Duration {
+    Duration::from_secs(u64::try_from(ttl).unwrap_or(0))
+}
+
+/// etcd counts whole seconds: never less than was asked for.
+pub(super) fn whole_seconds(length: Duration) -> u64 {
+    let whole = length.as_secs() + u64::from(length.subsec_nanos() > 0);
+    whole.clamp(1, LONGEST.unsigned_abs())
+}
+
+/// What a transaction does, in order.
+pub(super) fn ops(ops: impl IntoIterator<Item = Op>) -> Vec<RequestOp> {
+    ops.into_iter()
+        .map(|op| RequestOp { op: Some(op) })
+        .collect()
+}
+
+/// One key.
+pub(super) fn get(key: &str) -> RangeRequest {
+    RangeRequest {
+        key: key.as_bytes().to_vec(),
+        ..RangeRequest::default()
+    }
+}
+
+/// Whoever holds: the key that was created first. With the count of all.
+pub(super) fn oldest(folder: &Folder) -> RangeRequest {
+    RangeRequest {
+        key: folder.first.clone(),
+        range_end: folder.end.clone(),
+        limit: 1,
+        sort_order: ASCENDING,
+        sort_target: BY_CREATION,
+        ..RangeRequest::default()
+    }
+}
+
+/// The keys that were created last, up to that revision if one is given.
+pub(super) fn newest(folder: &Folder, limit: i64, up_to: i64) -> RangeRequest {
+    RangeRequest {
+        limit,
+        sort_order: DESCENDING,
+        max_create_revision: up_to,
+        ..oldest(folder)
+    }
+}
+
+pub(super) fn put(key: &str, value: &str, lease: i64) -> Op {
+    Op::Put(PutRequest {
+        key: key.as_bytes().to_vec(),
+        value: value.as_bytes().to_vec(),
+        lease,
+    })
+}
+
+pub(super) fn delete(key: &[u8]) -> Op {
+    Op::Delete(DeleteRangeRequest { key: key.to_vec() })
+}
+
+/// A key was created at that revision. 0: there is none.
+pub(super) fn created(key: &[u8], revision: i64) -> Compare {
+    Compare {
+        target: 1,
+        key: key.to_vec(),
+        against: Some(Against::CreateRevision(revision)),
+        ..Compare::default()
+    }
+}
+
+/// There is no key in a folder.
+pub(super) fn is_empty(folder: &Folder) -> Compare {
+    Compare {
+        range_end: folder.end.clone(),
+        ..created(&folder.first, 0)
+    }
+}
+
+/// A key has that value.
+pub(super) fn says(key: &str, value: &str) -> Compare {
+    Compare {
+        target: 3,
+        key: key.as_bytes().to_vec(),
+        against: Some(Against::Value(value.as_bytes().to_vec())),
+        ..Compare::default()
+    }
+}
+
+/// What a range of a transaction found.
+pub(super) fn found(response: Option<&ResponseOp>) -> Option<&RangeResponse> {
+    match response?.done.as_ref()? {
+        Done::Range(range) => Some(range),
+        _ => None,
+    }
+}

@@ -1,0 +1,132 @@
+//! What about a cluster weakens a lock. What the rights forbid to look at is a finding, not an error.
+
+use std::time::Duration;
+
+use super::Etcd;
+use super::api::{MemberListResponse, Nothing, StatusResponse};
+use super::attempt::untouched;
+use super::calls::get;
+use crate::backend::Moment;
+use crate::error::{Error, ErrorKind, Result};
+use crate::snapshot::{Finding, Severity};
+
+/// The oldest server that is tested.
+const OLDEST: (u32, u32) = (3, 4);
+
+impl Etcd {
+    /// Shows at once whether there is a leader, and whether we may read.
+    pub(super) async fn greet(&self) -> Result<()> {
+        let deadline = self.link.deadline();
+        let status = self.status(deadline).await?;
+        if version(&status.version) < OLDEST {
+            return Err(Error::new(ErrorKind::Unsupported).because(format!(
+                "etcd {} is too old; 3.4 is the oldest that can be used",
+                status.version
+            )));
+        }
+        let own = self.shared.keys.client_of("");
+        let looked = self.link.range(get(&own), deadline).await;
+        looked.map(drop).map_err(untouched)
+    }
+
+    async fn status(&self, deadline: Moment) -> Result<StatusResponse> {
+        let path = "/etcdserverpb.Maintenance/Status";
+        let status = self.link.ask(path, Nothing {}, deadline).await;
+        status.map_err(untouched)
+    }
+
+    pub(super) async fn find_weaknesses(&self) -> Result<Vec<Finding>> {
+        let deadline = self.link.deadline();
+        let status = self.status(deadline).await?;
+        let mut findings = vec![Finding::new(
+            Severity::Good,
+            "version",
+            format!("etcd {}", status.version),
+            "one that is tested: 3.4 and later",
+        )];
+        findings.push(self.members(deadline).await?);
+        if !status.errors.is_empty() {
+            let alarm = Finding::new(
+                Severity::Danger,
+                "alarms",
+                status.errors.join("; "),
+                "while there is an alarm, locks may be neither given nor renewed",
+            );
+            findings
+                .push(alarm.advise("free space or repair the member, then `etcdctl alarm disarm`"));
+        }
+        findings.push(self.shortest(deadline).await?);
+        Ok(findings)
+    }
+
+    async fn members(&self, deadline: Moment) -> Result<Finding> {
+        let path = "/etcdserverpb.Cluster/MemberList";
+        let list = self
+            .link
+            .ask::<_, MemberListResponse>(path, Nothing {}, deadline)
+            .await;
+        let list = match list.map_err(untouched) {
+            Ok(list) => list.members.len(),
+            Err(error) if error.kind() == ErrorKind::Refused => 0,
+            Err(error) => return Err(error),
+        };
+        let found = format!("{list} in the cluster");
+        Ok(match list {
+            0 => Finding::new(
+                Severity::Advice,
+                "members",
+                "cannot see: the list of members is not allowed",
+                "how many members may fail is not known",
+            ),
+            1 => Finding::new(
+                Severity::Advice,
+                "members",
+                found,
+                "while it is down nobody gets a lock, and leases end",
+            )
+            .advise("three members survive the failure of one"),
+            even if even % 2 == 0 => Finding::new(
+                Severity::Advice,
+                "members",
+                found,
+                "one more could fail without harm if there were one less",
+            )
+            .advise("have an odd number of them"),
+            odd => Finding::new(
+                Severity::Good,
+                "members",
+                found,
+                format!("{} may fail", odd / 2),
+            ),
+        })
+    }
+
+    /// What the cluster makes of a short lease: it grants none that is shorter than its elections take.
+    async fn shortest(&self, deadline: Moment) -> Result<Finding> {
+        let lease = self.side_lease(Duration::from_secs(1), deadline).await?;
+        self.let_go(vec![lease.id]);
+        let found = format!("{} s", lease.ttl.as_secs());
+        let own = self.shared.lease;
+        Ok(if own < lease.ttl {
+            Finding::new(
+                Severity::Advice,
+                "shortest lease",
+                found,
+                format!("a lock of a holder that has died stays taken for that long, not for the {own:?} of this client"),
+            )
+            .advise("ask for a longer lease, or give the members a shorter --election-timeout")
+        } else {
+            Finding::new(
+                Severity::Good,
+                "shortest lease",
+                found,
+                "leases are rounded up to whole seconds",
+            )
+        })
+    }
+}
+
+fn version(text: &str) -> (u32, u32) {
+    let mut parts = text.split('.').map_while(|part| part.parse().ok());
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+}

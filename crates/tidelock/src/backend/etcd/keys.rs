@@ -1,0 +1,140 @@
+//! Where a lock lives: the layout of etcd's own `concurrency` package, so that `etcdctl lock` takes part.
+//!
+//! Each that holds or waits has a key `PREFIX/NAME/ID`, the one that was created first holds. In names `/` and `%` are
+//! written `%2F` and `%25`: a lock `a/b` would otherwise stand in the queue of the lock `a`.
+
+use crate::backend::{ClientId, Name};
+
+/// The keys below a prefix.
+#[derive(Debug, Clone)]
+pub(super) struct Keys {
+    /// Empty, or with a slash at its end.
+    prefix: String,
+}
+
+/// Where the keys of one lock are.
+#[derive(Debug, Clone)]
+pub(super) struct Folder {
+    pub(super) first: Vec<u8>,
+    /// The first key behind them.
+    pub(super) end: Vec<u8>,
+}
+
+/// No escaped name contains this: `%` is always followed by two digits there.
+const CLIENTS: &str = "%clients/";
+
+impl Keys {
+    pub(super) fn new(prefix: &str) -> Self {
+        let prefix = prefix.trim_end_matches('/');
+        let slash = if prefix.is_empty() { "" } else { "/" };
+        Self {
+            prefix: format!("{prefix}{slash}"),
+        }
+    }
+
+    pub(super) fn folder(&self, name: &Name) -> Folder {
+        let mut folder = format!("{}{}", self.prefix, escaped(name.as_str()));
+        let end = format!("{folder}0").into_bytes(); // behind a slash comes a zero
+        folder.push('/');
+        Folder {
+            first: folder.into_bytes(),
+            end,
+        }
+    }
+
+    /// The key of a ticket, named as `concurrency` does it: by the lease it was first put under.
+    pub(super) fn own(&self, name: &Name, id: i64) -> String {
+        format!("{}{}/{id:x}", self.prefix, escaped(name.as_str()))
+    }
+
+    /// Everything below the prefix.
+    pub(super) fn all(&self) -> Folder {
+        if self.prefix.is_empty() {
+            return Folder {
+                first: vec![0],
+                end: vec![0],
+            };
+        }
+        let end = format!("{}0", self.prefix.trim_end_matches('/'));
+        Folder {
+            first: self.prefix.clone().into_bytes(),
+            end: end.into_bytes(),
+        }
+    }
+
+    /// The name of the lock that a key belongs to.
+    pub(super) fn name_of(&self, key: &[u8]) -> Option<String> {
+        let key = std::str::from_utf8(key).ok()?.strip_prefix(&self.prefix)?;
+        let (name, id) = key.split_once('/')?;
+        let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        let fits = (1..=16).contains(&id.len()) && id.bytes().all(hex) && !id.starts_with('0');
+        fits.then(|| unescaped(name)).flatten()
+    }
+
+    pub(super) fn client(&self, id: &ClientId) -> String {
+        self.client_of(id.as_str())
+    }
+
+    pub(super) fn client_of(&self, uuid: &str) -> String {
+        format!("{}{CLIENTS}{uuid}", self.prefix)
+    }
+}
+
+fn escaped(name: &str) -> String {
+    name.replace('%', "%25").replace('/', "%2F")
+}
+
+fn unescaped(name: &str) -> Option<String> {
+    let plain = name.replace("%2F", "/").replace("%25", "%");
+    (!plain.is_empty() && escaped(&plain) == name).then_some(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    #[test]
+    fn the_folder_is_that_of_etcdctl() {
+        let folder = Keys::new("").folder(&name("stock"));
+        assert_eq!(
+            (&*folder.first, &*folder.end),
+            (&b"stock/"[..], &b"stock0"[..])
+        );
+        let folder = Keys::new("shop/locks/").folder(&name("stock"));
+        assert_eq!(folder.first, b"shop/locks/stock/");
+        assert_eq!(Keys::new("/shop").folder(&name("a")).first, b"/shop/a/");
+    }
+
+    #[test]
+    fn names_come_back_and_do_not_lie_in_each_other() {
+        let keys = Keys::new("shop");
+        for text in ["a", "a/b", "50%", "%2F", "a%2Fb/", "/", "ä b\n"] {
+            let mut key = keys.folder(&name(text)).first;
+            assert_eq!(key.split(|b| *b == b'/').count(), 3, "{text}");
+            key.extend(b"1f");
+            assert_eq!(keys.name_of(&key).as_deref(), Some(text));
+        }
+        for foreign in [
+            "shop/a",
+            "shop/a/b/1f",
+            "shop/a/xyz",
+            "other/a/1f",
+            "shop/a%/1f",
+            "shop//1f",
+            "shop/a/01",
+        ] {
+            assert_eq!(keys.name_of(foreign.as_bytes()), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn clients_are_no_locks() {
+        let keys = Keys::new("");
+        let key = keys.client_of("abc");
+        assert_eq!(keys.name_of(key.as_bytes()), None);
+    }
+}

@@ -1,0 +1,260 @@
+//! A connection that is made when it is needed, and made anew, perhaps to another member, when it has died.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::conn::{Conn, Message};
+use super::errors::{Trouble, unsent};
+use super::url::Place;
+use crate::backend::{Background, Env, Moment, Timers, TlsFiles};
+use crate::core::rt;
+use crate::error::Result;
+
+/// The runtime a connection lives on.
+#[derive(Debug, Clone)]
+pub(super) enum Home {
+    /// The one that needs the connection: nearest to the caller, and no load for the steward's thread.
+    Caller,
+    /// The steward's thread.
+    Background(Background),
+}
+
+impl Home {
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+        match self {
+            Self::Caller => rt::spawn_detached(work),
+            Self::Background(background) => {
+                background.spawn(work);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Where to connect to, and as whom.
+pub(super) struct Gate {
+    pub(super) places: Vec<Place>,
+    pub(super) login: Option<(String, String)>,
+    pub(super) credentials: Option<Arc<dyn Fn() -> crate::Credentials + Send + Sync>>,
+    pub(super) tls: TlsFiles,
+    pub(super) timers: Timers,
+    pub(super) background: Background,
+    pub(super) limit: Duration,
+    /// The member to begin with.
+    pub(super) turn: AtomicUsize,
+}
+
+impl Gate {
+    pub(super) fn new(places: Vec<Place>, login: Option<(String, String)>, env: &Env) -> Self {
+        Self {
+            places,
+            login,
+            credentials: env.credentials.clone(),
+            tls: env.tls.clone(),
+            timers: env.timers.clone(),
+            background: env.background.clone(),
+            limit: env.response_timeout,
+            turn: AtomicUsize::new(0),
+        }
+    }
+
+    /// Connects to the first member that lets us in, beginning with the one whose turn it is.
+    async fn enter(&self, home: &Home, deadline: Moment) -> Result<Conn> {
+        let login = match &self.credentials {
+            Some(ask) => {
+                let ask = Arc::clone(ask);
+                // On a thread of its own: it may take its time, and this one is the steward's.
+                let given = rt::blocking(move || ask()).await;
+                let given =
+                    given.ok_or_else(|| unsent("the source of the credentials panicked"))?;
+                given.user.zip(given.password)
+            }
+            None => self.login.clone(),
+        };
+        let count = self.places.len();
+        let first = self.turn.load(Ordering::Relaxed);
+        let mut trouble = None;
+        for step in 0..count {
+            let place = &self.places[(first + step) % count];
+            // What is left is shared out: a member that does not answer must leave time for the others.
+            let left = deadline.since(self.timers.now());
+            let share = left / u32::try_from(count - step).unwrap_or(1);
+            let opening = Conn::open(place, &self.tls, login.as_ref(), home);
+            match self.timers.limit(share, opening).await {
+                Some(Ok(conn)) => {
+                    self.turn.store(first + step, Ordering::Relaxed);
+                    return Ok(conn);
+                }
+                // No other member would say anything else.
+                Some(Err(error)) if !error.is_retryable() => return Err(error),
+                // Logging in takes no effect: whatever became of it, nothing was changed.
+                Some(Err(error)) => trouble = error.detail().map(str::to_owned),
+                None => trouble = Some(format!("{place}: no answer in time")),
+            }
+        }
+        Err(unsent(
+            trouble.unwrap_or_else(|| format!("{self}: no member")),
+        ))
+    }
+
+    /// The next connection begins with the next member.
+    fn doubt(&self, place: &Place) {
+        let turn = self.turn.load(Ordering::Relaxed);
+        if self.places[turn % self.places.len()] == *place {
+            self.turn.store(turn + 1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl fmt::Display for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let places: Vec<String> = self.places.iter().map(ToString::to_string).collect();
+        f.write_str(&places.join(", "))
+    }
+}
+
+/// A connection that is made when it is needed.
+pub(super) struct Link {
+    pub(super) gate: Arc<Gate>,
+    home: Home,
+    slot: RwLock<Option<Arc<Conn>>>,
+    /// Whoever needs a connection waits for the one who makes it.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+impl Link {
+    pub(super) fn new(gate: Arc<Gate>, home: Home) -> Self {
+        Self {
+            gate,
+            home,
+            slot: RwLock::default(),
+            connecting: tokio::sync::Mutex::default(),
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Moment {
+        self.gate.timers.now() + self.gate.limit
+    }
+
+    fn live(&self) -> Option<Arc<Conn>> {
+        let slot = self.slot.read().unwrap_or_else(PoisonError::into_inner);
+        slot.clone().filter(|conn| conn.alive())
+    }
+
+    /// The connection, made if need be before the deadline.
+    pub(super) async fn get(&self, deadline: Moment) -> Result<Arc<Conn>> {
+        if let Some(conn) = self.live() {
+            return Ok(conn);
+        }
+        let connecting = Box::pin(async {
+            let _turn = self.connecting.lock().await;
+            if let Some(conn) = self.live() {
+                return Ok(conn);
+            }
+            let (gate, home) = (Arc::clone(&self.gate), self.home.clone());
+            let (mut answer, answered) = oneshot::channel();
+            // Not in the caller's own future, which may be polled elsewhere next.
+            self.home.spawn(async move {
+                let entered = tokio::select! {
+                    entered = gate.enter(&home, deadline) => entered,
+                    // With the client goes what rings its timers: nothing would bound this any more.
+                    () = answer.closed() => return,
+                };
+                // An error means that nobody waits any more.
+                let _ = answer.send(entered);
+            })?;
+            let entered = answered
+                .await
+                .map_err(|_| unsent("the runtime has gone"))??;
+            let conn = Arc::new(entered);
+            self.put(Some(Arc::clone(&conn)));
+            Ok(conn)
+        });
+        let in_time = self.gate.timers.until(deadline, connecting).await;
+        in_time.unwrap_or_else(|| Err(unsent(format_args!("{}: no connection in time", self.gate))))
+    }
+
+    /// The next request connects anew. Those under way have no use for this one either.
+    pub(super) fn retire(&self, conn: &Arc<Conn>) {
+        let mut slot = self.slot.write().unwrap_or_else(PoisonError::into_inner);
+        if slot.as_ref().is_some_and(|up| Arc::ptr_eq(up, conn)) {
+            *slot = None;
+            self.gate.doubt(conn.place());
+        }
+    }
+
+    fn put(&self, conn: Option<Arc<Conn>>) {
+        *self.slot.write().unwrap_or_else(PoisonError::into_inner) = conn;
+    }
+
+    pub(super) fn close(&self) {
+        self.put(None);
+    }
+
+    /// One question, answered before the deadline. Asked once more only where the server says that it wants a new login.
+    pub(super) async fn ask<Q: Message + Clone, A: Message>(
+        &self,
+        path: &'static str,
+        question: Q,
+        deadline: Moment,
+    ) -> Result<A, Trouble> {
+        self.with(deadline, |conn| {
+            let question = question.clone();
+            async move { conn.ask(path, question).await }
+        })
+        .await
+    }
+
+    /// Runs a conversation on the connection, once more after a new login.
+    pub(super) async fn with<T, F>(
+        &self,
+        deadline: Moment,
+        talk: impl Fn(Arc<Conn>) -> F,
+    ) -> Result<T, Trouble>
+    where
+        F: Future<Output = Result<T, Trouble>>,
+    {
+        let mut logged_in = false;
+        loop {
+            let conn = self.get(deadline).await.map_err(Trouble::NoWay)?;
+            let talking = std::pin::pin!(talk(Arc::clone(&conn)));
+            let answer = self.gate.timers.until(deadline, talking).await;
+            let answer = answer.unwrap_or_else(|| {
+                let limit = self.gate.limit;
+                Err(Trouble::Broken(format!("no answer within {limit:?}")))
+            });
+            match answer {
+                Err(trouble) if trouble.wants_login() && !logged_in => {
+                    logged_in = true;
+                    self.put_out(&conn);
+                }
+                Err(trouble) => {
+                    if trouble.ends_connection() {
+                        // It may be half-open, and TCP would take minutes to find out.
+                        self.retire(&conn);
+                    }
+                    return Err(trouble);
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// A new login needs a new connection; the member is as good as it was.
+    fn put_out(&self, conn: &Arc<Conn>) {
+        let mut slot = self.slot.write().unwrap_or_else(PoisonError::into_inner);
+        if slot.as_ref().is_some_and(|up| Arc::ptr_eq(up, conn)) {
+            *slot = None;
+        }
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.gate.to_string())
+    }
+}

@@ -1,0 +1,153 @@
+//! What operators see: one lock, the list of locks, and who the clients are.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::Etcd;
+use super::api::{ASCENDING, BY_CREATION, KeyValue, PutRequest, PutResponse, RangeRequest};
+use super::calls::{get, oldest};
+use super::errors::Trouble;
+use crate::backend::memory::matches_glob;
+use crate::backend::{ClientId, Moment, Name, Page};
+use crate::error::Result;
+use crate::guard::FencingToken;
+use crate::snapshot::{ClientInfo, Holder, Snapshot};
+
+/// How many keys make a page.
+const PAGE: i64 = 250;
+
+impl Etcd {
+    pub(super) async fn look(&self, name: &Name) -> Result<Snapshot> {
+        let deadline = self.link.deadline();
+        let folder = self.shared.keys.folder(name);
+        let queue = self.link.range(oldest(&folder), deadline).await;
+        let queue = queue.map_err(Trouble::error)?;
+        let mut snapshot = Snapshot::free(name.as_str());
+        snapshot.waiters = Some(u64::try_from(queue.count - 1).unwrap_or(0));
+        let Some(first) = queue.kvs.first() else {
+            return Ok(snapshot);
+        };
+        if first.lease != 0 {
+            let left = self.link.left(first.lease, deadline).await;
+            let Some(left) = left.map_err(Trouble::error)? else {
+                return Ok(Snapshot::free(name.as_str())); // it has just ended
+            };
+            // Whole seconds, rounded down: there is more left than that.
+            snapshot.expires_in = Some(left.max(Duration::from_millis(1)));
+        }
+        snapshot.token = u64::try_from(first.create_revision)
+            .ok()
+            .map(FencingToken::new);
+        let mut holder = Holder::new(owner(first), 1);
+        holder.client = self.client(&holder.owner, deadline).await;
+        snapshot.holders.push(holder);
+        Ok(snapshot)
+    }
+
+    /// Without its details the lock is shown all the same.
+    async fn client(&self, owner: &str, deadline: Moment) -> Option<ClientInfo> {
+        let (uuid, _) = owner.split_once(':')?;
+        let key = self.shared.keys.client_of(uuid);
+        let found = self.link.range(get(&key), deadline).await.ok()?;
+        read(&found.kvs.first()?.value)
+    }
+
+    pub(super) async fn leave_details(
+        &self,
+        client: &ClientId,
+        info: &ClientInfo,
+        keep: Duration,
+    ) -> Result<()> {
+        let deadline = self.link.deadline();
+        let lease = self.side_lease(keep, deadline).await?;
+        let put = PutRequest {
+            key: self.shared.keys.client(client).into_bytes(),
+            value: written(info).into_bytes(),
+            lease: lease.id,
+        };
+        let path = "/etcdserverpb.KV/Put";
+        let answer: Result<PutResponse, _> = self.link.ask(path, put, deadline).await;
+        answer.map(drop).map_err(Trouble::error)
+    }
+
+    /// A page goes by the revisions in which keys were created.
+    pub(super) async fn page(&self, pattern: &str, cursor: u64) -> Result<Page> {
+        let all = self.shared.keys.all();
+        let range = RangeRequest {
+            key: all.first,
+            range_end: all.end,
+            limit: PAGE,
+            sort_order: ASCENDING,
+            sort_target: BY_CREATION,
+            keys_only: true,
+            min_create_revision: i64::try_from(cursor).unwrap_or(i64::MAX),
+            ..RangeRequest::default()
+        };
+        let found = self.link.range(range, self.link.deadline()).await;
+        let found = found.map_err(Trouble::error)?;
+        // A lock's key is under a lease; others may have the same form by chance.
+        let locks = found.kvs.iter().filter(|kv| kv.lease != 0);
+        let names = locks
+            .filter_map(|kv| self.shared.keys.name_of(&kv.key))
+            .filter(|name| matches_glob(pattern, name));
+        let names = names.collect();
+        let last = found.kvs.last().filter(|_| found.more);
+        let next = last.and_then(|kv| u64::try_from(kv.create_revision + 1).ok());
+        Ok(Page { names, next })
+    }
+}
+
+/// Who holds: what we write into a key; whoever writes nothing there is named by the number of its key.
+fn owner(kv: &KeyValue) -> String {
+    let value = String::from_utf8_lossy(&kv.value);
+    if !value.is_empty() {
+        return value.into_owned();
+    }
+    let key = String::from_utf8_lossy(&kv.key);
+    let id = key.rsplit('/').next().unwrap_or_default();
+    format!("lease {id}")
+}
+
+/// One detail a line; a name of a host or of a program has none.
+fn written(info: &ClientInfo) -> String {
+    let since = info
+        .since
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let (host, program) = (one_line(&info.host), one_line(&info.program));
+    format!("{host}\n{}\n{program}\n{}", info.pid, since.as_millis())
+}
+
+fn one_line(text: &str) -> String {
+    text.replace('\n', " ")
+}
+
+/// Lines this version does not know are left alone: a newer one may have written them.
+fn read(value: &[u8]) -> Option<ClientInfo> {
+    let mut lines = std::str::from_utf8(value).ok()?.lines();
+    let (host, pid) = (lines.next()?, lines.next()?.parse().ok()?);
+    let program = lines.next().unwrap_or_default();
+    let since = lines
+        .next()
+        .and_then(|since| since.parse().ok())
+        .unwrap_or(0);
+    Some(ClientInfo::new(
+        host,
+        pid,
+        program,
+        UNIX_EPOCH + Duration::from_millis(since),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn details_come_back() {
+        let since = UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
+        let info = ClientInfo::new("web-1", 7, "shop\nd", since);
+        let seen = read(format!("{}\nmore", written(&info)).as_bytes()).unwrap();
+        assert_eq!(seen, ClientInfo::new("web-1", 7, "shop d", since));
+        assert!(read(b"").is_none());
+    }
+}

@@ -1,0 +1,170 @@
+//! etcd: a queue of keys under leases, in the layout of etcd's own `concurrency` package and of `etcdctl lock`.
+
+mod api;
+mod attempt;
+mod calls;
+mod claims;
+mod conn;
+mod doctor;
+mod ending;
+mod errors;
+mod keys;
+mod link;
+mod look;
+mod renew;
+mod url;
+mod watch;
+mod wire;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use claims::Claims;
+use keys::Keys;
+use link::{Gate, Home, Link};
+use url::Target;
+use watch::Watcher;
+
+use crate::backend::{
+    Ask, Attempt, Backend, Background, BoxFuture, Capabilities, ClientId, Env, Name, Page,
+    Released, Renewal, Renewed, Signals, Store, Ticket,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::snapshot::{ClientInfo, Finding, Snapshot};
+
+/// Connects. Fails now if no member can be reached or lets us in.
+pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
+    let target = Target::parse(url)?;
+    let tls = &env.tls;
+    let secured = target.places.iter().any(|place| place.tls);
+    if !secured && (tls.ca.is_some() || tls.cert.is_some() || tls.key.is_some()) {
+        return Err(Error::new(ErrorKind::InvalidOptions).because(
+            "certificates are given, but the URL asks for no TLS; write etcds:// instead of etcd://",
+        ));
+    }
+    let login = target.user.zip(target.password);
+    let gate = Arc::new(Gate::new(target.places, login, env));
+    let back = Home::Background(env.background.clone());
+    let [front, back] =
+        [Home::Caller, back].map(|home| Arc::new(Link::new(Arc::clone(&gate), home)));
+    let shared = Shared::new(Keys::new(&target.prefix), &front, env);
+    let [front, back] = [front, back].map(|link| {
+        Arc::new(Etcd {
+            link,
+            shared: Arc::clone(&shared),
+        })
+    });
+    front.greet().await?;
+    Ok(Store { front, back })
+}
+
+/// What the two faces have in common.
+struct Shared {
+    keys: Keys,
+    claims: Claims,
+    signals: Signals,
+    watcher: Arc<Watcher>,
+    background: Background,
+    lease: Duration,
+}
+
+impl Shared {
+    fn new(keys: Keys, link: &Arc<Link>, env: &Env) -> Arc<Self> {
+        let known: Arc<OnceLock<Weak<Watcher>>> = Arc::default();
+        let seen = Arc::clone(&known);
+        let signals = Signals::new(env.timers.clone(), move |channel| {
+            if let Some(watcher) = seen.get().and_then(Weak::upgrade) {
+                watcher.leave(channel);
+            }
+        });
+        let watcher = Arc::new_cyclic(|this| Watcher::new(Arc::clone(link), signals.clone(), this));
+        // It is set here only.
+        let _ = known.set(Arc::downgrade(&watcher));
+        Arc::new(Self {
+            keys,
+            claims: Claims::new(env.timers.clone()),
+            signals,
+            watcher,
+            background: env.background.clone(),
+            lease: env.lease,
+        })
+    }
+}
+
+/// One face of the store.
+pub(crate) struct Etcd {
+    link: Arc<Link>,
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Etcd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Etcd")
+            .field("link", &self.link)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Backend for Etcd {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            wakes: true,
+            tokens: true,
+            queues: true,
+            shared: true,
+            durable: true,
+        }
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.decide(ask))
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
+        Box::pin(self.keep(batch))
+    }
+
+    fn lane(&self, _name: &Name) -> u64 {
+        0
+    }
+
+    fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.give_back(ticket))
+    }
+
+    fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.take_back(ticket))
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.force(name))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
+        Box::pin(self.look(name))
+    }
+
+    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(self.page(pattern, cursor))
+    }
+
+    fn announce<'a>(
+        &'a self,
+        client: &'a ClientId,
+        info: &'a ClientInfo,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.leave_details(client, info, keep))
+    }
+
+    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(self.find_weaknesses())
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.shared.watcher.close();
+        self.link.close();
+        Box::pin(std::future::ready(()))
+    }
+}

@@ -1,0 +1,197 @@
+//! Renewing: one sign of life for each lease, all in one conversation, and beside it one look whether the keys are there.
+//!
+//! The look is needed because a key can be taken away from its lease: by an operator, or by `force_release`.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::future::join;
+
+use super::Etcd;
+use super::api::{KeyValue, Op, TxnRequest};
+use super::attempt::{Place, untouched};
+use super::calls::{created, found, get, ops, put, says, whole_seconds};
+use super::claims::Lease;
+use super::errors::{Trouble, unexpected};
+use crate::backend::{Moment, Renewal, Renewed, Ticket};
+use crate::error::{Error, ErrorKind, Result};
+
+/// etcd takes 128 operations in one transaction, unless it was told otherwise.
+const MOST: usize = 100;
+
+impl Etcd {
+    pub(super) async fn keep(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
+        let deadline = self.link.deadline();
+        let mut answers = Vec::with_capacity(batch.len());
+        for part in batch.chunks(MOST) {
+            answers.extend(self.keep_some(part, deadline).await?);
+        }
+        Ok(answers)
+    }
+
+    async fn keep_some(&self, batch: &[Renewal], deadline: Moment) -> Result<Vec<Renewed>> {
+        let claims = &self.shared.claims;
+        let places = batch.iter().map(|one| Place::of(self, &one.ticket));
+        let places: Vec<Option<Place>> = places.collect();
+        let lease = |one: &Renewal| claims.lease(&one.ticket).ok().flatten();
+        let leases: Vec<Option<Lease>> = batch.iter().map(lease).collect();
+        let (alive, seen) = join(
+            self.begin_anew(&leases, deadline),
+            self.see(&places, deadline),
+        )
+        .await;
+        let (alive, mut seen) = (alive?, seen?.into_iter());
+        let mut answers = Vec::with_capacity(batch.len());
+        for (n, one) in batch.iter().enumerate() {
+            let key = match places[n] {
+                Some(_) => seen.next().ok_or_else(|| unexpected("too few keys"))?,
+                None => None,
+            };
+            let length = leases[n].and_then(|lease| alive.get(&lease.id).copied());
+            answers.push(match self.fate(one, key.as_ref(), leases[n], length) {
+                Fate::Kept => Renewed::Kept,
+                Fate::Gone => Renewed::Gone,
+                Fate::Elsewhere => {
+                    failed("its key stood under another lease; asked again it is known")
+                }
+                Fate::TooShort => self.lengthen(one, deadline).await,
+            });
+        }
+        Ok(answers)
+    }
+
+    async fn begin_anew(
+        &self,
+        leases: &[Option<Lease>],
+        deadline: Moment,
+    ) -> Result<HashMap<i64, Duration>> {
+        let ids: Vec<i64> = leases.iter().flatten().map(|lease| lease.id).collect();
+        if ids.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let alive = self.link.keep_alive(&ids, deadline).await;
+        alive.map_err(Trouble::error)
+    }
+
+    /// The keys that are there, of those that can be there, in order.
+    async fn see(
+        &self,
+        places: &[Option<Place>],
+        deadline: Moment,
+    ) -> Result<Vec<Option<KeyValue>>> {
+        let look = TxnRequest {
+            success: ops(places
+                .iter()
+                .flatten()
+                .map(|place| Op::Range(get(&place.key)))),
+            ..TxnRequest::default()
+        };
+        if look.success.is_empty() {
+            return Ok(Vec::new());
+        }
+        let seen = self
+            .link
+            .txn(look, deadline)
+            .await
+            .map_err(Trouble::error)?;
+        let keys = seen.responses.iter().map(|response| {
+            let range = found(Some(response)).ok_or_else(|| unexpected("no key was looked for"))?;
+            Ok(range.kvs.first().cloned())
+        });
+        keys.collect()
+    }
+
+    fn fate(
+        &self,
+        one: &Renewal,
+        key: Option<&KeyValue>,
+        lease: Option<Lease>,
+        length: Option<Duration>,
+    ) -> Fate {
+        let claims = &self.shared.claims;
+        let Some(key) = key.filter(|key| key.value == one.ticket.owner.text().as_bytes()) else {
+            return Fate::Gone;
+        };
+        // A key that was made anew stands at the end of the queue.
+        if claims
+            .revision(&one.ticket)
+            .is_some_and(|known| known != key.create_revision)
+        {
+            return Fate::Gone;
+        }
+        if lease.is_none_or(|lease| lease.id != key.lease) {
+            claims.stands_under(&one.ticket, key.lease);
+            return Fate::Elsewhere;
+        }
+        match length {
+            None => Fate::Gone,
+            Some(length) if length < one.lease => Fate::TooShort,
+            Some(_) => Fate::Kept,
+        }
+    }
+
+    /// The length of a lease cannot be changed: the key is put under another one, which leaves its place in the queue as
+    /// it is.
+    async fn lengthen(&self, one: &Renewal, deadline: Moment) -> Renewed {
+        match self.move_key(&one.ticket, one.lease, deadline).await {
+            Ok(true) => Renewed::Kept,
+            Ok(false) => Renewed::Gone,
+            Err(error) => Renewed::Failed(error),
+        }
+    }
+
+    async fn move_key(&self, ticket: &Ticket, length: Duration, deadline: Moment) -> Result<bool> {
+        let claims = &self.shared.claims;
+        let old = claims.lease(ticket)?;
+        let new = self.lease(ticket, length, deadline).await?;
+        let place = Place::of(self, ticket);
+        let Place { key, .. } = place.ok_or_else(|| unexpected("a hold without a key"))?;
+        let owner = ticket.owner.text();
+        let mut compare = vec![says(&key, owner)];
+        if let Some(revision) = claims.revision(ticket) {
+            compare.push(created(key.as_bytes(), revision));
+        }
+        let txn = TxnRequest {
+            compare,
+            success: ops([put(&key, owner, new.id)]),
+            failure: Vec::new(),
+        };
+        claims.sending(ticket)?;
+        let moved = self.link.txn(txn, deadline).await;
+        if moved.as_ref().err().is_none_or(Trouble::is_certain) {
+            claims.answered(ticket);
+        }
+        let moved = moved.map_err(Trouble::error)?.succeeded;
+        let needless = if moved {
+            old.map(|old| old.id)
+        } else {
+            Some(new.id)
+        };
+        if let Some(id) = needless {
+            claims.ended(ticket, id);
+            self.let_go(vec![id]);
+        }
+        Ok(moved)
+    }
+
+    /// A lease for something that is no lock: nobody else knows its number.
+    pub(super) async fn side_lease(&self, keep: Duration, deadline: Moment) -> Result<Lease> {
+        self.link
+            .grant(whole_seconds(keep), deadline)
+            .await
+            .map_err(untouched)
+    }
+}
+
+/// What is seen of one hold.
+enum Fate {
+    Kept,
+    Gone,
+    /// An earlier move to another lease brought no answer, and took effect or did not.
+    Elsewhere,
+    TooShort,
+}
+
+fn failed(why: &str) -> Renewed {
+    Renewed::Failed(Error::new(ErrorKind::OutcomeUnknown).because(why))
+}

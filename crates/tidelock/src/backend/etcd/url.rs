@@ -1,0 +1,151 @@
+//! Where the members are and how to get in, from a URL. No message ever contains the URL: it may hold a password.
+
+use std::fmt;
+
+use percent_encoding::percent_decode_str;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// What a URL says.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) places: Vec<Place>,
+    /// In front of every key.
+    pub(super) prefix: String,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<String>,
+}
+
+/// One member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) tls: bool,
+}
+
+impl Target {
+    /// Reads `etcd://[user:password@]host[:port],…[/prefix]` or `etcds://…`.
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        let (scheme, rest) = text
+            .split_once("://")
+            .ok_or_else(|| invalid("// is missing"))?;
+        let tls = match scheme {
+            "etcd" => false,
+            "etcds" => true,
+            _ => return Err(invalid("its scheme is neither etcd nor etcds")),
+        };
+        if rest.contains(['?', '#']) {
+            return Err(invalid("it has no options; write %3F for ? and %23 for #"));
+        }
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = match authority.rsplit_once('@') {
+            Some((login, hosts)) => (Some(login), hosts),
+            None => (None, authority),
+        };
+        let (user, password) = match login {
+            Some(login) => {
+                let (user, password) = login
+                    .split_once(':')
+                    .ok_or_else(|| invalid("a user needs a password: user:password@host"))?;
+                (Some(decode(user)?), Some(decode(password)?))
+            }
+            None => (None, None),
+        };
+        Ok(Self {
+            places: hosts
+                .split(',')
+                .map(|host| place(host, tls))
+                .collect::<Result<_>>()?,
+            prefix: decode(path)?,
+            user,
+            password,
+        })
+    }
+}
+
+fn place(text: &str, tls: bool) -> Result<Place> {
+    let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, port)) => (host, port.strip_prefix(':')),
+        None => match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        },
+    };
+    if host.is_empty() {
+        return Err(invalid("a host is missing"));
+    }
+    let port = match port {
+        Some(port) => port.parse().map_err(|_| invalid("a port is no number"))?,
+        None => 2379,
+    };
+    Ok(Place {
+        host: decode(host)?,
+        port,
+        tls,
+    })
+}
+
+fn decode(text: &str) -> Result<String> {
+    let text = percent_decode_str(text).decode_utf8();
+    text.map(Into::into).map_err(|_| invalid("it is not UTF-8"))
+}
+
+fn invalid(why: &str) -> Error {
+    Error::new(ErrorKind::InvalidOptions).because(format!(
+        "the store's URL cannot be used: {why} (etcd://user:password@host:port,host:port/prefix, etcds://…)"
+    ))
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls { "etcds" } else { "etcd" };
+        if self.host.contains(':') {
+            write!(f, "{scheme}://[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{scheme}://{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list()
+            .entries(self.places.iter().map(ToString::to_string))
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_members_prefix_and_user() {
+        let target = Target::parse("etcds://me:p%40ss@a,b:7,[::1]:9//shop/locks").unwrap();
+        let places: Vec<String> = target.places.iter().map(ToString::to_string).collect();
+        assert_eq!(places, ["etcds://a:2379", "etcds://b:7", "etcds://[::1]:9"]);
+        assert_eq!(target.prefix, "/shop/locks");
+        assert_eq!(target.user.as_deref(), Some("me"));
+        assert_eq!(target.password.as_deref(), Some("p@ss"));
+        assert_eq!(Target::parse("etcd://h").unwrap().prefix, "");
+        assert!(!format!("{target:?}").contains("p@ss"));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_without_showing_the_password() {
+        for url in [
+            "etcd:hunter2",
+            "etcd://u:hunter2@",
+            "etcd://u:hunter2@h,/p",
+            "etcd://u:hunter2@h:x",
+            "etcd://u:hunter2@h/p?hunter2",
+            "etcd://hunter2@h",
+            "etcd://u:hunter2%ff@h",
+        ] {
+            let error = Target::parse(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{url}");
+            assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+        }
+    }
+}
