@@ -1,4 +1,15 @@
 //! The etcd store on a real server: what it promises, what it costs, and what it survives.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
 
+#[path = "etcd/etcdctl.rs"]
+mod etcdctl;
+#[path = "etcd/leases.rs"]
+mod leases;
 #[path = "etcd/promises.rs"]
 mod promises;
+#[path = "etcd/world.rs"]
+mod world;

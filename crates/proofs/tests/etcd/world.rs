@@ -1,0 +1,64 @@
+//! A server of one's own and a client whose leases are short.
+
+use std::time::{Duration, Instant};
+
+use testkit::servers::EtcdServer;
+use tidelock::{Client, Guard};
+
+/// Longer than anything here takes that does not hang.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+pub(crate) fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// A client with a lease of two seconds, and an even shorter patience with the server.
+pub(crate) async fn client(url: &str) -> Client {
+    let builder = Client::builder()
+        .lease(ms(2000))
+        .response_timeout(ms(1000))
+        .details(false);
+    builder.connect(url).await.unwrap()
+}
+
+/// Somebody who waits; with the guard comes when it was given.
+pub(crate) fn waits(client: &Client, name: &str) -> tokio::task::JoinHandle<(Guard, Instant)> {
+    let lock = client.lock(name);
+    tokio::spawn(async move {
+        let guard = lock.acquire().await.unwrap();
+        (guard, Instant::now())
+    })
+}
+
+pub(crate) async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
+    let event = tokio::time::timeout(SOON, event).await;
+    event.unwrap_or_else(|_| panic!("not within {SOON:?}: {what}"))
+}
+
+/// Waits until there are that many keys, and returns them in the order of their creation.
+pub(crate) async fn until_keys(server: &EtcdServer, count: usize) -> Vec<String> {
+    let end = Instant::now() + SOON;
+    loop {
+        let args = ["get", "", "--prefix", "--keys-only", "--sort-by=CREATE"];
+        let list = server.admin(&args).unwrap();
+        let keys: Vec<String> = list
+            .lines()
+            .filter(|line| !line.is_empty())
+            .map(str::to_owned)
+            .collect();
+        if keys.len() == count {
+            return keys;
+        }
+        assert!(Instant::now() < end, "{count} keys: {keys:?}");
+        tokio::time::sleep(ms(10)).await;
+    }
+}
+
+/// The lease a key stands under, as `etcdctl` writes it.
+pub(crate) fn lease_of(server: &EtcdServer, key: &str) -> String {
+    let said = server.admin(&["get", key, "-w", "fields"]).unwrap();
+    let lease = said
+        .lines()
+        .find_map(|line| line.strip_prefix("\"Lease\" : "));
+    format!("{:x}", lease.unwrap().trim().parse::<i64>().unwrap())
+}
