@@ -223,7 +223,8 @@ async fn a_row_that_is_kept_delays_its_own_lock_only() -> Result<()> {
     sleep(Duration::from_secs(3)).await;
     let error = b.lock("stock").acquire_with(patience).await.unwrap_err();
     assert!(error.is_timeout() || error.is_retryable(), "{error}");
-    assert!(others.iter().all(tidelock::Guard::is_held));
+    let lost: Vec<_> = others.iter().filter(|guard| !guard.is_held()).collect();
+    assert!(lost.is_empty(), "{lost:?}");
     drop(stdin);
     session.wait()?;
     let next = soon("the row is free", b.lock("stock").acquire()).await?;

@@ -142,18 +142,29 @@ impl Mysql {
         Ok(batch.iter().map(answer).collect())
     }
 
-    async fn count(&self, statements: String) -> Result<bool> {
+    /// How many rows were changed.
+    async fn count(&self, statements: String) -> Result<u64> {
         let rows = self.ask(statements).await?;
-        let row = rows.first().ok_or_else(|| unanswered("no answer"))?;
-        Ok(number(row, 0)? != 0)
+        number(rows.first().ok_or_else(|| unanswered("no answer"))?, 0)
     }
 
-    async fn end(&self, statements: String) -> Result<Released> {
-        Ok(if self.count(statements).await? {
-            Released::Freed
-        } else {
-            Released::NotHeld
-        })
+    async fn release(&self, ticket: &Ticket) -> Result<Released> {
+        Ok(released(self.count(sql::release(ticket)).await?))
+    }
+
+    async fn force_release(&self, name: &Name) -> Result<bool> {
+        Ok(self.count(sql::force_release(name)).await? != 0)
+    }
+
+    async fn withdraw(&self, ticket: &Ticket) -> Result<Released> {
+        let rows = self.ask(sql::withdraw(ticket)).await?;
+        let row = rows.first().ok_or_else(|| unanswered("no answer"))?;
+        if number(row, 1)? == 0 {
+            // Somebody has emptied the tables: without the counter's row there was no row to mark.
+            schema::ready(&self.0, self.0.deadline()).await?;
+            return Err(unanswered("the tables were being made anew"));
+        }
+        Ok(released(number(row, 0)?))
     }
 
     async fn inspect(&self, name: &Name) -> Result<Snapshot> {
@@ -195,6 +206,14 @@ impl Mysql {
             tracing::debug!(%error, "old rows were not cleared away");
         }
         Ok(())
+    }
+}
+
+fn released(rows: u64) -> Released {
+    if rows == 0 {
+        Released::NotHeld
+    } else {
+        Released::Freed
     }
 }
 
@@ -247,15 +266,15 @@ impl Backend for Mysql {
     }
 
     fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(self.end(sql::release(ticket)))
+        Box::pin(self.release(ticket))
     }
 
     fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(self.end(sql::withdraw(ticket)))
+        Box::pin(self.withdraw(ticket))
     }
 
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(self.count(sql::force_release(name)))
+        Box::pin(self.force_release(name))
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {

@@ -119,6 +119,8 @@ pub(super) fn force_release(name: &Name) -> String {
 /// lease has ended must not keep its name either: by its name an attempt knows what it has just taken.
 ///
 /// Marks are kept in two heaps: when the newer one is old enough it becomes the older, and the older one is forgotten.
+///
+/// Answers: 1 if it held the lock, and 1 if the mark could be set.
 pub(super) fn withdraw(ticket: &Ticket) -> String {
     let mark = mark(&ticket.owner);
     let old = format!("tidelock_locks.turned + {REMEMBERED} <= {NOW}");
@@ -126,7 +128,8 @@ pub(super) fn withdraw(ticket: &Ticket) -> String {
         "{insert} ON DUPLICATE KEY UPDATE \
          before_that = IF({old}, tidelock_locks.withdrawn, tidelock_locks.before_that), \
          withdrawn = IF({old}, {mark}, CONCAT(tidelock_locks.withdrawn, {mark})), \
-         turned = IF({old}, {NOW}, tidelock_locks.turned); {release}",
+         turned = IF({old}, {NOW}, tidelock_locks.turned); {release}, \
+         (SELECT COUNT(*) FROM tidelock_counter WHERE one = 1)",
         insert = new_row(ticket, "''", NOW, 0, &mark),
         release = release(ticket),
     )
