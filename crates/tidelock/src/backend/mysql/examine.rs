@@ -21,7 +21,7 @@ pub(super) async fn examine(store: &Mysql) -> Result<Vec<Finding>> {
         Finding::new(
             Severity::Good,
             "reach",
-            format!("{:?}", store.0),
+            format!("{:?}", store.pool),
             "shared by every process that reaches this database",
         ),
         version(value("version")),

@@ -13,7 +13,7 @@ mod sql;
 mod trouble;
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use futures_util::future::join_all;
@@ -35,6 +35,8 @@ use crate::snapshot::{ClientInfo, Finding, Holder, Snapshot};
 /// A request needs a connection for itself; so many are under way at most.
 const FRONT: usize = 8;
 const BACK: usize = 3;
+/// How long locks are renewed each for itself after a batch of them was held up.
+const APART: Duration = Duration::from_secs(60);
 
 /// Connects, and makes the tables if there are none.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
@@ -43,15 +45,24 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     if ca.is_some() || cert.is_some() || key.is_some() {
         return Err(place::no_tls());
     }
-    let face = |most| Arc::new(Mysql(Pool::new(target.clone(), env, most)));
+    let face = |most| {
+        Arc::new(Mysql {
+            pool: Pool::new(target.clone(), env, most),
+            apart: Mutex::default(),
+        })
+    };
     let (front, back) = (face(FRONT), face(BACK));
-    schema::ready(&front.0, front.0.deadline()).await?;
+    schema::ready(&front.pool, front.pool.deadline()).await?;
     Ok(Store { front, back })
 }
 
 /// One face of the store.
 #[derive(Debug)]
-struct Mysql(Pool);
+struct Mysql {
+    pool: Pool,
+    /// Until when locks are renewed each for itself.
+    apart: Mutex<Option<Moment>>,
+}
 
 impl Mysql {
     /// One question.
@@ -61,7 +72,7 @@ impl Mysql {
 
     /// As [`ask`](Self::ask), unless the asker has left before it is sent.
     async fn ask_for(&self, text: String, asker: Asker) -> Result<Vec<Words>> {
-        let answer = self.ask_until(self.0.deadline(), text, asker).await;
+        let answer = self.ask_until(self.pool.deadline(), text, asker).await;
         answer.map_err(Outcome::error)
     }
 
@@ -72,11 +83,11 @@ impl Mysql {
         text: String,
         asker: Asker,
     ) -> Result<Vec<Words>, Outcome> {
-        match self.0.ask_for(text.clone(), deadline, asker).await {
+        match self.pool.ask_for(text.clone(), deadline, asker).await {
             Err(Outcome::Trouble(trouble)) if trouble.is_no_table() => {
-                let ready = schema::ready(&self.0, deadline).await;
+                let ready = schema::ready(&self.pool, deadline).await;
                 ready.map_err(Outcome::Error)?;
-                self.0.ask(text, deadline).await
+                self.pool.ask(text, deadline).await
             }
             other => other,
         }
@@ -87,7 +98,7 @@ impl Mysql {
         let rows = self.ask_for(text, ask.asker.clone()).await?;
         let Some(row) = rows.first() else {
             // The counter's row has gone, so nothing was inserted.
-            schema::ready(&self.0, self.0.deadline()).await?;
+            schema::ready(&self.pool, self.pool.deadline()).await?;
             return Err(trouble::unsent("the tables were being made anew"));
         };
         if number(row, 3)? != 0 {
@@ -105,22 +116,37 @@ impl Mysql {
         }))
     }
 
-    /// All of them in one statement. Where somebody's transaction keeps the row of one of them, each for itself.
+    /// All of them in one statement. Where somebody's transaction keeps the row of one of them, each for itself, and for a
+    /// while from the start: the others must not wait for that row round after round.
     async fn renew(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
-        let deadline = self.0.deadline();
-        match self.renew_together(batch, deadline).await {
-            Err(Outcome::Trouble(trouble)) if batch.len() > 1 && trouble.is_kept_waiting() => {
-                let each = batch.iter().map(async |one| {
-                    let alone = self.renew_together(std::slice::from_ref(one), deadline);
-                    match alone.await {
-                        Ok(mut renewed) => renewed.pop().unwrap_or(Renewed::Gone),
-                        Err(outcome) => Renewed::Failed(outcome.error()),
-                    }
-                });
-                Ok(join_all(each).await)
+        let deadline = self.pool.deadline();
+        if batch.len() == 1 || !self.renews_apart() {
+            let trouble = match self.renew_together(batch, deadline).await {
+                Err(trouble) if batch.len() > 1 => trouble,
+                answer => return answer.map_err(Outcome::error),
+            };
+            *self.apart() = Some(self.pool.now() + APART);
+            if !matches!(&trouble, Outcome::Trouble(trouble) if trouble.is_kept_waiting()) {
+                return Err(trouble.error());
             }
-            answer => answer.map_err(Outcome::error),
         }
+        let each = batch.iter().map(async |one| {
+            let alone = self.renew_together(std::slice::from_ref(one), deadline);
+            match alone.await {
+                Ok(mut renewed) => renewed.pop().unwrap_or(Renewed::Gone),
+                Err(outcome) => Renewed::Failed(outcome.error()),
+            }
+        });
+        Ok(join_all(each).await)
+    }
+
+    fn renews_apart(&self) -> bool {
+        let now = self.pool.now();
+        self.apart().is_some_and(|until| now < until)
+    }
+
+    fn apart(&self) -> MutexGuard<'_, Option<Moment>> {
+        self.apart.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn renew_together(
@@ -161,7 +187,7 @@ impl Mysql {
         let row = rows.first().ok_or_else(|| unanswered("no answer"))?;
         if number(row, 1)? == 0 {
             // Somebody has emptied the tables: without the counter's row there was no row to mark.
-            schema::ready(&self.0, self.0.deadline()).await?;
+            schema::ready(&self.pool, self.pool.deadline()).await?;
             return Err(unanswered("the tables were being made anew"));
         }
         Ok(released(number(row, 0)?))
@@ -299,12 +325,12 @@ impl Backend for Mysql {
     }
 
     fn sql_fence(&self, name: &Name, token: FencingToken) -> Option<SqlFence> {
-        let statement = sql::fence(self.0.database());
+        let statement = sql::fence(self.pool.database());
         Some(SqlFence::new(statement, name.as_str(), token))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        self.0.close();
+        self.pool.close();
         Box::pin(std::future::ready(()))
     }
 }

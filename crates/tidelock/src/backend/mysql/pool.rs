@@ -78,6 +78,10 @@ impl Pool {
         &self.0.target.database
     }
 
+    pub(super) fn now(&self) -> Moment {
+        self.0.timers.now()
+    }
+
     /// When a request that begins now has to be over.
     pub(super) fn deadline(&self) -> Moment {
         self.0.timers.now() + self.0.limit
