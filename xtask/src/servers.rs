@@ -65,8 +65,8 @@ fn packages() -> Result<()> {
     if !have("apt-get") {
         bail!(
             "missing: {}. This is not Debian or Ubuntu, so install by its own means: a Redis 7 server with TLS and its \
-             tools, libfaketime, memcached, a Java development kit from 17 on, Maven, Go, Node.js with npm, and Python 3 with venv",
-             tools, etcd 3.4 or later with etcdctl, libfaketime, memcached, a Java development kit from 17 on, and Maven",
+             tools, etcd 3.4 or later with etcdctl, PostgreSQL with pgbouncer, MariaDB, ZooKeeper 3.8, memcached, libfaketime, \
+             a Java development kit from 17 on, Maven, Go, Node.js with npm, and Python 3 with venv",
             missing.join(", ")
         );
     }
