@@ -3,6 +3,7 @@
 
 mod demo;
 mod keys;
+mod etcd;
 mod looking;
 mod mysql;
 mod postgres;
