@@ -2,8 +2,8 @@
 //! tested with the command itself, on SQLite.
 
 mod demo;
-mod keys;
 mod etcd;
+mod keys;
 mod looking;
 mod mysql;
 mod postgres;

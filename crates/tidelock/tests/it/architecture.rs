@@ -82,11 +82,11 @@ fn store_may_use(path: &str, store: &str) -> bool {
 
 fn store_names() -> BTreeSet<&'static str> {
     [
+        "etcd",
         "memcached",
         "memory",
         "mysql",
         "postgres",
-        "etcd",
         "redis",
         "sqlite",
         "zookeeper",
