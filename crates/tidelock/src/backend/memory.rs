@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::glob::matches_glob;
 use crate::backend::{
     Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Env, Grant, Moment, Name, OwnerId,
     Page, Released, Renewal, Renewed, Signals, Store, Ticket, Timers, Wait,
@@ -303,53 +304,5 @@ impl Backend for Memory {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         ready(())
-    }
-}
-
-/// Whether a name matches a pattern of `*` (any run) and `?` (any one character).
-pub(crate) fn matches_glob(pattern: &str, name: &str) -> bool {
-    let (pattern, name): (Vec<char>, Vec<char>) =
-        (pattern.chars().collect(), name.chars().collect());
-    let (mut p, mut n, mut star) = (0, 0, None);
-    while n < name.len() {
-        match pattern.get(p) {
-            Some('*') => {
-                star = Some((p, n));
-                p += 1;
-            }
-            Some(&c) if c == '?' || c == name[n] => {
-                p += 1;
-                n += 1;
-            }
-            _ => match star {
-                Some((at, from)) => {
-                    star = Some((at, from + 1));
-                    p = at + 1;
-                    n = from + 1;
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|c| *c == '*')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::matches_glob;
-
-    #[test]
-    fn globs_match_as_in_a_shell() {
-        for (pattern, name, fits) in [
-            ("*", "", true),
-            ("a*", "abc", true),
-            ("a?c", "abc", true),
-            ("a?c", "ac", false),
-            ("*b*d", "abcbd", true),
-            ("shop:*", "stock", false),
-            ("", "x", false),
-        ] {
-            assert_eq!(matches_glob(pattern, name), fits, "{pattern} {name}");
-        }
     }
 }

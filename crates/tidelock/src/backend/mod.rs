@@ -2,6 +2,7 @@
 
 #[cfg(feature = "etcd")]
 mod etcd;
+pub(crate) mod glob;
 #[cfg(feature = "memcached")]
 mod memcached;
 pub mod memory;

@@ -6,7 +6,7 @@ use super::Etcd;
 use super::api::{ASCENDING, BY_CREATION, KeyValue, PutRequest, PutResponse, RangeRequest};
 use super::calls::{get, oldest};
 use super::errors::Trouble;
-use crate::backend::memory::matches_glob;
+use crate::backend::glob::matches_glob;
 use crate::backend::{ClientId, Moment, Name, Page};
 use crate::error::Result;
 use crate::guard::FencingToken;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::super::memory::matches_glob;
+use super::super::glob::matches_glob;
 use super::errors::unexpected;
 use super::link::Link;
 use super::wire::{Command, Reply, Store};

@@ -22,7 +22,7 @@ use self::conn::Words;
 use self::place::Target;
 use self::pool::{Outcome, Pool};
 use self::trouble::unanswered;
-use super::memory::matches_glob;
+use super::glob::matches_glob;
 use crate::backend::{
     Ask, Asker, Attempt, Backend, BoxFuture, Capabilities, ClientId, Env, Grant, Moment, Name,
     Page, Released, Renewal, Renewed, Store, Ticket, TlsFiles, Wait,

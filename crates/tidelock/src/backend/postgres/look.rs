@@ -9,7 +9,7 @@ use super::link::Link;
 use super::sql::Sql;
 use super::trouble::Trouble;
 use super::{duration, fencing, micros};
-use crate::backend::memory::matches_glob;
+use crate::backend::glob::matches_glob;
 use crate::backend::{ClientId, Name, Page};
 use crate::error::Result;
 use crate::snapshot::{ClientInfo, Holder, Snapshot};

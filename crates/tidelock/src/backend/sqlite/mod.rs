@@ -30,7 +30,7 @@ use self::rows::Seen;
 use self::timebase::Timebase;
 use self::watch::{Listening, Watch};
 use self::worker::Worker;
-use super::memory::matches_glob;
+use super::glob::matches_glob;
 use crate::backend::{
     Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Clock, Env, Grant, Name, Page,
     Released, Renewal, Renewed, Signals, Store, Ticket, Wait,

@@ -24,7 +24,7 @@ use std::time::Duration;
 use self::books::Books;
 use self::link::Link;
 use self::place::Place;
-use super::memory::matches_glob;
+use super::glob::matches_glob;
 use crate::backend::{
     Ask, Attempt, Backend, Background, BoxFuture, Capabilities, ClientId, Env, Name, Page,
     Released, Renewal, Renewed, Signals, Store, Ticket, Timers,
