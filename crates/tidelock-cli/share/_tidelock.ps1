@@ -21,7 +21,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
 
     $completions = @(switch ($command) {
         'tidelock' {
-            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `zookeeper://host,…/base`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -51,7 +51,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--max-hold', '--max-hold', [CompletionResultType]::ParameterName, 'End the command after this time of holding the lock')
             [CompletionResult]::new('--on-lost', '--on-lost', [CompletionResultType]::ParameterName, 'What to do when the lock is lost while the command runs')
             [CompletionResult]::new('--grace', '--grace', [CompletionResultType]::ParameterName, 'Time between TERM and KILL; shorter when the lease would end before')
-            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `zookeeper://host,…/base`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -72,7 +72,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--max-hold', '--max-hold', [CompletionResultType]::ParameterName, 'End the command after this time of holding the lock')
             [CompletionResult]::new('--on-lost', '--on-lost', [CompletionResultType]::ParameterName, 'What to do when the lock is lost while the command runs')
             [CompletionResult]::new('--grace', '--grace', [CompletionResultType]::ParameterName, 'Time between TERM and KILL; shorter when the lease would end before')
-            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `zookeeper://host,…/base`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -90,7 +90,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             break
         }
         'tidelock;show' {
-            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `zookeeper://host,…/base`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -109,7 +109,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
         }
         'tidelock;ls' {
             [CompletionResult]::new('--most', '--most', [CompletionResultType]::ParameterName, 'At most this many')
-            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `zookeeper://host,…/base`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -128,7 +128,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
         }
         'tidelock;watch' {
             [CompletionResult]::new('--every', '--every', [CompletionResultType]::ParameterName, 'How often to look')
-            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `zookeeper://host,…/base`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -146,7 +146,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             break
         }
         'tidelock;unlock' {
-            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `zookeeper://host,…/base`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -164,7 +164,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             break
         }
         'tidelock;doctor' {
-            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `zookeeper://host,…/base`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -185,7 +185,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--processes', '--processes', [CompletionResultType]::ParameterName, 'How many selling processes')
             [CompletionResult]::new('--workers', '--workers', [CompletionResultType]::ParameterName, 'How many sellers in each')
             [CompletionResult]::new('--stock', '--stock', [CompletionResultType]::ParameterName, 'How many pieces there are to sell')
-            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `zookeeper://host,…/base`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')

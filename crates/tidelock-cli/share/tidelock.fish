@@ -24,7 +24,7 @@ function __fish_tidelock_using_subcommand
     contains -- $cmd[1] $argv
 end
 
-complete -c tidelock -n "__fish_tidelock_needs_command" -l store -d 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `zookeeper://host,…/base`. Default: a file in your state folder, for the processes of this machine' -r
+complete -c tidelock -n "__fish_tidelock_needs_command" -l store -d 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine' -r
 complete -c tidelock -n "__fish_tidelock_needs_command" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise' -r
 complete -c tidelock -n "__fish_tidelock_needs_command" -l prefix -d 'Written before every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_needs_command" -l user -d 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
@@ -49,7 +49,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l max-hold -d 'E
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l on-lost -d 'What to do when the lock is lost while the command runs' -r -f -a "kill\t'End it, before anybody else can get the lock'
 warn\t'Say so and let it go on'"
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l grace -d 'Time between TERM and KILL; shorter when the lease would end before' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l store -d 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `zookeeper://host,…/base`. Default: a file in your state folder, for the processes of this machine' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l store -d 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l prefix -d 'Written before every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l user -d 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
@@ -65,7 +65,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l max-hold -d 'E
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l on-lost -d 'What to do when the lock is lost while the command runs' -r -f -a "kill\t'End it, before anybody else can get the lock'
 warn\t'Say so and let it go on'"
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l grace -d 'Time between TERM and KILL; shorter when the lease would end before' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l store -d 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `zookeeper://host,…/base`. Default: a file in your state folder, for the processes of this machine' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l store -d 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l prefix -d 'Written before every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l user -d 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
@@ -77,7 +77,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l fenced -d 'Tak
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -s v -l verbose -d 'Say on stderr what happens; twice for more'
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -s V -l version -d 'Print version'
-complete -c tidelock -n "__fish_tidelock_using_subcommand show" -l store -d 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `zookeeper://host,…/base`. Default: a file in your state folder, for the processes of this machine' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand show" -l store -d 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand show" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand show" -l prefix -d 'Written before every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand show" -l user -d 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
@@ -90,7 +90,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand show" -s v -l verbose 
 complete -c tidelock -n "__fish_tidelock_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tidelock -n "__fish_tidelock_using_subcommand show" -s V -l version -d 'Print version'
 complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l most -d 'At most this many' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l store -d 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `zookeeper://host,…/base`. Default: a file in your state folder, for the processes of this machine' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l store -d 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l prefix -d 'Written before every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l user -d 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
@@ -103,7 +103,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -s v -l verbose -d
 complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -s V -l version -d 'Print version'
 complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -l every -d 'How often to look' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -l store -d 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `zookeeper://host,…/base`. Default: a file in your state folder, for the processes of this machine' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -l store -d 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -l prefix -d 'Written before every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -l user -d 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
@@ -115,7 +115,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -l json -d 'One
 complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -s v -l verbose -d 'Say on stderr what happens; twice for more'
 complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tidelock -n "__fish_tidelock_using_subcommand watch" -s V -l version -d 'Print version'
-complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l store -d 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `zookeeper://host,…/base`. Default: a file in your state folder, for the processes of this machine' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l store -d 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l prefix -d 'Written before every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l user -d 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
@@ -127,7 +127,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l force -d 'Y
 complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -s v -l verbose -d 'Say on stderr what happens; twice for more'
 complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -s V -l version -d 'Print version'
-complete -c tidelock -n "__fish_tidelock_using_subcommand doctor" -l store -d 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `zookeeper://host,…/base`. Default: a file in your state folder, for the processes of this machine' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand doctor" -l store -d 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand doctor" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand doctor" -l prefix -d 'Written before every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand doctor" -l user -d 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
@@ -142,7 +142,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand doctor" -s V -l versio
 complete -c tidelock -n "__fish_tidelock_using_subcommand demo" -l processes -d 'How many selling processes' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand demo" -l workers -d 'How many sellers in each' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand demo" -l stock -d 'How many pieces there are to sell' -r
-complete -c tidelock -n "__fish_tidelock_using_subcommand demo" -l store -d 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `zookeeper://host,…/base`. Default: a file in your state folder, for the processes of this machine' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand demo" -l store -d 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand demo" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand demo" -l prefix -d 'Written before every lock name [env: TIDELOCK_PREFIX]' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand demo" -l user -d 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file' -r
