@@ -18,6 +18,15 @@ use crate::snapshot::{ClientInfo, Finding, Holder, Severity, Snapshot};
 /// Stores that are shared by name.
 static SHARED: LazyLock<Mutex<HashMap<String, Arc<World>>>> = LazyLock::new(Mutex::default);
 
+/// What this store can do.
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    wakes: true,
+    tokens: true,
+    queues: false,
+    shared: false,
+    durable: false,
+};
+
 /// Opens `memory:NAME`, or a new store if the name is empty.
 pub(crate) fn open(name: &str, env: &Env) -> Store {
     let world = if name.is_empty() {
@@ -213,13 +222,7 @@ fn ready<'a, T: Send + 'a>(value: T) -> BoxFuture<'a, T> {
 
 impl Backend for Memory {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            wakes: true,
-            tokens: true,
-            queues: false,
-            shared: false,
-            durable: false,
-        }
+        CAPABILITIES
     }
 
     fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {

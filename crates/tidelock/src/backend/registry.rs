@@ -1,7 +1,37 @@
 //! The only list of stores: URL scheme → constructor.
 
+#[cfg(feature = "testing")]
+use crate::backend::Capabilities;
 use crate::backend::{Env, Store, memory};
 use crate::error::{Error, ErrorKind, Result};
+
+/// What the stores of this build can do, by their URLs.
+#[cfg(feature = "testing")]
+pub(crate) const ABILITIES: &[(&str, Capabilities)] = &[
+    ("memory:", memory::CAPABILITIES),
+    #[cfg(feature = "sqlite")]
+    ("sqlite:", crate::backend::sqlite::CAPABILITIES),
+    #[cfg(feature = "redis")]
+    (
+        "redis:",
+        crate::backend::redis::Layout::Redisson.capabilities(),
+    ),
+    #[cfg(feature = "redis")]
+    (
+        "redis:…?locks=plain",
+        crate::backend::redis::Layout::Plain.capabilities(),
+    ),
+    #[cfg(feature = "postgres")]
+    ("postgres:", crate::backend::postgres::CAPABILITIES),
+    #[cfg(feature = "mysql")]
+    ("mysql:", crate::backend::mysql::CAPABILITIES),
+    #[cfg(feature = "zookeeper")]
+    ("zookeeper:", crate::backend::zookeeper::CAPABILITIES),
+    #[cfg(feature = "etcd")]
+    ("etcd:", crate::backend::etcd::CAPABILITIES),
+    #[cfg(feature = "memcached")]
+    ("memcached:", crate::backend::memcached::CAPABILITIES),
+];
 
 /// Opens the store a URL names.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {

@@ -34,3 +34,8 @@ pub use threads::ThreadHeld;
 pub fn seed_chance(seed: u64) {
     crate::core::chance::seed(seed);
 }
+
+/// What the stores of this build can do, by their URLs.
+pub fn abilities() -> &'static [(&'static str, crate::backend::Capabilities)] {
+    crate::backend::registry::ABILITIES
+}

@@ -1,6 +1,7 @@
 //! All integration tests of the library, in one binary. None of them needs a server.
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
+mod abilities;
 mod api;
 mod architecture;
 mod history;

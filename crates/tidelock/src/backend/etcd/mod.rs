@@ -33,6 +33,15 @@ use crate::backend::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 
+/// What this store can do.
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    wakes: true,
+    tokens: true,
+    queues: true,
+    shared: true,
+    durable: true,
+};
+
 /// Connects. Fails now if no member can be reached or lets us in.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let target = Target::parse(url)?;
@@ -108,13 +117,7 @@ impl fmt::Debug for Etcd {
 
 impl Backend for Etcd {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            wakes: true,
-            tokens: true,
-            queues: true,
-            shared: true,
-            durable: true,
-        }
+        CAPABILITIES
     }
 
     fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {

@@ -40,6 +40,15 @@ struct Memcached {
     background: Background,
 }
 
+/// What this store can do.
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    wakes: false,
+    tokens: false,
+    queues: false,
+    shared: true,
+    durable: false,
+};
+
 /// Connects. Fails now if the server cannot be reached, or cannot keep locks.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let tls = &env.tls;
@@ -70,13 +79,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
 
 impl Backend for Memcached {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            wakes: false,
-            tokens: false,
-            queues: false,
-            shared: true,
-            durable: false,
-        }
+        CAPABILITIES
     }
 
     fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {

@@ -38,6 +38,15 @@ const BACK: usize = 3;
 /// How long locks are renewed each for itself after a batch of them was held up.
 const APART: Duration = Duration::from_secs(60);
 
+/// What this store can do.
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    wakes: false,
+    tokens: true,
+    queues: false,
+    shared: true,
+    durable: true,
+};
+
 /// Connects, and makes the tables if there are none.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let target = Target::parse(url)?;
@@ -270,13 +279,7 @@ fn number(row: &Words, column: usize) -> Result<u64> {
 
 impl Backend for Mysql {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            wakes: false,
-            tokens: true,
-            queues: false,
-            shared: true,
-            durable: true,
-        }
+        CAPABILITIES
     }
 
     fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {

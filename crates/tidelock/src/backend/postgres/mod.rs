@@ -37,6 +37,15 @@ use crate::snapshot::{ClientInfo, Finding, Snapshot};
 /// How often a waiter asks that cannot be told.
 const POLL: Duration = Duration::from_millis(50);
 
+/// What this store can do.
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    wakes: true,
+    tokens: true,
+    queues: false,
+    shared: true,
+    durable: true,
+};
+
 /// Opens the store, and makes its tables if there are none.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let place = Arc::new(Place::parse(url, env)?);
@@ -215,13 +224,7 @@ fn duration(row: &Row, column: usize) -> Option<Duration> {
 
 impl Backend for Postgres {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            wakes: true,
-            tokens: true,
-            queues: false,
-            shared: true,
-            durable: true,
-        }
+        CAPABILITIES
     }
 
     fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {

@@ -42,7 +42,7 @@ pub(crate) use self::open::connect;
 
 use self::ack::{Company, Purpose, Receipt, Undoing};
 use self::errors::{unanswered, unexpected};
-use self::plain::Layout;
+pub(crate) use self::plain::Layout;
 use self::reply::Reply;
 use self::routes::Routes;
 use self::stations::Stations;
@@ -278,13 +278,7 @@ fn muted(name: &Name) {
 
 impl Backend for Redis {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            wakes: self.layout == Layout::Redisson,
-            tokens: true,
-            queues: false,
-            shared: true,
-            durable: false,
-        }
+        self.layout.capabilities()
     }
 
     fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {

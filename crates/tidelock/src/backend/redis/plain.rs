@@ -14,7 +14,7 @@ use super::routes::Routes;
 use super::scripts::Script;
 use super::solo::Transaction;
 use super::{Redis, TOMBSTONE_KEPT, keys, look, millis, scripts, unnoted, unscripted};
-use crate::backend::{Ask, Kind, Moment, Name, Released, Renewal, Renewed, Ticket};
+use crate::backend::{Ask, Capabilities, Kind, Moment, Name, Released, Renewal, Renewed, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
 use crate::snapshot::{Holder, Snapshot};
@@ -24,7 +24,7 @@ const LONGEST_OWNER: i64 = 128;
 
 /// How a lock is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(crate) enum Layout {
     /// A hash, with messages: Redisson's.
     Redisson,
     /// A string, without messages.
@@ -32,6 +32,17 @@ pub(super) enum Layout {
 }
 
 impl Layout {
+    /// What a store of such locks can do.
+    pub(crate) const fn capabilities(self) -> Capabilities {
+        Capabilities {
+            wakes: matches!(self, Self::Redisson),
+            tokens: true,
+            queues: false,
+            shared: true,
+            durable: false,
+        }
+    }
+
     /// What to say of a key that holds something else.
     pub(super) fn stranger(self) -> &'static str {
         match self {

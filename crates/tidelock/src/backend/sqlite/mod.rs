@@ -42,6 +42,15 @@ use crate::snapshot::{ClientInfo, Finding, Holder, Snapshot};
 /// How many rows one page of a list looks at.
 const PAGE: i64 = 1000;
 
+/// What this store can do.
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    wakes: true,
+    tokens: true,
+    queues: false,
+    shared: false,
+    durable: true,
+};
+
 /// Opens `sqlite:PATH`, and makes the file if there is none.
 pub(crate) async fn open(rest: &str, env: &Env) -> Result<Store> {
     let path = place::prepare(&place::path_of(rest)?)?;
@@ -194,13 +203,7 @@ fn page(view: &View<'_>, pattern: &str, cursor: u64) -> rusqlite::Result<Page> {
 
 impl Backend for Sqlite {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            wakes: true,
-            tokens: true,
-            queues: false,
-            shared: false,
-            durable: true,
-        }
+        CAPABILITIES
     }
 
     fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {

@@ -35,6 +35,15 @@ use crate::snapshot::{ClientInfo, Finding, Snapshot};
 /// How often the client's lease is halved for a session of its own.
 const HALVINGS: u32 = 5;
 
+/// What this store can do.
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    wakes: true,
+    tokens: true,
+    queues: true,
+    shared: true,
+    durable: true,
+};
+
 /// Opens `zookeeper://…`.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let place = Place::parse(url)?;
@@ -119,13 +128,7 @@ impl fmt::Debug for ZooKeeper {
 
 impl Backend for ZooKeeper {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            wakes: true,
-            tokens: true,
-            queues: true,
-            shared: true,
-            durable: true,
-        }
+        CAPABILITIES
     }
 
     fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {

@@ -1,0 +1,46 @@
+//! The table of what each store can do is made from what the stores say.
+
+use std::fs;
+use std::path::Path;
+
+use tidelock::backend::Capabilities;
+use tidelock::testing::abilities;
+
+fn row((store, can): &(&str, Capabilities)) -> String {
+    let word = |able| if able { "yes" } else { "no" };
+    format!(
+        "| `{store}` | {} | {} | {} | {} | {} |",
+        word(can.shared),
+        word(can.durable),
+        word(can.wakes),
+        word(can.queues),
+        word(can.tokens)
+    )
+}
+
+/// Written anew with `TIDELOCK_WRITE_DOCS=1` and all features on.
+#[test]
+fn the_table_of_abilities_is_what_the_stores_say() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/stores/README.md");
+    let text = fs::read_to_string(&page).unwrap();
+    let rows: Vec<String> = abilities().iter().map(row).collect();
+    let (before, rest) = text
+        .split_once("| --- | --- | --- | --- | --- | --- |\n")
+        .unwrap();
+    let (table, after) = rest.split_once("\n\n").unwrap();
+    if std::env::var_os("TIDELOCK_WRITE_DOCS").is_some() {
+        let table = rows.join("\n");
+        let text = format!("{before}| --- | --- | --- | --- | --- | --- |\n{table}\n\n{after}");
+        return fs::write(page, text).unwrap();
+    }
+    // A build with fewer stores knows fewer rows.
+    for row in &rows {
+        assert!(
+            table.lines().any(|line| line == row),
+            "not in the docs: {row}"
+        );
+    }
+    if rows.len() == 9 {
+        assert_eq!(table.lines().count(), 9, "the docs have a row too many");
+    }
+}
