@@ -1,7 +1,7 @@
 //! Patterns of names, as in a shell.
 
 /// Whether a name matches a pattern of `*` (any run) and `?` (any one character).
-pub(crate) fn matches_glob(pattern: &str, name: &str) -> bool {
+pub fn matches_glob(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), name.chars().collect());
     let (mut p, mut n, mut star) = (0, 0, None);

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "etcd")]
 mod etcd;
-pub(crate) mod glob;
+mod glob;
 #[cfg(feature = "memcached")]
 mod memcached;
 pub mod memory;
@@ -25,6 +25,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::glob::matches_glob;
 pub use crate::acknowledge::{Acknowledge, Acknowledged};
 pub use crate::core::bond::Bond;
 pub use crate::core::caller::Asker;

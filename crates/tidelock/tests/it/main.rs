@@ -7,6 +7,7 @@ mod architecture;
 mod history;
 mod memory;
 mod multi;
+mod own_store;
 mod paused;
 mod polled;
 mod redlock;
