@@ -17,8 +17,11 @@ impl Place {
     /// Reads `memcached://[user:password@]host[:port]`.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let url = url::Url::parse(text).map_err(|e| invalid(format!("it is no URL: {e}")))?;
-        if let Some((key, _)) = url.query_pairs().next() {
-            return Err(invalid(format!("{key:?} is not an option of such a URL")));
+        // Not repeated: it is what remains of a password with a bare `?`.
+        if url.query_pairs().next().is_some() {
+            return Err(invalid(
+                "it has no options; write %3F for a ? in a password",
+            ));
         }
         if url.fragment().is_some() || !matches!(url.path(), "" | "/") {
             return Err(invalid("nothing follows the port"));
@@ -94,6 +97,7 @@ mod tests {
             "memcached://me@h",
             "memcached://me:hunter2%zz@h",
             "memcached://me:hunter2@h/path",
+            "memcached://me:1?hunter2@h",
         ] {
             let error = Place::parse(bad).map(drop).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{bad}");

@@ -53,12 +53,13 @@ impl Target {
     }
 }
 
-/// Only an option that is known to have its effect is taken: above all none that asks for TLS.
+/// Only an option that is known to have its effect is taken: above all none that asks for TLS. The message does not
+/// repeat it: that is what remains of a password with a bare `?`.
 fn no_option(key: &str) -> Error {
     if key.contains("ssl") || key.contains("tls") {
         return no_tls();
     }
-    invalid(format!("there is no option {key:?}; there is socket"))
+    invalid("the only option is socket; write %3F for a ? in a password")
 }
 
 /// TLS was asked for, and must not silently be left out.
@@ -157,6 +158,7 @@ mod tests {
             "mysql://u:hunter2@h/d?x=1",
             "mysql://u:hunter2@h/a/b",
             "mysql:hunter2",
+            "mysql://u:1?hunter2@h/d",
         ] {
             let error = Target::parse(text).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{text}");

@@ -26,6 +26,9 @@ impl Place {
         let (url, table) = take_table(url);
         let table = table.unwrap_or_else(|| TABLE.to_owned());
         check(&table)?;
+        if bare_at(&url) {
+            return Err(invalid("write %40 for an @ in a password"));
+        }
         // The driver's errors may repeat parts of the URL.
         let mut config: Config = url.parse().map_err(|_| {
             invalid("write postgres://user:password@host:5432/database?table=tidelock_locks")
@@ -90,6 +93,12 @@ fn take_table(url: &str) -> (String, Option<String>) {
     (url, table)
 }
 
+/// The driver ends a password at the first `@`: what comes behind it would be a host or a database, which messages name.
+fn bare_at(url: &str) -> bool {
+    let place = url.split_once('@').map_or("", |(_, rest)| rest);
+    place.split('?').next().is_some_and(|it| it.contains('@'))
+}
+
 /// It is written into statements, so it is nothing but a name.
 fn check(table: &str) -> Result<()> {
     let part = |part: &str| {
@@ -143,6 +152,16 @@ mod tests {
             "", "a.b.c", "Locks", "a;drop", "a b", "1a", "a\"", ".a", &long,
         ] {
             assert!(check(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_at_in_a_password_is_escaped() {
+        for bad in ["u:a@hunter2@h/d", "u:a@x/hunter2@h", "u:a?b@hunter2@h"] {
+            assert!(bare_at(&format!("postgres://{bad}")), "{bad}");
+        }
+        for good in ["h/d", "u:a%40b@h/d", "u@h/d?user=a@b", "h/d?user=a@b"] {
+            assert!(!bare_at(&format!("postgres://{good}")), "{good}");
         }
     }
 

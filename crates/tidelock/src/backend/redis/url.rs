@@ -27,8 +27,8 @@ impl Target {
 
     fn one(text: &str, tls: bool) -> Result<Self> {
         let url = read(text)?;
-        if let Some((key, _)) = url.query_pairs().next() {
-            return Err(no_option(&key));
+        if url.query_pairs().next().is_some() {
+            return Err(no_option());
         }
         let db = url.path().trim_matches('/');
         Ok(Self {
@@ -58,7 +58,7 @@ impl Target {
             match &*key {
                 "sentinel_user" => sentinels.user = some(value.into_owned()),
                 "sentinel_password" => sentinels.password = Some(value.into_owned()),
-                _ => return Err(no_option(&key)),
+                _ => return Err(no_option()),
             }
         }
         Ok(Self {
@@ -84,7 +84,7 @@ impl Target {
                 ("sharded_pubsub", _) => {
                     return Err(invalid("sharded_pubsub is auto, on, off or both"));
                 }
-                _ => return Err(no_option(&key)),
+                _ => return Err(no_option()),
             };
         }
         Ok(Self {
@@ -115,7 +115,7 @@ impl Target {
                 "db" => target.db = database(&value)?,
                 "user" => target.user = some(value.into_owned()),
                 "pass" | "password" => target.password = Some(value.into_owned()),
-                _ => return Err(no_option(&key)),
+                _ => return Err(no_option()),
             }
         }
         Ok(target)
@@ -208,8 +208,9 @@ fn invalid(why: impl fmt::Display) -> Error {
     ))
 }
 
-fn no_option(key: &str) -> Error {
-    invalid(format!("{key:?} is not an option of such a URL"))
+/// It does not repeat the option: that is what remains of a password with a bare `?`.
+fn no_option() -> Error {
+    invalid("it has an option that such a URL does not have; write %3F for a ? in a password")
 }
 
 #[cfg(test)]
@@ -326,6 +327,9 @@ mod tests {
             "redis+sentinel://:hunter2@h/s?db=hunter2",
             "redis+sentinel:hunter2",
             "redis+cluster://:hunter2@h/1",
+            "redis://me:1?hunter2@h",
+            "redis+sentinel://me:1/s?hunter2@h",
+            "redis+cluster://me:1?hunter2=x@h",
             "redis+cluster://:hunter2@h?sharded_pubsub=hunter2",
         ] {
             let error = Target::parse(url).unwrap_err();

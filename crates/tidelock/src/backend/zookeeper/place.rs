@@ -99,7 +99,10 @@ fn read_query(query: &str) -> Result<Option<Duration>> {
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         if key != "session_timeout" {
-            return Err(invalid(format!("there is no option {key:?}")));
+            // Not repeated: it may be what remains of a password with a bare `?`.
+            return Err(invalid(
+                "the only option is session_timeout; write %3F for a ? in a password",
+            ));
         }
         timeout = Some(read_time(value).ok_or_else(|| {
             invalid("session_timeout is a time such as 20s or 800ms, of at least a millisecond")
@@ -161,6 +164,7 @@ mod tests {
             "zookeeper://a:x",
             "zookeeper://hunter2@a",
             "zookeeper://me:hunter2%zz@a",
+            "zookeeper://me:1?hunter2@a",
             "zookeeper://a/b//c",
             "zookeeper://a/../c",
             "zookeeper://a/%00",
