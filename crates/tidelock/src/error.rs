@@ -116,7 +116,7 @@ impl Error {
     }
 
     /// Writes before the detail what it is about: a file, a server.
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "mysql", feature = "sqlite"))]
     pub(crate) fn prefix(mut self, what: impl fmt::Display) -> Self {
         self.0.detail = Some(match self.0.detail.take() {
             Some(detail) => format!("{what}: {detail}"),
