@@ -73,8 +73,9 @@ async fn survive(policy: Acknowledge, failovers: usize) -> Result<()> {
             .await
             .with_context(|| format!("{}, without a primary for {outage:?}", story()))?;
     }
+    // One may be in any run: sentinels choose at random whom they vote for first.
     ensure!(
-        long <= failovers / 10,
+        long <= 1 + failovers / 10,
         "{long} of {failovers} failovers took so long that they show nothing"
     );
     let periods = crowd.periods();
