@@ -10,6 +10,9 @@ use tokio::task::JoinHandle;
 use crate::callers::callers;
 use crate::common::{SOON, boot_time, builder, eventually, insist, within};
 
+/// Sentinels whose votes were split choose again some seconds later, and may split them again.
+const ELECTION: Duration = Duration::from_secs(40);
+
 /// How long after another primary is there everybody must be able to lock again.
 const BACK: Duration = Duration::from_secs(1);
 
@@ -71,7 +74,9 @@ impl Crowd {
         let old = self.sentinels.primary()?;
         what(&self.sentinels)?;
         let trying = self.try_all();
-        let new = self.sentinels.await_primary_other_than(old.addr(), SOON)?;
+        let new = self
+            .sentinels
+            .await_primary_other_than(old.addr(), ELECTION)?;
         let there = boot_time();
         for one in trying {
             let begun = within(SOON, "a lock after the failover", one).await???;
@@ -166,7 +171,7 @@ async fn t33_sentinels_that_were_not_named_are_asked() -> Result<()> {
     named.kill()?;
     let old = sentinels.primary()?;
     old.kill()?;
-    let new = sentinels.await_primary_other_than(old.addr(), SOON)?;
+    let new = sentinels.await_primary_other_than(old.addr(), ELECTION)?;
     arrives(&client, new, boot_time() + BACK).await
 }
 
