@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures_util::future::try_join_all;
+use futures_util::poll;
 use testkit::proxy::{Logged, Proxy, Then, When};
 use testkit::servers::RedisServer;
-use tidelock::{AcquireOptions, Client, Guard};
+use tidelock::{AcquireOptions, Client, Guard, HandOff};
+use tokio::task::JoinSet;
 
 /// Longer than any of these tests takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -33,7 +35,7 @@ impl Shop {
             // Both connections stand and the server knows the scripts: what comes now is the daily cost.
             let warm = client.lock("warm");
             warm.acquire().await?.release().await?;
-            drop(warm.acquire().await?);
+            drop(warm.try_acquire().await?);
             warm.acquire().await?.release().await?;
             anyhow::Ok(client)
         };
@@ -130,24 +132,23 @@ async fn the_first_waiter_costs_two_and_a_subscribe_then_one() -> Result<()> {
     .await
 }
 
-/// The next waiter of the same name in the process finds the subscription: it asks once and sleeps, and is woken alone.
+/// The next waiters of the same name in the process cost nothing: they stand in line, and get the lock from one another.
 #[tokio::test]
-async fn the_next_waiter_costs_one_then_one() -> Result<()> {
+async fn the_next_waiters_cost_nothing() -> Result<()> {
     in_time(async {
         let shop = Shop::open(LEASE).await?;
         let held = shop.other.lock("a").acquire().await?;
         let first = shop.wait_for("a", 2).await?;
-        let second = shop.wait_for("a", 1).await?;
-        let third = shop.wait_for("a", 1).await?;
-        shop.assert_spent(4, 1);
+        let (second, third) = (shop.counted.lock("a"), shop.counted.lock("a"));
+        let (mut second, mut third) = (second.acquire(), third.acquire());
+        assert!(poll!(&mut second).is_pending() && poll!(&mut third).is_pending());
+        shop.assert_spent(2, 1);
         held.release().await?;
-        // Each of the three is woken in its turn: one to ask, one to release, and no herd behind it.
-        for (waiting, scripts) in [(first, 5), (second, 7), (third, 9)] {
-            let guard = waiting.await??;
-            shop.assert_spent(scripts, 1);
-            guard.release().await?;
-        }
-        shop.assert_spent(10, 1);
+        first.await??.release().await?;
+        second.await?.release().await?;
+        shop.assert_spent(3, 1);
+        third.await?.release().await?;
+        shop.assert_spent(4, 1);
         // The subscription lingers for whoever waits next.
         let held = shop.other.lock("a").acquire().await?;
         shop.proxy.reset_counts();
@@ -155,6 +156,39 @@ async fn the_next_waiter_costs_one_then_one() -> Result<()> {
         held.release().await?;
         late.await??.release().await?;
         shop.assert_spent(3, 0);
+        Ok(())
+    })
+    .await
+}
+
+/// Without hand-off each turn costs one to ask and one to release: one of the process is woken, and it alone asks.
+#[tokio::test]
+async fn without_hand_off_a_turn_costs_one_and_one() -> Result<()> {
+    const TASKS: u64 = 5;
+    in_time(async {
+        let shop = Shop::open(LEASE).await?;
+        let strict = Client::builder().details(false).hand_off(HandOff::OFF);
+        let strict = strict.connect(&shop.proxy.url()).await?;
+        let held = shop.other.lock("a").acquire().await?;
+        shop.proxy.reset_counts();
+        let refused = shop
+            .proxy
+            .on(When::command("EVALSHA", "a").skip(1), Then::HoldReply);
+        let mut tasks = JoinSet::new();
+        for _ in 0..TASKS {
+            let lock = strict.lock("a");
+            tasks.spawn(async move { lock.acquire().await?.release().await });
+        }
+        refused.fired().await;
+        refused.release();
+        held.release().await?;
+        while let Some(done) = tasks.join_next().await {
+            done??;
+        }
+        let spent = shop.spent()["EVALSHA"];
+        assert!(spent >= 2 + 2 * TASKS, "{spent}");
+        // Its own messages may reach a waiter of its own when another of its tasks has the lock.
+        assert!(spent <= 2 + 3 * TASKS, "{spent}");
         Ok(())
     })
     .await

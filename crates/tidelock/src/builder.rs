@@ -9,60 +9,18 @@ use crate::acknowledge::Acknowledge;
 use crate::backend::{Clock, Env, Timers, TlsFiles, registry};
 use crate::client::Client;
 use crate::core::rt::{self, Background};
-use crate::core::site::Site;
+use crate::core::site::{Manners, Site};
 use crate::core::steward::Steward;
 use crate::core::{Closed, Core, Settings};
+use crate::credentials::Credentials;
 use crate::error::{Error, ErrorKind, Result};
+use crate::hand_off::HandOff;
 use crate::options::{self, Drift};
 use crate::owner::OwnerMint;
 use crate::snapshot::ClientInfo;
 
 /// How long a process's details stay in the store, and how often they are written anew.
 const DETAILS_KEPT: Duration = Duration::from_secs(3600);
-
-/// User and password for a store. Its `Debug` shows no password.
-///
-/// # Examples
-/// ```
-/// use tidelock::{Client, Credentials};
-///
-/// let builder = Client::builder().credentials(Credentials::new("locks", "secret"));
-/// assert!(!format!("{builder:?} {:?}", Credentials::password("secret")).contains("secret"));
-/// ```
-#[derive(Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Credentials {
-    /// The user; `None` for the store's default user.
-    pub user: Option<String>,
-    /// The password.
-    pub password: Option<String>,
-}
-
-impl Credentials {
-    /// A user with a password.
-    pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
-        Self {
-            user: Some(user.into()),
-            password: Some(password.into()),
-        }
-    }
-
-    /// A password for the store's default user.
-    pub fn password(password: impl Into<String>) -> Self {
-        Self {
-            user: None,
-            password: Some(password.into()),
-        }
-    }
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials")
-            .field("user", &self.user)
-            .finish_non_exhaustive()
-    }
-}
 
 /// Settings of a client. What is not set has the default that is named.
 ///
@@ -90,6 +48,7 @@ pub struct ClientBuilder {
     details: bool,
     acknowledge: Acknowledge,
     acknowledge_within: Duration,
+    hand_off: HandOff,
     clock: Clock,
 }
 
@@ -105,6 +64,7 @@ impl Default for ClientBuilder {
             details: true,
             acknowledge: Acknowledge::default(),
             acknowledge_within: Duration::from_secs(1),
+            hand_off: HandOff::default(),
             clock: Clock::Boot,
         }
     }
@@ -128,6 +88,12 @@ impl ClientBuilder {
     /// Enough for disciplined clocks; not for one that is being slewed hard or stepped.
     pub fn drift(mut self, share: f64, fixed: Duration) -> Self {
         self.drift = Drift { share, fixed };
+        self
+    }
+
+    /// How long a lock stays within this client while others of its tasks wait for it: 1000 times or 10 ms in a row.
+    pub fn hand_off(mut self, rules: HandOff) -> Self {
+        self.hand_off = rules;
         self
     }
 
@@ -289,8 +255,16 @@ impl ClientBuilder {
             credentials: self.credentials.clone(),
             tls: self.tls.clone(),
         };
-        let home = Site::home(open(&env).await?);
+        let bell = Arc::default();
+        let manners = Manners {
+            hand_off: self.hand_off,
+            timers: timers.clone(),
+            patience: self.lease / 3,
+            bell: Arc::clone(&bell),
+        };
+        let home = Site::home(open(&env).await?, &manners);
         let steward = Steward {
+            bell,
             home: Arc::clone(&home),
             timers: timers.clone(),
             drift: self.drift,
@@ -327,7 +301,8 @@ impl ClientBuilder {
         options::check_lease("lease", self.lease, &self.drift)?;
         let least = Duration::from_millis(1);
         options::within("response timeout", self.response_timeout, least)?;
-        options::within("acknowledge_within", self.acknowledge_within, least)
+        options::within("acknowledge_within", self.acknowledge_within, least)?;
+        self.hand_off.check()
     }
 }
 

@@ -276,6 +276,7 @@ impl Client {
                 repeated: false,
                 until,
                 answer: None,
+                tenure: None,
             });
         }
         rest.len()

@@ -138,6 +138,15 @@ impl Error {
         error
     }
 
+    /// The same trouble, told to one who has not asked: nothing of its own can have taken effect.
+    pub(crate) fn retold(&self) -> Self {
+        let told = Self::new(ErrorKind::Unavailable);
+        match self.detail() {
+            Some(detail) => told.because(detail),
+            None => told.because(self.to_string()),
+        }
+    }
+
     /// What was wrong, without the kind's own words; for stores that must give one error to several callers.
     pub(crate) fn detail(&self) -> Option<&str> {
         self.0.detail.as_deref()

@@ -314,12 +314,12 @@ impl Lock {
     pub async fn force_release(&self) -> Result<bool> {
         let name = self.checked_name()?;
         self.base.core.refuse_if_closed()?;
-        self.base
-            .site
-            .front()
-            .force_release(&name)
-            .await
-            .map_err(|error| error.on_lock(&name))
+        let freed = self.base.site.front().force_release(&name).await;
+        // Whatever it has come to: what is held here is not handed on any more.
+        if let Some(lines) = self.base.site.lines() {
+            lines.forced(&name);
+        }
+        freed.map_err(|error| error.on_lock(&name))
     }
 
     pub(crate) fn checked_name(&self) -> Result<Name> {

@@ -23,10 +23,9 @@ enum State {
     /// Not the last guard. With the error, if the lock had been lost.
     Shared(Option<Error>),
     Last {
-        base: Arc<Base>,
-        /// The hold is in it: dropped before the first poll, it releases as a guard does.
-        rest: Option<BoxFuture<'static, Result<()>>>,
-        polled: bool,
+        /// Until the first poll. Dropped before, it releases as a guard does.
+        hold: Option<Hold>,
+        rest: Option<(Arc<Base>, BoxFuture<'static, Result<()>>)>,
     },
 }
 
@@ -36,9 +35,8 @@ impl Release {
         // Of guards that are released at the same moment, exactly one is the last.
         Self(match Arc::into_inner(hold) {
             Some(hold) => State::Last {
-                base: Arc::clone(&hold.base),
-                rest: Some(Box::pin(release::settle(hold))),
-                polled: false,
+                hold: Some(hold),
+                rest: None,
             },
             // Ended, by the last one, which was faster than this look: that is what was asked for.
             None => State::Shared(
@@ -55,16 +53,23 @@ impl Future for Release {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        let (rest, polled) = match &mut self.0 {
-            State::Last { rest, polled, .. } => (rest, polled),
+        let (hold, rest) = match &mut self.0 {
+            State::Last { hold, rest } => (hold, rest),
             State::Shared(error) => return Poll::Ready(error.take().map_or(Ok(()), Err)),
         };
-        let Some(running) = rest else {
+        if let Some(mut hold) = hold.take() {
+            // To the next in this process, if one waits: no trip, and nothing to wait for.
+            if hold.pass_on() {
+                return Poll::Ready(Ok(()));
+            }
+            let base = Arc::clone(&hold.base);
+            *rest = Some((base, Box::pin(release::settle(hold))));
+        }
+        let Some((_, running)) = rest else {
             return Poll::Ready(Err(
                 Error::new(ErrorKind::NotHeld).because("polled again after it was done")
             ));
         };
-        *polled = true;
         let result = std::task::ready!(running.as_mut().poll(cx));
         *rest = None;
         Poll::Ready(result)
@@ -73,12 +78,8 @@ impl Future for Release {
 
 impl Drop for Release {
     fn drop(&mut self) {
-        if let State::Last {
-            base,
-            rest,
-            polled: true,
-        } = &mut self.0
-            && let Some(rest) = rest.take()
+        if let State::Last { rest, .. } = &mut self.0
+            && let Some((base, rest)) = rest.take()
         {
             base.core.steward.send(Chore::Adopt(Box::pin(
                 async move { release::log(rest.await) },

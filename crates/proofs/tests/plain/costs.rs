@@ -49,7 +49,8 @@ async fn a_hundred_waiters_look_as_one() -> Result<()> {
     let server = RedisServer::start()?;
     let proxy = Proxy::start(server.addr())?;
     let client = client(&proxy, Duration::from_secs(30)).await?;
-    let held = client.plain_lock("stock").acquire().await?;
+    let other = Client::connect(&server.url()).await?;
+    let held = other.plain_lock("stock").acquire().await?;
     let mut waiters = tokio::task::JoinSet::new();
     for _ in 0..100 {
         waiters.spawn(client.plain_lock("stock").acquire());

@@ -140,8 +140,7 @@ impl Memory {
                 record.ends = record.ends.max(now + ask.lease);
                 Ok(Attempt::Acquired(Grant {
                     token: Some(FencingToken::new(record.token)),
-                    acknowledged: None,
-                    bond: None,
+                    ..Grant::default()
                 }))
             }
             Some(record) => {
@@ -151,8 +150,8 @@ impl Memory {
             }
             None => {
                 let count = records.tokens.entry(name.clone()).or_default();
-                *count += 1;
-                let token = *count;
+                let token = *count + 1;
+                *count = token + u64::from(ask.spare);
                 records.locks.insert(
                     name.clone(),
                     Record {
@@ -164,8 +163,8 @@ impl Memory {
                 drop(records);
                 Ok(Attempt::Acquired(Grant {
                     token: Some(FencingToken::new(token)),
-                    acknowledged: None,
-                    bond: None,
+                    more: ask.spare,
+                    ..Grant::default()
                 }))
             }
         }

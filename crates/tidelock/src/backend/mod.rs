@@ -81,6 +81,9 @@ pub struct Ask {
     pub wish: Acknowledge,
     /// Of a set of stores: to which member that wake belongs. A single store has no use for it.
     pub part: usize,
+    /// How many more fencing tokens to reserve with the grant, for those of this process who come next. A store that
+    /// cannot, or need not, reserves none: see [`Grant::more`].
+    pub spare: u32,
     /// Whether anybody still waits for the answer.
     pub asker: Asker,
 }
@@ -99,6 +102,8 @@ pub enum Attempt {
 pub struct Grant {
     /// The fencing token, where the store counts. Always there for [`Kind::Fenced`].
     pub token: Option<FencingToken>,
+    /// How many tokens after that one were reserved with it: no later grant of this lock has one of them.
+    pub more: u32,
     /// What was reached of the wish. `None`: nobody was to be asked.
     pub acknowledged: Option<Acknowledged>,
     /// What the hold depends on besides its lease. `None`: on nothing.
@@ -141,6 +146,8 @@ pub enum Renewed {
 pub enum Released {
     /// The ticket held the lock and holds it no more; waiters have been woken.
     Freed,
+    /// The same, and the store knows that others than this client wait for the lock.
+    Awaited,
     /// The ticket did not hold it.
     NotHeld,
 }

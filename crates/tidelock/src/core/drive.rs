@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::backend::{Ask, Attempt, Grant, Kind, Moment, Name, Ticket, Wait, Wake};
-use crate::core::caller::{Asker, Caller};
+use crate::backend::{Attempt, Grant, Kind, Moment, Name, Wait, Wake};
+use crate::core::caller::Caller;
 use crate::core::chance;
+use crate::core::claim::Claim;
 use crate::core::hold::{Hold, Status};
+use crate::core::lead::Lead;
+use crate::core::line::Joined;
+use crate::core::seat::{Call, Seat, Terms};
 use crate::core::site::Base;
-use crate::core::steward::Chore;
 use crate::core::table::Keep;
 use crate::core::turn::Turn;
 use crate::error::{Error, ErrorKind, Result};
@@ -32,7 +35,7 @@ impl Loop {
     /// Re-enters what the given owner holds, else acquires.
     pub(super) async fn enter(self) -> Result<Option<Arc<Hold>>> {
         let Some(owner) = &self.options.owner else {
-            return self.drive().await;
+            return self.queue_up().await;
         };
         let slot = owner.slot(
             self.base.core.mint.client(),
@@ -52,23 +55,81 @@ impl Loop {
         if let Some(hold) = slot.current() {
             return Ok(Some(hold));
         }
-        let hold = self.drive().await?;
+        let hold = self.queue_up().await?;
         if let Some(hold) = &hold {
             slot.put(hold);
         }
         Ok(hold)
     }
 
-    async fn drive(&self) -> Result<Option<Arc<Hold>>> {
+    /// Takes a place behind those of this process who wait for the same name. Who only asks, asks the store.
+    async fn queue_up(&self) -> Result<Option<Arc<Hold>>> {
+        let lines = self.base.site.lines().filter(|_| !self.patience.is_zero());
+        let Some(lines) = lines else {
+            return self.drive(None).await;
+        };
+        loop {
+            let call = match lines.join(&self.name, || self.seat()) {
+                Joined::Leads(lead) => return self.drive(Some(lead)).await,
+                Joined::Waits(place) => {
+                    self.base.core.refuse_if_closed()?;
+                    self.explain_own_hold();
+                    tokio::select! {
+                        biased;
+                        call = place => call,
+                        () = self.base.core.closed.happened() => return Err(Error::new(ErrorKind::Closed)),
+                    }
+                }
+            };
+            match call {
+                Call::Lead(lead) => return self.drive(Some(*lead)).await,
+                Call::Hold(hold) => {
+                    self.base.core.refuse_if_closed()?;
+                    if hold.is_held() {
+                        return Ok(Some(hold));
+                    }
+                }
+                Call::Failed(error) => return Err(error),
+                Call::Again => {}
+            }
+        }
+    }
+
+    fn terms(&self) -> Terms {
+        let settings = &self.base.core.settings;
+        Terms {
+            kind: self.kind,
+            lease: self.term.length,
+            renewed: self.term.renewed,
+            wish: self.options.acknowledge.unwrap_or(settings.acknowledge),
+        }
+    }
+
+    fn seat(&self) -> Arc<Seat> {
+        Seat::new(
+            self.terms(),
+            self.options.max_hold,
+            self.place,
+            &self.caller,
+        )
+    }
+
+    /// Asks the store until it has an answer.
+    async fn drive(&self, mut lead: Option<Lead>) -> Result<Option<Arc<Hold>>> {
         // Kept until the claim has gone, and with it what has to be withdrawn.
         let mut _mark = None;
         let mut claim = Claim::new(self);
         let mut turn = Turn::default();
+        if let Some(lead) = &mut lead {
+            self.take_over(lead, &mut claim, &mut turn).await;
+        }
         let mut outage = Outage::default();
         loop {
             // Marked before it is checked: a close that is not seen here waits for this question and for what comes of it.
             _mark = Some(self.base.core.steward.mark());
             self.base.core.refuse_if_closed()?;
+            claim.ask.spare = lead.as_mut().map_or(0, Lead::followers);
+            turn.asking();
             let sent = self.base.core.timers.now();
             self.caller.in_flight.store(true, Ordering::SeqCst);
             let answer = self.base.site.front().attempt(&claim.ask).await;
@@ -79,7 +140,9 @@ impl Loop {
             let doubt = self.base.site.front().in_doubt(&claim.ask.ticket);
             claim.unclear |= doubt;
             let answer = match answer {
-                Ok(Attempt::Acquired(grant)) => self.grant(&mut claim, &grant, sent).map(Ok),
+                Ok(Attempt::Acquired(grant)) => self
+                    .grant(&mut claim, &grant, sent, &mut lead, &mut turn)
+                    .map(Ok),
                 Ok(Attempt::Held(wait)) => Ok(Err(wait)),
                 Err(error) => Err(error),
             };
@@ -91,7 +154,7 @@ impl Loop {
                     if self.caller.gone.load(Ordering::SeqCst) {
                         return Ok(None);
                     }
-                    let pause = outage.pause(error, sent, self)?;
+                    let pause = outage.pause(error, sent, self, lead.as_ref())?;
                     if doubt {
                         claim.begin_anew(self);
                     }
@@ -100,8 +163,12 @@ impl Loop {
                     continue;
                 }
             };
-            outage = Outage::default();
-            self.caller.set_trouble(None);
+            if std::mem::take(&mut outage).since.is_some() {
+                self.caller.set_trouble(None);
+                if let Some(lead) = &lead {
+                    lead.trouble(None);
+                }
+            }
             if self.caller.gone.load(Ordering::SeqCst) || self.patience.is_zero() {
                 return Ok(None);
             }
@@ -110,6 +177,20 @@ impl Loop {
             }
             _mark = None;
             self.await_turn(&mut claim, &mut turn, wait).await;
+        }
+    }
+
+    /// Goes on where the one before has stopped, once those have gone first who wait elsewhere.
+    async fn take_over(&self, lead: &mut Lead, claim: &mut Claim<'_>, turn: &mut Turn) {
+        turn.inherit(lead.take_wake());
+        if let Some(wake) = turn.armed() {
+            claim.ask.armed = true;
+            claim.ask.part = wake.part();
+            claim.ask.patience = self.patience;
+        }
+        let now = self.base.core.timers.now();
+        if let Some(until) = lead.not_before().filter(|until| *until > now) {
+            self.rest(until.since(now)).await;
         }
     }
 
@@ -176,11 +257,25 @@ impl Loop {
         claim: &mut Claim<'a>,
         grant: &Grant,
         sent: Moment,
+        lead: &mut Option<Lead>,
+        turn: &mut Turn,
     ) -> Result<Arc<Hold>> {
         let core = &self.base.core;
         let valid_until = sent + core.settings.drift.proved(self.term.length);
         let status = Status::new(valid_until, core.timers.clock());
-        let status = Arc::new(status.bound(grant.bond.clone(), core.settings.drift));
+        let status = status.bound(grant.bond.clone(), core.settings.drift);
+        if !status.is_proved() {
+            claim.unclear = true; // it is granted, and to be given back
+            *claim = Claim::new(self);
+            return Err(Error::new(ErrorKind::Unavailable)
+                .because("the store answers more slowly than the lease lasts"));
+        }
+        let tenure = lead.take().and_then(|lead| {
+            let queues = self.base.site.front().capabilities().queues;
+            let wake = if queues { None } else { turn.bequeath() };
+            lead.begin(self.terms(), grant, wake)
+        });
+        let status = Arc::new(status.leading(tenure.as_ref()));
         let keep = Keep {
             site: Arc::clone(&self.base.site),
             ticket: claim.ask.ticket.clone(),
@@ -207,81 +302,12 @@ impl Loop {
             wish: claim.ask.wish,
             acknowledged: grant.acknowledged,
             disarmed: AtomicBool::new(false),
+            tenure,
         };
         claim.settled = true;
         // After it is in the table: either this sees the close, or the close sees the hold.
         core.refuse_if_closed()?;
-        if hold.is_held() {
-            return Ok(Arc::new(hold));
-        }
-        drop(hold);
-        *claim = Claim::new(self);
-        Err(Error::new(ErrorKind::Unavailable)
-            .because("the store answers more slowly than the lease lasts"))
-    }
-}
-
-/// A ticket that may have left something in the store. Dropped unsettled, it is withdrawn.
-struct Claim<'a> {
-    base: &'a Base,
-    ask: Ask,
-    /// A request of this ticket brought no answer: it may hold the lock, or may still come to.
-    unclear: bool,
-    settled: bool,
-}
-
-impl<'a> Claim<'a> {
-    fn new(one: &'a Loop) -> Self {
-        let ticket = Ticket {
-            kind: one.kind,
-            name: one.name.clone(),
-            owner: one.base.core.mint.fresh(),
-        };
-        let ask = Ask {
-            ticket,
-            lease: one.term.length,
-            patience: Duration::ZERO,
-            armed: false,
-            wish: one
-                .options
-                .acknowledge
-                .unwrap_or(one.base.core.settings.acknowledge),
-            part: 0,
-            asker: Asker::new(&one.caller),
-        };
-        Self {
-            base: &one.base,
-            ask,
-            unclear: false,
-            settled: false,
-        }
-    }
-
-    /// Takes a fresh ticket, and with it withdraws the old one.
-    fn begin_anew(&mut self, one: &'a Loop) {
-        let mut fresh = Self::new(one);
-        fresh.ask.patience = self.ask.patience;
-        fresh.ask.armed = self.ask.armed;
-        fresh.ask.part = self.ask.part;
-        *self = fresh;
-    }
-}
-
-impl Drop for Claim<'_> {
-    fn drop(&mut self) {
-        if !self.settled && (self.unclear || self.base.site.front().capabilities().queues) {
-            // Twice the lease: a request may still lie in the buffers of a server that is frozen now.
-            let until =
-                self.base.core.timers.now() + (self.ask.lease * 2).max(Duration::from_secs(60));
-            self.base.core.steward.send(Chore::Release {
-                site: Arc::clone(&self.base.site),
-                ticket: self.ask.ticket.clone(),
-                unclear: true,
-                repeated: true,
-                until,
-                answer: None,
-            });
-        }
+        Ok(Arc::new(hold))
     }
 }
 
@@ -295,7 +321,13 @@ struct Outage {
 impl Outage {
     /// How long to pause before the next try. An error that no repetition can mend is given back, and so is an outage
     /// that has lasted for a whole lease: a waiter is not left without a word for ever.
-    fn pause(&mut self, error: Error, sent: Moment, one: &Loop) -> Result<Duration> {
+    fn pause(
+        &mut self,
+        error: Error,
+        sent: Moment,
+        one: &Loop,
+        lead: Option<&Lead>,
+    ) -> Result<Duration> {
         let now = one.base.core.timers.now();
         let limit = if one.patience.is_zero() {
             one.base.core.settings.response_timeout
@@ -303,8 +335,17 @@ impl Outage {
             one.base.core.settings.lease
         };
         let since = *self.since.get_or_insert(sent);
-        if !error.is_retryable() || now.since(since) >= limit {
+        if !error.is_retryable() {
             return Err(error);
+        }
+        if now.since(since) >= limit {
+            if let Some(lead) = lead {
+                lead.fail(&error);
+            }
+            return Err(error);
+        }
+        if let Some(lead) = lead {
+            lead.trouble(Some(&error));
         }
         tracing::debug!(lock = %one.name, %error, "no answer from the store; trying again");
         one.caller.set_trouble(Some(error));

@@ -10,6 +10,7 @@ use crate::acknowledge::{Acknowledge, Acknowledged};
 use crate::backend::{Moment, Ticket};
 use crate::core::bond::Bond;
 use crate::core::clock::Clock;
+use crate::core::lead::{Reign, Tenure};
 use crate::core::site::Base;
 use crate::core::steward::Chore;
 use crate::error::Error;
@@ -34,6 +35,8 @@ pub(crate) struct Hold {
     /// How many acknowledged the grant.
     pub(crate) acknowledged: Option<Acknowledged>,
     pub(crate) disarmed: AtomicBool,
+    /// Others of this process may be waiting for it to end.
+    pub(crate) tenure: Option<Tenure>,
 }
 
 impl Hold {
@@ -59,6 +62,10 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
+        if self.pass_on() {
+            return;
+        }
+        let tenure = self.tenure.take();
         // Until the release is with the steward: a client that closes in between would not wait for it.
         let _mark = self.base.core.steward.mark();
         if self.disarm() {
@@ -70,6 +77,7 @@ impl Drop for Hold {
                 repeated: false,
                 until,
                 answer: None,
+                tenure,
             });
         }
     }
@@ -92,6 +100,8 @@ pub(crate) struct Status {
     clock: Clock,
     /// What it depends on besides the lease.
     bond: Option<(Bond, Drift)>,
+    /// Those who wait behind it in this process are not to wait for it once it is lost.
+    reign: Option<Arc<Reign>>,
 }
 
 impl Status {
@@ -103,7 +113,36 @@ impl Status {
             bell: Arc::new(Notify::new()),
             clock,
             bond: None,
+            reign: None,
         }
+    }
+
+    /// The lease has not ended before it was known.
+    pub(crate) fn is_proved(&self) -> bool {
+        self.clock.now() < self.valid_until()
+    }
+
+    /// Leads a line.
+    pub(crate) fn leading(mut self, tenure: Option<&Tenure>) -> Self {
+        self.reign = tenure.map(|tenure| Arc::clone(tenure.reign()));
+        self
+    }
+
+    /// The status of the next who has the same hold. What is proved is to be taken over with [`inherit`](Self::inherit).
+    pub(super) fn next(&self) -> Self {
+        let mut next = Self::new(Moment(0), self.clock);
+        next.bond.clone_from(&self.bond);
+        next.reign.clone_from(&self.reign);
+        next
+    }
+
+    /// What was proved for the one before.
+    pub(super) fn inherit(&self, before: &Self) {
+        self.prove(Moment(before.valid_until.load(Ordering::SeqCst)));
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
     }
 
     /// The same, but no longer than that.
@@ -138,6 +177,9 @@ impl Status {
             .is_ok()
         {
             self.bell.notify_waiters();
+            if let Some(reign) = &self.reign {
+                reign.over();
+            }
         }
     }
 
@@ -148,7 +190,7 @@ impl Status {
     }
 
     /// Marks the clean end of a hold: its loss signals never fire. One that was lost before stays lost.
-    fn end(&self) {
+    pub(super) fn end(&self) {
         // An error means that it was lost before.
         let _ = self
             .state

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::backend::{Backend, Moment, Released, Ticket};
 use crate::core::hold::Hold;
+use crate::core::lead::Tenure;
 use crate::core::site::Site;
 use crate::core::steward::Chore;
 use crate::core::timers::Timers;
@@ -23,6 +24,8 @@ pub(crate) struct Release {
     pub(crate) repeated: bool,
     /// After this the lease has ended anyway.
     pub(crate) until: Moment,
+    /// Those who wait in this process are called once the store has been asked, whatever it says.
+    pub(crate) tenure: Option<Tenure>,
 }
 
 /// Asks once. `repeated` is set when this request may have taken effect without a word.
@@ -32,15 +35,22 @@ async fn once(
     ticket: &Ticket,
     unclear: bool,
     repeated: &mut bool,
+    timers: &Timers,
 ) -> Result<()> {
+    let sent = timers.now();
     let answer = if unclear {
         backend.withdraw(ticket).await
     } else {
         backend.release(ticket).await
     };
     match answer {
-        Ok(Released::Freed) => {
+        Ok(freed @ (Released::Freed | Released::Awaited)) => {
             site.freed(&ticket.name);
+            if freed == Released::Awaited
+                && let Some(lines) = site.lines()
+            {
+                lines.give_way(&ticket.name, timers.now().since(sent));
+            }
             Ok(())
         }
         // It never was somebody else's, because the owner is ours alone.
@@ -60,15 +70,17 @@ impl Release {
         let site = Arc::clone(&self.site);
         let mut pause = Duration::from_millis(10);
         loop {
-            match once(
+            let result = once(
                 &site,
                 site.back(),
                 &self.ticket,
                 self.unclear,
                 &mut self.repeated,
+                timers,
             )
-            .await
-            {
+            .await;
+            self.tenure = None;
+            match result {
                 Err(error) if error.is_retryable() && timers.now() < self.until => {
                     tracing::debug!(lock = %self.ticket.name, %error, "release without an answer; trying again");
                     timers.after(pause).await;
@@ -81,26 +93,29 @@ impl Release {
 }
 
 /// The release a caller waits for: one trip on the caller's own connection; if that brings no answer, the steward goes on.
-pub(crate) async fn settle(hold: Hold) -> Result<()> {
+pub(crate) async fn settle(mut hold: Hold) -> Result<()> {
     // Before the hold leaves the books: a client that closes now must not end the connection under this release.
     let _mark = hold.base.core.steward.mark();
     let refusal = hold.status.refusal();
+    // Until the store has been asked: who leads next asks it after that.
+    let tenure = hold.tenure.take();
     if !hold.disarm() {
         return Ok(());
     }
     let core = &hold.base.core;
     // What the steward is to go on with. Most releases need nothing of it.
-    let handed_on = |repeated, answer| Chore::Release {
+    let handed_on = |repeated, answer, tenure| Chore::Release {
         site: Arc::clone(&hold.base.site),
         ticket: hold.ticket.clone(),
         unclear: hold.unclear,
         repeated,
         until: hold.over_by(),
         answer,
+        tenure,
     };
     if let Some(lost) = refusal {
         // Lost: the store is still asked, so that a lease which stands there is not left to run out. It only ever removes our own owner.
-        core.steward.send(handed_on(false, None));
+        core.steward.send(handed_on(false, None, tenure));
         return Err(lost.on_lock(&hold.ticket.name));
     }
     let mut repeated = false;
@@ -111,12 +126,14 @@ pub(crate) async fn settle(hold: Hold) -> Result<()> {
         &hold.ticket,
         hold.unclear,
         &mut repeated,
+        &core.timers,
     )
     .await
     {
         Err(error) if error.is_retryable() => {
+            drop(tenure);
             let (answer, answered) = oneshot::channel();
-            core.steward.send(handed_on(repeated, Some(answer)));
+            core.steward.send(handed_on(repeated, Some(answer), None));
             match core.timers.limit(core.settings.response_timeout, answered).await {
                 Some(Ok(result)) => result,
                 _ => Err(Error::new(ErrorKind::OutcomeUnknown)

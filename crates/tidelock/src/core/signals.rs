@@ -185,6 +185,18 @@ impl Wake {
         self.part
     }
 
+    /// The store is asked now: a wake-up that has come by now needs no further question. It still goes on to the next
+    /// if this waiter leaves without an answer.
+    pub(crate) fn use_up(&mut self) {
+        let mut entries = self.signals.lock();
+        let me = entries
+            .get_mut(&self.channel)
+            .and_then(|entry| entry.waiters.get_mut(&self.id));
+        if let Some(me) = me {
+            self.unanswered |= std::mem::take(&mut me.woken);
+        }
+    }
+
     /// The store has answered: the wake-up is used up.
     pub(crate) fn answered(&mut self) {
         self.unanswered = false;

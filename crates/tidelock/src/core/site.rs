@@ -1,9 +1,14 @@
 //! Where a lock lives: the client's own store, or a set of stores that is asked as one.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use crate::backend::{Backend, Name, Signals, Store, Timers};
 use crate::core::Core;
+use crate::core::line::Lines;
+use crate::hand_off::HandOff;
 
 /// Who keeps a lock, and where it lives. Each value of a `Lock` has one of its own, which its acquisitions share: tasks
 /// that count themselves in and out of one thing for all of them spend more time on that counter than on anything else.
@@ -29,32 +34,63 @@ pub(crate) struct Site {
     polls: OnceLock<Signals>,
     /// The same store with locks of another layout.
     plain: Option<Arc<Site>>,
+    /// Who waits for what in this process. `None`: a set, whose members are asked for apart.
+    lines: Option<Arc<Lines>>,
+}
+
+/// What the lines of a client's own store need.
+#[derive(Debug, Clone)]
+pub(crate) struct Manners {
+    pub(crate) hand_off: HandOff,
+    pub(crate) timers: Timers,
+    /// Who does not come for so long after it was called is passed over.
+    pub(crate) patience: Duration,
+    /// Rung when the steward is to look after those who were called.
+    pub(crate) bell: Arc<Notify>,
+}
+
+impl Manners {
+    fn lines(&self) -> Arc<Lines> {
+        Lines::new(
+            self.hand_off,
+            self.timers.clone(),
+            self.patience,
+            &self.bell,
+        )
+    }
 }
 
 impl Site {
     /// The client's own store.
-    pub(crate) fn home(store: Store) -> Arc<Self> {
+    pub(crate) fn home(store: Store, manners: &Manners) -> Arc<Self> {
         let plain = match (store.front.plain(), store.back.plain()) {
             (Some(front), Some(back)) => {
                 let store = Store { front, back };
-                Some(Self::new(store, Some("plain".into()), None))
+                let lines = Some(manners.lines());
+                Some(Self::new(store, Some("plain".into()), None, lines))
             }
             _ => None,
         };
-        Self::new(store, None, plain)
+        Self::new(store, None, plain, Some(manners.lines()))
     }
 
     /// A set, told from others by that text.
     pub(crate) fn of_set(store: Store, identity: &str) -> Arc<Self> {
-        Self::new(store, Some(identity.into()), None)
+        Self::new(store, Some(identity.into()), None, None)
     }
 
-    fn new(store: Store, set: Option<Arc<str>>, plain: Option<Arc<Self>>) -> Arc<Self> {
+    fn new(
+        store: Store,
+        set: Option<Arc<str>>,
+        plain: Option<Arc<Self>>,
+        lines: Option<Arc<Lines>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             store,
             set,
             polls: OnceLock::new(),
             plain,
+            lines,
         })
     }
 
@@ -81,6 +117,11 @@ impl Site {
     /// Tells a set from a single lock of the same name, and from other sets. Two that were made alike are the same.
     pub(crate) fn set(&self) -> Option<&Arc<str>> {
         self.set.as_ref()
+    }
+
+    /// Who waits for what in this process.
+    pub(crate) fn lines(&self) -> Option<&Arc<Lines>> {
+        self.lines.as_ref()
     }
 
     /// The waiters of this process, for a store that does not wake them.

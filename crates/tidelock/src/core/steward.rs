@@ -14,6 +14,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::backend::{BoxFuture, Moment, Renewed, Ticket};
+use crate::core::lead::Tenure;
+use crate::core::line::Lines;
 use crate::core::release::{self, Release};
 use crate::core::rt::{Background, Stop};
 use crate::core::site::Site;
@@ -35,6 +37,8 @@ pub(crate) enum Chore {
         repeated: bool,
         until: Moment,
         answer: Option<oneshot::Sender<Result<()>>>,
+        /// Those who wait in this process are called when it is done.
+        tenure: Option<Tenure>,
     },
     /// Finish what a caller left in flight.
     Adopt(BoxFuture<'static, ()>),
@@ -159,6 +163,8 @@ impl Chore {
 
 /// What the steward needs.
 pub(crate) struct Steward {
+    /// Rung when somebody was called who may not come.
+    pub(crate) bell: Arc<Notify>,
     pub(crate) home: Arc<Site>,
     pub(crate) timers: Timers,
     pub(crate) drift: Drift,
@@ -201,6 +207,7 @@ impl Steward {
                 self.home.back().close().await;
             }
             let next = table.next_look(self.timers.now());
+            let next = self.lines().map(Lines::next_look).fold(next, Moment::min);
             if look.due() != next {
                 look = self.timers.at(next);
             }
@@ -209,9 +216,12 @@ impl Steward {
                 biased;
                 () = &mut look => {
                     self.renew(table, &mut calls);
+                    let now = self.timers.now();
+                    self.lines().for_each(|lines| lines.look_after_the_called(now));
                     look = self.timers.at(Moment::FAR);
                 }
                 () = table.bell.notified() => {}
+                () = self.bell.notified() => {}
                 Some(answers) = calls.next(), if !calls.is_empty() => self.take(table, answers),
                 errand = inbox.recv() => match errand {
                     Some(errand) => calls.push(self.call(errand)),
@@ -228,6 +238,14 @@ impl Steward {
         self.home.back().close().await;
     }
 
+    fn lines(&self) -> impl Iterator<Item = &Lines> {
+        let sites = [Some(&self.home), self.home.plain()];
+        sites
+            .into_iter()
+            .flatten()
+            .filter_map(|site| Some(&**site.lines()?))
+    }
+
     fn call(&self, Errand { chore, mark }: Errand) -> BoxFuture<'static, Option<Answers>> {
         let timers = self.timers.clone();
         let work = async move {
@@ -240,6 +258,7 @@ impl Steward {
                     repeated,
                     until,
                     answer,
+                    tenure,
                 } => {
                     let result = Release {
                         site,
@@ -247,6 +266,7 @@ impl Steward {
                         unclear,
                         repeated,
                         until,
+                        tenure,
                     }
                     .persist(&timers)
                     .await;

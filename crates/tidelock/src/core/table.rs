@@ -201,6 +201,33 @@ impl Table {
         inner.looks_at
     }
 
+    /// The hold goes on as another's: what is proved of it, and when it is renewed, stays. False: it is not kept any more.
+    pub(crate) fn hand_over(
+        &self,
+        id: u64,
+        status: &Arc<Status>,
+        place: &'static Location<'static>,
+        ends_at: Moment,
+    ) -> bool {
+        let mut inner = self.lock();
+        let Some((_, keep)) = inner.keeps.get_mut(&id) else {
+            return false;
+        };
+        if keep.status.is_lost() {
+            return false;
+        }
+        status.inherit(&keep.status);
+        let old = std::mem::replace(&mut keep.status, Arc::clone(status));
+        keep.place = place;
+        if keep.ends_at != ends_at {
+            inner.change(id, |keep| keep.ends_at = ends_at);
+            let next = inner.first();
+            self.look_by(inner, next);
+        }
+        drop(old);
+        true
+    }
+
     /// Takes out a hold that the store has given up, and tells it.
     pub(crate) fn taken(&self, id: u64) -> Option<Ticket> {
         let keep = self.remove(id)?;

@@ -34,6 +34,23 @@ impl Default for Turn {
 }
 
 impl Turn {
+    /// Goes on with the wake of the one who led before.
+    pub(super) fn inherit(&mut self, wake: Option<Wake>) {
+        self.wake = wake;
+    }
+
+    /// The wake, for the one who leads next.
+    pub(super) fn bequeath(&mut self) -> Option<Wake> {
+        self.wake.take()
+    }
+
+    /// A question is about to be sent: whatever has woken us until now, it answers.
+    pub(super) fn asking(&mut self) {
+        for wake in self.wake.iter_mut().chain(&mut self.place) {
+            wake.use_up();
+        }
+    }
+
     /// The store has answered: a wake-up is used up.
     pub(super) fn answered(&mut self) {
         for wake in self.wake.iter_mut().chain(&mut self.place) {

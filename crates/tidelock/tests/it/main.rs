@@ -4,6 +4,7 @@
 mod abilities;
 mod api;
 mod architecture;
+mod hand_off;
 mod history;
 mod memory;
 mod multi;

@@ -152,6 +152,13 @@ impl Board {
         })
     }
 
+    /// The server counts us among those who hear that channel, as far as we know.
+    pub(super) fn listens(&self, channel: &str) -> bool {
+        let state = self.lock();
+        let phase = state.channels.get(channel).map(|channel| channel.phase);
+        matches!(phase, Some(Phase::Live | Phase::Leaving))
+    }
+
     /// Asks for a channel, unless it stands.
     pub(super) fn want(self: &Arc<Self>, channel: &str) -> Want {
         let now = self.timers().now();

@@ -28,6 +28,7 @@ mod solo;
 mod stations;
 mod subscriber;
 mod survey;
+mod tokens;
 mod unscripted;
 mod url;
 mod wire;
@@ -52,7 +53,6 @@ use crate::backend::{
     Name, Page, Released, Renewal, Renewed, Ticket, Timers, Wait, Wake,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 
 /// How long a tombstone stays: longer than a request can lie in the buffers of a server that is frozen.
@@ -103,7 +103,8 @@ impl Redis {
             answer.get(1).and_then(Reply::int),
         ) {
             (Some(1), Some(token)) => Ok(Attempt::Acquired(Grant {
-                token: fencing(ask.ticket.kind, token)?,
+                token: tokens::first(ask.ticket.kind, token)?,
+                more: answer.get(2).map_or(0, Reply::count),
                 acknowledged: self.acknowledged(ask, receipt, deadline).await?,
                 bond: None,
             })),
@@ -139,20 +140,21 @@ impl Redis {
         let ticket = &ask.ticket;
         let owner = ticket.owner.text();
         let tombstone = keys::tombstone(&ticket.name, owner);
-        let mut digits = itoa::Buffer::new();
-        let args = [digits.format(millis(ask.lease)), owner];
+        let (mut digits, mut tokens) = (itoa::Buffer::new(), itoa::Buffer::new());
+        let lease = digits.format(millis(ask.lease));
+        let args = [lease, owner, tokens.format(ask.spare.saturating_add(1))];
         let token = match ticket.kind {
             Kind::Mutex => String::new(),
             Kind::Fenced => keys::token(&ticket.name),
         };
         let keys = [ticket.name.as_str(), &*tombstone, &*token];
-        let keys = match ticket.kind {
-            Kind::Mutex => &keys[..2],
-            Kind::Fenced => &keys[..],
+        let (keys, args) = match ticket.kind {
+            Kind::Mutex => (&keys[..2], &args[..2]),
+            Kind::Fenced => (&keys[..], &args[..]),
         };
         let demand = self.demand(Purpose::Acquire, ask.wish, ask.lease);
         self.routes
-            .eval_acknowledged(&scripts::ACQUIRE, keys, &args, demand, deadline)
+            .eval_acknowledged(&scripts::ACQUIRE, keys, args, demand, deadline)
             .await
     }
 
@@ -218,7 +220,9 @@ impl Redis {
         };
         match reply {
             Reply::Int(0) => Ok(Released::NotHeld),
-            Reply::Int(1) => Ok(Released::Freed),
+            Reply::Int(heard) if heard >= 10 => {
+                Ok(self.shared.subscriber.freed(&channel, heard - 10))
+            }
             Reply::Int(2) => {
                 muted(&ticket.name);
                 Ok(Released::Freed)
@@ -261,14 +265,6 @@ fn unnoted() -> Error {
     unanswered(
         "freed, but a request on its way may still take it again: the server refuses to note that it must not",
     )
-}
-
-fn fencing(kind: Kind, token: i64) -> Result<Option<FencingToken>> {
-    match (kind, u64::try_from(token)) {
-        (Kind::Mutex, _) => Ok(None),
-        (Kind::Fenced, Ok(token)) if token > 0 => Ok(Some(FencingToken::new(token))),
-        _ => Err(unexpected(&token)),
-    }
 }
 
 /// The lock is free, but the rights forbid to say so.
@@ -383,12 +379,5 @@ mod tests {
         ] {
             assert_eq!(millis(Duration::from_nanos(nanos)), whole);
         }
-    }
-
-    #[test]
-    fn a_token_of_a_fenced_lock_is_never_missing() {
-        assert!(fencing(Kind::Fenced, 0).is_err());
-        assert!(fencing(Kind::Fenced, 7).unwrap().is_some());
-        assert!(fencing(Kind::Mutex, 0).unwrap().is_none());
     }
 }

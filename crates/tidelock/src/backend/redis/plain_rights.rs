@@ -33,6 +33,7 @@ impl Redis {
     fn probe(kind: Kind) -> Result<Ask> {
         let name = format!("{}probe:{{{}}}", keys::OURS, ClientId::random().as_str());
         Ok(Ask {
+            spare: 0,
             ticket: Ticket {
                 kind,
                 name: Name::new(name)?,

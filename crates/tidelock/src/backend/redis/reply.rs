@@ -21,6 +21,13 @@ impl Reply {
         }
     }
 
+    /// What can be counted, and nothing else.
+    pub(super) fn count(&self) -> u32 {
+        self.int()
+            .and_then(|number| u32::try_from(number).ok())
+            .unwrap_or(0)
+    }
+
     pub(super) fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => std::str::from_utf8(text).ok(),

@@ -3,6 +3,7 @@
 
 use super::conn::Request;
 use super::doctor::allowed;
+use super::reply::Reply;
 use super::routes::Routes;
 use super::subscriber::{Subscriber, Ways};
 use super::{keys, scripts};
@@ -138,6 +139,13 @@ async fn fencing(routes: &Routes, counter: &str) -> Result<Finding> {
         .eval(&scripts::TRY_COUNTER, &[counter], &[], routes.deadline())
         .await;
     Ok(match allowed(moved)? {
+        Some(Reply::Int(2)) => Finding::new(
+            Advice,
+            "rights: fencing",
+            "tokens can be taken one by one only",
+            "fenced locks work, but pass from task to task of one client by way of the server",
+        )
+        .advise("allow +incrby"),
         Some(_) => Finding::new(
             Good,
             "rights: fencing",

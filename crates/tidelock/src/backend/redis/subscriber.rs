@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::board::{Board, Want};
 use super::stations::Stations;
-use crate::backend::{Background, Signals, Wake};
+use crate::backend::{Background, Released, Signals, Wake};
 
 /// How a cluster is told of a release. One server has only the plain way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,6 +109,21 @@ impl Subscriber {
             return wakes?.into_iter().next();
         };
         arm(board, channel, limit).await
+    }
+
+    /// What became of a release whose message reached so many connections: others than our own wait too, or they do not.
+    pub(super) fn freed(&self, channel: &str, heard: i64) -> Released {
+        let listens = |board: &&Arc<Board>| !board.is_empty() && board.listens(channel);
+        let own = if heard == 0 {
+            0
+        } else {
+            self.boards.iter().filter(listens).count()
+        };
+        if usize::try_from(heard).unwrap_or(0) > own {
+            Released::Awaited
+        } else {
+            Released::Freed
+        }
     }
 
     pub(super) fn close(&self) {

@@ -151,6 +151,7 @@ async fn sweep(set: &Shared, ask: &Ask, place: &Place) -> Result<Swept> {
 async fn ask_part(set: &Shared, ask: &Ask, place: &Place, part: usize) -> Result<Attempt> {
     let first = part == place.part;
     let own = Ask {
+        spare: 0,
         ticket: set.members[part].ticket(&ask.ticket),
         lease: ask.lease,
         patience: if first && place.patient {

@@ -124,6 +124,7 @@ fn mend(set: &Arc<Shared>, side: Side, renewal: &Renewal, part: usize) {
         return;
     }
     let ask = Ask {
+        spare: 0,
         ticket: set.members[part].ticket(&renewal.ticket),
         lease: renewal.lease,
         patience: std::time::Duration::ZERO,

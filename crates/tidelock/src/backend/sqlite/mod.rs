@@ -113,20 +113,20 @@ impl Sqlite {
         if wake.is_some() {
             self.watch.begin(self.clock);
         }
-        let (ticket, lease) = (ask.ticket.clone(), ask.lease);
+        let (ticket, lease, spare) = (ask.ticket.clone(), ask.lease, ask.spare);
         let unheard = ask.ticket.clone();
         let decision = self
             .worker
             .call_or_undo(
-                move |desk| attempt(desk, &ticket, lease),
+                move |desk| attempt(desk, &ticket, lease, spare),
                 move |desk, decision| give_back(desk, &unheard, &decision),
             )
             .await?;
         match decision {
-            Decision::Granted(token) => Ok(Attempt::Acquired(Grant {
+            Decision::Granted(token, more) => Ok(Attempt::Acquired(Grant {
                 token: token.map(fencing),
-                acknowledged: None,
-                bond: None,
+                more,
+                ..Grant::default()
             })),
             Decision::Held(left) => Ok(Attempt::Held(Wait {
                 wake,
@@ -148,17 +148,17 @@ impl Sqlite {
 }
 
 /// Looks before it writes: a lock that is held costs no turn at writing.
-fn attempt(desk: &mut Desk, ticket: &Ticket, lease: Duration) -> Result<Decision> {
+fn attempt(desk: &mut Desk, ticket: &Ticket, lease: Duration, spare: u32) -> Result<Decision> {
     let owner = ticket.owner.to_string();
     if let Some(left) = desk.read(|view| view.held_by_other(ticket.name.as_str(), &owner))? {
         return Ok(Decision::Held(left));
     }
-    desk.grow(|view| view.attempt(ticket, lease))
+    desk.grow(|view| view.attempt(ticket, lease, spare))
 }
 
 /// Nobody is there any more to hear of a grant: it would stand until the lease ends.
 fn give_back(desk: &mut Desk, ticket: &Ticket, decision: &Decision) {
-    if matches!(decision, Decision::Granted(_))
+    if matches!(decision, Decision::Granted(..))
         && let Err(error) = desk.write(Durable::No, |view| view.release(ticket))
     {
         tracing::warn!(lock = %ticket.name, %error, "a lock whose caller has gone stays until its lease ends");

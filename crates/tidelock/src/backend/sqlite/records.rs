@@ -22,7 +22,8 @@ pub(super) struct View<'a> {
 /// The answer to an attempt.
 #[derive(Debug)]
 pub(super) enum Decision {
-    Granted(Option<i64>),
+    /// With the token, and how many after it were reserved.
+    Granted(Option<i64>, u32),
     Held(Duration),
     Withdrawn,
 }
@@ -60,7 +61,7 @@ impl View<'_> {
         })
     }
 
-    pub(super) fn attempt(&self, ticket: &Ticket, lease: Duration) -> Result<Decision> {
+    pub(super) fn attempt(&self, ticket: &Ticket, lease: Duration, spare: u32) -> Result<Decision> {
         let (name, owner) = (ticket.name.as_str(), ticket.owner.to_string());
         if self.is_withdrawn(&owner)? {
             return Ok(Decision::Withdrawn);
@@ -70,25 +71,26 @@ impl View<'_> {
             Standing::Theirs(left) => Ok(Decision::Held(left)),
             Standing::Ours => {
                 self.extend(name, &owner, lease)?;
-                Ok(Decision::Granted(row.and_then(|row| row.token)))
+                // What was reserved then may be in use: none of it is given out again.
+                Ok(Decision::Granted(row.and_then(|row| row.token), 0))
             }
             Standing::Free => {
-                let token = self.next_token()?;
+                let token = self.next_token(spare)?;
                 let revision = row.map_or(1, |row| row.revision + 1);
                 self.connection
                     .prepare_cached("REPLACE INTO locks (name, owner, revision, lease, ends, domain, token, since) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?
                     .execute(params![name, owner, revision, nanos(lease), self.now.plus(lease), self.now.domain, token, millis(SystemTime::now())])?;
                 self.seen.forget(name);
-                Ok(Decision::Granted(Some(token)))
+                Ok(Decision::Granted(Some(token), spare))
             }
         }
     }
 
-    /// Larger than all before, of whatever name: the counter is never set back.
-    fn next_token(&self) -> Result<i64> {
+    /// Larger than all before, of whatever name: the counter is never set back. So many after it are reserved.
+    fn next_token(&self, spare: u32) -> Result<i64> {
         self.connection
-            .prepare_cached("UPDATE counter SET token = token + 1 RETURNING token")?
-            .query_row([], |row| row.get(0))
+            .prepare_cached("UPDATE counter SET token = token + 1 + ?1 RETURNING token - ?1")?
+            .query_row([spare], |row| row.get(0))
     }
 
     /// The end of the lease never moves backwards.

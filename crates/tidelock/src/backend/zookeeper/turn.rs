@@ -37,8 +37,8 @@ pub(super) async fn attempt(shared: &Shared, ask: &Ask) -> Result<Attempt> {
                 let token = FencingToken::new(node.zxid.unsigned_abs());
                 return Ok(Attempt::Acquired(Grant {
                     token: Some(token),
-                    acknowledged: None,
                     bond,
+                    ..Grant::default()
                 }));
             }
             // Whether it will go on is known by the watch; when the holder's lease ends, nobody else can tell.

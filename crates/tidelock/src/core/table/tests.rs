@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::backend::{Background, Bond, Clock, Env, Kind, Timers, TlsFiles, memory};
+use crate::core::site::Manners;
+use crate::hand_off::HandOff;
 use crate::owner::OwnerMint;
 
 fn keep(status: &Arc<Status>, background: &Background) -> Keep {
@@ -17,8 +19,14 @@ fn keep(status: &Arc<Status>, background: &Background) -> Keep {
         credentials: None,
         tls: TlsFiles::default(),
     };
+    let manners = Manners {
+        hand_off: HandOff::default(),
+        timers: env.timers.clone(),
+        patience: Duration::from_secs(20),
+        bell: Arc::default(),
+    };
     Keep {
-        site: Site::home(memory::open("", &env)),
+        site: Site::home(memory::open("", &env), &manners),
         ticket: Ticket {
             kind: Kind::Mutex,
             name: Name::new("a").unwrap(),

@@ -1,7 +1,7 @@
 -- Takes the lock for one owner, or tells how long it is held. Answers as RLock and RFencedLock do, in another shape.
 -- KEYS: lock, tombstone of this owner, fencing counter (only for fenced locks)
--- ARGV: lease in milliseconds, owner
--- Answers {1, token or 0}: held by this owner. {0, milliseconds left, -1 without limit}: held by another.
+-- ARGV: lease in milliseconds, owner, how many tokens to take (only for fenced locks)
+-- Answers {1, first token or 0, how many more}: held by this owner. {0, milliseconds left, -1 without limit}: held by another.
 --         {2}: this owner was withdrawn. {3}: the key is a lock of another kind.
 if redis.call('exists', KEYS[2]) == 1 then
   return {2}
@@ -12,10 +12,19 @@ if type(own) == 'table' then
 end
 local left = redis.call('pttl', KEYS[1])
 if left == -2 then
-  local token = 0
+  local token, more = 0, 0
   if KEYS[3] then
     -- First, because it can fail: nothing has been written yet.
-    token = redis.pcall('incr', KEYS[3])
+    if ARGV[3] ~= '1' then
+      token = redis.pcall('incrby', KEYS[3], ARGV[3])
+      if type(token) == 'number' then
+        more = tonumber(ARGV[3]) - 1
+        token = token - more
+      end
+    end
+    if more == 0 then
+      token = redis.pcall('incr', KEYS[3]) -- a user may lack the right to take more than one
+    end
     if type(token) == 'table' then
       return token
     end
@@ -26,7 +35,7 @@ if left == -2 then
     redis.call('hdel', KEYS[1], ARGV[2]) -- never a lock without an end
     return limited
   end
-  return {1, token}
+  return {1, token, more}
 end
 if not own then
   if redis.call('hexists', KEYS[1], 'mode') == 1 then
@@ -41,7 +50,7 @@ if left ~= -1 then
 end
 local token = 0
 if KEYS[3] then
-  -- Only a holder moves the counter, so it still shows the token of this one.
+  -- Only a holder moves the counter, so it still shows the last that was taken with this one.
   token = tonumber(redis.call('get', KEYS[3]) or redis.call('incr', KEYS[3]))
 end
-return {1, token}
+return {1, token, 0}

@@ -1,0 +1,76 @@
+//! A ticket that is asked for, and withdrawn if nothing comes of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Ask, Ticket};
+use crate::core::caller::Asker;
+use crate::core::drive::Loop;
+use crate::core::site::Base;
+use crate::core::steward::Chore;
+
+/// A ticket that may have left something in the store. Dropped unsettled, it is withdrawn.
+pub(super) struct Claim<'a> {
+    base: &'a Base,
+    pub(super) ask: Ask,
+    /// A request of this ticket brought no answer: it may hold the lock, or may still come to.
+    pub(super) unclear: bool,
+    pub(super) settled: bool,
+}
+
+impl<'a> Claim<'a> {
+    pub(super) fn new(one: &'a Loop) -> Self {
+        let ticket = Ticket {
+            kind: one.kind,
+            name: one.name.clone(),
+            owner: one.base.core.mint.fresh(),
+        };
+        let ask = Ask {
+            ticket,
+            lease: one.term.length,
+            patience: Duration::ZERO,
+            armed: false,
+            wish: one
+                .options
+                .acknowledge
+                .unwrap_or(one.base.core.settings.acknowledge),
+            part: 0,
+            spare: 0,
+            asker: Asker::new(&one.caller),
+        };
+        Self {
+            base: &one.base,
+            ask,
+            unclear: false,
+            settled: false,
+        }
+    }
+
+    /// Takes a fresh ticket, and with it withdraws the old one.
+    pub(super) fn begin_anew(&mut self, one: &'a Loop) {
+        let mut fresh = Self::new(one);
+        fresh.ask.patience = self.ask.patience;
+        fresh.ask.armed = self.ask.armed;
+        fresh.ask.part = self.ask.part;
+        *self = fresh;
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if !self.settled && (self.unclear || self.base.site.front().capabilities().queues) {
+            // Twice the lease: a request may still lie in the buffers of a server that is frozen now.
+            let until =
+                self.base.core.timers.now() + (self.ask.lease * 2).max(Duration::from_secs(60));
+            self.base.core.steward.send(Chore::Release {
+                site: Arc::clone(&self.base.site),
+                ticket: self.ask.ticket.clone(),
+                unclear: true,
+                repeated: true,
+                until,
+                answer: None,
+                tenure: None,
+            });
+        }
+    }
+}

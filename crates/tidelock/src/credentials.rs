@@ -1,0 +1,47 @@
+//! Who a client is to its store.
+
+use std::fmt;
+
+/// User and password for a store. Its `Debug` shows no password.
+///
+/// # Examples
+/// ```
+/// use tidelock::{Client, Credentials};
+///
+/// let builder = Client::builder().credentials(Credentials::new("locks", "secret"));
+/// assert!(!format!("{builder:?} {:?}", Credentials::password("secret")).contains("secret"));
+/// ```
+#[derive(Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Credentials {
+    /// The user; `None` for the store's default user.
+    pub user: Option<String>,
+    /// The password.
+    pub password: Option<String>,
+}
+
+impl Credentials {
+    /// A user with a password.
+    pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
+        Self {
+            user: Some(user.into()),
+            password: Some(password.into()),
+        }
+    }
+
+    /// A password for the store's default user.
+    pub fn password(password: impl Into<String>) -> Self {
+        Self {
+            user: None,
+            password: Some(password.into()),
+        }
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("user", &self.user)
+            .finish_non_exhaustive()
+    }
+}
