@@ -7,7 +7,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use tidelock::backend::{Env, Store};
 use tidelock::testing::{Chaos, Faults, Plug};
-use tidelock::{Client, Lock, RedLock};
+use tidelock::{Client, HandOff, Lock, RedLock};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{advance, sleep, timeout};
 
@@ -115,9 +115,14 @@ async fn cast(plan: &Plan, dice: &mut Rng) -> tidelock::Result<Cast> {
                 let store = broken::with(store, flaw);
                 Ok(Chaos::wrap(store, env, faults, hand))
             };
+            // From none at all to more than anybody waits for.
+            let hand_off = HandOff::default()
+                .times([0, 3, 1000][dice.usize(..3)])
+                .within(lease.mul_f64(dice.f64() * 2.0));
             let builder = Client::builder()
                 .simulated_time()
                 .lease(lease)
+                .hand_off(hand_off)
                 .response_timeout(lease / 5)
                 .details(false);
             parts.push((builder.connect_to(open).await?, plug));
@@ -165,7 +170,7 @@ fn faults(dice: &mut Rng, lease: Duration, stores: u8) -> Faults {
 async fn perform(cast: &Cast, dice: &mut Rng, referee: &Rc<Referee>) {
     let mut actors = JoinSet::new();
     for (client, locks) in cast.locks.iter().enumerate() {
-        for task in 0..dice.usize(1..=3) {
+        for task in 0..dice.usize(1..=4) {
             let actor = Actor {
                 who: format!("{client}.{task}"),
                 locks: locks.clone(),

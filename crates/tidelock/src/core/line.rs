@@ -293,11 +293,11 @@ impl Lines {
         inner.look_at = Moment::FAR;
         let mut late = Vec::new();
         let mut called = false;
-        for line in inner.lines.values_mut() {
+        for (name, line) in &mut inner.lines {
             match &line.called {
                 Some((_, since)) if now < *since + self.patience => called = true,
                 Some((seat, _)) => {
-                    late.extend(seat.call_off());
+                    late.extend(seat.call_off().map(|call| (name.clone(), call)));
                     line.called = None;
                 }
                 None => {}
@@ -307,6 +307,8 @@ impl Lines {
             inner.look_at = now + self.patience;
         }
         drop(inner);
+        // In an order of its own: a simulation that is told again must not find another one.
+        late.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
         drop(late);
     }
 
