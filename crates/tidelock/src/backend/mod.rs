@@ -146,8 +146,8 @@ pub enum Renewed {
 pub enum Released {
     /// The ticket held the lock and holds it no more; waiters have been woken.
     Freed,
-    /// The same, and the store knows that others than this client wait for the lock.
-    Awaited,
+    /// The same, and the store knows that so many others than this client wait for the lock.
+    Awaited(u32),
     /// The ticket did not hold it.
     NotHeld,
 }

@@ -188,9 +188,13 @@ impl Loop {
             claim.ask.part = wake.part();
             claim.ask.patience = self.patience;
         }
-        let now = self.base.core.timers.now();
-        if let Some(until) = lead.not_before().filter(|until| *until > now) {
-            self.rest(until.since(now)).await;
+        if let Some(courtesy) = lead.courtesy() {
+            turn.let_others_go(courtesy);
+            let now = self.base.core.timers.now();
+            let rest = courtesy.first.since(now);
+            if !rest.is_zero() {
+                self.rest(rest).await;
+            }
         }
     }
 
@@ -229,6 +233,10 @@ impl Loop {
                 }
             }
             None => self.rest(recheck).await,
+        }
+        let others = turn.woken();
+        if !others.is_zero() {
+            self.rest(others).await;
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::{Grant, Moment, Name, Wake};
+use crate::core::courtesy::Courtesy;
 use crate::core::line::{Heir, Lines, Running};
 use crate::core::seat::Terms;
 use crate::error::Error;
@@ -17,7 +18,7 @@ pub(super) struct Leading {
     pub(super) wake: Option<Wake>,
     /// Nobody can have come behind it yet.
     pub(super) alone: bool,
-    pub(super) not_before: Option<Moment>,
+    pub(super) courtesy: Option<Courtesy>,
 }
 
 impl Lead {
@@ -49,9 +50,9 @@ impl Lead {
         self.0.as_mut()?.wake.take()
     }
 
-    /// Until when others are to go first.
-    pub(crate) fn not_before(&self) -> Option<Moment> {
-        self.0.as_ref()?.not_before
+    /// Others wait elsewhere, and are to go first.
+    pub(super) fn courtesy(&self) -> Option<Courtesy> {
+        self.0.as_ref()?.courtesy
     }
 
     /// Tells those who wait why the store does not answer, or that it does again.

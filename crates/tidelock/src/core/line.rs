@@ -13,16 +13,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::backend::{Moment, Name, Timers, Wake};
+use crate::core::courtesy::Courtesy;
 use crate::core::lead::{Lead, Leading, Tenure};
 use crate::core::seat::{Call, Place, Seat, Terms};
 use crate::error::Error;
 use crate::guard::FencingToken;
 use crate::hand_off::HandOff;
-
-/// Less than this a woken task may need to run at all.
-const LEAST_COURTESY: Duration = Duration::from_micros(300);
-/// Whoever listens and does not come, because it is frozen, costs this much at each turn.
-const MOST_COURTESY: Duration = Duration::from_millis(20);
 
 /// The lines of one site.
 pub(crate) struct Lines {
@@ -37,8 +33,8 @@ pub(crate) struct Lines {
 
 pub(super) struct Inner {
     pub(super) lines: HashMap<Name, Line>,
-    /// Names that others are waiting for elsewhere, and until when they are let go first.
-    courtesy: HashMap<Name, Moment>,
+    /// Names that we have just released, and that others wait for elsewhere.
+    courtesy: HashMap<Name, Courtesy>,
     pub(super) next: u64,
     /// When to look after those who were called.
     look_at: Moment,
@@ -122,7 +118,7 @@ impl Lines {
             name: name.clone(),
             wake: None,
             alone: true,
-            not_before: inner.courtesy.get(name).copied(),
+            courtesy: inner.courtesy.get(name).copied(),
         }))
     }
 
@@ -145,14 +141,13 @@ impl Lines {
         if waits { self.rules.times } else { 0 }
     }
 
-    /// Lets those go first who wait elsewhere: the message has to reach them, and their question the store, which takes
-    /// about as long as our own release did; twice that, because they must be woken first.
-    pub(crate) fn give_way(&self, name: &Name, trip: Duration) {
+    /// Lets those go first who wait elsewhere. `trip` is how long the release took.
+    pub(crate) fn give_way(&self, name: &Name, others: u32, trip: Duration) {
         let now = self.timers.now();
-        let time = (trip * 2).clamp(LEAST_COURTESY, MOST_COURTESY);
+        let courtesy = Courtesy::after(now, others, trip);
         let mut inner = self.lock();
-        inner.courtesy.retain(|_, until| *until > now);
-        inner.courtesy.insert(name.clone(), now + time);
+        inner.courtesy.retain(|_, other| other.first > now);
+        inner.courtesy.insert(name.clone(), courtesy);
     }
 
     /// The next who waits for a hold on these terms, if it may be passed on.
@@ -214,7 +209,7 @@ impl Lines {
     /// Nobody leads: calls the next. The line goes with the last.
     pub(super) fn call_next(self: &Arc<Self>, mut inner: MutexGuard<'_, Inner>, name: &Name) {
         let now = self.timers.now();
-        let not_before = inner.courtesy.get(name).copied();
+        let courtesy = inner.courtesy.get(name).copied();
         // What is dropped or woken only when the lock is free again.
         let (mut gone, mut late, mut waker) = (None, None, None);
         while let Some(line) = inner.lines.get_mut(name) {
@@ -227,7 +222,7 @@ impl Lines {
                 name: name.clone(),
                 wake: line.wake.take(),
                 alone: false,
-                not_before,
+                courtesy,
             });
             match seat.call(Call::Lead(Box::new(lead))) {
                 Ok(asleep) => {

@@ -6,6 +6,7 @@ pub(crate) mod caller;
 pub(crate) mod chance;
 mod claim;
 pub(crate) mod clock;
+mod courtesy;
 mod drive;
 mod heir;
 pub(crate) mod hold;

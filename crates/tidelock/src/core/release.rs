@@ -44,12 +44,10 @@ async fn once(
         backend.release(ticket).await
     };
     match answer {
-        Ok(freed @ (Released::Freed | Released::Awaited)) => {
+        Ok(freed @ (Released::Freed | Released::Awaited(_))) => {
             site.freed(&ticket.name);
-            if freed == Released::Awaited
-                && let Some(lines) = site.lines()
-            {
-                lines.give_way(&ticket.name, timers.now().since(sent));
+            if let (Released::Awaited(others), Some(lines)) = (freed, site.lines()) {
+                lines.give_way(&ticket.name, others, timers.now().since(sent));
             }
             Ok(())
         }

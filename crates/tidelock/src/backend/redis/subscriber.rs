@@ -119,10 +119,10 @@ impl Subscriber {
         } else {
             self.boards.iter().filter(listens).count()
         };
-        if usize::try_from(heard).unwrap_or(0) > own {
-            Released::Awaited
-        } else {
-            Released::Freed
+        let others = usize::try_from(heard).unwrap_or(0).saturating_sub(own);
+        match u32::try_from(others).unwrap_or(u32::MAX) {
+            0 => Released::Freed,
+            others => Released::Awaited(others),
         }
     }
 

@@ -91,7 +91,7 @@ async fn ask_one(
 
 fn note(mark: &mut Mark, answer: Result<Released>) -> Result<()> {
     match answer {
-        Ok(Released::Freed | Released::Awaited) => mark.freed = true,
+        Ok(Released::Freed | Released::Awaited(_)) => mark.freed = true,
         Ok(Released::NotHeld) => mark.perhaps = mark.tried,
         Err(error) => {
             mark.tried |= error.outcome_unknown();
