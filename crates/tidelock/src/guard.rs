@@ -262,6 +262,7 @@ impl Guard {
         if let Some(refusal) = hold.status.refusal() {
             return Err(refusal.on_lock(self.name()));
         }
+        hold.note_extension(lease);
         let sent = core.timers.now();
         let batch = [Renewal {
             ticket: hold.ticket.clone(),

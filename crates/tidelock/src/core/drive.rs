@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::backend::{Attempt, Grant, Kind, Moment, Name, Wait, Wake};
@@ -309,6 +309,7 @@ impl Loop {
             lease: self.term.length,
             wish: claim.ask.wish,
             acknowledged: grant.acknowledged,
+            extension: AtomicU64::new(0),
             disarmed: AtomicBool::new(false),
             tenure,
         };

@@ -1,7 +1,7 @@
 //! A hold that passes to the next in line of this process, without a trip.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
 
 use crate::backend::Moment;
@@ -42,6 +42,7 @@ impl Hold {
             lease: self.lease,
             wish: self.wish,
             acknowledged: self.acknowledged,
+            extension: AtomicU64::new(self.extension.load(Ordering::SeqCst)),
             disarmed: AtomicBool::new(false),
             tenure: self.tenure.take(),
         });

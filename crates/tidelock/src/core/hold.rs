@@ -34,6 +34,8 @@ pub(crate) struct Hold {
     pub(crate) wish: Acknowledge,
     /// How many acknowledged the grant.
     pub(crate) acknowledged: Option<Acknowledged>,
+    /// The longest extension that was asked for, in nanoseconds: it may have taken effect without an answer.
+    pub(crate) extension: AtomicU64,
     pub(crate) disarmed: AtomicBool,
     /// Others of this process may be waiting for it to end.
     pub(crate) tenure: Option<Tenure>,
@@ -44,9 +46,17 @@ impl Hold {
         self.status.check(self.base.core.timers.clock()).is_none()
     }
 
-    /// When its lease has ended in the store, as far as we know: it may have been extended.
+    /// When its lease has ended in the store at the latest, as far as we know.
     pub(crate) fn over_by(&self) -> Moment {
-        (self.base.core.timers.now() + self.lease).max(self.status.valid_until())
+        let extension = Duration::from_nanos(self.extension.load(Ordering::SeqCst));
+        let longest = self.lease.max(extension);
+        (self.base.core.timers.now() + longest).max(self.status.valid_until())
+    }
+
+    /// An extension is about to be asked for.
+    pub(crate) fn note_extension(&self, lease: Duration) {
+        let nanos = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
+        self.extension.fetch_max(nanos, Ordering::SeqCst);
     }
 
     /// Takes the hold out of everybody's books. False: that had been done.

@@ -160,3 +160,33 @@ async fn a_drift_that_is_no_number_is_refused() {
         assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{share}");
     }
 }
+
+/// An extension without an answer may have taken effect: the release goes on for as long as the lock may stand.
+#[tokio::test(start_paused = true)]
+async fn a_release_outlasts_an_extension_without_an_answer() {
+    use tidelock::testing::{Chaos, Faults, Plug};
+    let plug = Plug::default();
+    let hand = plug.clone();
+    let store = format!("memory:{}", unique());
+    let builder = || Client::builder().simulated_time().details(false);
+    let client = builder()
+        .lease(Duration::from_secs(3))
+        .connect_to(async |env| {
+            let store = tidelock::testing::open(&store, env).await?;
+            Ok(Chaos::wrap(store, env, Faults::none(), hand))
+        })
+        .await
+        .unwrap();
+    let other = builder().connect(&store).await.unwrap();
+    let guard = client.lock("a").acquire().await.unwrap();
+    plug.lose_replies(1);
+    let extended = guard.extend(Duration::from_secs(60)).await;
+    assert!(extended.unwrap_err().outcome_unknown());
+    plug.pull();
+    assert_eq!(guard.lost().await, LostReason::Expired);
+    drop(guard);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    plug.put_back();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(other.lock("a").try_acquire().await.unwrap().is_some());
+}
