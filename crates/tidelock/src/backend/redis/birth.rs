@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::conn::Request;
+use super::request::Request;
 use super::routes::Routes;
 use crate::backend::{Incarnation, Moment, Timers};
 use crate::error::{ErrorKind, Result};

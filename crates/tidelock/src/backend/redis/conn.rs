@@ -1,100 +1,28 @@
-//! One connection: the only file that names the driver.
+//! One connection: what it is asked, and the task that drives it.
 //!
-//! The driver only frames and matches requests and answers. It retries nothing, has no time limit, and its task ends
-//! when the connection does, which is how a dead connection is noticed at once.
+//! It retries nothing and has no time limit, and it ends as soon as its stream does, which is how a dead connection is
+//! noticed at once. How bytes become answers is said in [`decode`](super::decode), who gets which in [`pipe`](super::pipe).
 
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use futures_util::future::{AbortHandle, Abortable};
-use redis::aio::{AsyncPushSender, MultiplexedConnection};
-use tokio::sync::{Notify, OnceCell};
+use tokio::sync::OnceCell;
 
 use super::ack::Standing;
 use super::birth::Birth;
-use super::errors::{Complaint, hide_arguments};
-use super::reply::{Push, Reply, Trouble};
+use super::driver::{Driver, Ears};
+use super::errors::Complaint;
+use super::greeting::{Closed, Login, greet};
+use super::pipe::{Confirmation, Pipe, Subscription};
+use super::reply::{Reply, Trouble};
+use super::request::{Request, Words};
 use super::wire::Stream;
 use crate::core::rt::{self, Task};
 
-/// A request, in the order of its words.
-#[derive(Debug, Clone)]
-pub(super) struct Request {
-    cmd: redis::Cmd,
-    /// For a slot that is on its way to this node.
-    asking: bool,
-}
-
-impl Request {
-    pub(super) fn new(command: &str) -> Self {
-        Self {
-            cmd: redis::cmd(command),
-            asking: false,
-        }
-    }
-
-    pub(super) fn arg(mut self, arg: impl redis::ToRedisArgs) -> Self {
-        self.cmd.arg(arg);
-        self
-    }
-
-    pub(super) fn script(how: &str, what: &str, keys: &[&str], args: &[&str]) -> Self {
-        let size = keys
-            .iter()
-            .chain(args)
-            .map(|word| word.len())
-            .sum::<usize>()
-            + what.len()
-            + 16;
-        let mut cmd = redis::Cmd::with_capacity(3 + keys.len() + args.len(), size);
-        cmd.arg(how).arg(what).arg(keys.len());
-        for word in keys.iter().chain(args) {
-            cmd.arg(*word);
-        }
-        Self { cmd, asking: false }
-    }
-
-    /// As another node has told us: this one does not have the slot yet, but is to take the request.
-    pub(super) fn asking(mut self, asking: bool) -> Self {
-        self.asking = asking;
-        self
-    }
-}
-
-/// What is done about a channel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Subscription {
-    /// Of the slot of the channel only: `SSUBSCRIBE`.
-    pub(super) sharded: bool,
-    pub(super) ends: bool,
-}
-
-impl Subscription {
-    fn command(self) -> &'static str {
-        match (self.sharded, self.ends) {
-            (false, false) => "SUBSCRIBE",
-            (false, true) => "UNSUBSCRIBE",
-            (true, false) => "SSUBSCRIBE",
-            (true, true) => "SUNSUBSCRIBE",
-        }
-    }
-
-    fn confirmation(self) -> redis::PushKind {
-        match (self.sharded, self.ends) {
-            (false, false) => redis::PushKind::Subscribe,
-            (false, true) => redis::PushKind::Unsubscribe,
-            (true, false) => redis::PushKind::SSubscribe,
-            (true, true) => redis::PushKind::SUnsubscribe,
-        }
-    }
-}
-
 /// One connection and the task that drives it.
 pub(super) struct Conn {
-    mux: MultiplexedConnection,
-    pub(super) life: Arc<Life>,
+    pub(super) pipe: Arc<Pipe>,
     /// What is known of the server's replicas.
     pub(super) standing: Standing,
     /// Asked for once.
@@ -102,64 +30,6 @@ pub(super) struct Conn {
     /// Dropped with the last user of the connection, which ends it.
     _task: Task,
 }
-
-/// Whether a connection still lives.
-#[derive(Debug)]
-pub(super) struct Life {
-    over: AtomicBool,
-    pub(super) end: Notify,
-    stop: AbortHandle,
-}
-
-impl Life {
-    fn new(stop: AbortHandle) -> Self {
-        Self {
-            over: AtomicBool::new(false),
-            end: Notify::new(),
-            stop,
-        }
-    }
-
-    /// Ends the connection, also for those who wait for an answer.
-    pub(super) fn cut(&self) {
-        self.stop.abort();
-    }
-
-    pub(super) fn is_over(&self) -> bool {
-        self.over.load(Ordering::SeqCst)
-    }
-}
-
-/// Marks the end however the driver's task ends, also when its runtime goes.
-struct Obituary(Arc<Life>);
-
-impl Drop for Obituary {
-    fn drop(&mut self) {
-        self.0.over.store(true, Ordering::SeqCst);
-        self.0.end.notify_one();
-    }
-}
-
-/// Who connects, and to which database.
-pub(super) struct Login {
-    pub(super) db: i64,
-    pub(super) user: Option<String>,
-    pub(super) password: Option<String>,
-}
-
-/// Why a server did not let us in.
-#[derive(Debug)]
-pub(super) enum Closed {
-    /// User or password.
-    Stranger(String),
-    /// The connection ended, or what came was no Redis.
-    Ended(String),
-    Complaint(Complaint),
-    Other(String),
-}
-
-/// Who hears what the server says unasked.
-pub(super) type Ears = Arc<dyn Fn(Push) + Send + Sync>;
 
 impl Conn {
     /// Introduces us on a stream that stands. The connection lives on the runtime this is called on. With ears it is
@@ -169,35 +39,13 @@ impl Conn {
         login: &Login,
         ears: Option<Ears>,
     ) -> Result<Self, Closed> {
-        let mut config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
-        let mut info = redis::RedisConnectionInfo::default()
-            .set_db(login.db)
-            .set_lib_name("tidelock", env!("CARGO_PKG_VERSION"));
-        if let Some(password) = &login.password {
-            info = info.set_password(password);
-            if let Some(user) = &login.user {
-                info = info.set_username(user);
-            }
-        }
-        if let Some(ears) = ears {
-            info = info.set_protocol(redis::ProtocolVersion::RESP3);
-            config = config.set_push_sender(Listener(ears));
-        }
-        let (mux, driver) = MultiplexedConnection::new_with_config(&info, stream, config)
-            .await
-            .map_err(|e| closed(&e))?;
-        let (stop, stopped) = AbortHandle::new_pair();
-        let life = Arc::new(Life::new(stop));
-        let obituary = Obituary(Arc::clone(&life));
-        let task = rt::spawn_here(async move {
-            let _obituary = obituary;
-            // Looked at for each request, so it must cost next to nothing: an error means that it was stopped.
-            let _ = Abortable::new(driver, stopped).await;
-        })
-        .map_err(|e| Closed::Other(e.to_string()))?;
+        let pipe: Arc<Pipe> = Arc::default();
+        let pushes = ears.is_some();
+        let driver = Driver::new(stream, Arc::clone(&pipe), ears);
+        let task = rt::spawn_here(driver).map_err(|e| Closed::Other(e.to_string()))?;
+        greet(&pipe, login, pushes).await?;
         Ok(Self {
-            mux,
-            life,
+            pipe,
             standing: Standing::default(),
             birth: OnceCell::new(),
             _task: task,
@@ -205,26 +53,12 @@ impl Conn {
     }
 
     pub(super) fn alive(&self) -> bool {
-        !self.life.is_over()
+        !self.pipe.is_over()
     }
 
     /// Sends one request. The caller bounds the time.
-    pub(super) async fn ask(&self, request: &Request) -> Result<Reply, Trouble> {
-        let mut mux = self.mux.clone();
-        let value = if request.asking {
-            // In one piece: `ASKING` is about the next command of its connection, whosever that is.
-            let mut both = redis::Pipeline::with_capacity(2);
-            both.cmd("ASKING").add_command(request.cmd.clone());
-            // Behind a pointer: it would lie in every request.
-            let values = Box::pin(mux.send_packed_commands(&both, 1, 1)).await;
-            values.map(|mut values| values.pop().unwrap_or(redis::Value::Nil))
-        } else {
-            mux.send_packed_command(&request.cmd).await
-        };
-        match value {
-            Ok(value) => reply(value),
-            Err(e) => Err(trouble(&e)),
-        }
+    pub(super) async fn ask(&self, request: &impl Words) -> Result<Reply, Trouble> {
+        self.pipe.send(request)?.await
     }
 
     /// Sends several requests in one piece. The caller bounds the time.
@@ -232,45 +66,41 @@ impl Conn {
         &self,
         requests: &[Request],
     ) -> Result<Vec<Result<Reply, Complaint>>, Trouble> {
-        let mut mux = self.mux.clone();
-        let mut all = redis::Pipeline::with_capacity(requests.len());
-        all.ignore_errors();
-        for request in requests {
-            all.add_command(request.cmd.clone());
+        let asked = self.pipe.send_all(requests)?;
+        let mut answers = Vec::with_capacity(asked.len());
+        for asked in asked {
+            answers.push(match asked.await {
+                Ok(reply) => Ok(reply),
+                Err(Trouble::Complaint(complaint)) => Err(complaint),
+                Err(broken) => return Err(broken),
+            });
         }
-        let values = mux.send_packed_commands(&all, 0, requests.len()).await;
-        let values = values.map_err(|e| trouble(&e))?;
-        let each = values.into_iter().map(|value| match reply(value) {
-            Ok(reply) => Ok(Ok(reply)),
-            Err(Trouble::Complaint(complaint)) => Ok(Err(complaint)),
-            Err(broken) => Err(broken),
-        });
-        each.collect()
+        Ok(answers)
     }
 
-    /// Subscribes, or unsubscribes. What happened shows as a [`Push`]; what comes back here is only a refusal. An answer
-    /// to something else breaks the connection: a server that takes a subscription away unasked says so in the place of the next answer.
+    /// Subscribes, or unsubscribes. What happened shows as a [`Push`](super::reply::Push); what comes back here is only a
+    /// refusal.
     pub(super) async fn subscription(
         &self,
-        kind: Subscription,
+        of: Subscription,
         channel: &str,
     ) -> Result<(), Trouble> {
-        let mut mux = self.mux.clone();
-        let mut cmd = redis::cmd(kind.command());
-        let value = mux.send_packed_command(cmd.arg(channel)).await;
-        let value = value.map_err(|e| trouble(&e))?;
-        match &value {
-            redis::Value::Push { kind: said, data }
-                if *said == kind.confirmation()
-                    && matches!(data.first(), Some(redis::Value::BulkString(name)) if name == channel.as_bytes()) =>
-            {
-                Ok(())
-            }
-            redis::Value::ServerError(_) => reply(value).map(drop),
-            other => Err(Trouble::Broken(format!(
-                "an answer to something else: {other:?}"
-            ))),
-        }
+        let request = Request::new(command(of)).arg(channel);
+        let channel = channel.to_owned();
+        let confirmation = Confirmation { of, channel };
+        self.pipe
+            .send_confirmed(&request, confirmation)?
+            .await
+            .map(drop)
+    }
+}
+
+fn command(of: Subscription) -> &'static str {
+    match (of.sharded, of.ends) {
+        (false, false) => "SUBSCRIBE",
+        (false, true) => "UNSUBSCRIBE",
+        (true, false) => "SSUBSCRIBE",
+        (true, true) => "SUNSUBSCRIBE",
     }
 }
 
@@ -282,86 +112,439 @@ impl fmt::Debug for Conn {
     }
 }
 
-fn reply(value: redis::Value) -> Result<Reply, Trouble> {
-    Ok(match value {
-        redis::Value::Nil => Reply::Nil,
-        redis::Value::Int(number) => Reply::Int(number),
-        redis::Value::BulkString(text) => Reply::Text(text),
-        redis::Value::SimpleString(text) => Reply::Text(text.into_bytes()),
-        redis::Value::Okay => Reply::Text(b"OK".to_vec()),
-        redis::Value::Array(list) => {
-            Reply::List(list.into_iter().map(reply).collect::<Result<_, _>>()?)
-        }
-        redis::Value::ServerError(e) => {
-            return Err(Trouble::Complaint(Complaint::new(
-                e.code(),
-                e.details().unwrap_or_default(),
-            )));
-        }
-        other => {
-            return Err(Trouble::Broken(format!(
-                "an answer of a kind that was not asked for: {other:?}"
-            )));
-        }
-    })
-}
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::task::Poll;
+    use std::time::Duration;
 
-fn trouble(error: &redis::RedisError) -> Trouble {
-    match (error.kind(), error.code()) {
-        (redis::ErrorKind::Server(_) | redis::ErrorKind::Extension, Some(code)) => {
-            Trouble::Complaint(Complaint::new(code, error.detail().unwrap_or_default()))
+    use futures_util::{FutureExt, poll};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+    use super::super::reply::Push;
+    use super::*;
+
+    /// A server that says what a test has it say.
+    struct Peer(DuplexStream);
+
+    impl Peer {
+        async fn says(&mut self, bytes: impl AsRef<[u8]>) {
+            self.0.write_all(bytes.as_ref()).await.unwrap();
         }
-        _ => Trouble::Broken(format!(
-            "the connection broke before the answer came: {}",
-            text(error)
-        )),
+
+        /// Waits until as many requests have come, and shows them.
+        async fn hears(&mut self, requests: &[&str]) {
+            let mut expected = Vec::new();
+            for request in requests {
+                words(request).write(&mut expected);
+            }
+            let mut heard = vec![0; expected.len()];
+            self.0.read_exact(&mut heard).await.unwrap();
+            assert_eq!(String::from_utf8(heard), String::from_utf8(expected));
+        }
     }
-}
 
-/// The driver's words, without what a server may have repeated of a greeting.
-fn text(error: &redis::RedisError) -> String {
-    let mut text = error.to_string();
-    hide_arguments(&mut text);
-    text
-}
-
-fn closed(error: &redis::RedisError) -> Closed {
-    match error.kind() {
-        redis::ErrorKind::AuthenticationFailed => Closed::Stranger(text(error)),
-        redis::ErrorKind::Io | redis::ErrorKind::Parse => Closed::Ended(text(error)),
-        _ => match trouble(error) {
-            Trouble::Complaint(complaint) => Closed::Complaint(complaint),
-            Trouble::Broken(_) => Closed::Other(text(error)),
-        },
+    fn words(text: &str) -> Request {
+        let (command, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let words = rest.split(' ').filter(|word| !word.is_empty());
+        words.fold(Request::new(command), Request::arg)
     }
-}
 
-struct Listener(Ears);
+    fn nobody() -> Login {
+        Login {
+            db: 0,
+            user: None,
+            password: None,
+        }
+    }
 
-impl AsyncPushSender for Listener {
-    fn send(&self, info: redis::PushInfo) -> Result<(), redis::aio::SendError> {
-        let mut words = info.data.into_iter().map(|word| match word {
-            redis::Value::BulkString(text) => text,
-            redis::Value::SimpleString(text) => text.into_bytes(),
-            _ => Vec::new(),
-        });
-        let channel = words.next().and_then(|text| String::from_utf8(text).ok());
-        let push = match (info.kind, channel) {
-            (redis::PushKind::Message | redis::PushKind::SMessage, Some(channel)) => {
-                Push::Message {
-                    channel,
-                    payload: words.next().unwrap_or_default(),
-                }
-            }
-            (redis::PushKind::Subscribe | redis::PushKind::SSubscribe, Some(channel)) => {
-                Push::Subscribed(channel)
-            }
-            (redis::PushKind::Unsubscribe | redis::PushKind::SUnsubscribe, Some(channel)) => {
-                Push::Unsubscribed(channel)
-            }
-            _ => return Ok(()),
+    const SETINFO: [&str; 2] = [
+        "CLIENT SETINFO LIB-NAME tidelock",
+        concat!("CLIENT SETINFO LIB-VER ", env!("CARGO_PKG_VERSION")),
+    ];
+
+    async fn in_time<T>(future: impl Future<Output = T>) -> T {
+        let limit = Duration::from_secs(20);
+        tokio::time::timeout(limit, future).await.expect("in time")
+    }
+
+    fn pair(ears: Option<Ears>) -> (impl Future<Output = Result<Conn, Closed>>, Peer) {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let opening = async move { Conn::open(Box::pin(ours), &nobody(), ears).await };
+        (opening, Peer(theirs))
+    }
+
+    async fn connected() -> (Conn, Peer) {
+        let (opening, mut peer) = pair(None);
+        let greeting = async {
+            peer.hears(&SETINFO).await;
+            peer.says("-ERR unknown\r\n+OK\r\n").await;
         };
-        (self.0)(push);
-        Ok(())
+        let (conn, ()) = in_time(async { tokio::join!(opening, greeting) }).await;
+        (conn.unwrap(), peer)
+    }
+
+    type Pushes = Arc<Mutex<Vec<String>>>;
+
+    async fn listening() -> (Conn, Peer, Pushes) {
+        let heard = Pushes::default();
+        let noted = Arc::clone(&heard);
+        let ears: Ears = Arc::new(move |push| {
+            let text = match push {
+                Push::Message { channel, payload } => format!("{channel}: {}", payload[0]),
+                Push::Subscribed(channel) => format!("+{channel}"),
+                Push::Unsubscribed(channel) => format!("-{channel}"),
+            };
+            noted.lock().unwrap().push(text);
+        });
+        let (opening, mut peer) = pair(Some(ears));
+        let greeting = async {
+            peer.hears(&["HELLO 3", SETINFO[0], SETINFO[1]]).await;
+            peer.says("%1\r\n+proto\r\n:3\r\n+OK\r\n+OK\r\n").await;
+        };
+        let (conn, ()) = in_time(async { tokio::join!(opening, greeting) }).await;
+        (conn.unwrap(), peer, heard)
+    }
+
+    fn is_broken<T: fmt::Debug>(result: &Result<T, Trouble>, why: &str) {
+        match result {
+            Err(Trouble::Broken(text)) if text.contains(why) => {}
+            other => panic!("{other:?} is not broken: {why}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn answers_come_in_the_order_of_their_requests_byte_by_byte() {
+        let (conn, mut peer) = connected().await;
+        let (one, two, three) = (words("ONE"), words("TWO"), words("THREE"));
+        let talk = async {
+            peer.hears(&["ONE", "TWO", "THREE"]).await;
+            for byte in b":1\r\n*2\r\n$3\r\n\r\n$\r\n:-5\r\n-NOSCRIPT no\r\n" {
+                peer.says([*byte]).await;
+                tokio::task::yield_now().await;
+            }
+        };
+        let all = async { tokio::join!(conn.ask(&one), conn.ask(&two), conn.ask(&three), talk) };
+        let (one, two, three, ()) = in_time(all).await;
+        assert_eq!(one, Ok(Reply::Int(1)));
+        let list = vec![Reply::Text(b"\r\n$".to_vec()), Reply::Int(-5)];
+        assert_eq!(two, Ok(Reply::List(list)));
+        let Err(Trouble::Complaint(no)) = three else {
+            panic!("{three:?}");
+        };
+        assert!(no.is_no_script());
+    }
+
+    #[tokio::test]
+    async fn the_answer_of_a_caller_that_has_gone_is_nobody_elses() {
+        let (conn, mut peer) = connected().await;
+        let (gone, stays) = (words("GONE"), words("STAYS"));
+        for _ in 0..3 {
+            {
+                let mut given_up = std::pin::pin!(conn.ask(&gone));
+                assert!(poll!(given_up.as_mut()).is_pending());
+            }
+            let talk = async {
+                peer.hears(&["GONE", "STAYS"]).await;
+                peer.says(":1\r\n:2\r\n").await;
+            };
+            let (answer, ()) = in_time(async { tokio::join!(conn.ask(&stays), talk) }).await;
+            assert_eq!(answer, Ok(Reply::Int(2)));
+        }
+        // Answered, and then given up before it was taken.
+        let mut late = Box::pin(conn.ask(&gone));
+        assert!(poll!(late.as_mut()).is_pending());
+        peer.says(":3\r\n").await;
+        peer.hears(&["GONE"]).await;
+        let talk = async {
+            peer.hears(&["STAYS"]).await;
+            peer.says(":4\r\n").await;
+        };
+        let (answer, ()) = in_time(async { tokio::join!(conn.ask(&stays), talk) }).await;
+        assert_eq!(answer, Ok(Reply::Int(4)));
+        drop(late);
+        assert_eq!(conn.pipe.slots_in_use(), (0, 2));
+    }
+
+    #[tokio::test]
+    async fn an_end_between_two_answers_is_told_to_all_who_wait() {
+        let (conn, mut peer) = connected().await;
+        let (one, two) = (words("ONE"), words("TWO"));
+        let talk = async {
+            peer.hears(&["ONE", "TWO"]).await;
+            peer.says(":1\r\n$5\r\nhal").await;
+            drop(peer);
+        };
+        let all = async { tokio::join!(conn.ask(&one), conn.ask(&two), talk) };
+        let (one_said, two_said, ()) = in_time(all).await;
+        assert_eq!(one_said, Ok(Reply::Int(1)));
+        is_broken(&two_said, "closed");
+        assert!(!conn.alive());
+        in_time(conn.pipe.end.notified()).await;
+        is_broken(&conn.ask(&one).await, "closed");
+    }
+
+    #[tokio::test]
+    async fn what_makes_no_sense_ends_the_connection() {
+        for (junk, why) in [
+            (":1\r\n:2\r\n", "nobody has asked"),
+            (":1\r\nHTTP/1.1 400\r\n", "no Redis"),
+            (":1\r\n>2\r\n+message\r\n+x\r\n", "nobody listens"),
+            (":1\r\n$99999999\r\n", "too long"),
+            (":1\r\n*1\r\n*1\r\n*1\r\n", ""),
+        ] {
+            let (conn, mut peer) = connected().await;
+            let (one, two) = (words("ONE"), words("TWO"));
+            let talk = async {
+                peer.hears(&["ONE"]).await;
+                let junk = if why.is_empty() {
+                    junk.repeat(20)
+                } else {
+                    junk.to_owned()
+                };
+                peer.says(junk).await;
+            };
+            let (answer, ()) = in_time(async { tokio::join!(conn.ask(&one), talk) }).await;
+            // What came before was meant.
+            assert_eq!(answer, Ok(Reply::Int(1)));
+            is_broken(&in_time(conn.ask(&two)).await, why);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_group_is_answered_as_one_and_stays_together() {
+        let (conn, mut peer) = connected().await;
+        let group = ["MULTI", "SET a b", "EXEC"].map(words);
+        let asking = words("GET a").asking(true);
+        let talk = async {
+            peer.hears(&["MULTI", "SET a b", "EXEC", "ASKING", "GET a"])
+                .await;
+            peer.says("+OK\r\n-ERR no\r\n*1\r\n-ERR no\r\n-ERR not asked\r\n$1\r\nb\r\n")
+                .await;
+        };
+        let all = async { tokio::join!(conn.ask_all(&group), conn.ask(&asking), talk) };
+        let (answers, asked, ()) = in_time(all).await;
+        let answers = answers.unwrap();
+        assert_eq!(answers[0], Ok(Reply::Text(b"OK".to_vec())));
+        assert!(answers[1].is_err() && answers[2].is_err());
+        assert_eq!(asked, Ok(Reply::Text(b"b".to_vec())));
+    }
+
+    #[tokio::test]
+    async fn pushes_are_no_answers() {
+        let (conn, mut peer, pushes) = listening().await;
+        let ping = words("PING");
+        let talk = async {
+            peer.hears(&["PING"]).await;
+            // A subscription that the server takes away unasked looks like the confirmation of ours.
+            peer.says(">3\r\n$12\r\nsunsubscribe\r\n$1\r\nx\r\n:0\r\n")
+                .await;
+            peer.says(">3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$1\r\nA\r\n+PONG\r\n")
+                .await;
+        };
+        let (answer, ()) = in_time(async { tokio::join!(conn.ask(&ping), talk) }).await;
+        assert_eq!(answer, Ok(Reply::Text(b"PONG".to_vec())));
+        assert_eq!(*pushes.lock().unwrap(), ["-x", "x: 65"]);
+    }
+
+    const MINE: Subscription = Subscription {
+        sharded: true,
+        ends: false,
+    };
+
+    #[tokio::test]
+    async fn only_its_own_confirmation_answers_a_subscription() {
+        let (conn, mut peer, pushes) = listening().await;
+        let ping = words("PING");
+        let mut mine = Box::pin(conn.subscription(MINE, "x"));
+        assert!(poll!(mine.as_mut()).is_pending());
+        let mut ping = Box::pin(conn.ask(&ping));
+        assert!(poll!(ping.as_mut()).is_pending());
+        peer.hears(&["SSUBSCRIBE x", "PING"]).await;
+        peer.says(">3\r\n$12\r\nsunsubscribe\r\n$1\r\nx\r\n:0\r\n")
+            .await;
+        peer.says(">3\r\n$10\r\nssubscribe\r\n$1\r\ny\r\n:1\r\n")
+            .await;
+        while pushes.lock().unwrap().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        assert!(mine.as_mut().now_or_never().is_none());
+        peer.says(">3\r\n$10\r\nssubscribe\r\n$1\r\nx\r\n:1\r\n+PONG\r\n")
+            .await;
+        assert_eq!(in_time(mine).await, Ok(()));
+        assert_eq!(in_time(ping).await, Ok(Reply::Text(b"PONG".to_vec())));
+        assert_eq!(*pushes.lock().unwrap(), ["-x", "+y", "+x"]);
+    }
+
+    #[tokio::test]
+    async fn an_answer_in_the_place_of_a_confirmation_ends_the_connection() {
+        let (conn, mut peer, _) = listening().await;
+        let talk = async {
+            peer.hears(&["SSUBSCRIBE x"]).await;
+            peer.says("-NOPERM no\r\n").await;
+            peer.hears(&["SSUBSCRIBE x"]).await;
+            peer.says(":1\r\n").await;
+        };
+        let twice = async {
+            let refused = conn.subscription(MINE, "x").await;
+            (refused, conn.subscription(MINE, "x").await)
+        };
+        let ((refused, odd), ()) = in_time(async { tokio::join!(twice, talk) }).await;
+        assert!(matches!(refused, Err(Trouble::Complaint(_))));
+        is_broken(&odd, "something else");
+    }
+
+    /// A server that cannot get rid of its answers reads no more; ours must go on reading while it cannot send.
+    #[tokio::test]
+    async fn both_sides_may_be_full_at_once() {
+        let (ours, theirs) = tokio::io::duplex(64);
+        let mut peer = Peer(theirs);
+        let login = nobody();
+        let opening = Conn::open(Box::pin(ours), &login, None);
+        let greeting = async {
+            peer.hears(&SETINFO).await;
+            peer.says("+OK\r\n+OK\r\n").await;
+        };
+        let (conn, ()) = in_time(async { tokio::join!(opening, greeting) }).await;
+        let conn = conn.unwrap();
+        let long = "x".repeat(1000);
+        let request = words(&long);
+        let serve = async {
+            for _ in 0..20 {
+                peer.hears(&[&long]).await;
+                peer.says(format!("$1000\r\n{long}\r\n")).await;
+            }
+        };
+        let asks = futures_util::future::join_all((0..20).map(|_| conn.ask(&request)));
+        let (answers, ()) = in_time(async { tokio::join!(asks, serve) }).await;
+        for answer in answers {
+            assert_eq!(answer, Ok(Reply::Text(long.clone().into_bytes())));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cut_is_told_at_once() {
+        let (conn, mut peer) = connected().await;
+        let ask = words("ONE");
+        let mut waits = Box::pin(conn.ask(&ask));
+        assert!(poll!(waits.as_mut()).is_pending());
+        conn.pipe.cut();
+        match poll!(waits.as_mut()) {
+            Poll::Ready(answer) => is_broken(&answer, "given up"),
+            Poll::Pending => panic!("it waits"),
+        }
+        let mut rest = Vec::new();
+        in_time(peer.0.read_to_end(&mut rest)).await.unwrap();
+    }
+
+    /// The runtime that a connection lives on may end before those who wait for an answer.
+    #[test]
+    fn the_end_of_its_runtime_ends_a_connection() {
+        let runtime = || {
+            tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap()
+        };
+        let (home, other) = (runtime(), runtime());
+        let (conn, peer) = home.block_on(connected());
+        let ask = words("ONE");
+        let mut waits = Box::pin(conn.ask(&ask));
+        other.block_on(async { assert!(poll!(waits.as_mut()).is_pending()) });
+        drop(home);
+        is_broken(&other.block_on(in_time(waits)), "runtime");
+        drop(peer);
+    }
+
+    #[tokio::test]
+    async fn a_greeting_says_what_a_server_has_against_us() {
+        let login = |db, user: Option<&str>| Login {
+            db,
+            user: user.map(str::to_owned),
+            password: Some("hunter2".to_owned()),
+        };
+        for (login, pushes, greeting, answers, expected) in [
+            (
+                login(0, None),
+                false,
+                vec!["AUTH hunter2"],
+                "-WRONGPASS no hunter2\r\n",
+                "Stranger",
+            ),
+            (
+                login(0, Some("me")),
+                false,
+                vec!["AUTH me hunter2"],
+                "-WRONGPASS no\r\n",
+                "Stranger",
+            ),
+            (
+                login(3, Some("me")),
+                false,
+                vec!["AUTH me hunter2", "SELECT 3"],
+                "+OK\r\n-ERR DB index\r\n",
+                "Complaint",
+            ),
+            (
+                login(3, None),
+                true,
+                vec!["HELLO 3 AUTH default hunter2", "SELECT 3"],
+                "-WRONGPASS no\r\n+OK\r\n",
+                "Complaint",
+            ),
+            (
+                login(0, None),
+                false,
+                vec!["AUTH hunter2"],
+                ":1\r\n",
+                "Ended",
+            ),
+            (
+                login(0, None),
+                false,
+                vec!["AUTH hunter2"],
+                "\x15\x03\r\n",
+                "Ended",
+            ),
+        ] {
+            let (ours, theirs) = tokio::io::duplex(1 << 16);
+            let mut peer = Peer(theirs);
+            let ears: Ears = Arc::new(|_| {});
+            let opening = Conn::open(Box::pin(ours), &login, pushes.then_some(ears));
+            let talk = async {
+                peer.hears(&greeting).await;
+                peer.hears(&SETINFO).await;
+                peer.says(format!("{answers}+OK\r\n+OK\r\n")).await;
+            };
+            let (closed, ()) = in_time(async { tokio::join!(opening, talk) }).await;
+            let closed = format!("{:?}", closed.unwrap_err());
+            assert!(closed.starts_with(expected), "{closed}");
+            assert!(!closed.contains("hunter2"), "{closed}");
+        }
+    }
+
+    /// As something that stands before an old server does.
+    #[tokio::test]
+    async fn a_user_that_is_not_understood_is_left_out() {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let mut peer = Peer(theirs);
+        let login = Login {
+            db: 0,
+            user: Some("me".to_owned()),
+            password: Some("secret".to_owned()),
+        };
+        let opening = Conn::open(Box::pin(ours), &login, None);
+        let talk = async {
+            peer.hears(&["AUTH me secret", SETINFO[0], SETINFO[1]])
+                .await;
+            peer.says(
+                "-ERR wrong number of arguments for 'auth' command\r\n-NOAUTH\r\n-NOAUTH\r\n",
+            )
+            .await;
+            peer.hears(&["AUTH secret", SETINFO[0], SETINFO[1]]).await;
+            peer.says("+OK\r\n+OK\r\n+OK\r\n").await;
+        };
+        let (conn, ()) = in_time(async { tokio::join!(opening, talk) }).await;
+        assert!(conn.unwrap().alive());
     }
 }

@@ -4,8 +4,8 @@ pub(super) mod far;
 
 use std::collections::HashMap;
 
-use super::conn::Request;
 use super::link::Link;
+use super::request::Request;
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{Finding, Severity};
 

@@ -7,7 +7,7 @@ use super::slots;
 use crate::error::{Error, ErrorKind};
 
 /// An error reply of the server.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Complaint {
     code: String,
     text: String,

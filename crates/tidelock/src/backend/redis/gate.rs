@@ -8,10 +8,14 @@ use futures_util::future::join;
 use tokio::sync::watch;
 
 use super::ack;
-use super::conn::{Closed, Conn, Ears, Life, Login, Request};
+use super::conn::Conn;
+use super::driver::Ears;
 use super::errors::unsent;
+use super::greeting::{Closed, Login};
+use super::pipe::Pipe;
 use super::place::Place;
 use super::reply::{Reply, Trouble};
+use super::request::Request;
 use super::sentinel::Sentinel;
 use super::wire;
 use crate::Credentials;
@@ -31,7 +35,7 @@ pub(super) struct Gate {
     /// Counts how often the server behind this gate has become another one. Every connection that was made before ends.
     moves: watch::Sender<u64>,
     /// The connections that were made.
-    made: Mutex<Vec<Weak<Life>>>,
+    made: Mutex<Vec<Weak<Pipe>>>,
 }
 
 /// Who knows where the server is.
@@ -100,19 +104,19 @@ impl Gate {
         // First, so that what is connecting now is either given up or among those that were made.
         self.moves.send_modify(|moves| *moves += 1);
         let made = std::mem::take(&mut *self.made());
-        for life in made.iter().filter_map(Weak::upgrade) {
-            life.cut();
+        for pipe in made.iter().filter_map(Weak::upgrade) {
+            pipe.cut();
         }
     }
 
-    fn made(&self) -> MutexGuard<'_, Vec<Weak<Life>>> {
+    fn made(&self) -> MutexGuard<'_, Vec<Weak<Pipe>>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn note(&self, conn: &Conn) {
         let mut made = self.made();
-        made.retain(|life| life.upgrade().is_some_and(|life| !life.is_over()));
-        made.push(Arc::downgrade(&conn.life));
+        made.retain(|pipe| pipe.upgrade().is_some_and(|pipe| !pipe.is_over()));
+        made.push(Arc::downgrade(&conn.pipe));
     }
 
     #[cfg(test)]

@@ -9,10 +9,11 @@ use futures_util::future::Shared;
 use tokio::sync::{oneshot, watch};
 
 use super::ack::Lines;
-use super::conn::{Conn, Request};
+use super::conn::Conn;
 use super::errors::unsent;
 use super::gate::Gate;
 use super::reply::{Reply, Trouble};
+use super::request::{Call, Request, Words};
 use super::scripts::Script;
 use super::solo::{self, Solo};
 use crate::backend::{Background, BoxFuture, Moment, Timers};
@@ -255,13 +256,19 @@ impl Link {
         args: &[&str],
         deadline: Moment,
     ) -> Result<Reply> {
-        let mut request = Request::script("EVALSHA", script.sha(), keys, args).asking(asking);
-        let mut by_hash = true;
+        let mut call = Call {
+            how: "EVALSHA",
+            what: script.sha(),
+            keys,
+            args,
+            asking,
+        };
         loop {
-            match self.settle(conn, &request, deadline).await {
-                Err(Trouble::Complaint(complaint)) if by_hash && complaint.is_no_script() => {
-                    by_hash = false;
-                    request = Request::script("EVAL", script.source, keys, args).asking(asking);
+            match self.settle(conn, &call, deadline).await {
+                Err(Trouble::Complaint(complaint))
+                    if call.how == "EVALSHA" && complaint.is_no_script() =>
+                {
+                    (call.how, call.what) = ("EVAL", script.source);
                 }
                 other => return other.map_err(|e| e.error()),
             }
@@ -271,7 +278,7 @@ impl Link {
     pub(super) async fn settle(
         &self,
         conn: &Arc<Conn>,
-        request: &Request,
+        request: &impl Words,
         deadline: Moment,
     ) -> Result<Reply, Trouble> {
         let timers = &self.0.gate.timers;

@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
 
-use super::conn::Request;
 use super::errors::unexpected;
 use super::plain::{self, Layout};
 use super::reply::Reply;
+use super::request::Request;
 use super::routes::Routes;
 use super::subscriber::Ways;
 use super::{keys, millis, scripts};
@@ -120,8 +120,8 @@ pub(super) async fn announce(
         .arg(scripts::ANNOUNCE.source)
         .arg(1)
         .arg(&key)
-        .arg(millis(keep))
-        .arg(&details[..]);
+        .arg(millis(keep));
+    let put = details.iter().fold(put, Request::arg);
     routes.ask(&key, &put, routes.deadline()).await.map(drop)
 }
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::ack::{Company, Undoing};
 use super::cluster::{self, Cluster};
-use super::conn::Request;
 use super::gate::{Entry, Finder, Gate};
 use super::link::{Home, Link};
 use super::place::{Nodes, Sharded, Target, Way};
 use super::plain::{self, Layout};
+use super::request::Request;
 use super::routes::{Face, Routes};
 use super::sentinel::{self, Sentinel};
 use super::stations::Stations;

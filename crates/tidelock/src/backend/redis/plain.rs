@@ -7,9 +7,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::ack::{Purpose, Receipt};
-use super::conn::Request;
 use super::errors::unexpected;
 use super::reply::Reply;
+use super::request::Request;
 use super::routes::Routes;
 use super::scripts::Script;
 use super::solo::Transaction;

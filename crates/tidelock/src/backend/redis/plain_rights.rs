@@ -86,7 +86,7 @@ impl Redis {
             self.attempt(&ask).await?;
             self.release(&ask.ticket).await?;
             let counter = keys::plain_token(&ask.ticket.name);
-            let gone = super::conn::Request::new("DEL").arg(&counter);
+            let gone = super::request::Request::new("DEL").arg(&counter);
             self.routes
                 .ask(&counter, &gone, self.routes.deadline())
                 .await

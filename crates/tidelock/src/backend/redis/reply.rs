@@ -54,7 +54,7 @@ impl Reply {
 }
 
 /// Why a request brought no answer.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Trouble {
     /// The server said no.
     Complaint(Complaint),

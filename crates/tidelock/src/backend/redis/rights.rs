@@ -1,9 +1,9 @@
 //! What the user may do, found out by doing it under names of our own, which are gone afterwards. In a cluster it is the
 //! nodes these names lie on that say so.
 
-use super::conn::Request;
 use super::doctor::allowed;
 use super::reply::Reply;
+use super::request::Request;
 use super::routes::Routes;
 use super::subscriber::{Subscriber, Ways};
 use super::{keys, scripts};

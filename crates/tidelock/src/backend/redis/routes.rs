@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::ack::{Demand, Receipt};
 use super::cluster::{Cluster, Node};
-use super::conn::Request;
 use super::errors::{Redirection, complaint, unsent};
 use super::link::Link;
 use super::place::Place;
 use super::reply::Reply;
+use super::request::Request;
 use super::scripts::Script;
 use super::solo::Transaction;
 use super::{keys, slots};

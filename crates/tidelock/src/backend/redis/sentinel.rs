@@ -10,12 +10,12 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
 
-use super::conn::Request;
 use super::errors::unsent;
 use super::gate::{Entry, Finder, Gate};
 use super::link::{Home, Link};
 use super::place::{self, Place};
 use super::reply::Reply;
+use super::request::Request;
 use crate::backend::{Background, BoxFuture, Moment, Timers, TlsFiles};
 use crate::error::{Error, ErrorKind, Result};
 

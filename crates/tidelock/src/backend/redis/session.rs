@@ -7,8 +7,10 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::board::{Board, Order, Session};
-use super::conn::{Conn, Request, Subscription};
+use super::conn::Conn;
+use super::pipe::Subscription;
 use super::reply::{Reply, Trouble};
+use super::request::Request;
 use crate::backend::BoxFuture;
 
 /// How often the task looks whether a channel is still needed and the server still answers.
@@ -82,7 +84,7 @@ async fn serve(board: &Arc<Board>, session: &Arc<Session>, conn: Arc<Conn>) -> E
         }
         tokio::select! {
             () = session.bell.notified() => {}
-            () = conn.life.end.notified() => return End::Lost,
+            () = conn.pipe.end.notified() => return End::Lost,
             Some(sent) = calls.next(), if !calls.is_empty() => match sent {
                 Sent::Done => {}
                 Sent::Refused(channel, error) => board.refused(session, &channel, &error),

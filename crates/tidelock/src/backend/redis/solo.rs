@@ -2,10 +2,10 @@
 //!
 //! What a connection watches concerns whatever is sent on it, so this one carries nothing else, one transaction at a time.
 
-use super::conn::Request;
 use super::errors::{Complaint, unanswered, unexpected, unsent};
 use super::link::Link;
 use super::reply::{Reply, Trouble};
+use super::request::Request;
 use crate::backend::Moment;
 use crate::error::Result;
 

@@ -1,9 +1,9 @@
 //! The plain lock where the user may not run scripts: each script of it as a transaction that says the same.
 
-use super::conn::Request;
 use super::errors::Complaint;
 use super::plain::Words;
 use super::reply::Reply;
+use super::request::Request;
 use super::solo::{Next, Outcome, Transaction};
 use crate::error::{Error, ErrorKind, Result};
 

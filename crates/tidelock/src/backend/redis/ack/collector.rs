@@ -15,7 +15,7 @@ use super::super::link::Link;
 use super::super::reply::Reply;
 use super::super::scripts::Script;
 
-/// The most scripts in a group: with what goes before and behind them, what the driver takes without a pause.
+/// The most scripts in a group: the `WAIT` behind them comes after the last of them has run.
 const MOST: usize = 45;
 
 /// A `WAIT` that takes longer holds up those that come after it no more: they go on another connection.

@@ -13,10 +13,11 @@ use super::Heard;
 use super::collector::Order;
 use super::standing::{self, Replicas, View, question};
 
-use super::super::conn::{Conn, Request};
+use super::super::conn::Conn;
 use super::super::errors::{forbids, unsent};
 use super::super::link::Link;
 use super::super::reply::{Reply, Trouble};
+use super::super::request::{Call, Request};
 use crate::backend::{Acknowledge, Moment};
 use crate::error::{Error, Result};
 
@@ -185,25 +186,25 @@ fn wait(replicas: u32, limit: Option<Duration>) -> Request {
     Request::new("WAIT").arg(replicas).arg(millis.to_string())
 }
 
-type Call<'a> = Pin<Box<dyn Future<Output = Result<Reply, Trouble>> + Send + 'a>>;
+type Asking<'a> = Pin<Box<dyn Future<Output = Result<Reply, Trouble>> + Send + 'a>>;
 
 /// Requests that were sent one behind the other, and whose answers come in that order.
 struct Exchange<'a> {
     line: &'a Line,
     conn: &'a Arc<Conn>,
     deadline: Moment,
-    calls: VecDeque<MaybeDone<Call<'a>>>,
+    calls: VecDeque<MaybeDone<Asking<'a>>>,
 }
 
 impl<'a> Exchange<'a> {
     async fn send(&mut self, requests: &[Request]) {
         for request in requests {
             let (conn, request) = (Arc::clone(self.conn), request.clone());
-            let call: Call<'a> = Box::pin(async move { conn.ask(&request).await });
+            let call: Asking<'a> = Box::pin(async move { conn.ask(&request).await });
             self.calls.push_back(maybe_done(call));
         }
         for call in &mut self.calls {
-            // The first poll hands it to the driver.
+            // The first poll queues it.
             let _ = poll!(Pin::new(call));
         }
     }
@@ -275,11 +276,18 @@ impl Order {
     fn request(&self, by: By) -> Request {
         let keys: Vec<&str> = self.keys.iter().map(String::as_str).collect();
         let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
-        let request = match by {
-            By::Hash => Request::script("EVALSHA", self.script.sha(), &keys, &args),
-            By::Text => Request::script("EVAL", self.script.source, &keys, &args),
+        let (how, what) = match by {
+            By::Hash => ("EVALSHA", self.script.sha()),
+            By::Text => ("EVAL", self.script.source),
         };
-        request.asking(self.asking)
+        let call = Call {
+            how,
+            what,
+            keys: &keys,
+            args: &args,
+            asking: self.asking,
+        };
+        call.to_request()
     }
 
     fn refuse(self, error: &Error) {

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::super::conn::{Conn, Request};
+use super::super::conn::Conn;
 use super::super::errors::forbids;
 use super::super::reply::{Reply, Trouble};
+use super::super::request::Request;
 use super::{Demand, LOOK_AGAIN, Purpose};
 use crate::backend::{Acknowledge, Moment, Timers};
 use crate::error::Error;

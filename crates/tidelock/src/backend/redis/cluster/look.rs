@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use super::super::conn::Request;
 use super::super::errors::unsent;
 use super::super::link::Link;
 use super::super::place::Place;
 use super::super::reply::Reply;
+use super::super::request::Request;
 use super::super::slots;
 use super::{Cluster, View};
 use crate::backend::{BoxFuture, Moment, Timers};

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::super::conn::Request;
 use super::super::link::Link;
+use super::super::request::Request;
 use super::{allowed, unseen};
 use crate::backend::Timers;
 use crate::error::Result;

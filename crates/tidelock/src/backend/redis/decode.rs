@@ -1,0 +1,427 @@
+//! What a server sends, from bytes to answers, however they are cut.
+//!
+//! Each byte is looked at once: what is complete is kept, and only the rest is looked at again when more has come. What is
+//! kept has limits, because a length is only a claim: nothing is reserved for what has not come.
+
+use super::errors::Complaint;
+use super::reply::{Reply, Trouble};
+
+/// No answer that we ask for is nested deeper than a few lists.
+const DEEPEST: usize = 32;
+
+/// The longest text in an answer. What a server says of itself, or of a large cluster, is far shorter.
+const LONGEST: usize = 16 << 20;
+
+/// The longest line: the text of an error.
+const LONGEST_LINE: usize = 64 << 10;
+
+/// What all of one answer may take in memory.
+const HEAVIEST: usize = 64 << 20;
+
+/// Something a server has said.
+#[derive(Debug, PartialEq)]
+pub(super) enum Said {
+    Answer(Result<Reply, Trouble>),
+    /// What it says unasked, and confirms of subscriptions.
+    Push(Vec<Reply>),
+}
+
+/// What came is no Redis, or does not fit.
+pub(super) type Junk = &'static str;
+
+/// What is known of an answer that is not complete yet.
+#[derive(Debug, Default)]
+pub(super) struct Decoder {
+    /// The lists that are not complete, outermost first.
+    open: Vec<List>,
+    /// The memory that the answer takes so far.
+    weight: usize,
+    /// What was wrong within, first of all.
+    trouble: Option<Trouble>,
+    /// So many bytes have been searched for the end of a line.
+    searched: usize,
+}
+
+#[derive(Debug)]
+struct List {
+    push: bool,
+    left: usize,
+    items: Vec<Reply>,
+}
+
+/// What stands at the beginning of some bytes.
+enum Part {
+    Whole(Reply),
+    List {
+        push: bool,
+        length: usize,
+    },
+    /// An error, or something that was not asked for.
+    Wrong(Trouble),
+}
+
+impl Decoder {
+    /// How many of the bytes are done with, and what they make. With nothing, the others are to be shown again, with more.
+    pub(super) fn next(&mut self, bytes: &[u8]) -> Result<(usize, Option<Said>), Junk> {
+        let mut at = 0;
+        while let Some((length, part)) = self.part(&bytes[at..])? {
+            at += length;
+            if let Some(said) = self.take(part)? {
+                self.weight = 0;
+                return Ok((at, Some(said)));
+            }
+        }
+        Ok((at, None))
+    }
+
+    fn take(&mut self, part: Part) -> Result<Option<Said>, Junk> {
+        let item = match part {
+            Part::Whole(item) => item,
+            Part::Wrong(trouble) => {
+                self.trouble.get_or_insert(trouble);
+                Reply::Nil
+            }
+            Part::List { push, length } => {
+                if self.open.len() >= DEEPEST {
+                    return Err("an answer that is nested too deeply");
+                }
+                if push && !self.open.is_empty() {
+                    return Err("a push within an answer");
+                }
+                let items = Vec::with_capacity(length.min(16));
+                let left = length;
+                self.open.push(List { push, left, items });
+                return Ok(self.close());
+            }
+        };
+        let Some(list) = self.open.last_mut() else {
+            return Ok(Some(Said::Answer(self.outcome(item))));
+        };
+        list.items.push(item);
+        list.left -= 1;
+        Ok(self.close())
+    }
+
+    /// Puts lists that are complete where they belong.
+    fn close(&mut self) -> Option<Said> {
+        while let Some(list) = self.open.pop_if(|list| list.left == 0) {
+            match self.open.last_mut() {
+                Some(around) => {
+                    around.items.push(Reply::List(list.items));
+                    around.left -= 1;
+                }
+                None if list.push => {
+                    self.trouble = None;
+                    return Some(Said::Push(list.items));
+                }
+                None => return Some(Said::Answer(self.outcome(Reply::List(list.items)))),
+            }
+        }
+        None
+    }
+
+    fn outcome(&mut self, whole: Reply) -> Result<Reply, Trouble> {
+        self.trouble.take().map_or(Ok(whole), Err)
+    }
+
+    /// The first part and its length, if all of it has come.
+    fn part(&mut self, bytes: &[u8]) -> Result<Option<(usize, Part)>, Junk> {
+        let Some((&sign, rest)) = bytes.split_first() else {
+            return Ok(None);
+        };
+        let Some(line) = self.line(rest)? else {
+            return Ok(None);
+        };
+        let head = line.len() + 3;
+        let part = match sign {
+            b':' => Part::Whole(Reply::Int(number(line)?)),
+            b'+' => Part::Whole(Reply::Text(line.to_vec())),
+            b'$' | b'=' | b'!' => {
+                let Some(length) = length(line)? else {
+                    return self.whole(head, Part::Whole(Reply::Nil));
+                };
+                if length > LONGEST {
+                    return Err("an answer that is too long");
+                }
+                let Some(rest) = bytes[head..].get(..length + 2) else {
+                    return Ok(None);
+                };
+                let text = rest
+                    .strip_suffix(b"\r\n")
+                    .ok_or("a text that does not end where it should")?;
+                self.weigh(length)?;
+                let part = match sign {
+                    b'$' => Part::Whole(Reply::Text(text.to_vec())),
+                    b'!' => Part::Wrong(complaint(text)),
+                    _ => Part::Wrong(strange()),
+                };
+                return self.whole(head + length + 2, part);
+            }
+            b'*' | b'>' | b'~' | b'%' => {
+                let Some(length) = length(line)? else {
+                    return self.whole(head, Part::Whole(Reply::Nil));
+                };
+                if matches!(sign, b'~' | b'%') {
+                    self.trouble.get_or_insert_with(strange);
+                }
+                if length > HEAVIEST / size_of::<Reply>() {
+                    return Err("a list that is too long");
+                }
+                Part::List {
+                    push: sign == b'>',
+                    length: if sign == b'%' { length * 2 } else { length },
+                }
+            }
+            b'-' => Part::Wrong(complaint(line)),
+            b'_' => Part::Whole(Reply::Nil),
+            b',' | b'#' | b'(' => Part::Wrong(strange()),
+            _ => return Err("bytes that no Redis sends"),
+        };
+        self.whole(head, part)
+    }
+
+    fn whole(&mut self, length: usize, part: Part) -> Result<Option<(usize, Part)>, Junk> {
+        self.weigh(length + size_of::<Reply>())?;
+        Ok(Some((length, part)))
+    }
+
+    fn weigh(&mut self, more: usize) -> Result<(), Junk> {
+        self.weight += more;
+        if self.weight > HEAVIEST {
+            return Err("an answer that is too large");
+        }
+        Ok(())
+    }
+
+    /// What stands before the first end of a line.
+    fn line<'b>(&mut self, bytes: &'b [u8]) -> Result<Option<&'b [u8]>, Junk> {
+        let mut from = self.searched;
+        while let Some(end) = bytes[from..].iter().position(|byte| *byte == b'\r') {
+            let end = from + end;
+            match bytes.get(end + 1) {
+                Some(b'\n') => {
+                    self.searched = 0;
+                    return Ok(Some(&bytes[..end]));
+                }
+                Some(_) => from = end + 1,
+                None => break,
+            }
+        }
+        if bytes.len() > LONGEST_LINE {
+            return Err("a line that does not end");
+        }
+        // The last byte may be half of the end.
+        self.searched = bytes.len().saturating_sub(1);
+        Ok(None)
+    }
+}
+
+fn number(line: &[u8]) -> Result<i64, Junk> {
+    // Almost all have one digit.
+    if let [digit @ b'0'..=b'9'] = line {
+        return Ok(i64::from(digit - b'0'));
+    }
+    let text = std::str::from_utf8(line).ok();
+    text.and_then(|text| text.parse().ok())
+        .ok_or("a number that is none")
+}
+
+/// `None`: there is nothing, not even nothing of it.
+fn length(line: &[u8]) -> Result<Option<usize>, Junk> {
+    match number(line)? {
+        -1 => Ok(None),
+        length => usize::try_from(length)
+            .map(Some)
+            .map_err(|_| "a length below zero"),
+    }
+}
+
+fn complaint(line: &[u8]) -> Trouble {
+    let line = String::from_utf8_lossy(line);
+    let (code, text) = line.split_once(' ').unwrap_or((&line, ""));
+    Trouble::Complaint(Complaint::new(code, text))
+}
+
+fn strange() -> Trouble {
+    Trouble::Broken("an answer of a kind that was not asked for".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All that is said in some bytes, shown in pieces as long as `cut` says, and what was wrong in the end.
+    fn said_in(bytes: &[u8], mut cut: impl FnMut() -> usize) -> (Vec<Said>, Option<Junk>) {
+        let (mut decoder, mut said) = (Decoder::default(), Vec::new());
+        let (mut start, mut end) = (0, 0);
+        while end < bytes.len() {
+            end = (end + cut()).min(bytes.len());
+            loop {
+                match decoder.next(&bytes[start..end]) {
+                    Ok((used, one)) => {
+                        start += used;
+                        let Some(one) = one else { break };
+                        said.push(one);
+                    }
+                    Err(junk) => return (said, Some(junk)),
+                }
+            }
+        }
+        (said, None)
+    }
+
+    fn whole(bytes: &[u8]) -> (Vec<Said>, Option<Junk>) {
+        said_in(bytes, || usize::MAX / 2)
+    }
+
+    fn junk(bytes: &[u8]) -> Junk {
+        whole(bytes).1.expect("it is junk")
+    }
+
+    fn answer(reply: Reply) -> Said {
+        Said::Answer(Ok(reply))
+    }
+
+    fn text(text: &str) -> Reply {
+        Reply::Text(text.as_bytes().to_vec())
+    }
+
+    /// Something that a server may say, as it says it, and as it is to be understood.
+    fn any(chance: &mut fastrand::Rng, depth: usize, bytes: &mut Vec<u8>) -> Reply {
+        match chance.u8(..if depth < 5 { 7 } else { 5 }) {
+            0 => {
+                bytes.extend(b"$-1\r\n");
+                Reply::Nil
+            }
+            1 => {
+                let number = chance.i64(..) >> chance.u8(..64);
+                bytes.extend(format!(":{number}\r\n").bytes());
+                Reply::Int(number)
+            }
+            2 => {
+                bytes.extend(b"+OK\r\n");
+                text("OK")
+            }
+            3 | 4 => {
+                let some: Vec<u8> = (0..chance.usize(..40))
+                    .map(|_| *chance.choice(b"\r\n$a").unwrap())
+                    .collect();
+                bytes.extend(format!("${}\r\n", some.len()).bytes());
+                bytes.extend_from_slice(&some);
+                bytes.extend(b"\r\n");
+                Reply::Text(some)
+            }
+            _ => {
+                let length = chance.usize(..5);
+                bytes.extend(format!("*{length}\r\n").bytes());
+                Reply::List((0..length).map(|_| any(chance, depth + 1, bytes)).collect())
+            }
+        }
+    }
+
+    #[test]
+    fn however_the_bytes_are_cut_they_say_the_same() {
+        for seed in 0..2000 {
+            let mut chance = fastrand::Rng::with_seed(seed);
+            let (mut bytes, mut expected) = (Vec::new(), Vec::new());
+            for _ in 0..chance.usize(1..6) {
+                expected.push(answer(any(&mut chance, 0, &mut bytes)));
+                if chance.bool() {
+                    bytes.extend(b"-ERR no\r\n>2\r\n+pong\r\n$1\r\nx\r\n");
+                    let no = Complaint::new("ERR", "no");
+                    expected.push(Said::Answer(Err(Trouble::Complaint(no))));
+                    expected.push(Said::Push(vec![text("pong"), text("x")]));
+                }
+            }
+            let longest = chance.usize(2..50);
+            let cuts = said_in(&bytes, || chance.usize(1..longest));
+            assert_eq!(cuts, (expected, None), "seed {seed}");
+            assert_eq!(said_in(&bytes, || 1), whole(&bytes), "seed {seed}");
+        }
+    }
+
+    /// Whatever comes, it ends in answers or in an error, and in the same ones however it is cut.
+    #[test]
+    fn noise_is_no_danger() {
+        const SIGNS: &[u8] = b"+-:$*>%~_,#=!(|0123459-1\r\n\r\n\r\nx";
+        for seed in 0..20_000 {
+            let mut chance = fastrand::Rng::with_seed(seed);
+            let mut bytes = Vec::new();
+            if chance.bool() {
+                any(&mut chance, 0, &mut bytes);
+                for _ in 0..chance.usize(..3) {
+                    let at = chance.usize(..bytes.len());
+                    bytes[at] = *chance.choice(SIGNS).unwrap();
+                }
+            } else {
+                bytes.extend((0..60).map(|_| *chance.choice(SIGNS).unwrap()));
+            }
+            let cuts = said_in(&bytes, || chance.usize(1..9));
+            assert_eq!(cuts, whole(&bytes), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn an_error_within_a_list_is_the_answer() {
+        let (said, _) = whole(b"*3\r\n:1\r\n-OOM first\r\n*1\r\n-ERR second\r\n:7\r\n");
+        let first = Complaint::new("OOM", "first");
+        let expected = [
+            Said::Answer(Err(Trouble::Complaint(first))),
+            answer(Reply::Int(7)),
+        ];
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn what_was_not_asked_for_is_no_answer_and_hides_none() {
+        for strange in [
+            "%1\r\n+a\r\n:1\r\n",
+            "~1\r\n:1\r\n",
+            ",1.5\r\n",
+            "#t\r\n",
+            "(12\r\n",
+            "=5\r\ntxt:a\r\n",
+        ] {
+            let (said, junk) = whole(format!("{strange}:7\r\n").as_bytes());
+            assert_eq!(junk, None);
+            assert_eq!(said[0], Said::Answer(Err(super::strange())), "{strange:?}");
+            assert_eq!(said[1], answer(Reply::Int(7)), "{strange:?}");
+        }
+    }
+
+    #[test]
+    fn a_claim_costs_nothing() {
+        for claim in ["*2000000\r\n", "*2000000\r\n*2000000\r\n", "$16000000\r\n"] {
+            let mut decoder = Decoder::default();
+            assert_eq!(decoder.next(claim.as_bytes()).unwrap().1, None);
+            let reserved: usize = decoder.open.iter().map(|list| list.items.capacity()).sum();
+            assert!(reserved < 100);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        assert!(junk("*1\r\n".repeat(1_000_000).as_bytes()).contains("deep"));
+        assert!(junk(b"$17000000\r\n").contains("long"));
+        assert!(junk(b"%9223372036854775807\r\n").contains("long"));
+        assert!(junk(&vec![b'+'; LONGEST_LINE + 2]).contains("line"));
+        let endless = format!("*2000000\r\n{}", "*1\r\n_\r\n".repeat(2_000_000));
+        assert!(junk(endless.as_bytes()).contains("large"));
+    }
+
+    #[test]
+    fn what_no_redis_sends_is_refused() {
+        let tls_alert = b"\x15\x03\x03\x00\x02\x02\x46\r\n";
+        for bytes in [
+            &b"HTTP/1.1 400 Bad Request\r\n"[..],
+            tls_alert,
+            b":\r\n",
+            b":1x\r\n",
+            b"$-2\r\n",
+            b"$1\r\nabc\r\n",
+            b"*1\r\n>1\r\n+a\r\n",
+        ] {
+            junk(bytes);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The task of a connection: sends what has gathered, and hands on what comes.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use tokio::io::ReadBuf;
+
+use super::decode::{Decoder, Said};
+use super::pipe::{Confirmation, Heard, KEPT, Pipe, Subscription, wake};
+use super::reply::{Push, Reply};
+use super::wire::Stream;
+
+/// How much is read at once.
+const READ: usize = 16 << 10;
+
+/// Who hears what the server says unasked.
+pub(super) type Ears = Arc<dyn Fn(Push) + Send + Sync>;
+
+/// Sends and reads until the connection ends. Dropped before, also with its runtime, it ends the connection.
+pub(super) struct Driver {
+    stream: Pin<Box<dyn Stream>>,
+    pipe: Arc<Pipe>,
+    ears: Option<Ears>,
+    /// What is being sent, and how much of it has been.
+    sending: Vec<u8>,
+    sent: usize,
+    /// The stream may keep something back.
+    unflushed: bool,
+    input: Input,
+    decoder: Decoder,
+    heard: Vec<Heard>,
+    wakers: Vec<Waker>,
+}
+
+impl Driver {
+    pub(super) fn new(stream: Pin<Box<dyn Stream>>, pipe: Arc<Pipe>, ears: Option<Ears>) -> Self {
+        Self {
+            stream,
+            pipe,
+            ears,
+            sending: Vec::new(),
+            sent: 0,
+            unflushed: false,
+            input: Input::default(),
+            decoder: Decoder::default(),
+            heard: Vec::new(),
+            wakers: Vec::new(),
+        }
+    }
+
+    /// Both sides in turn: a server that cannot get rid of its answers reads no more.
+    fn drive(&mut self, cx: &mut Context<'_>) -> Poll<String> {
+        loop {
+            if let Poll::Ready(Err(error)) = self.send(cx) {
+                return Poll::Ready(error.to_string());
+            }
+            match self.input.read(self.stream.as_mut(), cx) {
+                Poll::Ready(Ok(0)) => return Poll::Ready("the server has closed it".to_owned()),
+                Poll::Ready(Ok(_)) => {
+                    if let Err(why) = self.hear() {
+                        return Poll::Ready(why.to_owned());
+                    }
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(error.to_string()),
+                Poll::Pending => {
+                    if self.pipe.is_over() {
+                        return Poll::Ready(String::new());
+                    }
+                    if self.pipe.sleep(cx.waker(), !self.sending.is_empty()) {
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends all there is, as much as possible at once.
+    fn send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            if self.sending.is_empty() && !self.pipe.gathered(&mut self.sending) {
+                break;
+            }
+            let rest = &self.sending[self.sent..];
+            let sent = ready!(self.stream.as_mut().poll_write(cx, rest))?;
+            if sent == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.sent += sent;
+            self.unflushed = true;
+            if self.sent == self.sending.len() {
+                self.sent = 0;
+                self.sending.clear();
+                if self.sending.capacity() > KEPT {
+                    self.sending = Vec::new();
+                }
+            }
+        }
+        if self.unflushed {
+            ready!(self.stream.as_mut().poll_flush(cx))?;
+            self.unflushed = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Hands on what has come.
+    fn hear(&mut self) -> Result<(), &'static str> {
+        let junk = loop {
+            let (used, said) = match self.decoder.next(self.input.bytes()) {
+                Ok(next) => next,
+                Err(junk) => break Some(junk),
+            };
+            self.input.used(used);
+            match said {
+                Some(Said::Answer(answer)) => self.heard.push(Heard::Answer(answer)),
+                Some(Said::Push(words)) => {
+                    let Some(ears) = &self.ears else {
+                        break Some("a push that nobody listens to");
+                    };
+                    let (push, confirmed) = understood(words);
+                    if let Some(push) = push {
+                        ears(push);
+                    }
+                    self.heard.extend(confirmed.map(Heard::Confirmed));
+                }
+                None => break None,
+            }
+        };
+        // What came before the junk was meant.
+        let delivered = self.pipe.deliver(&mut self.heard, &mut self.wakers);
+        self.wakers.drain(..).for_each(wake);
+        delivered.and(junk.map_or(Ok(()), Err))
+    }
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let why = ready!(self.drive(cx));
+        self.pipe.finish(&why);
+        Poll::Ready(())
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.pipe.finish("the runtime it lived on has gone");
+    }
+}
+
+/// Bytes that have come and are not used up.
+struct Input {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Default for Input {
+    fn default() -> Self {
+        Self {
+            buffer: vec![0; READ],
+            start: 0,
+            end: 0,
+        }
+    }
+}
+
+impl Input {
+    fn bytes(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    fn used(&mut self, count: usize) {
+        self.start += count;
+    }
+
+    fn read(
+        &mut self,
+        stream: Pin<&mut dyn Stream>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        self.make_room();
+        let mut room = ReadBuf::new(&mut self.buffer[self.end..]);
+        ready!(stream.poll_read(cx, &mut room))?;
+        let count = room.filled().len();
+        self.end += count;
+        Poll::Ready(Ok(count))
+    }
+
+    /// What is left of an answer stands in front; how long it may be, the decoder says.
+    fn make_room(&mut self) {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+            if self.buffer.len() > KEPT {
+                *self = Self::default();
+            }
+        }
+        if self.buffer.len() - self.end >= READ / 2 {
+            return;
+        }
+        self.buffer.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        if self.buffer.len() - self.end < READ / 2 {
+            self.buffer.resize(self.buffer.len() * 2, 0);
+        }
+    }
+}
+
+/// What a push says, and what it confirms.
+fn understood(words: Vec<Reply>) -> (Option<Push>, Option<Confirmation>) {
+    let mut words = words.into_iter().map(|word| match word {
+        Reply::Text(text) => text,
+        _ => Vec::new(),
+    });
+    let (kind, channel) = (words.next().unwrap_or_default(), words.next());
+    let Some(channel) = channel.and_then(|text| String::from_utf8(text).ok()) else {
+        return (None, None);
+    };
+    let (sharded, ends) = match &*kind {
+        b"message" | b"smessage" => {
+            let payload = words.next().unwrap_or_default();
+            return (Some(Push::Message { channel, payload }), None);
+        }
+        b"subscribe" => (false, false),
+        b"unsubscribe" => (false, true),
+        b"ssubscribe" => (true, false),
+        b"sunsubscribe" => (true, true),
+        _ => return (None, None),
+    };
+    let push = if ends {
+        Push::Unsubscribed(channel.clone())
+    } else {
+        Push::Subscribed(channel.clone())
+    };
+    let of = Subscription { sharded, ends };
+    (Some(push), Some(Confirmation { of, channel }))
+}

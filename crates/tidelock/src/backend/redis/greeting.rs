@@ -1,0 +1,125 @@
+//! The first words on a connection: who we are, and which database it is about.
+
+use super::errors::Complaint;
+use super::pipe::{Answer, Pipe};
+use super::reply::{Reply, Trouble};
+use super::request::Request;
+
+/// Who connects, and to which database.
+pub(super) struct Login {
+    pub(super) db: i64,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<String>,
+}
+
+/// Why a server did not let us in.
+#[derive(Debug)]
+pub(super) enum Closed {
+    /// User or password.
+    Stranger(String),
+    /// The connection ended, or what came was no Redis.
+    Ended(String),
+    Complaint(Complaint),
+    Other(String),
+}
+
+/// Says who we are, in one trip. With `pushes` in the newer protocol, which tells what nobody asked for from answers;
+/// commands do without it, because it is one more thing that a server may not know.
+pub(super) async fn greet(pipe: &Pipe, login: &Login, pushes: bool) -> Result<(), Closed> {
+    let user = login.user.as_deref();
+    match introduce(pipe, login, user, pushes).await {
+        // What stands before some servers knows of no users.
+        Err(Closed::Stranger(why)) if user.is_some() && why.contains("number of arguments") => {
+            introduce(pipe, login, None, pushes).await
+        }
+        done => done,
+    }
+}
+
+async fn introduce(
+    pipe: &Pipe,
+    login: &Login,
+    user: Option<&str>,
+    pushes: bool,
+) -> Result<(), Closed> {
+    let mut words = Vec::with_capacity(4);
+    let (hello, auth) = (pushes, !pushes && login.password.is_some());
+    if hello {
+        words.push(login.credentials(Request::new("HELLO").arg("3"), true, user));
+    }
+    if auth {
+        words.push(login.credentials(Request::new("AUTH"), false, user));
+    }
+    let select = login.db != 0;
+    if select {
+        words.push(Request::new("SELECT").arg(login.db));
+    }
+    let about = |what: &str, word: &str| Request::new("CLIENT").arg("SETINFO").arg(what).arg(word);
+    // For whoever looks at the server's list of clients. Older ones do not know it, and some users may not say it.
+    words.push(about("LIB-NAME", "tidelock"));
+    words.push(about("LIB-VER", env!("CARGO_PKG_VERSION")));
+
+    let asked = pipe.send_all(&words).map_err(|trouble| ended(&trouble))?;
+    let mut answers = Vec::with_capacity(asked.len());
+    for asked in asked {
+        let answer = asked.await;
+        match &answer {
+            Err(trouble @ Trouble::Broken(_)) if pipe.is_over() => return Err(ended(trouble)),
+            _ => answers.push(answer),
+        }
+    }
+    let mut answers = answers.into_iter();
+    let mut answer = |asked: bool| if asked { answers.next() } else { None };
+    // What it says of itself is of no interest.
+    no_complaint(answer(hello))?;
+    match answer(auth) {
+        Some(Err(Trouble::Complaint(complaint))) => {
+            return Err(Closed::Stranger(login.discreet(&complaint)));
+        }
+        Some(answer) if !is_ok(&answer) => {
+            return Err(Closed::Ended("a password was not answered".to_owned()));
+        }
+        _ => {}
+    }
+    no_complaint(answer(select))
+}
+
+impl Login {
+    fn credentials(&self, request: Request, hello: bool, user: Option<&str>) -> Request {
+        match &self.password {
+            None => request,
+            Some(password) if hello => {
+                let user = user.unwrap_or("default");
+                request.arg("AUTH").arg(user).arg(password)
+            }
+            Some(password) => user.into_iter().fold(request, Request::arg).arg(password),
+        }
+    }
+
+    /// A server may repeat what it was told.
+    fn discreet(&self, complaint: &Complaint) -> String {
+        let text = complaint.to_string();
+        match &self.password {
+            Some(password) if text.contains(password) => "refused".to_owned(),
+            _ => text,
+        }
+    }
+}
+
+fn no_complaint(answer: Option<Answer>) -> Result<(), Closed> {
+    match answer {
+        Some(Err(Trouble::Complaint(complaint))) => Err(Closed::Complaint(complaint)),
+        _ => Ok(()),
+    }
+}
+
+fn is_ok(answer: &Answer) -> bool {
+    matches!(answer, Ok(Reply::Text(text)) if text == b"OK")
+}
+
+fn ended(trouble: &Trouble) -> Closed {
+    match trouble {
+        Trouble::Broken(why) => Closed::Ended(why.clone()),
+        Trouble::Complaint(complaint) => Closed::Complaint(complaint.clone()),
+    }
+}
