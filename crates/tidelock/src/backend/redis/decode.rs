@@ -3,6 +3,9 @@
 //! Each byte is looked at once: what is complete is kept, and only the rest is looked at again when more has come. What is
 //! kept has limits, because a length is only a claim: nothing is reserved for what has not come.
 
+#[cfg(test)]
+mod noise;
+
 use super::errors::Complaint;
 use super::reply::{Reply, Trouble};
 
@@ -248,117 +251,11 @@ fn strange() -> Trouble {
 
 #[cfg(test)]
 mod tests {
+    use super::noise::{answer, whole};
     use super::*;
-
-    /// All that is said in some bytes, shown in pieces as long as `cut` says, and what was wrong in the end.
-    fn said_in(bytes: &[u8], mut cut: impl FnMut() -> usize) -> (Vec<Said>, Option<Junk>) {
-        let (mut decoder, mut said) = (Decoder::default(), Vec::new());
-        let (mut start, mut end) = (0, 0);
-        while end < bytes.len() {
-            end = (end + cut()).min(bytes.len());
-            loop {
-                match decoder.next(&bytes[start..end]) {
-                    Ok((used, one)) => {
-                        start += used;
-                        let Some(one) = one else { break };
-                        said.push(one);
-                    }
-                    Err(junk) => return (said, Some(junk)),
-                }
-            }
-        }
-        (said, None)
-    }
-
-    fn whole(bytes: &[u8]) -> (Vec<Said>, Option<Junk>) {
-        said_in(bytes, || usize::MAX / 2)
-    }
 
     fn junk(bytes: &[u8]) -> Junk {
         whole(bytes).1.expect("it is junk")
-    }
-
-    fn answer(reply: Reply) -> Said {
-        Said::Answer(Ok(reply))
-    }
-
-    fn text(text: &str) -> Reply {
-        Reply::Text(text.as_bytes().to_vec())
-    }
-
-    /// Something that a server may say, as it says it, and as it is to be understood.
-    fn any(chance: &mut fastrand::Rng, depth: usize, bytes: &mut Vec<u8>) -> Reply {
-        match chance.u8(..if depth < 5 { 7 } else { 5 }) {
-            0 => {
-                bytes.extend(b"$-1\r\n");
-                Reply::Nil
-            }
-            1 => {
-                let number = chance.i64(..) >> chance.u8(..64);
-                bytes.extend(format!(":{number}\r\n").bytes());
-                Reply::Int(number)
-            }
-            2 => {
-                bytes.extend(b"+OK\r\n");
-                text("OK")
-            }
-            3 | 4 => {
-                let some: Vec<u8> = (0..chance.usize(..40))
-                    .map(|_| *chance.choice(b"\r\n$a").unwrap())
-                    .collect();
-                bytes.extend(format!("${}\r\n", some.len()).bytes());
-                bytes.extend_from_slice(&some);
-                bytes.extend(b"\r\n");
-                Reply::Text(some)
-            }
-            _ => {
-                let length = chance.usize(..5);
-                bytes.extend(format!("*{length}\r\n").bytes());
-                Reply::List((0..length).map(|_| any(chance, depth + 1, bytes)).collect())
-            }
-        }
-    }
-
-    #[test]
-    fn however_the_bytes_are_cut_they_say_the_same() {
-        for seed in 0..2000 {
-            let mut chance = fastrand::Rng::with_seed(seed);
-            let (mut bytes, mut expected) = (Vec::new(), Vec::new());
-            for _ in 0..chance.usize(1..6) {
-                expected.push(answer(any(&mut chance, 0, &mut bytes)));
-                if chance.bool() {
-                    bytes.extend(b"-ERR no\r\n>2\r\n+pong\r\n$1\r\nx\r\n");
-                    let no = Complaint::new("ERR", "no");
-                    expected.push(Said::Answer(Err(Trouble::Complaint(no))));
-                    expected.push(Said::Push(vec![text("pong"), text("x")]));
-                }
-            }
-            let longest = chance.usize(2..50);
-            let cuts = said_in(&bytes, || chance.usize(1..longest));
-            assert_eq!(cuts, (expected, None), "seed {seed}");
-            assert_eq!(said_in(&bytes, || 1), whole(&bytes), "seed {seed}");
-        }
-    }
-
-    /// Whatever comes, it ends in answers or in an error, and in the same ones however it is cut.
-    #[test]
-    fn noise_is_no_danger() {
-        const SIGNS: &[u8] = b"+-:$*>%~_,#=!(|0123459-1\r\n\r\n\r\nx";
-        for seed in 0..20_000 {
-            let mut chance = fastrand::Rng::with_seed(seed);
-            let mut bytes = Vec::new();
-            if chance.bool() {
-                any(&mut chance, 0, &mut bytes);
-                for _ in 0..chance.usize(..3) {
-                    let at = chance.usize(..bytes.len());
-                    bytes[at] = *chance.choice(SIGNS).unwrap();
-                }
-            } else {
-                bytes.extend((0..60).map(|_| *chance.choice(SIGNS).unwrap()));
-            }
-            let cuts = said_in(&bytes, || chance.usize(1..9));
-            assert_eq!(cuts, whole(&bytes), "seed {seed}");
-        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker, ready};
 use tokio::io::ReadBuf;
 
 use super::decode::{Decoder, Said};
-use super::pipe::{Confirmation, Heard, KEPT, Pipe, Subscription, wake};
+use super::pipe::{Confirmation, Gathered, Heard, KEPT, Pipe, Subscription, wake};
 use super::reply::{Push, Reply};
 use super::wire::Stream;
 
@@ -32,6 +32,9 @@ pub(super) struct Driver {
     decoder: Decoder,
     heard: Vec<Heard>,
     wakers: Vec<Waker>,
+    /// How many callers were just given their answers: they may ask again at once, and one write for all of them costs
+    /// little more than one for the first.
+    likely: usize,
 }
 
 impl Driver {
@@ -47,15 +50,23 @@ impl Driver {
             decoder: Decoder::default(),
             heard: Vec::new(),
             wakers: Vec::new(),
+            likely: 0,
         }
     }
 
     /// Both sides in turn: a server that cannot get rid of its answers reads no more.
     fn drive(&mut self, cx: &mut Context<'_>) -> Poll<String> {
         loop {
-            if let Poll::Ready(Err(error)) = self.send(cx) {
-                return Poll::Ready(error.to_string());
-            }
+            let failed = match self.send(cx) {
+                Poll::Ready(Ok(Gathered::Few)) => {
+                    // Behind the callers that were just woken, once.
+                    self.likely = 0;
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Poll::Ready(result) => result.err(),
+                Poll::Pending => None,
+            };
             match self.input.read(self.stream.as_mut(), cx) {
                 Poll::Ready(Ok(0)) => return Poll::Ready("the server has closed it".to_owned()),
                 Poll::Ready(Ok(_)) => {
@@ -65,6 +76,10 @@ impl Driver {
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(error.to_string()),
                 Poll::Pending => {
+                    // Only now: what the server said before it hung up may be answers.
+                    if let Some(error) = failed {
+                        return Poll::Ready(error.to_string());
+                    }
                     if self.pipe.is_over() {
                         return Poll::Ready(String::new());
                     }
@@ -77,10 +92,14 @@ impl Driver {
     }
 
     /// Sends all there is, as much as possible at once.
-    fn send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Gathered>> {
         loop {
-            if self.sending.is_empty() && !self.pipe.gathered(&mut self.sending) {
-                break;
+            if self.sending.is_empty() {
+                match self.pipe.gathered(&mut self.sending, self.likely) {
+                    Gathered::Taken => self.likely = 0,
+                    Gathered::Few => return Poll::Ready(Ok(Gathered::Few)),
+                    Gathered::Nothing => break,
+                }
             }
             let rest = &self.sending[self.sent..];
             let sent = ready!(self.stream.as_mut().poll_write(cx, rest))?;
@@ -101,7 +120,7 @@ impl Driver {
             ready!(self.stream.as_mut().poll_flush(cx))?;
             self.unflushed = false;
         }
-        Poll::Ready(Ok(()))
+        Poll::Ready(Ok(Gathered::Nothing))
     }
 
     /// Hands on what has come.
@@ -129,6 +148,7 @@ impl Driver {
         };
         // What came before the junk was meant.
         let delivered = self.pipe.deliver(&mut self.heard, &mut self.wakers);
+        self.likely = self.wakers.len();
         self.wakers.drain(..).for_each(wake);
         delivered.and(junk.map_or(Ok(()), Err))
     }
@@ -236,4 +256,94 @@ fn understood(words: Vec<Reply>) -> (Option<Push>, Option<Confirmation>) {
     };
     let of = Subscription { sharded, ends };
     (Some(push), Some(Confirmation { of, channel }))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::poll;
+    use tokio::io::AsyncReadExt;
+
+    use super::super::conn::Conn;
+    use super::super::conn::peer::{Peer, SETINFO, connected, in_time, is_broken, nobody, words};
+    use super::*;
+
+    /// What a server has answered before it hung up counts, even if nothing can be sent to it any more.
+    #[tokio::test]
+    async fn last_answers_are_heard() {
+        let (conn, mut peer) = connected().await;
+        let (one, two) = (words("ONE"), words("TWO"));
+        let mut first = Box::pin(conn.ask(&one));
+        assert!(poll!(first.as_mut()).is_pending());
+        peer.hears(&["ONE"]).await;
+        peer.says(":1\r\n").await;
+        let mut second = Box::pin(conn.ask(&two));
+        assert!(poll!(second.as_mut()).is_pending());
+        drop(peer);
+        let both = async { tokio::join!(first, second) };
+        let (first, second) = in_time(both).await;
+        assert_eq!(first, Ok(Reply::Int(1)));
+        is_broken(&second, "before the answer");
+    }
+
+    /// A server that cannot get rid of its answers reads no more; ours must go on reading while it cannot send.
+    #[tokio::test]
+    async fn both_sides_may_be_full_at_once() {
+        let (ours, theirs) = tokio::io::duplex(64);
+        let mut peer = Peer(theirs);
+        let login = nobody();
+        let opening = Conn::open(Box::pin(ours), &login, None);
+        let greeting = async {
+            peer.hears(&SETINFO).await;
+            peer.says("+OK\r\n+OK\r\n").await;
+        };
+        let (conn, ()) = in_time(async { tokio::join!(opening, greeting) }).await;
+        let conn = conn.unwrap();
+        let long = "x".repeat(1000);
+        let request = words(&long);
+        let serve = async {
+            for _ in 0..20 {
+                peer.hears(&[&long]).await;
+                peer.says(format!("$1000\r\n{long}\r\n")).await;
+            }
+        };
+        let asks = futures_util::future::join_all((0..20).map(|_| conn.ask(&request)));
+        let (answers, ()) = in_time(async { tokio::join!(asks, serve) }).await;
+        for answer in answers {
+            assert_eq!(answer, Ok(Reply::Text(long.clone().into_bytes())));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cut_is_told_at_once() {
+        let (conn, mut peer) = connected().await;
+        let ask = words("ONE");
+        let mut waits = Box::pin(conn.ask(&ask));
+        assert!(poll!(waits.as_mut()).is_pending());
+        conn.pipe.cut();
+        match poll!(waits.as_mut()) {
+            Poll::Ready(answer) => is_broken(&answer, "given up"),
+            Poll::Pending => panic!("it waits"),
+        }
+        let mut rest = Vec::new();
+        in_time(peer.0.read_to_end(&mut rest)).await.unwrap();
+    }
+
+    /// The runtime that a connection lives on may end before those who wait for an answer.
+    #[test]
+    fn the_end_of_its_runtime_ends_a_connection() {
+        let runtime = || {
+            tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap()
+        };
+        let (home, other) = (runtime(), runtime());
+        let (conn, peer) = home.block_on(connected());
+        let ask = words("ONE");
+        let mut waits = Box::pin(conn.ask(&ask));
+        other.block_on(async { assert!(poll!(waits.as_mut()).is_pending()) });
+        drop(home);
+        is_broken(&other.block_on(in_time(waits)), "runtime");
+        drop(peer);
+    }
 }

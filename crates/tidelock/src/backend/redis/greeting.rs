@@ -123,3 +123,105 @@ fn ended(trouble: &Trouble) -> Closed {
         Trouble::Complaint(complaint) => Closed::Complaint(complaint.clone()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::conn::Conn;
+    use super::super::conn::peer::{Peer, SETINFO, in_time};
+    use super::super::driver::Ears;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_greeting_says_what_a_server_has_against_us() {
+        let login = |db, user: Option<&str>| Login {
+            db,
+            user: user.map(str::to_owned),
+            password: Some("hunter2".to_owned()),
+        };
+        for (login, pushes, greeting, answers, expected) in [
+            (
+                login(0, None),
+                false,
+                vec!["AUTH hunter2"],
+                "-WRONGPASS no hunter2\r\n",
+                "Stranger",
+            ),
+            (
+                login(0, Some("me")),
+                false,
+                vec!["AUTH me hunter2"],
+                "-WRONGPASS no\r\n",
+                "Stranger",
+            ),
+            (
+                login(3, Some("me")),
+                false,
+                vec!["AUTH me hunter2", "SELECT 3"],
+                "+OK\r\n-ERR DB index\r\n",
+                "Complaint",
+            ),
+            (
+                login(3, None),
+                true,
+                vec!["HELLO 3 AUTH default hunter2", "SELECT 3"],
+                "-WRONGPASS no\r\n+OK\r\n",
+                "Complaint",
+            ),
+            (
+                login(0, None),
+                false,
+                vec!["AUTH hunter2"],
+                ":1\r\n",
+                "Ended",
+            ),
+            (
+                login(0, None),
+                false,
+                vec!["AUTH hunter2"],
+                "\x15\x03\r\n",
+                "Ended",
+            ),
+        ] {
+            let (ours, theirs) = tokio::io::duplex(1 << 16);
+            let mut peer = Peer(theirs);
+            let ears: Ears = Arc::new(|_| {});
+            let opening = Conn::open(Box::pin(ours), &login, pushes.then_some(ears));
+            let talk = async {
+                peer.hears(&greeting).await;
+                peer.hears(&SETINFO).await;
+                peer.says(format!("{answers}+OK\r\n+OK\r\n")).await;
+            };
+            let (closed, ()) = in_time(async { tokio::join!(opening, talk) }).await;
+            let closed = format!("{:?}", closed.unwrap_err());
+            assert!(closed.starts_with(expected), "{closed}");
+            assert!(!closed.contains("hunter2"), "{closed}");
+        }
+    }
+
+    /// As something that stands before an old server does.
+    #[tokio::test]
+    async fn a_user_that_is_not_understood_is_left_out() {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let mut peer = Peer(theirs);
+        let login = Login {
+            db: 0,
+            user: Some("me".to_owned()),
+            password: Some("secret".to_owned()),
+        };
+        let opening = Conn::open(Box::pin(ours), &login, None);
+        let talk = async {
+            peer.hears(&["AUTH me secret", SETINFO[0], SETINFO[1]])
+                .await;
+            peer.says(
+                "-ERR wrong number of arguments for 'auth' command\r\n-NOAUTH\r\n-NOAUTH\r\n",
+            )
+            .await;
+            peer.hears(&["AUTH secret", SETINFO[0], SETINFO[1]]).await;
+            peer.says("+OK\r\n+OK\r\n+OK\r\n").await;
+        };
+        let (conn, ()) = in_time(async { tokio::join!(opening, talk) }).await;
+        assert!(conn.unwrap().alive());
+    }
+}

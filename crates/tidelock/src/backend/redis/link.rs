@@ -222,14 +222,15 @@ impl Link {
     }
 
     /// Runs a script: by its hash, and once more as text if the server surely did not run it for want of the text.
-    pub(super) async fn eval(
+    pub(super) fn eval(
         &self,
         script: &Script,
         keys: &[&str],
         args: &[&str],
         deadline: Moment,
-    ) -> Result<Reply> {
-        self.eval_as(false, script, keys, args, deadline).await
+    ) -> impl Future<Output = Result<Reply>> {
+        // As it is: awaited here it would be copied once more with all its words.
+        self.eval_as(false, script, keys, args, deadline)
     }
 
     /// As [`eval`](Self::eval), perhaps on a node to which the slot is only on its way.

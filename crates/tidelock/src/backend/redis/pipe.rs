@@ -33,8 +33,9 @@ pub(super) struct Pipe {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What nobody has begun to send.
+    /// What nobody has begun to send, and how many requests that is.
     out: Vec<u8>,
+    queued: usize,
     /// The requests that have no answer yet, oldest first.
     order: VecDeque<Place>,
     slots: Vec<Slot>,
@@ -84,6 +85,15 @@ pub(super) struct Confirmation {
 pub(super) enum Heard {
     Answer(Answer),
     Confirmed(Confirmation),
+}
+
+/// What there was to send.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Gathered {
+    Taken,
+    /// Fewer requests than were wanted; they are still there.
+    Few,
+    Nothing,
 }
 
 impl Pipe {
@@ -148,14 +158,18 @@ impl Pipe {
         Ok(())
     }
 
-    /// Exchanges what was gathered for an empty buffer. `false`: there is nothing to send.
-    pub(super) fn gathered(&self, empty: &mut Vec<u8>) -> bool {
+    /// Exchanges what has gathered for an empty buffer, if it is at least so many requests.
+    pub(super) fn gathered(&self, empty: &mut Vec<u8>, least: usize) -> Gathered {
         let mut state = self.lock();
-        if state.out.is_empty() {
-            return false;
+        match state.queued {
+            0 => Gathered::Nothing,
+            few if few < least => Gathered::Few,
+            _ => {
+                state.queued = 0;
+                std::mem::swap(&mut state.out, empty);
+                Gathered::Taken
+            }
         }
-        std::mem::swap(&mut state.out, empty);
-        true
     }
 
     /// The task is about to sleep: `false` if it must not, because there is something to do.
@@ -216,6 +230,7 @@ impl State {
             });
         }
         request.write(&mut self.out);
+        self.queued += 1;
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::Free);
             self.slots.len() - 1

@@ -1,0 +1,59 @@
+//! Acquire and release on 64 tasks of one thread, for a profiler that counts instructions: the difference between two runs
+//! of different length is what the pairs cost.
+//!
+//! `pairs ours|bare URL PAIRS`, for callgrind built with `RUSTFLAGS="--cfg rustix_use_libc"`: it cannot follow rustix into
+//! the kernel's own library.
+
+#[path = "../benches/latency/raw.rs"]
+mod raw;
+
+use anyhow::{Context, Result, bail};
+use tidelock::Client;
+use tokio::task::JoinSet;
+
+const TASKS: usize = 64;
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [side, url, pairs] = &args[..] else {
+        bail!("pairs ours|bare URL PAIRS");
+    };
+    let each = pairs.parse::<usize>()? / TASKS;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let mut tasks = JoinSet::new();
+        match side.as_str() {
+            "ours" => {
+                let client = Client::builder().details(false).connect(url).await?;
+                for task in 0..TASKS {
+                    let lock = client.lock(&format!("pairs {task}"));
+                    tasks.spawn(async move {
+                        for _ in 0..each {
+                            lock.acquire().await?.release().await?;
+                        }
+                        anyhow::Ok(())
+                    });
+                }
+            }
+            "bare" => {
+                let raw = raw::Raw::connect(url).await?;
+                for task in 0..TASKS {
+                    let mut lock = raw.lock(&format!("pairs {task}"));
+                    tasks.spawn(async move {
+                        for _ in 0..each {
+                            lock.pair().await?;
+                        }
+                        Ok(())
+                    });
+                }
+            }
+            other => bail!("{other} is neither ours nor bare"),
+        }
+        while let Some(done) = tasks.join_next().await {
+            done?.context("a pair")?;
+        }
+        Ok(())
+    })
+}
