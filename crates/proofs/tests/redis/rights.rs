@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use testkit::servers::RedisServer;
 use tidelock::{AcquireOptions, Client, Credentials, ErrorKind};
 
@@ -51,6 +51,49 @@ async fn t28_without_rights_to_channels_releases_work_and_waiters_poll() -> Resu
         .await???
         .release()
         .await?;
+    Ok(())
+}
+
+/// How often a command was called, or refused.
+fn calls(server: &RedisServer, command: &str, what: &str) -> Result<u64> {
+    let stats: String = server.query(&["INFO", "commandstats"])?;
+    let line = format!("cmdstat_{command}:");
+    let Some(line) = stats.lines().find_map(|text| text.strip_prefix(&line)) else {
+        return Ok(0);
+    };
+    let mut fields = line.split(',').filter_map(|field| field.split_once('='));
+    let found = fields.find(|(name, _)| *name == what);
+    Ok(found.context("a number of that name")?.1.trim().parse()?)
+}
+
+/// A channel that may not be given up is still one on which waiters are woken.
+#[tokio::test]
+async fn t28_without_the_right_to_unsubscribe_waiters_are_woken_every_time() -> Result<()> {
+    let server = RedisServer::builder()
+        .acl("user default off\nuser shop on >secret ~* &* +@all -unsubscribe")
+        .start()?;
+    let url = format!("redis://shop:secret@{}", server.addr());
+    let (one, mut two) = (Client::connect(&url).await?, Client::connect(&url).await?);
+    for round in 1..=2 {
+        let guard = one.lock("a").acquire().await?;
+        let before = calls(&server, "evalsha", "calls")?;
+        let waiter = tokio::spawn(async move { (two.lock("a").acquire().await, two) });
+        // It asks, subscribes, and asks again.
+        eventually("it waits", Duration::from_secs(1), || {
+            Ok(calls(&server, "evalsha", "calls")? >= before + 2)
+        })
+        .await?;
+        guard.release().await?;
+        // Who is not woken asks again a second later.
+        let woken = tokio::time::timeout(Duration::from_millis(500), waiter).await;
+        let (woken, client) = woken.context("it was not woken")??;
+        woken?.release().await?;
+        two = client;
+        eventually("it wants to leave", Duration::from_secs(8), || {
+            Ok(calls(&server, "unsubscribe", "rejected_calls")? >= round)
+        })
+        .await?;
+    }
     Ok(())
 }
 

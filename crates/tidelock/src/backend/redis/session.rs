@@ -54,6 +54,8 @@ pub(super) async fn run(board: Arc<Board>, session: Arc<Session>) {
 enum Sent {
     Done,
     Refused(Arc<str>, crate::Error),
+    /// The server goes on telling what is said there.
+    Stuck(Arc<str>),
     /// To be asked for again, here or elsewhere.
     Passing(Arc<str>),
     /// No answer: the connection is not to be trusted.
@@ -88,6 +90,7 @@ async fn serve(board: &Arc<Board>, session: &Arc<Session>, conn: Arc<Conn>) -> E
             Some(sent) = calls.next(), if !calls.is_empty() => match sent {
                 Sent::Done => {}
                 Sent::Refused(channel, error) => board.refused(session, &channel, &error),
+                Sent::Stuck(channel) => board.stuck(session, &channel),
                 Sent::Passing(channel) => board.retry(session, &channel),
                 Sent::Lost => return End::Lost,
             },
@@ -122,8 +125,7 @@ async fn send(board: &Board, session: &Session, conn: Arc<Conn>, order: Order) -
     let gate = &session.gate;
     match gate.timers.limit(gate.limit, sent).await {
         Some(Ok(())) => Sent::Done,
-        // Nothing stands where the server does not know of it.
-        Some(Err(Trouble::Complaint(_))) if ends => Sent::Done,
+        Some(Err(Trouble::Complaint(_))) if ends => Sent::Stuck(channel),
         Some(Err(Trouble::Complaint(complaint))) => {
             if board.stations.learn(gate, &complaint) {
                 gate.timers.after(AGAIN).await;

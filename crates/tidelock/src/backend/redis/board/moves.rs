@@ -126,6 +126,28 @@ impl Board {
         }
     }
 
+    /// The server does not let a channel be given up, or does not know of it any more. No confirmation will come, and one
+    /// that is waited for would keep every later subscription from standing. What the server goes on telling wakes nobody.
+    pub(in super::super) fn stuck(&self, session: &Arc<Session>, channel: &str) {
+        let mut state = self.lock();
+        let Some(entry) = state.channels.get_mut(channel) else {
+            return;
+        };
+        if !entry.is_on(session) {
+            return;
+        }
+        entry.leaving = entry.leaving.saturating_sub(1);
+        match entry.phase {
+            Phase::Leaving if entry.leaving == 0 => {
+                state.channels.remove(channel);
+                self.count(&state);
+            }
+            // Wanted again meanwhile: a confirmation may have been taken for an older one, so there must be another.
+            Phase::Pending => entry.session.order(Order::Subscribe(channel.into())),
+            _ => {}
+        }
+    }
+
     /// The connection is gone: nothing stands, and messages may have been missed. What is still wanted is ordered anew.
     pub(in super::super) fn disconnected(self: &Arc<Self>, session: &Arc<Session>) {
         session.orders();
