@@ -66,6 +66,8 @@ struct Map {
 /// What one node says.
 struct View {
     epoch: i64,
+    /// By its own word the node has slots.
+    of_primary: bool,
     ranges: Vec<Range>,
 }
 
@@ -277,6 +279,7 @@ mod tests {
         };
         View {
             epoch,
+            of_primary: true,
             ranges: ranges.iter().map(range).collect(),
         }
     }

@@ -1,7 +1,9 @@
 //! Who has which slot, as the nodes tell.
 //!
 //! They are asked again and again, in turn. One that is cut off from the others goes on telling the old story, so an
-//! answer counts only if its node has seen as many changes as any before.
+//! answer counts only if its node has seen as many changes as any before. That is known of primaries: a replica that is cut
+//! off counts up by itself, with every election it calls and nobody hears of, so its word is taken only for want of a better
+//! one.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -16,7 +18,7 @@ use super::super::place::Place;
 use super::super::reply::Reply;
 use super::super::request::Request;
 use super::super::slots;
-use super::{Cluster, View};
+use super::{Cluster, Map, View};
 use crate::backend::{BoxFuture, Moment, Timers};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -29,6 +31,54 @@ const LOOK_IN_DOUBT: Duration = Duration::from_millis(300);
 /// How long one node is waited for before the next one is asked too.
 const NEXT: Duration = Duration::from_millis(50);
 
+/// What was said in one look, until somebody says something that is believed at once.
+struct Words {
+    /// What is known is of this epoch.
+    known: i64,
+    /// Nothing is known yet: whoever answers first is believed.
+    first: bool,
+    best: Option<View>,
+}
+
+impl Words {
+    fn after(map: &Map) -> Self {
+        Self {
+            known: map.epoch,
+            first: map.nodes.is_empty(),
+            best: None,
+        }
+    }
+
+    /// Hands back what is to be believed at once.
+    fn hear(&mut self, view: View) -> Option<View> {
+        if view.of_primary && view.epoch >= self.known || self.first {
+            return Some(view.settled(self.known));
+        }
+        let rank = |view: &View| (view.of_primary, view.epoch);
+        if self
+            .best
+            .as_ref()
+            .is_none_or(|best| rank(best) < rank(&view))
+        {
+            self.best = Some(view);
+        }
+        None
+    }
+
+    /// When all have answered. An old story that every primary tells is true: the cluster has been made anew.
+    fn best(self) -> Option<View> {
+        self.best.map(|view| view.settled(self.known))
+    }
+}
+
+impl View {
+    /// A replica's count raises nothing: primaries that have not heard of it would look outdated.
+    fn settled(self, known: i64) -> Self {
+        let epoch = if self.of_primary { self.epoch } else { known };
+        Self { epoch, ..self }
+    }
+}
+
 impl Cluster {
     /// Asks one node after the other, until one tells something that is not old.
     pub(in super::super) fn look(&self) -> BoxFuture<'_, Result<()>> {
@@ -36,7 +86,9 @@ impl Cluster {
             let end = self.timers.now() + self.limit / 2;
             let mut rest = self.candidates().into_iter();
             let mut asked = FuturesUnordered::new();
-            let (mut old, mut troubles) = (None::<View>, Vec::new());
+            let map = self.map();
+            let (mut words, mut troubles) = (Words::after(&map), Vec::new());
+            drop(map);
             loop {
                 match rest.next() {
                     Some((place, link)) => asked.push(async move {
@@ -47,21 +99,17 @@ impl Cluster {
                     None => {}
                 }
                 match self.timers.limit(NEXT, asked.next()).await {
-                    Some(Some(Ok(view))) if view.epoch >= self.map().epoch => {
-                        self.take(view);
-                        return Ok(());
-                    }
                     Some(Some(Ok(view))) => {
-                        if old.as_ref().is_none_or(|old| old.epoch < view.epoch) {
-                            old = Some(view);
+                        if let Some(view) = words.hear(view) {
+                            self.take(view);
+                            return Ok(());
                         }
                     }
                     Some(Some(Err(error))) => troubles.push(error),
                     Some(None) | None => {}
                 }
             }
-            // All that answer say so: the cluster has been made anew.
-            match old {
+            match words.best() {
                 Some(view) => self.take(view),
                 None => return Err(self.unreachable(troubles)),
             }
@@ -161,7 +209,11 @@ async fn view(link: &Link, place: &Place, end: Moment) -> Result<View> {
     let epoch = epoch
         .and_then(|epoch| epoch.parse().ok())
         .unwrap_or_default();
-    Ok(View { epoch, ranges })
+    Ok(View {
+        epoch,
+        of_primary: ranges.iter().any(|range| range.primary == *place),
+        ranges,
+    })
 }
 
 fn explain(place: &Place, error: &Error) -> Error {
@@ -176,4 +228,50 @@ fn explain(place: &Place, error: &Error) -> Error {
     let detail = detail.strip_prefix(&place).unwrap_or(detail);
     let detail = detail.trim_start_matches([':', ' ']);
     Error::new(kind).because(format!("{place}: {advice}{detail}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(epoch: i64, of_primary: bool) -> View {
+        View {
+            epoch,
+            of_primary,
+            ranges: Vec::new(),
+        }
+    }
+
+    fn words(known: i64, first: bool) -> Words {
+        Words {
+            known,
+            first,
+            best: None,
+        }
+    }
+
+    #[test]
+    fn a_replica_does_not_outvote_the_primaries() {
+        let mut look = words(6, false);
+        assert!(look.hear(view(9, false)).is_none());
+        let believed = look.hear(view(6, true)).map(|view| view.epoch);
+        assert_eq!(believed, Some(6));
+
+        // Nobody else answers: believed, and forgotten as soon as a primary says otherwise.
+        let mut look = words(6, false);
+        assert!(look.hear(view(9, false)).is_none());
+        assert_eq!(look.best().map(|view| view.epoch), Some(6));
+
+        // All primaries tell of less than was known: the cluster is a new one.
+        let mut look = words(6, false);
+        assert!(look.hear(view(9, false)).is_none() && look.hear(view(2, true)).is_none());
+        let best = look.best().map(|view| (view.epoch, view.of_primary));
+        assert_eq!(best, Some((2, true)));
+    }
+
+    #[test]
+    fn the_first_word_is_believed_whoever_says_it() {
+        let first = words(0, true).hear(view(9, false));
+        assert_eq!(first.map(|view| view.epoch), Some(0));
+    }
 }
