@@ -1,4 +1,5 @@
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::process::Command;
 
@@ -21,6 +22,7 @@ pub struct RedisBuilder {
     appendonly: bool,
     debug_commands: bool,
     fake_clock: bool,
+    ipv6: bool,
     disk: Option<u64>,
     pub(super) membership: Membership,
 }
@@ -75,6 +77,12 @@ impl RedisBuilder {
         self
     }
 
+    /// Listens on `::1` instead of `127.0.0.1`.
+    pub fn ipv6(mut self, yes: bool) -> Self {
+        self.ipv6 = yes;
+        self
+    }
+
     /// Keeps its data on a disk of its own of so many bytes, see [`RedisServer::disk`]. Each start has a new, empty one.
     /// Needs a system that lets a user mount something in a namespace of their own.
     pub fn disk(mut self, bytes: u64) -> Self {
@@ -105,6 +113,15 @@ impl RedisBuilder {
         Ok(flavour)
     }
 
+    /// Where it listens.
+    pub(super) fn host(&self) -> IpAddr {
+        if self.ipv6 {
+            Ipv6Addr::LOCALHOST.into()
+        } else {
+            Ipv4Addr::LOCALHOST.into()
+        }
+    }
+
     pub(super) fn has_tls(&self) -> bool {
         self.tls.is_some()
     }
@@ -118,11 +135,12 @@ impl RedisBuilder {
         }
     }
 
-    /// The same flavour and TLS, and nothing else of it.
+    /// The same flavour, host and TLS, and nothing else of it.
     pub(super) fn bare(&self) -> Self {
         Self {
             flavour: self.flavour,
             tls: self.tls,
+            ipv6: self.ipv6,
             ..Self::default()
         }
     }
@@ -177,7 +195,8 @@ impl RedisBuilder {
             command.arg("--sentinel");
         }
         let plain = if certs.is_some() { 0 } else { port };
-        command.args(["--bind", "127.0.0.1", "--save", "", "--loglevel", "notice"]);
+        let host = self.host().to_string();
+        command.args(["--bind", &host, "--save", "", "--loglevel", "notice"]);
         command.args([
             "--port",
             &plain.to_string(),

@@ -1,5 +1,5 @@
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -78,10 +78,10 @@ impl RedisServer {
 
     /// The TCP address.
     pub fn addr(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+        (self.config.host(), self.port).into()
     }
 
-    /// `redis://127.0.0.1:PORT`, or `rediss://localhost:PORT` with TLS.
+    /// `redis://127.0.0.1:PORT`, `redis://[::1]:PORT`, or `rediss://localhost:PORT` with TLS.
     pub fn url(&self) -> String {
         if self.config.has_tls() {
             format!("rediss://localhost:{}", self.port)

@@ -105,7 +105,8 @@ impl ClusterBuilder {
             // Everybody is introduced to everybody: gossip would take longer.
             for other in &nodes[..i] {
                 let port = other.port().to_string();
-                node.admin(&["CLUSTER", "MEET", "127.0.0.1", &port])?;
+                let host = other.addr().ip().to_string();
+                node.admin(&["CLUSTER", "MEET", &host, &port])?;
             }
         }
         for (i, node) in nodes[..self.primaries].iter().enumerate() {

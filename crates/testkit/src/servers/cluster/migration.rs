@@ -89,7 +89,8 @@ impl<'a> Migration<'a> {
 
     fn send(&self, keys: &[String]) -> Result<Reply> {
         let port = self.to.port().to_string();
-        let mut order = vec!["MIGRATE", "127.0.0.1", &port, "", "0", PATIENCE];
+        let host = self.to.addr().ip().to_string();
+        let mut order = vec!["MIGRATE", &host, &port, "", "0", PATIENCE];
         if let Some((user, password)) = &self.cluster.login {
             match user {
                 Some(user) => order.extend(["AUTH2", user, password]),

@@ -113,7 +113,7 @@ impl SentinelsBuilder {
         let primary = &all.nodes[0];
         for replica in &all.nodes[1..] {
             let port = primary.port().to_string();
-            replica.admin(&["REPLICAOF", "127.0.0.1", &port])?;
+            replica.admin(&["REPLICAOF", &self.server.host().to_string(), &port])?;
             replica.admin(&["CONFIG", "REWRITE"])?;
         }
         // A sentinel that comes too early would take a link that is not up yet for one that is down, for 10 s.
@@ -161,10 +161,10 @@ impl SentinelsBuilder {
         all: &Sentinels,
         own: &RedisBuilder,
     ) -> String {
-        let service = &self.service;
+        let (service, host) = (&self.service, self.server.host());
         let mut lines = vec![
             format!("myid {}", id(port)),
-            format!("monitor {service} 127.0.0.1 {} 2", all.nodes[0].port()),
+            format!("monitor {service} {host} {} 2", all.nodes[0].port()),
             format!(
                 "down-after-milliseconds {service} {}",
                 all.down_after.as_millis()
@@ -176,14 +176,11 @@ impl SentinelsBuilder {
             format!("parallel-syncs {service} 1"),
         ];
         for replica in &all.nodes[1..] {
-            lines.push(format!(
-                "known-replica {service} 127.0.0.1 {}",
-                replica.port()
-            ));
+            lines.push(format!("known-replica {service} {host} {}", replica.port()));
         }
         for other in others {
             lines.push(format!(
-                "known-sentinel {service} 127.0.0.1 {other} {}",
+                "known-sentinel {service} {host} {other} {}",
                 id(other)
             ));
         }

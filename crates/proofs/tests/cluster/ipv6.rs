@@ -1,0 +1,38 @@
+//! A cluster whose nodes have IPv6 addresses: in the URL, in what nodes tell, in MOVED and in ASK.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use testkit::servers::{Cluster, RedisServer};
+
+use crate::common::{SOON, builder, insist, within};
+
+/// A slot moves while its lock is held, and its primary hands over: both are followed to an address in brackets.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_of_a_cluster_on_ipv6_follow_slots_and_failovers() -> Result<()> {
+    let server = RedisServer::builder().ipv6(true);
+    let cluster = Cluster::builder().server(server).start()?;
+    let seed = format!("redis+cluster://{}", cluster.nodes()[0].addr());
+    ensure!(seed.contains("[::1]"), "{seed}");
+    let client = builder(Duration::from_secs(6)).connect(&seed).await?;
+    let guard = client.lock("stock").acquire().await?;
+    let (slot, old) = (cluster.slot_of("stock")?, cluster.node_of("stock")?);
+    let mut others = cluster.primaries()?.into_iter();
+    let to = others
+        .find(|node| node.port() != old.port())
+        .context("another primary")?;
+    let migration = cluster.migration(slot, to)?;
+    migration.begin()?;
+    migration.move_keys()?;
+    // Sent on by ASK, to the node that has the key already.
+    let seen = client.lock("stock").inspect().await?;
+    ensure!(!seen.holders.is_empty(), "{seen:?}");
+    migration.finish()?;
+    // Sent on by MOVED, or known by now.
+    guard.release().await?;
+    cluster.failover(slot)?;
+    let guard = within(SOON, "the new primary", insist(client.lock("stock"))).await??;
+    guard.release().await?;
+    client.close(Duration::ZERO).await;
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! Sentinels and servers with IPv6 addresses: in the URL, and in what the sentinels tell.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use testkit::servers::{RedisServer, Sentinels};
+
+use crate::common::{SOON, builder, insist, within};
+
+/// One sentinel is named, in brackets; the primary, the next one and the other sentinels are told of without them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_on_ipv6_are_followed() -> Result<()> {
+    let server = RedisServer::builder().ipv6(true);
+    let sentinels = Sentinels::builder().server(server).start()?;
+    let seed = sentinels.sentinels()[0].addr();
+    let url = format!("redis+sentinel://{seed}/{}", sentinels.service());
+    ensure!(url.contains("[::1]"), "{url}");
+    let client = builder(Duration::from_secs(6)).connect(&url).await?;
+    let guard = client.lock("stock").acquire().await?;
+    let old = sentinels.primary()?;
+    old.kill()?;
+    let new = sentinels.await_primary_other_than(old.addr(), SOON * 2)?;
+    ensure!(new.addr().is_ipv6(), "{}", new.addr());
+    let _ = guard.release().await;
+    let guard = within(SOON, "the new primary", insist(client.lock("other"))).await??;
+    guard.release().await?;
+    client.close(Duration::ZERO).await;
+    Ok(())
+}
