@@ -122,7 +122,8 @@ impl RedLockBuilder {
     /// Whether a server votes only when it has been up for the longest lease: yes. A server that restarted may have forgotten
     /// a lock it had granted; with its vote a second holder could get a majority.
     ///
-    /// It has a price: servers that have all just been started grant nothing for one lease. Without it, `false`, the same
+    /// It has a price: servers that have all just been started grant nothing for one lease. Who waits (`acquire`) gets the
+    /// lock when they are old enough, who asks once is told why there is none. Without it, `false`, the same
     /// promise needs servers that forget nothing (`appendfsync always`) or that are kept from clients for one lease after a start.
     /// A server that does not tell its age (rights without `INFO`) votes at once, and the log says so.
     pub fn restart_guard(mut self, on: bool) -> Self {

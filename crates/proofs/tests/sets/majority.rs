@@ -126,6 +126,30 @@ async fn t39_servers_that_forgot_make_no_second_majority() -> Result<()> {
     Ok(())
 }
 
+/// T39, on a fresh install: nobody has forgotten anything, but nobody can know. Who asks once is told why, and who waits
+/// has the lock when the servers are old enough; also where that takes longer than an outage is borne.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t39_servers_that_are_all_new_are_waited_for() -> Result<()> {
+    let (lease, longest) = (Duration::from_secs(1), Duration::from_secs(3));
+    let servers = Independents::start(3)?;
+    let settings = RedLock::builder(clients(&servers, lease).await?).longest_lease(longest);
+    let lock = settings.build()?.lock("stock");
+    let young = lock.try_acquire().await.unwrap_err();
+    ensure!(young.kind() == ErrorKind::Unavailable, "{young}");
+    ensure!(young.to_string().contains("restart guard"), "{young}");
+    let guard = within(SOON, "they are old enough", lock.acquire()).await??;
+    for server in servers.nodes() {
+        let info: String = server.query(&["INFO", "server"])?;
+        let up = info
+            .lines()
+            .find_map(|line| line.strip_prefix("uptime_in_seconds:"));
+        let up: u64 = up.context("an uptime")?.trim().parse()?;
+        ensure!(up >= longest.as_secs(), "a vote at the age of {up} s");
+    }
+    guard.release().await?;
+    Ok(())
+}
+
 /// T40. Eight clients ask five servers at the same moment. Votes split, and somebody wins soon.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn t40_split_votes_have_a_winner() -> Result<()> {

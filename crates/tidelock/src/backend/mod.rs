@@ -276,6 +276,29 @@ pub struct Incarnation {
     pub up: Duration,
 }
 
+/// Beneath an [`Unavailable`](crate::ErrorKind::Unavailable) error: nothing is wrong with the store, it only has to wait
+/// until it is sure of something. Whoever waits for a lock is left waiting for that time.
+#[derive(Debug, Clone, Copy)]
+pub struct NotYet {
+    /// When it will be ready, at the latest.
+    pub within: Duration,
+}
+
+impl NotYet {
+    pub(crate) fn of(error: &Error) -> Option<Duration> {
+        let source = std::error::Error::source(error)?;
+        Some(source.downcast_ref::<Self>()?.within)
+    }
+}
+
+impl fmt::Display for NotYet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ready within {:?}", self.within)
+    }
+}
+
+impl std::error::Error for NotYet {}
+
 /// What a store is given at its start.
 #[derive(Clone)]
 pub struct Env {

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use crate::backend::{Attempt, Grant, Kind, Moment, Name, Wait, Wake};
 use crate::core::caller::Caller;
-use crate::core::chance;
 use crate::core::claim::Claim;
 use crate::core::hold::{Hold, Status};
 use crate::core::lead::Lead;
 use crate::core::line::Joined;
+use crate::core::outage::Outage;
 use crate::core::seat::{Call, Seat, Terms};
 use crate::core::site::Base;
 use crate::core::table::Keep;
@@ -163,7 +163,7 @@ impl Loop {
                     continue;
                 }
             };
-            if std::mem::take(&mut outage).since.is_some() {
+            if std::mem::take(&mut outage).has_begun() {
                 self.caller.set_trouble(None);
                 if let Some(lead) = &lead {
                     lead.trouble(None);
@@ -317,50 +317,5 @@ impl Loop {
         // After it is in the table: either this sees the close, or the close sees the hold.
         core.refuse_if_closed()?;
         Ok(Arc::new(hold))
-    }
-}
-
-/// How long the store has not answered.
-#[derive(Default)]
-struct Outage {
-    since: Option<Moment>,
-    tries: u32,
-}
-
-impl Outage {
-    /// How long to pause before the next try. An error that no repetition can mend is given back, and so is an outage
-    /// that has lasted for a whole lease: a waiter is not left without a word for ever.
-    fn pause(
-        &mut self,
-        error: Error,
-        sent: Moment,
-        one: &Loop,
-        lead: Option<&Lead>,
-    ) -> Result<Duration> {
-        let now = one.base.core.timers.now();
-        let limit = if one.patience.is_zero() {
-            one.base.core.settings.response_timeout
-        } else {
-            one.base.core.settings.lease
-        };
-        let since = *self.since.get_or_insert(sent);
-        if !error.is_retryable() {
-            return Err(error);
-        }
-        if now.since(since) >= limit {
-            if let Some(lead) = lead {
-                lead.fail(&error);
-            }
-            return Err(error);
-        }
-        if let Some(lead) = lead {
-            lead.trouble(Some(&error));
-        }
-        tracing::debug!(lock = %one.name, %error, "no answer from the store; trying again");
-        one.caller.set_trouble(Some(error));
-        self.tries += 1;
-        let step = Duration::from_millis(10 << self.tries.min(6));
-        // So that the waiters of a fleet do not come back together.
-        Ok(step.mul_f64(0.5 + chance::share() / 2.0))
     }
 }

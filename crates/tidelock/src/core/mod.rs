@@ -12,6 +12,7 @@ mod heir;
 pub(crate) mod hold;
 pub(crate) mod lead;
 pub(crate) mod line;
+mod outage;
 mod queue;
 pub(crate) mod release;
 pub(crate) mod rt;

@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use super::ending::{doubt, give_back};
 use super::trouble::{kind_of, of_parts};
 use super::{Shared, Side};
-use crate::backend::{Ask, Attempt, Bond, Incarnation, Wait};
+use crate::backend::{Ask, Attempt, Bond, Incarnation, NotYet, Wait};
 use crate::core::chance;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -160,11 +160,19 @@ impl Votes {
                 .iter()
                 .map(|(part, up)| format!("{} has been up for {up:?}", set.members[*part].label));
             let young: Vec<String> = young.collect();
-            return Some(Error::new(ErrorKind::Unavailable).because(format!(
+            let error = Error::new(ErrorKind::Unavailable).because(format!(
                 "{}: a server votes when it has been up for {need:?}, the longest lease, because it may have forgotten a lock; \
                  wait, or for a new deployment build the RedLock without its restart guard",
                 young.join(", ")
-            )));
+            ));
+            let youngest = self.young.iter().map(|(_, up)| *up).min();
+            return Some(match youngest {
+                Some(up) => error.caused_by(NotYet {
+                    // Servers count whole seconds, rounded down.
+                    within: need.saturating_sub(up) + Duration::from_secs(1),
+                }),
+                None => error,
+            });
         }
         let failed = std::mem::take(&mut self.failed);
         let kind = kind_of(failed.iter().map(|(_, error)| error));

@@ -1,0 +1,68 @@
+//! A store that does not answer: how long it is asked again.
+
+use std::time::Duration;
+
+use crate::backend::{Moment, NotYet};
+use crate::core::chance;
+use crate::core::drive::Loop;
+use crate::core::lead::Lead;
+use crate::error::{Error, Result};
+
+/// How long the store has not answered.
+#[derive(Default)]
+pub(super) struct Outage {
+    since: Option<Moment>,
+    /// Until when the store is only not ready yet, by its own word.
+    ready_by: Option<Moment>,
+    tries: u32,
+}
+
+impl Outage {
+    pub(super) fn has_begun(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// How long to pause before the next try. An error that no repetition can mend is given back, and so is an outage
+    /// that has lasted for a whole lease: a waiter is not left without a word for ever. Who waits for a store that has said
+    /// when it will be ready is left until then; said once, so that one which is never ready does not keep it.
+    pub(super) fn pause(
+        &mut self,
+        error: Error,
+        sent: Moment,
+        one: &Loop,
+        lead: Option<&Lead>,
+    ) -> Result<Duration> {
+        let now = one.base.core.timers.now();
+        let limit = if one.patience.is_zero() {
+            one.base.core.settings.response_timeout
+        } else {
+            one.base.core.settings.lease
+        };
+        let since = *self.since.get_or_insert(sent);
+        if let Some(within) = NotYet::of(&error)
+            && !one.patience.is_zero()
+        {
+            let slack = one.base.core.settings.response_timeout;
+            self.ready_by.get_or_insert(now + within + slack);
+        }
+        if !error.is_retryable() {
+            return Err(error);
+        }
+        let ready_by = self.ready_by.unwrap_or(now);
+        if now.since(since) >= limit && now >= ready_by {
+            if let Some(lead) = lead {
+                lead.fail(&error);
+            }
+            return Err(error);
+        }
+        if let Some(lead) = lead {
+            lead.trouble(Some(&error));
+        }
+        tracing::debug!(lock = %one.name, %error, "no answer from the store; trying again");
+        one.caller.set_trouble(Some(error));
+        self.tries += 1;
+        let step = Duration::from_millis(10 << self.tries.min(6));
+        // So that the waiters of a fleet do not come back together.
+        Ok(step.mul_f64(0.5 + chance::share() / 2.0))
+    }
+}
