@@ -3,7 +3,8 @@
 use futures_util::future::try_join_all;
 
 use super::cluster::Cluster;
-use super::doctor::{self, far};
+use super::conn::Request;
+use super::doctor::{self, allowed, far};
 use super::routes::Routes;
 use super::subscriber::Ways;
 use crate::backend::Timers;
@@ -36,7 +37,29 @@ pub(super) async fn examine(
     let mut findings = vec![slots(cluster, nodes.len()), messages(ways)];
     findings.extend(merged(try_join_all(each).await?));
     findings.extend(rights.await?);
+    findings.push(views(routes).await?);
     Ok(findings)
+}
+
+/// Whether nodes may be asked how much they have seen.
+async fn views(routes: &Routes) -> Result<Finding> {
+    let info = Request::new("CLUSTER").arg("INFO");
+    let asked = routes.ask("", &info, routes.deadline()).await;
+    Ok(match allowed(asked)? {
+        Some(_) => Finding::new(
+            Severity::Good,
+            "rights: cluster",
+            "nodes say how many changes they have seen",
+            "one that is cut off is told from the others",
+        ),
+        None => Finding::new(
+            Severity::Advice,
+            "rights: cluster",
+            "refused",
+            "a node that is cut off is believed when it is asked: for a moment its locks may be looked for at the wrong place, and connections be given up in vain",
+        )
+        .advise("allow +cluster|info"),
+    })
 }
 
 fn slots(cluster: &Cluster, nodes: usize) -> Finding {
