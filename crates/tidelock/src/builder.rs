@@ -237,7 +237,7 @@ impl ClientBuilder {
         self.connect_with(open).await
     }
 
-    async fn connect_with(
+    pub(crate) async fn connect_with(
         self,
         open: impl AsyncFnOnce(&Env) -> Result<crate::backend::Store>,
     ) -> Result<Client> {

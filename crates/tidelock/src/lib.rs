@@ -33,6 +33,8 @@ mod options;
 mod owner;
 mod redlock;
 mod release;
+#[cfg(feature = "redis")]
+mod servers;
 mod snapshot;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -51,4 +53,6 @@ pub use options::{AcquireOptions, Cancel};
 pub use owner::Owner;
 pub use redlock::{RedLock, RedLockBuilder};
 pub use release::Release;
+#[cfg(feature = "redis")]
+pub use servers::{Messages, Servers};
 pub use snapshot::{ClientInfo, Finding, Holder, Severity, Snapshot};

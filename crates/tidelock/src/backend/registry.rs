@@ -57,6 +57,12 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     }
 }
 
+/// Opens the store that servers described without a URL are.
+#[cfg(feature = "redis")]
+pub(crate) async fn connect_servers(servers: &crate::Servers, env: &Env) -> Result<Store> {
+    crate::backend::redis::connect_servers(servers, env).await
+}
+
 fn unknown(scheme: &str) -> Error {
     Error::new(ErrorKind::InvalidOptions).because(format!(
         "no store for URLs that begin with {scheme:?}; there are memory:, sqlite:PATH, redis://, rediss://, redis+unix:, redis+sentinel://, redis+cluster://, \

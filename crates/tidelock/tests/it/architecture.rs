@@ -69,7 +69,7 @@ fn store_may_use(path: &str, store: &str) -> bool {
     let first = path.split("::").next().unwrap();
     let own = format!("backend::{store}");
     match first {
-        "error" | "fence" | "guard" | "name" | "owner" | "snapshot" => true,
+        "error" | "fence" | "guard" | "name" | "owner" | "servers" | "snapshot" => true,
         "core" => path.starts_with("core::signals") || path.starts_with("core::clock"),
         "backend" => {
             let second = path.split("::").nth(1).unwrap_or("");

@@ -34,6 +34,7 @@ mod stations;
 mod subscriber;
 mod survey;
 mod tokens;
+mod target;
 mod unscripted;
 mod url;
 mod wire;
@@ -44,7 +45,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-pub(crate) use self::open::connect;
+pub(crate) use self::open::{connect, connect_servers};
 
 use self::ack::{Company, Purpose, Receipt, Undoing};
 use self::errors::{unanswered, unexpected};

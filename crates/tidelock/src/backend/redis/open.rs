@@ -8,7 +8,7 @@ use super::ack::{Company, Undoing};
 use super::cluster::{self, Cluster};
 use super::gate::{Entry, Finder, Gate};
 use super::link::{Home, Link};
-use super::place::{Nodes, Sharded, Target, Way};
+use super::place::{Nodes, Target, Way};
 use super::plain::{self, Layout};
 use super::request::Request;
 use super::routes::{Face, Routes};
@@ -18,15 +18,28 @@ use super::subscriber::{Subscriber, Ways};
 use super::{Redis, Shared};
 use crate::backend::{Env, Store};
 use crate::error::{Error, ErrorKind, Result};
+use crate::servers::{Messages, Servers};
 
 /// Connects. Fails now if the server cannot be reached or does not let us in.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let (layout, url) = plain::layout(url)?;
-    let target = Target::parse(&url)?;
+    open(layout, Target::parse(&url)?, env).await
+}
+
+/// The same, from parts.
+pub(crate) async fn connect_servers(servers: &Servers, env: &Env) -> Result<Store> {
+    let layout = match servers.plain_locks {
+        true => Layout::Plain,
+        false => Layout::Redisson,
+    };
+    open(layout, Target::of(servers)?, env).await
+}
+
+async fn open(layout: Layout, target: Target, env: &Env) -> Result<Store> {
     let tls = &env.tls;
     if !target.is_tls() && (tls.ca.is_some() || tls.cert.is_some() || tls.key.is_some()) {
         return Err(Error::new(ErrorKind::InvalidOptions).because(
-            "certificates are given, but the URL asks for no TLS; write rediss:// instead of redis://",
+            "certificates are given, but no TLS is asked for; write rediss:// instead of redis://, or Servers::tls",
         ));
     }
     let entry = Entry {
@@ -97,15 +110,15 @@ async fn many(layout: Layout, nodes: Nodes, entry: Entry, env: &Env) -> Result<S
 }
 
 /// As Redisson chooses: whoever publishes in one form is not heard by who listens in the other.
-async fn ways(sharded: Sharded, cluster: &Arc<Cluster>) -> Result<Ways> {
+async fn ways(sharded: Messages, cluster: &Arc<Cluster>) -> Result<Ways> {
     let known = match sharded {
-        Sharded::Off => false,
-        Sharded::On => true,
-        Sharded::Auto | Sharded::Both => knows_shards(cluster).await?,
+        Messages::Off => false,
+        Messages::On => true,
+        Messages::Auto | Messages::Both => knows_shards(cluster).await?,
     };
     Ok(match (known, sharded) {
         (false, _) => Ways::Plain,
-        (true, Sharded::Both) => Ways::Both,
+        (true, Messages::Both) => Ways::Both,
         (true, _) => Ways::Sharded,
     })
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::servers::Messages;
+
 /// Where the servers are, the database and, if the URL says so, user and password.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Target {
@@ -27,18 +29,7 @@ pub(super) enum Way {
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Nodes {
     pub(super) places: Vec<Place>,
-    pub(super) sharded: Sharded,
-}
-
-/// Whether releases are told by sharded messages, which reach only who has asked for them in that form. The words are Redisson's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sharded {
-    /// If the servers know them.
-    Auto,
-    On,
-    Off,
-    /// In both forms.
-    Both,
+    pub(super) sharded: Messages,
 }
 
 /// Whom to ask for the primary.

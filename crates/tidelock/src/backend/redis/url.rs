@@ -2,14 +2,25 @@
 
 use std::fmt;
 
-use super::place::{Nodes, Place, Sentinels, Sharded, Target, Way};
+use super::place::{Place, Target, Way};
+use super::target::{Login, Read, Why};
 use crate::error::{Error, ErrorKind, Result};
+use crate::servers::Messages;
 
 impl Target {
     /// Reads `redis://[user][:password]@host[:port][/db]`, `rediss://…`, `redis+unix:///path[?db=n&user=…&password=…]`,
     /// `redis+sentinel://[user][:password]@host[:port],…/service[/db][?sentinel_user=…&sentinel_password=…]`, or
     /// `redis+cluster://[user][:password]@host[:port],…[?sharded_pubsub=auto|on|off|both]`.
     pub(super) fn parse(text: &str) -> Result<Self> {
+        Self::read(text).map_err(|Why(why)| {
+            Error::new(ErrorKind::InvalidOptions).because(format!(
+                "the store's URL cannot be used: {why} \
+                 (redis://user:password@host:port/db, rediss://…, redis+unix:///path?db=n, redis+sentinel://host:port,…/service, redis+cluster://host:port,…)"
+            ))
+        })
+    }
+
+    fn read(text: &str) -> Read<Self> {
         let (scheme, rest) = text
             .split_once(':')
             .ok_or_else(|| invalid("it is no URL: the scheme is missing"))?;
@@ -25,7 +36,7 @@ impl Target {
         }
     }
 
-    fn one(text: &str, tls: bool) -> Result<Self> {
+    fn one(text: &str, tls: bool) -> Read<Self> {
         let url = read(text)?;
         if url.query_pairs().next().is_some() {
             return Err(no_option());
@@ -39,63 +50,52 @@ impl Target {
         })
     }
 
-    fn sentinel(rest: &str, tls: bool) -> Result<Self> {
+    fn sentinel(rest: &str, tls: bool) -> Read<Self> {
         let (url, places) = many(rest, 26379, tls)?;
         let path = decode(url.path().trim_matches('/'))?;
         let (service, db) = path.split_once('/').unwrap_or((&path, ""));
-        if service.is_empty() {
-            return Err(invalid(
-                "the name of the service is missing: redis+sentinel://host:26379,…/service",
-            ));
-        }
-        let mut sentinels = Sentinels {
-            places,
-            service: service.to_owned(),
-            user: None,
-            password: None,
-        };
+        let mut login = Login::default();
         for (key, value) in url.query_pairs() {
             match &*key {
-                "sentinel_user" => sentinels.user = some(value.into_owned()),
-                "sentinel_password" => sentinels.password = Some(value.into_owned()),
+                "sentinel_user" => login.user = some(value.into_owned()),
+                "sentinel_password" => login.password = Some(value.into_owned()),
                 _ => return Err(no_option()),
             }
         }
         Ok(Self {
-            way: Way::Sentinels(sentinels),
+            way: Way::sentinels(places, service, login)?,
             db: if db.is_empty() { 0 } else { database(db)? },
             user: some(decode(url.username())?),
             password: url.password().map(decode).transpose()?,
         })
     }
 
-    fn cluster(rest: &str, tls: bool) -> Result<Self> {
+    fn cluster(rest: &str, tls: bool) -> Read<Self> {
         let (url, places) = many(rest, 6379, tls)?;
-        if !matches!(url.path().trim_matches('/'), "" | "0") {
-            return Err(invalid("a cluster has only the database 0"));
-        }
-        let mut sharded = Sharded::Auto;
+        let db = url.path().trim_matches('/');
+        let mut messages = Messages::Auto;
         for (key, value) in url.query_pairs() {
-            sharded = match (&*key, &*value) {
-                ("sharded_pubsub", "auto") => Sharded::Auto,
-                ("sharded_pubsub", "on") => Sharded::On,
-                ("sharded_pubsub", "off") => Sharded::Off,
-                ("sharded_pubsub", "both") => Sharded::Both,
+            messages = match (&*key, &*value) {
+                ("sharded_pubsub", "auto") => Messages::Auto,
+                ("sharded_pubsub", "on") => Messages::On,
+                ("sharded_pubsub", "off") => Messages::Off,
+                ("sharded_pubsub", "both") => Messages::Both,
                 ("sharded_pubsub", _) => {
                     return Err(invalid("sharded_pubsub is auto, on, off or both"));
                 }
                 _ => return Err(no_option()),
             };
         }
+        let db = if db.is_empty() { 0 } else { database(db)? };
         Ok(Self {
-            way: Way::Cluster(Nodes { places, sharded }),
-            db: 0,
+            way: Way::cluster(places, db, messages)?,
+            db,
             user: some(decode(url.username())?),
             password: url.password().map(decode).transpose()?,
         })
     }
 
-    fn unix(url: &url::Url) -> Result<Self> {
+    fn unix(url: &url::Url) -> Read<Self> {
         if url.host_str().is_some_and(|host| !host.is_empty()) {
             return Err(invalid(
                 "a socket has no host: write redis+unix:///path with three slashes",
@@ -122,7 +122,7 @@ impl Target {
     }
 }
 
-fn read(text: &str) -> Result<url::Url> {
+fn read(text: &str) -> Read<url::Url> {
     let url = url::Url::parse(text).map_err(|e| invalid(format!("it is no URL: {e}")))?;
     if url.fragment().is_some() {
         return Err(invalid(
@@ -132,7 +132,7 @@ fn read(text: &str) -> Result<url::Url> {
     Ok(url)
 }
 
-fn tcp(url: &url::Url, port: u16, tls: bool) -> Result<Place> {
+fn tcp(url: &url::Url, port: u16, tls: bool) -> Read<Place> {
     let host = match url.host() {
         // Not `to_string`: an IPv6 address would come in brackets, which no resolver takes.
         Some(url::Host::Ipv6(ip)) => ip.to_string(),
@@ -146,8 +146,18 @@ fn tcp(url: &url::Url, port: u16, tls: bool) -> Result<Place> {
     })
 }
 
+/// `host`, `host:port`, `[::1]:port`.
+pub(super) fn host(text: &str, port: u16, tls: bool) -> Read<Place> {
+    let url = read(&format!("redis://{text}"))?;
+    let alone = url.username().is_empty() && url.password().is_none();
+    if !alone || !matches!(url.path(), "" | "/") || url.query().is_some() {
+        return Err(invalid("a host is a name or an address, with a port"));
+    }
+    tcp(&url, port, tls)
+}
+
 /// A URL that names several hosts: read with the first of them, and all of them.
-fn many(rest: &str, port: u16, tls: bool) -> Result<(url::Url, Vec<Place>)> {
+fn many(rest: &str, port: u16, tls: bool) -> Read<(url::Url, Vec<Place>)> {
     let rest = rest
         .strip_prefix("//")
         .ok_or_else(|| invalid("it is no URL: // is missing behind the scheme"))?;
@@ -159,7 +169,7 @@ fn many(rest: &str, port: u16, tls: bool) -> Result<(url::Url, Vec<Place>)> {
     };
     let mut places = Vec::new();
     for host in hosts.split(',') {
-        places.push(tcp(&read(&format!("redis://{host}"))?, port, tls)?);
+        places.push(self::host(host, port, tls)?);
     }
     let first = hosts.split(',').next().unwrap_or_default();
     Ok((read(&format!("redis://{login}{first}{tail}"))?, places))
@@ -169,7 +179,7 @@ fn some(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-fn database(text: &str) -> Result<i64> {
+fn database(text: &str) -> Read<i64> {
     match text.parse() {
         Ok(db) if (0..=i64::from(i32::MAX)).contains(&db) => Ok(db),
         _ => Err(invalid("the database is not a number; write /0 to /15")),
@@ -177,7 +187,7 @@ fn database(text: &str) -> Result<i64> {
 }
 
 /// Undoes `%41`.
-fn decode(text: &str) -> Result<String> {
+fn decode(text: &str) -> Read<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&first, after)) = rest.split_first() {
@@ -201,15 +211,12 @@ fn decode(text: &str) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| invalid("it is not UTF-8"))
 }
 
-fn invalid(why: impl fmt::Display) -> Error {
-    Error::new(ErrorKind::InvalidOptions).because(format!(
-        "the store's URL cannot be used: {why} \
-         (redis://user:password@host:port/db, rediss://…, redis+unix:///path?db=n, redis+sentinel://host:port,…/service, redis+cluster://host:port,…)"
-    ))
+fn invalid(why: impl fmt::Display) -> Why {
+    Why(why.to_string())
 }
 
 /// It does not repeat the option: that is what remains of a password with a bare `?`.
-fn no_option() -> Error {
+fn no_option() -> Why {
     invalid("it has an option that such a URL does not have; write %3F for a ? in a password")
 }
 
@@ -296,14 +303,14 @@ mod tests {
     #[test]
     fn a_cluster_is_several_hosts() {
         for (query, sharded) in [
-            ("", Sharded::Auto),
-            ("?sharded_pubsub=both", Sharded::Both),
-            ("/0?sharded_pubsub=off", Sharded::Off),
+            ("", Messages::Auto),
+            ("?sharded_pubsub=both", Messages::Both),
+            ("/0?sharded_pubsub=off", Messages::Off),
         ] {
             let url = format!("rediss+cluster://me:secret@a:1,b{query}");
             let target = Target::parse(&url).unwrap();
             let places = vec![tcp("a", 1, true), tcp("b", 6379, true)];
-            assert_eq!(target.way, Way::Cluster(Nodes { places, sharded }));
+            assert_eq!(target.way, Way::cluster(places, 0, sharded).unwrap());
             assert_eq!(target.password.as_deref(), Some("secret"));
             assert_eq!(format!("{target:?}"), "rediss+cluster://a:1,b:6379/0");
         }

@@ -1,0 +1,159 @@
+//! Where the servers of a Redis or Valkey are, written without a URL.
+
+use std::path::PathBuf;
+
+use crate::backend::{Env, registry};
+use crate::builder::{ClientBuilder, Credentials};
+use crate::client::Client;
+use crate::error::Result;
+
+/// Where the servers of a Redis or Valkey are: what its URLs say, in parts. For hosts that come from a configuration or a
+/// service discovery, and passwords that need no escapes.
+///
+/// A host is `name`, `name:port`, `10.0.0.1:port`, `[::1]` or `[::1]:port`, or what a [`SocketAddr`](std::net::SocketAddr)
+/// shows. What makes no sense is refused when it is connected to.
+///
+/// # Examples
+/// ```
+/// use tidelock::{Client, Credentials, Servers};
+///
+/// # async fn f() -> tidelock::Result<()> {
+/// let servers = Servers::sentinels("shop", ["one:26379", "two", "[::1]:26379"])
+///     .tls(true)
+///     .database(2)
+///     .sentinel_credentials(Credentials::new("watcher", "p@ss/word"));
+/// let client = Client::builder()
+///     .credentials(Credentials::new("locks", "secret"))
+///     .connect_servers(servers)
+///     .await?;
+/// # let _ = client;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "a description does nothing until it is connected to"]
+pub struct Servers {
+    pub(crate) way: Way,
+    pub(crate) tls: bool,
+    pub(crate) database: i64,
+    pub(crate) plain_locks: bool,
+    pub(crate) sentinel_credentials: Option<Credentials>,
+    pub(crate) messages: Option<Messages>,
+}
+
+/// How one comes to the server that has a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Way {
+    One(String),
+    Socket(PathBuf),
+    Sentinels { service: String, hosts: Vec<String> },
+    Cluster(Vec<String>),
+}
+
+/// How releases are told in a cluster: by sharded messages, which reach only who has asked for them in that form, or by
+/// plain ones. `Auto`, `On` and `Off` are Redisson's `shardedSubscriptionMode`.
+///
+/// # Examples
+/// ```
+/// use tidelock::{Messages, Servers};
+///
+/// let servers = Servers::cluster(["one", "two:7000"]).messages(Messages::Both);
+/// # let _ = servers;
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Messages {
+    /// Sharded if the servers know them, the default.
+    Auto,
+    /// Sharded.
+    On,
+    /// Plain.
+    Off,
+    /// Both, for a fleet in which some clients know only one form.
+    Both,
+}
+
+impl Servers {
+    /// One server that is always there. Port 6379 if none is given.
+    pub fn one(host: impl Into<String>) -> Self {
+        Self::on(Way::One(host.into()))
+    }
+
+    /// One server, by its Unix socket.
+    pub fn socket(path: impl Into<PathBuf>) -> Self {
+        Self::on(Way::Socket(path.into()))
+    }
+
+    /// The primary that these sentinels watch under that name. Port 26379 if none is given; one sentinel that answers is
+    /// enough to find the others.
+    pub fn sentinels<H: Into<String>>(
+        service: impl Into<String>,
+        hosts: impl IntoIterator<Item = H>,
+    ) -> Self {
+        Self::on(Way::Sentinels {
+            service: service.into(),
+            hosts: hosts.into_iter().map(Into::into).collect(),
+        })
+    }
+
+    /// A cluster. Port 6379 if none is given; one node that answers is enough to find the others.
+    pub fn cluster<H: Into<String>>(hosts: impl IntoIterator<Item = H>) -> Self {
+        Self::on(Way::Cluster(hosts.into_iter().map(Into::into).collect()))
+    }
+
+    fn on(way: Way) -> Self {
+        Self {
+            way,
+            tls: false,
+            database: 0,
+            plain_locks: false,
+            sentinel_credentials: None,
+            messages: None,
+        }
+    }
+
+    /// Speaks TLS with all of them: no. Certificates are set with [`ClientBuilder::tls_ca`] and [`ClientBuilder::tls_identity`].
+    pub fn tls(mut self, yes: bool) -> Self {
+        self.tls = yes;
+        self
+    }
+
+    /// The database: 0. A cluster has no other.
+    pub fn database(mut self, number: u32) -> Self {
+        self.database = i64::from(number);
+        self
+    }
+
+    /// Writes each lock as one plain key, as clients of other languages do (`locks=plain` in a URL): no.
+    pub fn plain_locks(mut self, yes: bool) -> Self {
+        self.plain_locks = yes;
+        self
+    }
+
+    /// User and password for the sentinels, which have users of their own: none. Those for the servers that have the locks
+    /// are set with [`ClientBuilder::credentials`].
+    pub fn sentinel_credentials(mut self, credentials: Credentials) -> Self {
+        self.sentinel_credentials = Some(credentials);
+        self
+    }
+
+    /// How releases are told in a cluster.
+    pub fn messages(mut self, how: Messages) -> Self {
+        self.messages = Some(how);
+        self
+    }
+}
+
+impl ClientBuilder {
+    /// Connects to servers that are described without a URL. See [`Servers`].
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    /// Cancel safe. If the future is dropped, its connections are closed.
+    pub async fn connect_servers(self, servers: Servers) -> Result<Client> {
+        self.connect_with(async move |env: &Env| registry::connect_servers(&servers, env).await)
+            .await
+    }
+}
