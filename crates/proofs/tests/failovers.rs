@@ -11,65 +11,35 @@
 mod crowd;
 #[path = "failovers/ledger.rs"]
 mod ledger;
-
-use std::time::{Duration, Instant};
+#[path = "failovers/servers.rs"]
+mod servers;
 
 use anyhow::{Context, Result, ensure};
-use testkit::servers::Sentinels;
 use tidelock::Acknowledge;
 
 use crowd::Crowd;
-
-/// How the primary goes.
-#[derive(Debug, Clone, Copy)]
-enum End {
-    Killed,
-    Frozen,
-    Planned,
-}
-
-const ENDS: [End; 3] = [End::Killed, End::Frozen, End::Planned];
-
-impl End {
-    /// Another primary is there when this returns, and the old one follows it. Returns how long there was none: sentinels
-    /// whose votes were split choose again some seconds later.
-    fn meets(self, sentinels: &Sentinels) -> Result<Duration> {
-        let old = sentinels.primary()?;
-        let start = Instant::now();
-        match self {
-            Self::Killed => old.kill()?,
-            Self::Frozen => old.freeze()?,
-            Self::Planned => drop(sentinels.failover()?),
-        }
-        sentinels.await_primary_other_than(old.addr(), crowd::LEASE * 2)?;
-        let outage = start.elapsed();
-        match self {
-            Self::Killed => old.restart()?,
-            Self::Frozen => old.thaw()?,
-            Self::Planned => {}
-        }
-        sentinels.await_ok()?;
-        Ok(outage)
-    }
-}
+use servers::{ENDS, Servers};
 
 /// That many failovers under a crowd of one policy.
-async fn survive(policy: Acknowledge, failovers: usize) -> Result<()> {
-    let sentinels = Sentinels::start()?;
-    let mut crowd = Crowd::gather(&sentinels, policy).await?;
+async fn survive(servers: Servers, policy: Acknowledge, failovers: usize) -> Result<()> {
+    let mut crowd = Crowd::gather(&servers, policy).await?;
     let mut long = 0;
     for number in 0..failovers {
         let end = ENDS[number % ENDS.len()];
         let story = || format!("failover {number}, the primary {end:?}, {policy}");
         crowd.holds_all().await.with_context(story)?;
         let periods = crowd.periods();
-        let outage = tokio::task::block_in_place(|| end.meets(&sentinels)).with_context(story)?;
+        // In a cluster these lie on several shards.
+        let name = crowd::kept(number);
+        let limit = crowd::LEASE * 2;
+        let met = tokio::task::block_in_place(|| servers.meet(end, &name, limit));
+        let outage = met.with_context(story)?;
         crowd.moves_on(periods).await.with_context(story)?;
         // The last renewal may have been a third of a lease before it: no lease outlasts more than the rest.
         let outlasted = outage < crowd::LEASE / 2;
         long += usize::from(!outlasted);
         crowd
-            .check(&sentinels, outlasted)
+            .check(&servers, outlasted)
             .await
             .with_context(|| format!("{}, without a primary for {outage:?}", story()))?;
     }
@@ -86,13 +56,13 @@ async fn survive(policy: Acknowledge, failovers: usize) -> Result<()> {
 /// With `all` a single failover loses no lock that was granted: whoever holds goes on holding, and nobody else gets in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_all_no_granted_lock_is_lost_by_a_failover() -> Result<()> {
-    survive(Acknowledge::All, ENDS.len()).await
+    survive(Servers::sentinels()?, Acknowledge::All, ENDS.len()).await
 }
 
 /// With `any` a failover may lose what was granted. Its holder is told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_any_every_loss_by_a_failover_is_told() -> Result<()> {
-    survive(Acknowledge::Any, ENDS.len()).await
+    survive(Servers::sentinels()?, Acknowledge::Any, ENDS.len()).await
 }
 
 /// The same two hundred times, over four sets of servers at once.
@@ -105,9 +75,21 @@ async fn two_hundred_failovers() -> Result<()> {
         Acknowledge::All,
         Acknowledge::Majority,
     ];
-    let sets = policies.map(|policy| tokio::spawn(survive(policy, 50)));
+    let sets = policies.map(|policy| {
+        tokio::spawn(async move { survive(Servers::sentinels()?, policy, 50).await })
+    });
     for set in sets {
         set.await??;
+    }
+    Ok(())
+}
+
+/// Sixty in clusters, over one of them for each policy, one after the other: a cluster is nine servers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[ignore = "takes some minutes; `cargo xtask full` runs it"]
+async fn sixty_failovers_of_shards() -> Result<()> {
+    for policy in [Acknowledge::All, Acknowledge::Any, Acknowledge::Majority] {
+        survive(Servers::cluster()?, policy, 20).await?;
     }
     Ok(())
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use proofs::boot_time;
-use testkit::servers::Sentinels;
 use tidelock::{Acknowledge, AcquireOptions, Client, Guard};
 use tokio::task::JoinSet;
 
 use crate::ledger::{Ledger, Period};
+use crate::servers::Servers;
 
 /// Long enough to outlast a failover, as the default is in production.
 pub(crate) const LEASE: Duration = Duration::from_secs(12);
@@ -23,6 +23,12 @@ const SHARED: usize = 2;
 /// Locks each client keeps all the time.
 const KEPT: usize = 3;
 
+/// The name of a lock that is kept, one after the other and from the beginning again.
+pub(crate) fn kept(number: usize) -> String {
+    let number = number % (CLIENTS * KEPT);
+    format!("kept {} {}", number / KEPT, number % KEPT)
+}
+
 pub(crate) struct Crowd {
     policy: Acknowledge,
     clients: Vec<Client>,
@@ -33,7 +39,7 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    pub(crate) async fn gather(sentinels: &Sentinels, policy: Acknowledge) -> Result<Self> {
+    pub(crate) async fn gather(servers: &Servers, policy: Acknowledge) -> Result<Self> {
         let mut crowd = Self {
             policy,
             clients: Vec::new(),
@@ -47,7 +53,7 @@ impl Crowd {
                 .lease(LEASE)
                 .response_timeout(LEASE / 6)
                 .acknowledge(policy)
-                .connect(&sentinels.url())
+                .connect(&servers.url())
                 .await?;
             for name in 0..SHARED {
                 let (client, ledger) = (client.clone(), Arc::clone(&crowd.ledger));
@@ -64,7 +70,7 @@ impl Crowd {
         self.kept.retain(|(_, guard)| guard.is_held());
         for (owner, client) in self.clients.iter().enumerate() {
             for number in 0..KEPT {
-                let name = format!("kept {owner} {number}");
+                let name = kept(owner * KEPT + number);
                 if self.kept.iter().all(|(kept, _)| *kept != name) {
                     let guard = client.lock(&name).acquire().await?;
                     self.kept.push((name, guard));
@@ -90,14 +96,14 @@ impl Crowd {
 
     /// What the new primary has beside what the holders believe. Was there none for longer than a lease can stand, holds
     /// may be over, but not in silence.
-    pub(crate) async fn check(&self, sentinels: &Sentinels, outlasted: bool) -> Result<()> {
+    pub(crate) async fn check(&self, servers: &Servers, outlasted: bool) -> Result<()> {
         // Told at the next renewal, and there is one in every third of a lease.
         let bound = LEASE / 2;
         for (name, guard) in &self.kept {
             let there = || -> Result<bool> {
                 let field = guard.owner_id();
-                Ok(sentinels
-                    .primary()?
+                Ok(servers
+                    .primary_of(name)?
                     .query::<i64, _>(&["HEXISTS", name, &field])?
                     == 1)
             };
