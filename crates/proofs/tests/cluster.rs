@@ -17,6 +17,8 @@ mod common;
 mod errors;
 #[path = "cluster/failover.rs"]
 mod failover;
+#[path = "cluster/ipv6.rs"]
+mod ipv6;
 #[path = "cluster/messages.rs"]
 mod messages;
 #[path = "cluster/migration.rs"]
@@ -25,6 +27,8 @@ mod migration;
 mod secured;
 #[path = "cluster/shards.rs"]
 mod shards;
+#[path = "cluster/views.rs"]
+mod views;
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -86,5 +90,18 @@ mod promises {
             .without_odd_braces()
     }
 
-    tidelock::conformance!(fixture());
+    mod plain {
+        tidelock::conformance!(super::fixture());
+    }
+
+    mod chaos {
+        /// Each try waits for a replica as well: there must be time for as many as elsewhere.
+        const LEASE: std::time::Duration = std::time::Duration::from_millis(1500);
+
+        tidelock::conformance!(faces: super::fixture().lease_of(LEASE).through_chaos());
+    }
+
+    mod threads {
+        tidelock::conformance!(blocking: super::fixture().blocking());
+    }
 }

@@ -81,7 +81,17 @@ mod promises {
         .keeping(server)
     }
 
-    tidelock::conformance!(fixture());
+    mod plain {
+        tidelock::conformance!(super::fixture());
+    }
+
+    mod chaos {
+        tidelock::conformance!(faces: super::fixture().through_chaos());
+    }
+
+    mod threads {
+        tidelock::conformance!(blocking: super::fixture().blocking());
+    }
 }
 
 /// Sentinels and servers with TLS and users of their own. A failover is followed, and so is a new password.

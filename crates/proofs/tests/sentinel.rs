@@ -17,6 +17,8 @@ mod common;
 mod errors;
 #[path = "sentinel/failover.rs"]
 mod failover;
+#[path = "sentinel/ipv6.rs"]
+mod ipv6;
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -44,5 +46,18 @@ mod promises {
         Fixture::url(sentinels.url()).keeping(sentinels)
     }
 
-    tidelock::conformance!(fixture());
+    mod plain {
+        tidelock::conformance!(super::fixture());
+    }
+
+    mod chaos {
+        /// Each try waits for a replica as well: there must be time for as many as elsewhere.
+        const LEASE: std::time::Duration = std::time::Duration::from_millis(1500);
+
+        tidelock::conformance!(faces: super::fixture().lease_of(LEASE).through_chaos());
+    }
+
+    mod threads {
+        tidelock::conformance!(blocking: super::fixture().blocking());
+    }
 }

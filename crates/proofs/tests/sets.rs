@@ -21,7 +21,7 @@ mod promises {
     use std::sync::{Arc, Mutex, Weak};
 
     use testkit::servers::Independents;
-    use tidelock::testing::Fixture;
+    use tidelock::testing::{Faults, Fixture};
 
     #[allow(clippy::expect_used, reason = "a missing server is a failure")]
     fn servers() -> Arc<Independents> {
@@ -56,5 +56,32 @@ mod promises {
 
     mod majority_of_five {
         tidelock::conformance!(tidelock::testing::Fixture::majority_of(super::parts(5)));
+    }
+
+    /// Each part has faults of its own.
+    fn faulty(count: u8) -> Vec<Fixture> {
+        let faults = || Faults::seeded().shared_by(count);
+        let parts = parts(usize::from(count)).into_iter();
+        parts.map(|part| part.through(faults())).collect()
+    }
+
+    mod chaos_all_of_three {
+        tidelock::conformance!(faces: tidelock::testing::Fixture::all_of(super::faulty(3)));
+    }
+
+    mod chaos_majority_of_three {
+        tidelock::conformance!(faces: tidelock::testing::Fixture::majority_of(super::faulty(3)));
+    }
+
+    mod chaos_majority_of_five {
+        tidelock::conformance!(faces: tidelock::testing::Fixture::majority_of(super::faulty(5)));
+    }
+
+    mod threads_all_of_three {
+        tidelock::conformance!(blocking: tidelock::testing::Fixture::all_of(super::parts(3)).blocking());
+    }
+
+    mod threads_majority_of_three {
+        tidelock::conformance!(blocking: tidelock::testing::Fixture::majority_of(super::parts(3)).blocking());
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use testkit::servers::{Cluster, RedisServer};
+use tidelock::{Messages, Servers};
 
 use crate::common::{SOON, builder, insist, within};
 
@@ -15,7 +16,11 @@ async fn locks_of_a_cluster_on_ipv6_follow_slots_and_failovers() -> Result<()> {
     let seed = format!("redis+cluster://{}", cluster.nodes()[0].addr());
     ensure!(seed.contains("[::1]"), "{seed}");
     let client = builder(Duration::from_secs(6)).connect(&seed).await?;
+    // The same in parts.
+    let parts = Servers::cluster([cluster.nodes()[1].addr().to_string()]).messages(Messages::Auto);
+    let other = builder(Duration::from_secs(6)).connect_servers(parts).await?;
     let guard = client.lock("stock").acquire().await?;
+    ensure!(other.lock("stock").try_acquire().await?.is_none());
     let (slot, old) = (cluster.slot_of("stock")?, cluster.node_of("stock")?);
     let mut others = cluster.primaries()?.into_iter();
     let to = others
@@ -31,8 +36,10 @@ async fn locks_of_a_cluster_on_ipv6_follow_slots_and_failovers() -> Result<()> {
     // Sent on by MOVED, or known by now.
     guard.release().await?;
     cluster.failover(slot)?;
-    let guard = within(SOON, "the new primary", insist(client.lock("stock"))).await??;
+    let guard = within(SOON, "the new primary", insist(other.lock("stock"))).await??;
     guard.release().await?;
-    client.close(Duration::ZERO).await;
+    for client in [client, other] {
+        client.close(Duration::ZERO).await;
+    }
     Ok(())
 }

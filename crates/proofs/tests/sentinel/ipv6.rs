@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use testkit::servers::{RedisServer, Sentinels};
+use tidelock::Servers;
 
 use crate::common::{SOON, builder, insist, within};
 
@@ -16,14 +17,20 @@ async fn sentinels_on_ipv6_are_followed() -> Result<()> {
     let url = format!("redis+sentinel://{seed}/{}", sentinels.service());
     ensure!(url.contains("[::1]"), "{url}");
     let client = builder(Duration::from_secs(6)).connect(&url).await?;
+    // The same in parts.
+    let parts = Servers::sentinels(sentinels.service(), [seed.to_string()]);
+    let other = builder(Duration::from_secs(6)).connect_servers(parts).await?;
     let guard = client.lock("stock").acquire().await?;
+    ensure!(other.lock("stock").try_acquire().await?.is_none());
     let old = sentinels.primary()?;
     old.kill()?;
     let new = sentinels.await_primary_other_than(old.addr(), SOON * 2)?;
     ensure!(new.addr().is_ipv6(), "{}", new.addr());
     let _ = guard.release().await;
-    let guard = within(SOON, "the new primary", insist(client.lock("other"))).await??;
+    let guard = within(SOON, "the new primary", insist(other.lock("other"))).await??;
     guard.release().await?;
-    client.close(Duration::ZERO).await;
+    for client in [client, other] {
+        client.close(Duration::ZERO).await;
+    }
     Ok(())
 }
