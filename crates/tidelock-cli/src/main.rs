@@ -6,6 +6,7 @@ mod exit;
 mod inspect;
 mod pages;
 mod run;
+mod secret;
 mod store;
 mod watch;
 

@@ -1,11 +1,13 @@
 //! From flags and environment to a connected client.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use tidelock::{Client, ClientBuilder, Credentials};
 
 use crate::args::StoreArgs;
 use crate::exit::{Failure, Outcome};
+use crate::secret;
 
 /// Connects to the store the flags and the environment name.
 pub(crate) async fn connect(args: &StoreArgs) -> Outcome<Client> {
@@ -29,7 +31,11 @@ async fn connect_as(args: &StoreArgs, details: bool) -> Outcome<Client> {
         .details(details)
         .connect(&url)
         .await
-        .map_err(|error| hide_secret(error.into(), &url))
+        .map_err(|error| {
+            let mut failure = Failure::from(error);
+            failure.message = secret::hidden(&failure.message, &url);
+            failure
+        })
 }
 
 /// The URL of the store: flag, environment, or the file in the user's state folder, whose folder is made if need be.
@@ -65,7 +71,8 @@ pub(crate) fn hand_down(args: &StoreArgs, to: &mut tokio::process::Command) -> O
     ];
     for (flag, value) in text {
         if let Some(value) = value {
-            to.arg(flag).arg(value);
+            // In one word: a value may begin like a flag.
+            to.arg(format!("{flag}={value}"));
         }
     }
     let paths = [
@@ -76,7 +83,9 @@ pub(crate) fn hand_down(args: &StoreArgs, to: &mut tokio::process::Command) -> O
     ];
     for (flag, value) in paths {
         if let Some(value) = value {
-            to.arg(flag).arg(value);
+            let mut word = OsString::from(format!("{flag}="));
+            word.push(value);
+            to.arg(word);
         }
     }
     Ok(())
@@ -144,49 +153,4 @@ pub(crate) fn prefix(args: &StoreArgs) -> String {
         .clone()
         .or_else(|| std::env::var("TIDELOCK_PREFIX").ok())
         .unwrap_or_default()
-}
-
-/// The URL without its password, for people and for JSON.
-pub(crate) fn shown(url: &str) -> String {
-    match secret(url) {
-        Some(secret) => url.replacen(&format!(":{secret}@"), "@", 1),
-        None => url.to_owned(),
-    }
-}
-
-/// The password in a URL's user part.
-fn secret(url: &str) -> Option<&str> {
-    let (_, rest) = url.split_once("://")?;
-    // A password may hold an `@` that somebody forgot to encode, so the last one before the path counts.
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
-    let (user, _) = authority.rsplit_once('@')?;
-    user.split_once(':').map(|(_, password)| password)
-}
-
-/// Drivers like to quote the URL in their errors.
-fn hide_secret(mut failure: Failure, url: &str) -> Failure {
-    if let Some(secret) = secret(url).filter(|secret| !secret.is_empty()) {
-        failure.message = failure.message.replace(secret, "***");
-    }
-    failure
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_password_is_never_shown() {
-        let shown_as = [
-            ("redis://u:p%40x@h:1/2", "redis://u@h:1/2"),
-            ("redis://:p@x@h", "redis://@h"),
-            ("redis://u@h/0", "redis://u@h/0"),
-            ("sqlite:/a/b:c@d.db", "sqlite:/a/b:c@d.db"),
-        ];
-        for (url, shown_url) in shown_as {
-            assert_eq!(shown(url), shown_url);
-        }
-        let failure = hide_secret(Failure::usage("bad redis://u:hush@h"), "redis://u:hush@h");
-        assert_eq!(failure.message, "bad redis://u:***@h");
-    }
 }

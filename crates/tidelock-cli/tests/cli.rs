@@ -21,5 +21,7 @@ mod inspect;
 mod pages;
 #[path = "cli/passing.rs"]
 mod passing;
+#[path = "cli/secrets.rs"]
+mod secrets;
 #[path = "cli/terminal.rs"]
 mod terminal;

@@ -13,7 +13,7 @@ use super::seller::{Sales, Word};
 use super::stock::Stock;
 use crate::args::{DemoArgs, Manner, StoreArgs};
 use crate::exit::{Failure, Outcome};
-use crate::store;
+use crate::{secret, store};
 
 /// What an act needs.
 pub(crate) struct Stage<'a> {
@@ -31,7 +31,7 @@ impl Stage<'_> {
     /// Sells everything in one manner.
     pub(crate) async fn play(&self, act: u8, manner: Manner) -> Outcome<Report> {
         let stock = self.what.stock;
-        let shown = store::shown(&store::url(self.store)?);
+        let shown = secret::shown(&store::url(self.store)?);
         Stock::create(&self.file(), stock).map_err(Failure::internal)?;
         let name = self.lock_name(manner);
         let late = match manner {

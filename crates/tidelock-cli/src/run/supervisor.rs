@@ -77,7 +77,7 @@ fn start(args: &SuperviseArgs, input: OwnedFd) -> io::Result<Child> {
     let mut shim = Command::new(own_program()?);
     shim.arg0("tidelock")
         .arg("__exec")
-        .args(["--name", &args.name])
+        .arg(format!("--name={}", args.name))
         .args(["--parent", &std::process::id().to_string()]);
     if args.terminal {
         shim.arg("--terminal");

@@ -18,7 +18,7 @@ use super::terminal::Turn;
 use super::{boot, supervisor};
 use crate::args::{JobArgs, OnLost, StoreArgs};
 use crate::exit::{self, Failure, Outcome, by_signal, say};
-use crate::{block_on, store};
+use crate::{block_on, secret, store};
 
 /// How long guards get to go when the client is closed; none is left by then.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -236,8 +236,9 @@ fn spawn(guard: &Guard, job: &JobArgs, terminal: bool) -> io::Result<(UnixStream
     command
         .arg0("tidelock")
         .arg("__supervise")
-        .args(["--name", guard.name()])
-        .args(["--grace-ms", &job.grace.as_millis().to_string()])
+        // In one word: a name may begin like a flag.
+        .arg(format!("--name={}", guard.name()))
+        .arg(format!("--grace-ms={}", millis(job.grace)))
         .args([
             "--on-lost",
             if job.on_lost == OnLost::Kill {
@@ -261,7 +262,7 @@ fn spawn(guard: &Guard, job: &JobArgs, terminal: bool) -> io::Result<(UnixStream
     }
     if let Ok(url) = std::env::var("TIDELOCK_STORE") {
         // Without its password, but not without the store: a `tidelock` below must not fall back to another one unnoticed.
-        command.env("TIDELOCK_STORE", store::shown(&url));
+        command.env("TIDELOCK_STORE", secret::shown(&url));
     }
     // A group of its own: what is meant for the job at the terminal, or sent to this process's group, does not hit it.
     let child = command
@@ -269,6 +270,11 @@ fn spawn(guard: &Guard, job: &JobArgs, terminal: bool) -> io::Result<(UnixStream
         .process_group(0)
         .spawn()?;
     Ok((link, child))
+}
+
+/// More than a number has room for is as good as for ever.
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Hears the supervisor on a thread of its own, so that news are awaited without a second registration of the descriptor.
