@@ -2,6 +2,8 @@
 
 #[path = "redis/doctor.rs"]
 mod doctor;
+#[path = "redis/every_await.rs"]
+mod every_await;
 #[path = "redis/faults.rs"]
 mod faults;
 #[path = "redis/least_rights.rs"]

@@ -25,6 +25,8 @@ pub struct Faults {
     pub late: u8,
     /// Each request and each reply is delayed by up to this much.
     pub delay: Duration,
+    /// See [`pending`](Self::pending).
+    pub pends: u8,
 }
 
 impl Faults {
@@ -35,7 +37,17 @@ impl Faults {
             muted: 0,
             late: 0,
             delay: Duration::ZERO,
+            pends: 0,
             ..Self::of_seed(0)
+        }
+    }
+
+    /// Nothing happens, but each request pends so many times before it takes effect, and as often before it is answered:
+    /// await points that a fast store never stops at. Reads and breaking a lock pend too.
+    pub fn pending(times: u8) -> Self {
+        Self {
+            pends: times,
+            ..Self::none()
         }
     }
 
@@ -58,6 +70,7 @@ impl Faults {
             muted: 8,
             late: 8,
             delay: Duration::from_millis(4),
+            pends: 0,
         }
     }
 
@@ -149,7 +162,7 @@ impl Plug {
     }
 }
 
-/// A store with faults. Reads are left alone.
+/// A store with faults. Reads are never lost.
 #[derive(Debug)]
 pub struct Chaos {
     inner: Arc<dyn Backend>,
@@ -200,7 +213,7 @@ impl Chaos {
             match fate {
                 Fate::Served(before, after) => {
                     self.pause(before).await;
-                    let answer = ask(inner).await;
+                    let answer = self.slowly(ask(inner)).await;
                     self.pause(after).await;
                     answer
                 }
@@ -225,6 +238,18 @@ impl Chaos {
                 }
             }
         })
+    }
+
+    /// Pends before and behind.
+    async fn slowly<T>(&self, request: impl Future<Output = T>) -> T {
+        for _ in 0..self.faults.pends {
+            tokio::task::yield_now().await;
+        }
+        let answer = request.await;
+        for _ in 0..self.faults.pends {
+            tokio::task::yield_now().await;
+        }
+        answer
     }
 
     async fn pause(&self, time: Duration) {
@@ -268,15 +293,15 @@ impl Backend for Chaos {
     }
 
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        self.inner.force_release(name)
+        Box::pin(self.slowly(self.inner.force_release(name)))
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
-        self.inner.inspect(name)
+        Box::pin(self.slowly(self.inner.inspect(name)))
     }
 
     fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
-        self.inner.list(pattern, cursor)
+        Box::pin(self.slowly(self.inner.list(pattern, cursor)))
     }
 
     fn announce<'a>(
@@ -308,6 +333,6 @@ impl Backend for Chaos {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        self.inner.close()
+        Box::pin(self.slowly(self.inner.close()))
     }
 }

@@ -5,6 +5,7 @@ mod abilities;
 mod api;
 mod architecture;
 mod hand_off;
+mod every_await;
 mod history;
 mod memory;
 mod multi;

@@ -1,0 +1,47 @@
+//! Every await point of every operation is left in turn, on a real server: no lock, no channel, no key that stays.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use testkit::servers::RedisServer;
+use tidelock::testing::{Faults, Fixture, promises::every_await};
+
+use crate::{channels, eventually};
+
+/// What is left of a wait lingers for a moment, for the next one.
+const LINGERS: Duration = Duration::from_secs(20);
+
+async fn left(promise: impl AsyncFnOnce(&Fixture)) -> Result<()> {
+    let server = RedisServer::start()?;
+    let fixture = Fixture::url(server.url()).through(Faults::pending(2));
+    promise(&fixture).await;
+    eventually("no channel is left", LINGERS, || {
+        Ok(channels(&server)?.is_empty())
+    })
+    .await?;
+    for key in server.keys()? {
+        let stays: i64 = server.query(&["PTTL", &key])?;
+        ensure!(key.starts_with("tidelock:") && stays != -1, "{key} is left");
+    }
+    Ok(())
+}
+
+macro_rules! left {
+    ($($promise:ident)*) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $promise() -> Result<()> {
+            left(every_await::$promise).await
+        }
+    )*};
+}
+
+left! {
+    acquire_cancelled_at_every_await_leaves_nothing
+    try_acquire_cancelled_at_every_await_leaves_nothing
+    wait_cancelled_at_every_await_leaves_nothing
+    release_cancelled_at_every_await_still_releases
+    extend_cancelled_at_every_await_harms_nothing
+    reentry_cancelled_at_every_await_harms_nothing
+    force_release_cancelled_at_every_await_leaves_nothing
+    close_cancelled_at_every_await_leaves_nothing
+}

@@ -1,0 +1,280 @@
+//! Every operation, dropped at each of its await points in turn, until it comes to its end: nothing is left behind.
+//!
+//! Best through a store whose requests [pend](crate::testing::Faults::pending): a fast one is never stopped within.
+
+use std::future::Future;
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::error::ErrorKind;
+use crate::options::AcquireOptions;
+use crate::testing::fixture::{Fixture, eventually, unique, within};
+use crate::testing::polls::{Polled, poll_times};
+
+/// No operation has as many await points on its way.
+const MOST: usize = 500;
+
+/// Two clients and a lock between them.
+struct Stage<'a> {
+    fixture: &'a Fixture,
+    one: Client,
+    other: Client,
+    name: String,
+}
+
+impl<'a> Stage<'a> {
+    async fn new(fixture: &'a Fixture) -> Self {
+        Self {
+            fixture,
+            one: fixture.client(fixture.builder()).await,
+            other: fixture.client(fixture.builder()).await,
+            name: unique("stock"),
+        }
+    }
+
+    /// Longer than anything that does not hang.
+    fn patience(&self) -> Duration {
+        self.fixture.lease() * 10
+    }
+
+    /// No lock, no waiter, and nothing on either client's hands; the next one gets the lock.
+    async fn is_clean(&self, polls: usize) {
+        let soon = AcquireOptions::new().wait(self.fixture.soon());
+        let next = self.other.lock(&self.name).acquire_with(soon).await;
+        let next = next.unwrap_or_else(|error| panic!("a ghost after {polls} polls: {error}"));
+        next.release().await.expect("held");
+        let lock = self.other.lock(&self.name);
+        eventually("neither lock nor waiter", self.patience(), || async {
+            let seen = lock.inspect().await.expect("readable");
+            !seen.is_locked() && seen.waiters.unwrap_or(0) == 0
+        })
+        .await;
+        eventually("the clients are idle", self.patience(), || async {
+            self.one.is_idle() && self.other.is_idle()
+        })
+        .await;
+    }
+}
+
+/// Drops what `operation` begins after 0, 1, 2, … polls, until it is done, and looks at what is left each time. Yields how
+/// many polls it took.
+async fn at_every_await<T, F: Future<Output = T>>(
+    stage: &Stage<'_>,
+    mut operation: impl AsyncFnMut() -> F,
+    mut after: impl AsyncFnMut(Option<T>, usize),
+) -> usize {
+    for polls in 0..MOST {
+        let future = operation().await;
+        let done = match poll_times(future, polls, stage.patience()).await {
+            Polled::Done(output) => Some(output),
+            Polled::Dropped => None,
+            Polled::Asleep => panic!("nothing woke it after {polls} polls"),
+        };
+        let ended = done.is_some();
+        after(done, polls).await;
+        if ended {
+            return polls;
+        }
+    }
+    panic!("not done after {MOST} polls");
+}
+
+/// An acquire of a free lock.
+pub async fn acquire_cancelled_at_every_await_leaves_nothing(fixture: &Fixture) {
+    let stage = Stage::new(fixture).await;
+    let lock = stage.one.lock(&stage.name);
+    let begin = async || lock.acquire();
+    at_every_await(&stage, begin, async |done, polls| {
+        if let Some(guard) = done {
+            guard.expect("free").release().await.expect("held");
+        }
+        stage.is_clean(polls).await;
+    })
+    .await;
+}
+
+/// A single question for a lock that is free, and for one that is not.
+pub async fn try_acquire_cancelled_at_every_await_leaves_nothing(fixture: &Fixture) {
+    for taken in [false, true] {
+        let stage = Stage::new(fixture).await;
+        let lock = stage.one.lock(&stage.name);
+        let held = if taken {
+            Some(stage.other.lock(&stage.name).acquire().await.expect("free"))
+        } else {
+            None
+        };
+        let begin = async || lock.try_acquire();
+        at_every_await(&stage, begin, async |done, polls| {
+            if let Some(answer) = done {
+                let guard = answer.expect("answered");
+                assert_eq!(guard.is_none(), taken);
+                drop(guard);
+            }
+            if !taken {
+                stage.is_clean(polls).await;
+            }
+        })
+        .await;
+        if let Some(held) = held {
+            held.release().await.expect("not touched");
+        }
+        stage.is_clean(usize::MAX).await;
+    }
+}
+
+/// An acquire of a lock that is handed over while it waits.
+pub async fn wait_cancelled_at_every_await_leaves_nothing(fixture: &Fixture) {
+    let stage = Stage::new(fixture).await;
+    let lock = stage.one.lock(&stage.name);
+    let holder = stage.other.lock(&stage.name);
+    let begin = async || {
+        let guard = holder.acquire().await.expect("free");
+        let wait = lock.acquire();
+        async move {
+            // Both on their way at once: the release meets the wait at each of its points.
+            let (got, released) = tokio::join!(wait, guard.release());
+            released.expect("held");
+            got
+        }
+    };
+    at_every_await(&stage, begin, async |done, polls| {
+        if let Some(guard) = done {
+            guard.expect("handed over").release().await.expect("held");
+        }
+        stage.is_clean(polls).await;
+    })
+    .await;
+}
+
+/// A release: released all the same.
+pub async fn release_cancelled_at_every_await_still_releases(fixture: &Fixture) {
+    let stage = Stage::new(fixture).await;
+    let lock = stage.one.lock(&stage.name);
+    let begin = async || lock.acquire().await.expect("free").release();
+    at_every_await(&stage, begin, async |done, polls| {
+        if let Some(released) = done {
+            released.expect("held");
+        }
+        stage.is_clean(polls).await;
+    })
+    .await;
+}
+
+/// An extension: the guard holds as before, and releases.
+pub async fn extend_cancelled_at_every_await_harms_nothing(fixture: &Fixture) {
+    let stage = Stage::new(fixture).await;
+    let lock = stage.one.lock(&stage.name);
+    let long = fixture.lease() * 3;
+    for polls in 0..MOST {
+        let guard = lock.acquire().await.expect("free");
+        let before = guard.valid_for();
+        let done = poll_times(guard.extend(long), polls, stage.patience()).await;
+        assert!(guard.is_held());
+        if matches!(done, Polled::Done(_)) {
+            assert!(guard.valid_for() > before, "{:?}", guard.valid_for());
+        }
+        guard.release().await.expect("held");
+        stage.is_clean(polls).await;
+        match done {
+            Polled::Done(result) => return result.expect("it was held"),
+            Polled::Dropped => {}
+            Polled::Asleep => panic!("nothing woke it after {polls} polls"),
+        }
+    }
+    panic!("not done after {MOST} polls");
+}
+
+/// A second acquire by an owner that holds the lock already: the first one is not touched.
+pub async fn reentry_cancelled_at_every_await_harms_nothing(fixture: &Fixture) {
+    let stage = Stage::new(fixture).await;
+    let lock = stage.one.lock(&stage.name);
+    for rival in [false, true] {
+        let owner = stage.one.owner();
+        let mine = || AcquireOptions::new().owner(&owner);
+        let begin = async || {
+            // With a rival the first one is on its way too, and this one takes its turn behind it.
+            let first = if rival {
+                None
+            } else {
+                Some(lock.acquire_with(mine()).await.expect("free"))
+            };
+            let (one, two) = (lock.acquire_with(mine()), lock.acquire_with(mine()));
+            async move {
+                let (one, two) = tokio::join!(one, two);
+                (first, one, two)
+            }
+        };
+        at_every_await(&stage, begin, async |done, polls| {
+            if let Some((first, one, two)) = done {
+                let (one, two) = (one.expect("free"), two.expect("re-entered"));
+                assert_eq!(one.owner_id(), two.owner_id());
+                drop((first, one));
+                assert!(two.is_held());
+                two.release().await.expect("held");
+            }
+            stage.is_clean(polls).await;
+        })
+        .await;
+    }
+}
+
+/// Breaking somebody's lock: it is broken or it is not, and then it is renewed and released as before.
+pub async fn force_release_cancelled_at_every_await_leaves_nothing(fixture: &Fixture) {
+    let stage = Stage::new(fixture).await;
+    let lock = stage.other.lock(&stage.name);
+    for polls in 0..MOST {
+        let held = stage.one.lock(&stage.name).acquire().await.expect("free");
+        let done = poll_times(lock.force_release(), polls, stage.patience()).await;
+        let ended = match done {
+            Polled::Done(broken) => {
+                assert!(broken.expect("answered"), "it was held");
+                true
+            }
+            Polled::Dropped => false,
+            Polled::Asleep => panic!("nothing woke it after {polls} polls"),
+        };
+        match held.release().await {
+            Ok(()) => assert!(!ended, "it was broken"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Lost, "{error}"),
+        }
+        stage.is_clean(polls).await;
+        if ended {
+            return;
+        }
+    }
+    panic!("not done after {MOST} polls");
+}
+
+/// Closing a client that holds a lock and waits for another: both end, at the latest with the guards.
+pub async fn close_cancelled_at_every_await_leaves_nothing(fixture: &Fixture) {
+    let stage = Stage::new(fixture).await;
+    let awaited = unique("awaited");
+    for polls in 0..MOST {
+        let closing = fixture.client(fixture.builder()).await;
+        let guard = closing.lock(&stage.name).acquire().await.expect("free");
+        let rival = stage.other.lock(&awaited).acquire().await.expect("free");
+        let lock = closing.lock(&awaited);
+        let waiter = tokio::spawn(async move { lock.acquire().await.map(drop) });
+        let grace = fixture.lease() / 100;
+        let done = poll_times(closing.close(grace), polls, stage.patience()).await;
+        rival.release().await.expect("held");
+        let waited = within("the waiter", stage.patience(), waiter)
+            .await
+            .expect("no panic");
+        if let Err(error) = waited {
+            assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+        }
+        drop(guard);
+        stage.is_clean(polls).await;
+        eventually("the closed client is idle", stage.patience(), || async {
+            closing.is_idle()
+        })
+        .await;
+        match done {
+            Polled::Done(left) => return assert_eq!(left, 1, "the guard was still there"),
+            Polled::Dropped => {}
+            Polled::Asleep => panic!("nothing woke it after {polls} polls"),
+        }
+    }
+    panic!("not done after {MOST} polls");
+}
