@@ -5,6 +5,8 @@
 mod costs;
 #[path = "memcached/faults.rs"]
 mod faults;
+#[path = "memcached/login.rs"]
+mod login;
 
 use std::time::Duration;
 

@@ -292,7 +292,7 @@ impl ClientBuilder {
         Ok(Client::new(core))
     }
 
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         // First, because nothing can be reckoned with a share that is no number.
         if !(0.0..0.5).contains(&self.drift.share) {
             return Err(Error::new(ErrorKind::InvalidOptions)

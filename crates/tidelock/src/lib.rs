@@ -23,6 +23,9 @@ mod core;
 mod credentials;
 mod error;
 mod fence;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzz;
 mod guard;
 mod hand_off;
 mod lock;

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use crate::backend::{Env, registry};
-use crate::builder::{ClientBuilder, Credentials};
+use crate::builder::ClientBuilder;
 use crate::client::Client;
+use crate::credentials::Credentials;
 use crate::error::Result;
 
 /// Where the servers of a Redis or Valkey are: what its URLs say, in parts. For hosts that come from a configuration or a

@@ -18,7 +18,9 @@ async fn locks_of_a_cluster_on_ipv6_follow_slots_and_failovers() -> Result<()> {
     let client = builder(Duration::from_secs(6)).connect(&seed).await?;
     // The same in parts.
     let parts = Servers::cluster([cluster.nodes()[1].addr().to_string()]).messages(Messages::Auto);
-    let other = builder(Duration::from_secs(6)).connect_servers(parts).await?;
+    let other = builder(Duration::from_secs(6))
+        .connect_servers(parts)
+        .await?;
     let guard = client.lock("stock").acquire().await?;
     ensure!(other.lock("stock").try_acquire().await?.is_none());
     let (slot, old) = (cluster.slot_of("stock")?, cluster.node_of("stock")?);

@@ -8,6 +8,7 @@ mod looking;
 mod mysql;
 mod postgres;
 mod running;
+mod secrets;
 mod topologies;
 mod zookeeper;
 

@@ -19,7 +19,9 @@ async fn sentinels_on_ipv6_are_followed() -> Result<()> {
     let client = builder(Duration::from_secs(6)).connect(&url).await?;
     // The same in parts.
     let parts = Servers::sentinels(sentinels.service(), [seed.to_string()]);
-    let other = builder(Duration::from_secs(6)).connect_servers(parts).await?;
+    let other = builder(Duration::from_secs(6))
+        .connect_servers(parts)
+        .await?;
     let guard = client.lock("stock").acquire().await?;
     ensure!(other.lock("stock").try_acquire().await?.is_none());
     let old = sentinels.primary()?;

@@ -1,23 +1,32 @@
 //! The contract between the one acquisition loop and a store, and its plain data.
 
 #[cfg(feature = "etcd")]
-mod etcd;
+pub(crate) mod etcd;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod glob;
 #[cfg(feature = "memcached")]
-mod memcached;
+pub(crate) mod memcached;
 pub mod memory;
 #[cfg(feature = "mysql")]
-mod mysql;
+pub(crate) mod mysql;
+#[cfg(any(
+    feature = "memcached",
+    feature = "mysql",
+    feature = "redis",
+    feature = "zookeeper"
+))]
+mod percent;
 #[cfg(feature = "postgres")]
-mod postgres;
+pub(crate) mod postgres;
 #[cfg(feature = "redis")]
-mod redis;
+pub(crate) mod redis;
 pub(crate) mod registry;
 pub(crate) mod set;
 #[cfg(feature = "sqlite")]
-mod sqlite;
+pub(crate) mod sqlite;
 #[cfg(feature = "zookeeper")]
-mod zookeeper;
+pub(crate) mod zookeeper;
 
 use std::fmt;
 use std::future::Future;

@@ -13,6 +13,9 @@ pub(crate) mod hold;
 pub(crate) mod lead;
 pub(crate) mod line;
 mod outage;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod queue;
+#[cfg(not(feature = "fuzzing"))]
 mod queue;
 pub(crate) mod release;
 pub(crate) mod rt;

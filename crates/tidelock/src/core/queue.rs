@@ -1,5 +1,8 @@
 //! Wakers in the order in which they are due.
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::task::{Context, Waker};
 

@@ -19,6 +19,9 @@ macro_rules! conformance {
         $crate::conformance!(@tests $fixture; force:
             a_loss_is_told_also_after_a_lost_reply
         );
+        $crate::conformance!(@tests $fixture; names:
+            a_nasty_name_is_nothing_but_a_name
+        );
         $crate::conformance!(faces: $fixture);
     };
     (faces: $fixture:expr) => {

@@ -4,14 +4,15 @@
 mod abilities;
 mod api;
 mod architecture;
-mod hand_off;
 mod every_await;
+mod hand_off;
 mod history;
 mod memory;
 mod multi;
 mod own_store;
 mod paused;
 mod polled;
+mod properties;
 mod redlock;
 mod sets;
 #[cfg(all(feature = "sqlite", unix))]

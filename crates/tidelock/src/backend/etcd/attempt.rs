@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
 
 /// Where a ticket stands.
-enum Stand {
+pub(super) enum Stand {
     /// First in the queue.
     First(i64),
     /// Behind somebody: on which key to wait, and from which revision on.
@@ -160,7 +160,7 @@ impl Etcd {
         }
         let mut look = vec![Op::Range(get(key)), first.clone()];
         if let Some(revision) = self.shared.claims.revision(&ask.ticket) {
-            look.push(Op::Range(newest(folder, 1, revision - 1)));
+            look.push(Op::Range(newest(folder, 1, revision.saturating_sub(1))));
         }
         TxnRequest {
             compare: vec![created(key.as_bytes(), 0)],
@@ -256,7 +256,12 @@ fn held(wake: Option<Wake>, recheck: Duration) -> Attempt {
 }
 
 /// Reads the answer to [`Etcd::question`].
-fn stand(ask: &Ask, place: &Place, answer: &TxnResponse, known: Option<i64>) -> Result<Stand> {
+pub(super) fn stand(
+    ask: &Ask,
+    place: &Place,
+    answer: &TxnResponse,
+    known: Option<i64>,
+) -> Result<Stand> {
     let now = now(answer);
     let range = |n: usize| found(answer.responses.get(n));
     let is_own = |kv: &&KeyValue| kv.key == place.key.as_bytes();

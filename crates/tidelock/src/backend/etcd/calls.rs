@@ -101,7 +101,7 @@ impl Link {
     }
 }
 
-fn seconds(ttl: i64) -> Duration {
+pub(super) fn seconds(ttl: i64) -> Duration {
     Duration::from_secs(u64::try_from(ttl).unwrap_or(0))
 }
 

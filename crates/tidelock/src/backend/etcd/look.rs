@@ -3,7 +3,9 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Etcd;
-use super::api::{ASCENDING, BY_CREATION, KeyValue, PutRequest, PutResponse, RangeRequest};
+use super::api::{
+    ASCENDING, BY_CREATION, KeyValue, PutRequest, PutResponse, RangeRequest, RangeResponse,
+};
 use super::calls::{get, oldest};
 use super::errors::Trouble;
 use crate::backend::glob::matches_glob;
@@ -22,7 +24,7 @@ impl Etcd {
         let queue = self.link.range(oldest(&folder), deadline).await;
         let queue = queue.map_err(Trouble::error)?;
         let mut snapshot = Snapshot::free(name.as_str());
-        snapshot.waiters = Some(u64::try_from(queue.count - 1).unwrap_or(0));
+        snapshot.waiters = Some(waiters(queue.count));
         let Some(first) = queue.kvs.first() else {
             return Ok(snapshot);
         };
@@ -90,14 +92,24 @@ impl Etcd {
             .filter_map(|kv| self.shared.keys.name_of(&kv.key))
             .filter(|name| matches_glob(pattern, name));
         let names = names.collect();
-        let last = found.kvs.last().filter(|_| found.more);
-        let next = last.and_then(|kv| u64::try_from(kv.create_revision + 1).ok());
+        let next = next(&found);
         Ok(Page { names, next })
     }
 }
 
+/// All that stand in a queue but the first.
+pub(super) fn waiters(count: i64) -> u64 {
+    u64::try_from(count.saturating_sub(1)).unwrap_or(0)
+}
+
+/// Where the next page begins, if there is one.
+pub(super) fn next(found: &RangeResponse) -> Option<u64> {
+    let last = found.kvs.last().filter(|_| found.more);
+    last.and_then(|kv| u64::try_from(kv.create_revision.saturating_add(1)).ok())
+}
+
 /// Who holds: what we write into a key; whoever writes nothing there is named by the number of its key.
-fn owner(kv: &KeyValue) -> String {
+pub(super) fn owner(kv: &KeyValue) -> String {
     let value = String::from_utf8_lossy(&kv.value);
     if !value.is_empty() {
         return value.into_owned();
@@ -108,7 +120,7 @@ fn owner(kv: &KeyValue) -> String {
 }
 
 /// One detail a line; a name of a host or of a program has none.
-fn written(info: &ClientInfo) -> String {
+pub(super) fn written(info: &ClientInfo) -> String {
     let since = info
         .since
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -122,7 +134,7 @@ fn one_line(text: &str) -> String {
 }
 
 /// Lines this version does not know are left alone: a newer one may have written them.
-fn read(value: &[u8]) -> Option<ClientInfo> {
+pub(super) fn read(value: &[u8]) -> Option<ClientInfo> {
     let mut lines = std::str::from_utf8(value).ok()?.lines();
     let (host, pid) = (lines.next()?, lines.next()?.parse().ok()?);
     let program = lines.next().unwrap_or_default();

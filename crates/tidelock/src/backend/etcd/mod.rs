@@ -8,6 +8,8 @@ mod conn;
 mod doctor;
 mod ending;
 mod errors;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod keys;
 mod link;
 mod look;

@@ -39,6 +39,12 @@ impl Target {
             return Err(invalid("it has no options; write %3F for ? and %23 for #"));
         }
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        // What is behind a slash would be the prefix of all keys, and the user a host.
+        if path.contains('@') {
+            return Err(invalid(
+                "write %2F for a / in a password, and %40 for an @ in the prefix",
+            ));
+        }
         let (login, hosts) = match authority.rsplit_once('@') {
             Some((login, hosts)) => (Some(login), hosts),
             None => (None, authority),
@@ -141,6 +147,7 @@ mod tests {
             "etcd://u:hunter2@h:x",
             "etcd://u:hunter2@h/p?hunter2",
             "etcd://hunter2@h",
+            "etcd://u:1/hunter2@h",
             "etcd://u:hunter2%ff@h",
         ] {
             let error = Target::parse(url).unwrap_err();

@@ -17,9 +17,9 @@ pub(super) async fn exchange(
 ) -> Result<()> {
     let broken = |why: String| unsent(format_args!("{place}: {why}"));
     if let Some((user, password)) = login {
-        // The key and the flags mean nothing.
+        // The key and the flags mean nothing. A server that asks for no login takes it for an item: that is to be over at once.
         let words = format!("{user} {password}");
-        let login = format!("set tidelock 0 0 {}\r\n{words}\r\n", words.len());
+        let login = format!("set tidelock 0 -1 {}\r\n{words}\r\n", words.len());
         wire.write(login.as_bytes()).await.map_err(broken)?;
         match wire.answer(Shape::One).await.map_err(broken)? {
             Reply::Text(text) if text == "STORED" => {}
@@ -64,7 +64,7 @@ fn refused(place: &Place, reply: &Reply) -> Error {
     }
 }
 
-fn is_new_enough(version: &str) -> bool {
+pub(super) fn is_new_enough(version: &str) -> bool {
     let Some(version) = version.strip_prefix("VERSION ") else {
         return false;
     };

@@ -8,6 +8,7 @@ use super::errors::unexpected;
 use super::link::Link;
 use super::wire::{Command, Reply, Store};
 use super::{Memcached, keys, ttl};
+use crate::backend::percent;
 use crate::backend::{ClientId, Moment, Name, Page};
 use crate::error::Result;
 use crate::snapshot::{ClientInfo, Holder, Snapshot};
@@ -107,7 +108,7 @@ impl Memcached {
 }
 
 /// The beginning of what somebody else wrote.
-fn foreign(value: &[u8]) -> String {
+pub(super) fn foreign(value: &[u8]) -> String {
     let text: String = String::from_utf8_lossy(value).chars().take(64).collect();
     if text.is_empty() {
         "?".to_owned()
@@ -116,7 +117,7 @@ fn foreign(value: &[u8]) -> String {
     }
 }
 
-fn client(value: &[u8]) -> Option<ClientInfo> {
+pub(super) fn client(value: &[u8]) -> Option<ClientInfo> {
     let text = std::str::from_utf8(value).ok()?;
     let mut lines = text.split('\n');
     let since = Duration::from_millis(lines.next()?.parse().ok()?);
@@ -132,23 +133,15 @@ fn client(value: &[u8]) -> Option<ClientInfo> {
 }
 
 /// A line of the list: an item that ends by itself and is light enough.
-fn may_be_a_lock(line: &str) -> bool {
+pub(super) fn may_be_a_lock(line: &str) -> bool {
     let field = |name: &str| line.split(' ').find_map(|word| word.strip_prefix(name));
     let size = field("size=").and_then(|size| size.parse().ok());
     field("exp=") != Some("-1") && size.is_none_or(|size: u64| size <= HEAVIEST)
 }
 
 /// The key of a line of the list, where bytes that are no plain letters are written as `%41`.
-fn key(line: &str) -> Option<String> {
-    let text = line.split(' ').next()?.strip_prefix("key=")?;
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut pieces = text.split('%');
-    bytes.extend_from_slice(pieces.next()?.as_bytes());
-    for piece in pieces {
-        bytes.push(u8::from_str_radix(piece.get(..2)?, 16).ok()?);
-        bytes.extend_from_slice(&piece.as_bytes()[2..]);
-    }
-    String::from_utf8(bytes).ok()
+pub(super) fn key(line: &str) -> Option<String> {
+    percent::decode(line.split(' ').next()?.strip_prefix("key=")?)
 }
 
 #[cfg(test)]

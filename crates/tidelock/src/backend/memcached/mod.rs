@@ -7,6 +7,8 @@
 
 mod doctor;
 mod errors;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod greeting;
 mod hold;
 mod keys;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::backend::percent;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Where the server is, and as whom to speak to it.
@@ -45,20 +46,8 @@ impl Place {
     }
 }
 
-/// Undoes `%41`.
 fn decoded(text: &str) -> Result<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut pieces = text.split('%');
-    bytes.extend_from_slice(pieces.next().unwrap_or_default().as_bytes());
-    for piece in pieces {
-        let code = piece
-            .get(..2)
-            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        let code = code.ok_or_else(|| invalid("a % is followed by two hexadecimal digits"))?;
-        bytes.push(code);
-        bytes.extend_from_slice(&piece.as_bytes()[2..]);
-    }
-    String::from_utf8(bytes).map_err(|_| invalid("it is not UTF-8"))
+    percent::decode(text).ok_or_else(|| invalid("a % is followed by two hexadecimal digits"))
 }
 
 fn invalid(why: impl fmt::Display) -> Error {

@@ -115,6 +115,9 @@ pub(super) struct Inbox {
 /// The longest line a server of ours says; a peer that says more speaks something else.
 const LONGEST_LINE: usize = 1 << 16;
 
+/// The longest value memcached can be told to keep.
+const LONGEST_VALUE: usize = 1 << 30;
+
 const STRANGER: &str = "it does not speak memcached's protocol";
 
 impl Inbox {
@@ -199,10 +202,10 @@ fn value_size(line: &str) -> Result<Option<usize>, String> {
         return Ok(None);
     };
     let size = rest.split(' ').next().unwrap_or_default();
-    let size = size
-        .parse()
-        .map_err(|_| format!("a value of no size: {line}"))?;
-    Ok(Some(size))
+    match size.parse() {
+        Ok(size) if size <= LONGEST_VALUE => Ok(Some(size)),
+        _ => Err(format!("a value of no size: {line}")),
+    }
 }
 
 fn flags(line: &str) -> (u64, Option<u64>) {
@@ -285,9 +288,11 @@ mod tests {
 
     #[test]
     fn what_is_no_answer_is_said_so() {
-        let mut inbox = Inbox::default();
-        inbox.push(b"VA many\r\n");
-        assert!(inbox.next(Shape::One).is_err());
+        for size in ["many", "-1", "1073741825", "18446744073709551615"] {
+            let mut inbox = Inbox::default();
+            inbox.push(format!("VA {size} c1\r\nx").as_bytes());
+            assert!(inbox.next(Shape::One).is_err(), "{size}");
+        }
         let mut inbox = Inbox::default();
         inbox.push(&vec![b'x'; LONGEST_LINE + 1]);
         assert!(inbox.next(Shape::One).is_err());

@@ -6,6 +6,8 @@
 
 mod conn;
 mod examine;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod place;
 mod pool;
 mod schema;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::backend::percent;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Where the server is.
@@ -27,6 +28,13 @@ impl Target {
         let url = url::Url::parse(text).map_err(|e| invalid(format!("it is no URL: {e}")))?;
         if url.fragment().is_some() {
             return Err(invalid("the part after # means nothing here"));
+        }
+        // It would be shown as the database's name, or a socket's.
+        let rest = &url[url::Position::BeforePath..];
+        if rest.contains('@') {
+            return Err(invalid(
+                "write %2F for a / and %3F for a ? in a password, and %40 for an @ behind the host",
+            ));
         }
         let mut place = Place::Tcp {
             host: host(&url)?,
@@ -79,27 +87,9 @@ fn host(url: &url::Url) -> Result<String> {
 }
 
 fn decode(text: &str) -> Result<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        rest = after;
-        if first != b'%' {
-            bytes.push(first);
-            continue;
-        }
-        let code = after
-            .get(..2)
-            .and_then(|hex| std::str::from_utf8(hex).ok())
-            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        let Some(code) = code else {
-            return Err(invalid(
-                "a % is not followed by two hexadecimal digits; write %25 for a %",
-            ));
-        };
-        bytes.push(code);
-        rest = &after[2..];
-    }
-    String::from_utf8(bytes).map_err(|_| invalid("what %41 and the like stand for is no text"))
+    percent::decode(text).ok_or_else(|| {
+        invalid("a % is followed by two hexadecimal digits, and stands for a part of a text; write %25 for a %")
+    })
 }
 
 fn invalid(why: impl Into<String>) -> Error {
@@ -159,6 +149,9 @@ mod tests {
             "mysql://u:hunter2@h/a/b",
             "mysql:hunter2",
             "mysql://u:1?hunter2@h/d",
+            "mysql://u:1/hunter2@h",
+            "mysql://u:x@i/hunter2@h",
+            "mysql://u:x@i/d?socket=/hunter2@h",
         ] {
             let error = Target::parse(text).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{text}");

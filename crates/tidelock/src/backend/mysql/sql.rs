@@ -47,9 +47,11 @@ fn owner(owner: &OwnerId) -> String {
     hex(owner.text())
 }
 
-fn micros(time: Duration) -> u64 {
-    // Half of what the column takes: an end is added to the time that it is now.
-    u64::try_from(time.as_micros()).map_or(u64::MAX / 4, |micros| micros.min(u64::MAX / 4))
+pub(super) fn micros(time: Duration) -> u64 {
+    // Rounded up, else the lease would end in the store before it ends here. Half of what the column takes: an end is added
+    // to the time that it is now.
+    let micros = time.as_nanos().div_ceil(1000);
+    u64::try_from(micros).map_or(u64::MAX / 4, |micros| micros.min(u64::MAX / 4))
 }
 
 /// A withdrawn ticket as it stands in a row: owners are separated by spaces, which none contains.

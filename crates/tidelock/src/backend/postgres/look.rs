@@ -39,7 +39,7 @@ pub(super) async fn at(link: &Link, sql: &Sql, name: &Name) -> Result<Snapshot> 
 }
 
 fn client(row: &Row) -> Option<ClientInfo> {
-    let host: Option<String> = row.get(3);
+    let host: Option<String> = row.try_get(3).ok()?;
     let (pid, program): (i64, String) = (row.try_get(4).ok()?, row.try_get(5).ok()?);
     let since: i64 = row.try_get(6).ok()?;
     let since = UNIX_EPOCH + Duration::from_millis(u64::try_from(since).unwrap_or(0));

@@ -7,6 +7,8 @@
 
 mod ears;
 mod examine;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod link;
 mod look;
 mod place;
@@ -102,7 +104,7 @@ struct Postgres {
 }
 
 /// Whole microseconds, rounded up: what the server keeps is never shorter than what the client relies on.
-fn micros(time: Duration) -> i64 {
+pub(super) fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX)
 }
 

@@ -23,16 +23,7 @@ pub(super) struct Place {
 impl Place {
     /// Reads `postgres://[user[:password]@]host[:port][/database][?table=schema.name&…]`.
     pub(super) fn parse(url: &str, env: &Env) -> Result<Self> {
-        let (url, table) = take_table(url);
-        let table = table.unwrap_or_else(|| TABLE.to_owned());
-        check(&table)?;
-        if bare_at(&url) {
-            return Err(invalid("write %40 for an @ in a password"));
-        }
-        // The driver's errors may repeat parts of the URL.
-        let mut config: Config = url.parse().map_err(|_| {
-            invalid("write postgres://user:password@host:5432/database?table=tidelock_locks")
-        })?;
+        let Self { mut config, table } = Self::read(url)?;
         let files = &env.tls;
         let tls = files.ca.is_some() || files.cert.is_some() || files.key.is_some();
         if tls || !matches!(config.get_ssl_mode(), SslMode::Disable | SslMode::Prefer) {
@@ -40,9 +31,6 @@ impl Place {
                 "TLS to PostgreSQL is not there yet, and what was asked to be encrypted is not sent in the clear; \
                  connect through a local proxy that speaks TLS, or write sslmode=disable",
             ));
-        }
-        if config.get_hosts().is_empty() {
-            return Err(invalid("the host is missing: postgres://host/database"));
         }
         config.ssl_mode(SslMode::Disable);
         config.connect_timeout(env.response_timeout.max(Duration::from_millis(1)));
@@ -59,6 +47,37 @@ impl Place {
             }
         }
         Ok(Self { config, table })
+    }
+
+    /// What the URL itself says.
+    fn read(url: &str) -> Result<Self> {
+        let (url, table) = take_table(url);
+        let table = table.unwrap_or_else(|| TABLE.to_owned());
+        check(&table)?;
+        if bare_at(&url) {
+            return Err(invalid("write %40 for an @ in a password"));
+        }
+        // The driver's errors may repeat parts of the URL.
+        let config: Config = url.parse().map_err(|_| {
+            invalid("write postgres://user:password@host:5432/database?table=tidelock_locks")
+        })?;
+        if config.get_hosts().is_empty() {
+            return Err(invalid("the host is missing: postgres://host/database"));
+        }
+        Ok(Self { config, table })
+    }
+
+    /// User and password, and the rest as far as anything shows it.
+    #[cfg(feature = "fuzzing")]
+    pub(super) fn login(url: &str) -> Result<(Option<String>, Option<String>, String)> {
+        let place = Self::read(url)?;
+        let config = &place.config;
+        let password = config.get_password();
+        Ok((
+            config.get_user().map(str::to_owned),
+            password.map(|it| String::from_utf8_lossy(it).into_owned()),
+            format!("{place} {}", place.table),
+        ))
     }
 
     pub(super) async fn dial(
@@ -95,8 +114,10 @@ fn take_table(url: &str) -> (String, Option<String>) {
 
 /// The driver ends a password at the first `@`: what comes behind it would be a host or a database, which messages name.
 fn bare_at(url: &str) -> bool {
-    let place = url.split_once('@').map_or("", |(_, rest)| rest);
-    place.split('?').next().is_some_and(|it| it.contains('@'))
+    let (login, place) = url.split_once('@').unwrap_or(("", url));
+    let has_password = login.matches(':').count() > 1; // one is behind the scheme
+    let end = if has_password { None } else { place.find('?') };
+    !login.is_empty() && place[..end.unwrap_or(place.len())].contains('@')
 }
 
 /// It is written into statements, so it is nothing but a name.
@@ -157,7 +178,12 @@ mod tests {
 
     #[test]
     fn an_at_in_a_password_is_escaped() {
-        for bad in ["u:a@hunter2@h/d", "u:a@x/hunter2@h", "u:a?b@hunter2@h"] {
+        for bad in [
+            "u:a@hunter2@h/d",
+            "u:a@x/hunter2@h",
+            "u:a?b@hunter2@h",
+            "u:a@h/d?dbname=hunter2@i",
+        ] {
             assert!(bare_at(&format!("postgres://{bad}")), "{bad}");
         }
         for good in ["h/d", "u:a%40b@h/d", "u@h/d?user=a@b", "h/d?user=a@b"] {

@@ -18,6 +18,8 @@ use futures_util::future::join;
 use tokio::sync::oneshot;
 
 pub(super) use self::company::Company;
+#[cfg(feature = "fuzzing")]
+pub(super) use self::standing::has_replicas;
 pub(super) use self::standing::{Standing, look};
 pub(super) use self::undoing::Undoing;
 

@@ -36,13 +36,21 @@ pub(super) async fn incarnation(routes: &Routes, timers: &Timers) -> Result<Opti
         }
     });
     let birth = birth.await?.as_ref();
-    Ok(birth.map(|birth| Incarnation {
-        id: Arc::clone(&birth.id),
-        up: birth.up + timers.now().since(birth.heard),
-    }))
+    Ok(birth.map(|birth| birth.by(timers.now())))
 }
 
-fn read(info: &str, heard: Moment) -> Option<Birth> {
+impl Birth {
+    /// The server as it is at that time, if it still lives.
+    pub(super) fn by(&self, now: Moment) -> Incarnation {
+        Incarnation {
+            id: Arc::clone(&self.id),
+            // Whatever a server claims.
+            up: self.up.saturating_add(now.since(self.heard)),
+        }
+    }
+}
+
+pub(super) fn read(info: &str, heard: Moment) -> Option<Birth> {
     let field = |name: &str| {
         let mut lines = info.lines();
         lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
@@ -64,6 +72,8 @@ mod tests {
         let info = "# Server\r\nredis_version:8.0.2\r\nrun_id:abc\r\nuptime_in_seconds:12\r\n";
         let birth = read(info, heard).unwrap();
         assert_eq!((&*birth.id, birth.up.as_secs()), ("abc", 12));
+        let ancient = read("run_id:a\nuptime_in_seconds:18446744073709551615", heard).unwrap();
+        assert_eq!(ancient.by(Moment::FAR).up, Duration::MAX);
         assert!(read("run_id:abc\r\n", heard).is_none());
         assert!(read("uptime_in_seconds:12\r\nrun_id_of_another:abc", heard).is_none());
     }

@@ -64,10 +64,10 @@ fn unseen(subject: &str, command: &str, meaning: &str) -> Finding {
 }
 
 /// The answer to `INFO`: lines of `name:value`.
-struct Info<'a>(HashMap<&'a str, &'a str>);
+pub(super) struct Info<'a>(HashMap<&'a str, &'a str>);
 
 impl<'a> Info<'a> {
-    fn parse(text: &'a str) -> Self {
+    pub(super) fn parse(text: &'a str) -> Self {
         Self(
             text.lines()
                 .filter_map(|line| line.trim_end().split_once(':'))
@@ -80,7 +80,7 @@ impl<'a> Info<'a> {
     }
 }
 
-fn version(info: &Info<'_>) -> Finding {
+pub(super) fn version(info: &Info<'_>) -> Finding {
     let valkey = info.get("valkey_version");
     let redis = info.get("redis_version");
     let mut parts = redis.split('.').map_while(|part| part.parse::<u32>().ok());
@@ -103,7 +103,7 @@ fn version(info: &Info<'_>) -> Finding {
     }
 }
 
-fn mode(info: &Info<'_>, clustered: bool) -> Finding {
+pub(super) fn mode(info: &Info<'_>, clustered: bool) -> Finding {
     match info.get("redis_mode") {
         "cluster" if clustered => {
             Finding::new(Good, "mode", "a node of a cluster", "as this URL expects")
@@ -121,7 +121,7 @@ fn mode(info: &Info<'_>, clustered: bool) -> Finding {
     }
 }
 
-fn eviction(info: &Info<'_>) -> Finding {
+pub(super) fn eviction(info: &Info<'_>) -> Finding {
     let policy = info.get("maxmemory_policy");
     let limited = info.get("maxmemory") != "0";
     let found = format!(
@@ -190,7 +190,7 @@ async fn setting(link: &Link, name: &str) -> Result<Option<String>> {
     Ok(reply.and_then(|reply| reply.list()?.get(1)?.text().map(str::to_owned)))
 }
 
-fn role(info: &Info<'_>) -> Finding {
+pub(super) fn role(info: &Info<'_>) -> Finding {
     let replicas = info.get("connected_slaves");
     match (info.get("role"), replicas) {
         ("slave", _) => Finding::new(Danger, "role", "a replica", "it takes no locks").advise("connect to its primary"),

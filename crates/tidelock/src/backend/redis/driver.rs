@@ -229,7 +229,7 @@ impl Input {
 }
 
 /// What a push says, and what it confirms.
-fn understood(words: Vec<Reply>) -> (Option<Push>, Option<Confirmation>) {
+pub(super) fn understood(words: Vec<Reply>) -> (Option<Push>, Option<Confirmation>) {
     let mut words = words.into_iter().map(|word| match word {
         Reply::Text(text) => text,
         _ => Vec::new(),

@@ -330,7 +330,7 @@ fn at(place: &Place, error: &Error) -> Error {
 }
 
 /// The answer to `ROLE` begins with the role.
-fn is_primary(reply: &Reply) -> bool {
+pub(super) fn is_primary(reply: &Reply) -> bool {
     let role = reply.list().and_then(|words| words.first()?.text());
     role == Some("master")
 }

@@ -48,7 +48,7 @@ pub(super) async fn at(routes: &Routes, ways: Ways, name: &Name) -> Result<Snaps
     Ok(snapshot)
 }
 
-fn holders(fields: &Reply) -> Vec<Holder> {
+pub(super) fn holders(fields: &Reply) -> Vec<Holder> {
     let pairs = fields.list().unwrap_or_default().chunks_exact(2);
     pairs
         .filter_map(|pair| Some((pair[0].text()?, pair[1].int()?)))
@@ -70,7 +70,7 @@ pub(super) async fn add_clients(routes: &Routes, holders: &mut [Holder], deadlin
 }
 
 /// Fields this version does not know are left alone: a newer one may have written them.
-fn client(reply: &Reply) -> Option<ClientInfo> {
+pub(super) fn client(reply: &Reply) -> Option<ClientInfo> {
     let fields: HashMap<&str, &Reply> = reply
         .list()?
         .chunks_exact(2)

@@ -10,6 +10,8 @@ mod decode;
 mod doctor;
 mod driver;
 mod errors;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod gate;
 mod greeting;
 mod keys;
@@ -33,8 +35,8 @@ mod solo;
 mod stations;
 mod subscriber;
 mod survey;
-mod tokens;
 mod target;
+mod tokens;
 mod unscripted;
 mod url;
 mod wire;
@@ -91,7 +93,7 @@ struct Shared {
 }
 
 /// Milliseconds, rounded up: what the server keeps is never shorter than what the client relies on.
-fn millis(time: Duration) -> u64 {
+pub(super) fn millis(time: Duration) -> u64 {
     let part = u64::from(time.subsec_nanos().div_ceil(1_000_000));
     time.as_secs().saturating_mul(1000).saturating_add(part)
 }

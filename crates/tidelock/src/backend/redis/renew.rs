@@ -96,7 +96,7 @@ fn concerns_one(error: &Error) -> bool {
     error.kind() == ErrorKind::Refused || complaint(error).is_some_and(Complaint::is_torn)
 }
 
-fn renewed(answer: &Reply) -> Renewed {
+pub(super) fn renewed(answer: &Reply) -> Renewed {
     match answer {
         Reply::Int(1) => Renewed::Kept,
         Reply::Int(0) => Renewed::Gone,

@@ -317,7 +317,7 @@ pub(super) async fn follow(gate: Weak<Gate>, timers: Timers) {
 }
 
 /// Number of failovers, and where the primary was before one that is under way.
-fn details(master: &Reply) -> (i64, Option<(String, u16)>) {
+pub(super) fn details(master: &Reply) -> (i64, Option<(String, u16)>) {
     let fields = fields(master);
     let epoch = fields
         .get("config-epoch")

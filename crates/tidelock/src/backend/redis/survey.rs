@@ -3,8 +3,8 @@
 use futures_util::future::try_join_all;
 
 use super::cluster::Cluster;
-use super::conn::Request;
 use super::doctor::{self, allowed, far};
+use super::request::Request;
 use super::routes::Routes;
 use super::subscriber::Ways;
 use crate::backend::Timers;

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::place::{Place, Target, Way};
 use super::target::{Login, Read, Why};
+use crate::backend::percent;
 use crate::error::{Error, ErrorKind, Result};
 use crate::servers::Messages;
 
@@ -52,8 +53,14 @@ impl Target {
 
     fn sentinel(rest: &str, tls: bool) -> Read<Self> {
         let (url, places) = many(rest, 26379, tls)?;
-        let path = decode(url.path().trim_matches('/'))?;
-        let (service, db) = path.split_once('/').unwrap_or((&path, ""));
+        let path = url.path().trim_matches('/');
+        if path.contains('@') {
+            return Err(invalid(
+                "write %2F for a / in a password, and %40 for an @ in the name of a service",
+            ));
+        }
+        let (service, db) = path.split_once('/').unwrap_or((path, ""));
+        let service = decode(service)?;
         let mut login = Login::default();
         for (key, value) in url.query_pairs() {
             match &*key {
@@ -63,7 +70,7 @@ impl Target {
             }
         }
         Ok(Self {
-            way: Way::sentinels(places, service, login)?,
+            way: Way::sentinels(places, &service, login)?,
             db: if db.is_empty() { 0 } else { database(db)? },
             user: some(decode(url.username())?),
             password: url.password().map(decode).transpose()?,
@@ -188,27 +195,9 @@ fn database(text: &str) -> Read<i64> {
 
 /// Undoes `%41`.
 fn decode(text: &str) -> Read<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        rest = after;
-        if first != b'%' {
-            bytes.push(first);
-            continue;
-        }
-        let code = after
-            .get(..2)
-            .and_then(|hex| std::str::from_utf8(hex).ok())
-            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        let Some(code) = code else {
-            return Err(invalid(
-                "a % is not followed by two hexadecimal digits; write %25 for a %",
-            ));
-        };
-        bytes.push(code);
-        rest = &after[2..];
-    }
-    String::from_utf8(bytes).map_err(|_| invalid("it is not UTF-8"))
+    percent::decode(text).ok_or_else(|| {
+        invalid("a % is followed by two hexadecimal digits, and stands for a part of a text; write %25 for a %")
+    })
 }
 
 fn invalid(why: impl fmt::Display) -> Why {
@@ -334,6 +323,8 @@ mod tests {
             "redis+sentinel://:hunter2@h/s?db=hunter2",
             "redis+sentinel:hunter2",
             "redis+cluster://:hunter2@h/1",
+            "redis+sentinel://me:1/hunter2@h",
+            "redis+sentinel://me:x@i/hunter2@h/shop",
             "redis://me:1?hunter2@h",
             "redis+sentinel://me:1/s?hunter2@h",
             "redis+cluster://me:1?hunter2=x@h",

@@ -10,6 +10,8 @@
 
 mod desk;
 mod examine;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod place;
 mod records;
 mod rows;

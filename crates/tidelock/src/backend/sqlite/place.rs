@@ -11,9 +11,10 @@ pub(super) fn path_of(rest: &str) -> Result<PathBuf> {
     let path = match rest.strip_prefix("//") {
         Some(path) if path.starts_with('/') => path,
         Some(_) => {
-            return Err(invalid(format!(
-                "sqlite:{rest} names a host; write sqlite:PATH or sqlite:///ABSOLUTE/PATH"
-            )));
+            // Not repeated: whoever writes a host may have written a password too.
+            return Err(invalid(
+                "the URL names a host; write sqlite:PATH or sqlite:///ABSOLUTE/PATH".to_owned(),
+            ));
         }
         None => rest,
     };

@@ -69,8 +69,8 @@ fn machine() -> Option<String> {
 }
 
 /// `SECONDS.NANOSECONDS` of the line `boottime`.
-#[cfg(any(target_os = "linux", test))]
-fn boottime_offset(offsets: &str) -> String {
+#[cfg(any(target_os = "linux", test, feature = "fuzzing"))]
+pub(super) fn boottime_offset(offsets: &str) -> String {
     offsets
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>())

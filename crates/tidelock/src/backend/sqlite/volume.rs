@@ -61,7 +61,7 @@ const LOCAL_FUSE: &[&str] = &[
 ];
 
 /// Numbers of `statfs` for the case that `/proc` cannot be read.
-#[cfg(any(target_os = "linux", test))]
+#[cfg(any(target_os = "linux", test, feature = "fuzzing"))]
 const MAGIC: &[(u64, &str)] = &[
     (0x6969, "nfs"),
     (0x517b, "smbfs"),
@@ -123,8 +123,8 @@ fn is_mount_point(_file: &Path) -> bool {
     false
 }
 
-#[cfg(any(target_os = "linux", test))]
-fn lists_point(mountinfo: &str, file: &Path) -> bool {
+#[cfg(any(target_os = "linux", test, feature = "fuzzing"))]
+pub(super) fn lists_point(mountinfo: &str, file: &Path) -> bool {
     let mut points = mountinfo.lines().filter_map(|line| line.split(' ').nth(4));
     points.any(|point| Path::new(&unescaped(point)) == file)
 }
@@ -176,7 +176,7 @@ pub(super) fn of(_folder: &Path) -> Volume {
     }
 }
 
-#[cfg(any(target_os = "linux", test))]
+#[cfg(any(target_os = "linux", test, feature = "fuzzing"))]
 fn by_number(magic: u64) -> &'static str {
     MAGIC
         .iter()
@@ -186,8 +186,8 @@ fn by_number(magic: u64) -> &'static str {
 
 /// The type of the mount a folder is in: of those that contain it, one with its device number if there is one (what was
 /// mounted over it later has another), and of these the innermost and newest.
-#[cfg(any(target_os = "linux", test))]
-fn listed(mountinfo: &str, folder: &Path, device: Option<&str>) -> Option<String> {
+#[cfg(any(target_os = "linux", test, feature = "fuzzing"))]
+pub(super) fn listed(mountinfo: &str, folder: &Path, device: Option<&str>) -> Option<String> {
     mountinfo
         .lines()
         .filter_map(|line| {
@@ -208,8 +208,8 @@ fn listed(mountinfo: &str, folder: &Path, device: Option<&str>) -> Option<String
 }
 
 /// Undoes the `\040` of a mount point with a space.
-#[cfg(any(target_os = "linux", test))]
-fn unescaped(point: &str) -> String {
+#[cfg(any(target_os = "linux", test, feature = "fuzzing"))]
+pub(super) fn unescaped(point: &str) -> String {
     [
         ("\\040", " "),
         ("\\011", "\t"),

@@ -66,7 +66,7 @@ async fn servers(shared: &Shared, session: &Session, deadline: Moment) -> Option
 }
 
 /// Lines such as `server.1=host:2888:3888:participant;2181`; observers do not vote.
-fn voters(config: &str) -> usize {
+pub(super) fn voters(config: &str) -> usize {
     let servers = config.lines().filter(|line| line.starts_with("server."));
     servers.filter(|line| !line.contains(":observer")).count()
 }

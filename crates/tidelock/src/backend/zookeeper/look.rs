@@ -55,7 +55,7 @@ pub(super) async fn list(shared: &Shared, pattern: &str, cursor: u64) -> Result<
         .iter()
         .skip(skip)
         .take(PAGE)
-        .filter_map(|segment| Some((names::unescape(segment)?, segment)))
+        .filter_map(|segment| Some((names::name_of(segment)?, segment)))
         .filter(|(name, _)| matches_glob(pattern, name))
         .map(|(name, segment)| {
             let path = shared.link.place().path(segment);

@@ -7,6 +7,8 @@
 mod books;
 mod entry;
 mod examine;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod keep;
 mod leave;
 mod link;

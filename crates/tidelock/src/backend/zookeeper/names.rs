@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::backend::OwnerId;
+use crate::backend::{OwnerId, percent};
 
 /// What Curator puts before the node of a protected create, so that it is found again when the reply is lost.
 const PROTECTED: &str = "_c_";
@@ -36,21 +36,9 @@ fn is_plain(c: char) -> bool {
     !matches!(c, '/' | '%' | '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..)
 }
 
-/// The text that [`escape`] was given. `None`: it makes no such segments.
-pub(super) fn unescape(segment: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(segment.len());
-    let mut rest = segment.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        rest = after;
-        if first != b'%' {
-            bytes.push(first);
-            continue;
-        }
-        let hex = after.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
-        bytes.push(u8::from_str_radix(hex?, 16).ok()?);
-        rest = &after[2..];
-    }
-    String::from_utf8(bytes).ok()
+/// The name that has this segment. `None`: no name has it.
+pub(super) fn name_of(segment: &str) -> Option<String> {
+    percent::decode(segment).filter(|name| !name.is_empty() && escape(name) == segment)
 }
 
 /// How every node of this ticket begins, and no other node: the server adds the number.
@@ -110,7 +98,7 @@ mod tests {
             "\u{7f}\u{9f}",
         ] {
             let segment = escape(name);
-            assert_eq!(unescape(&segment).as_deref(), Some(name));
+            assert_eq!(name_of(&segment).as_deref(), Some(name));
             assert!(!segment.contains('/') && segment != "." && segment != "..");
             assert!(
                 segment.chars().all(|c| is_plain(c) || c == '%'),
@@ -119,7 +107,9 @@ mod tests {
             assert!(seen.insert(segment), "{name}");
         }
         assert_eq!(escape("stock:42 ü"), "stock:42 ü");
-        assert_eq!(unescape("%clients"), None);
+        for foreign in ["%clients", "%41", "a%2fb", "%+1", ""] {
+            assert_eq!(name_of(foreign), None, "{foreign}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::names::unescape;
+use crate::backend::percent;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Where locks are unless the URL says something else.
@@ -32,6 +32,11 @@ impl Place {
             .1;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if path.contains('@') {
+            return Err(invalid(
+                "write %2F for a / in a password, and %40 for an @ in the path",
+            ));
+        }
         let (login, hosts) = match authority.rsplit_once('@') {
             Some((login, hosts)) => (Some(read_login(login)?), hosts),
             None => (None, authority),
@@ -54,7 +59,8 @@ fn read_login(login: &str) -> Result<(String, String)> {
     let (user, password) = login
         .split_once(':')
         .ok_or_else(|| invalid("a user needs a password: user:password@host"))?;
-    let read = |text| unescape(text).ok_or_else(|| invalid("a percent sign without two digits"));
+    let read =
+        |text| percent::decode(text).ok_or_else(|| invalid("a percent sign without two digits"));
     Ok((read(user)?, read(password)?))
 }
 
@@ -80,7 +86,7 @@ fn read_base(path: &str) -> Result<String> {
     if path.is_empty() {
         return Ok(HOME.to_owned());
     }
-    let path = unescape(path).ok_or_else(|| invalid("a percent sign without two digits"))?;
+    let path = percent::decode(path).ok_or_else(|| invalid("a percent sign without two digits"))?;
     let bad = |segment: &str| {
         segment.is_empty()
             || matches!(segment, "." | "..")
@@ -165,6 +171,8 @@ mod tests {
             "zookeeper://hunter2@a",
             "zookeeper://me:hunter2%zz@a",
             "zookeeper://me:1?hunter2@a",
+            "zookeeper://me:1/hunter2@a",
+            "zookeeper://me:x@b/hunter2@a/base",
             "zookeeper://a/b//c",
             "zookeeper://a/../c",
             "zookeeper://a/%00",

@@ -92,3 +92,85 @@ pub async fn every_good_name_works(fixture: &Fixture) {
         assert!(!b.lock(name).is_locked().await, "{name:?}");
     }
 }
+
+/// What would be more than a name to a database, a path, a pattern, a script or a shell that took it for its own. The first
+/// mark is replaced by something unique.
+const NASTY: [&str; 26] = [
+    "§'; DROP TABLE tidelock_locks; --",
+    "§\\'; DROP TABLE tidelock_locks; #",
+    "§\" OR \"\"=\"",
+    "§` OR 1=1 /*",
+    "§%_%",
+    "../§",
+    "§/../..",
+    "/§/",
+    "§//",
+    ".§",
+    "§%2F..%2f%00",
+    "§*",
+    "*?[§]",
+    "§[a-z]\\*",
+    "§$(touch nasty)`touch nasty`",
+    "§;touch nasty|cat&&:",
+    "--§",
+    "§\nEVAL \"return redis.call('FLUSHALL')\" 0\r\n",
+    "§\r\nflush_all\r\n",
+    "§ 0 0 1\r\nset x",
+    "§') return redis.call('FLUSHALL') --",
+    "§\u{1}\u{7f}\u{85}\u{2028}\u{202e}\u{feff}",
+    "tidelock:client:§",
+    "§{}",
+    "}§{",
+    "{§",
+];
+
+/// Each locks exactly itself, is listed as itself, and is broken without touching its neighbours.
+pub async fn a_nasty_name_is_nothing_but_a_name(fixture: &Fixture) {
+    let (a, b) = (
+        fixture.client(fixture.builder()).await,
+        fixture.client(fixture.builder()).await,
+    );
+    let id = unique("nasty").replace(':', "-");
+    let odd = |name: &str| name.contains('{') || name.contains('}');
+    let names = NASTY
+        .iter()
+        .filter(|name| fixture.takes_odd_braces() || !odd(name));
+    let mut names: Vec<String> = names.map(|name| name.replace('§', &id)).collect();
+    names.push(id.clone());
+    names.sort();
+    let mut held = Vec::new();
+    for name in &names {
+        let guard = a.lock(name).try_acquire().await.expect("answered");
+        held.push(guard.unwrap_or_else(|| panic!("{name:?} is taken by another name")));
+    }
+    // What a store keeps for itself under names of its own is no lock to a list.
+    let ours = |name: &String| !name.starts_with("tidelock:");
+    let mut listed = b.list(&format!("*{id}*"), 100).await.expect("listed");
+    listed.sort();
+    listed.retain(ours);
+    let expected: Vec<&String> = names.iter().filter(|name| ours(name)).collect();
+    assert_eq!(listed.iter().collect::<Vec<_>>(), expected);
+    for (name, guard) in names.iter().zip(held) {
+        let seen = b.lock(name).inspect().await.expect("readable");
+        assert_eq!((&*seen.name, guard.name()), (&**name, &**name));
+        assert_eq!(seen.holders[0].owner, guard.owner_id(), "{name:?}");
+        assert!(guard.is_held(), "{name:?}");
+        if name.len() % 2 == 0 {
+            assert!(
+                b.lock(name).force_release().await.expect("answered"),
+                "{name:?}"
+            );
+            // It is told at the next renewal; the others are not touched, as they show when their turn comes.
+            drop(guard);
+        } else {
+            guard
+                .release()
+                .await
+                .unwrap_or_else(|error| panic!("{name:?}: {error}"));
+        }
+    }
+    for name in &names {
+        let seen = b.lock(name).inspect().await.expect("readable");
+        assert!(!seen.is_locked(), "{name:?}");
+    }
+}

@@ -119,6 +119,12 @@ pub(in super::super) async fn look(conn: &Conn, timers: &Timers) {
     conn.standing.note(&answer, at);
 }
 
+/// For what gives it any text.
+#[cfg(feature = "fuzzing")]
+pub(in super::super) fn has_replicas(info: &str) -> bool {
+    replicas(info).is_some_and(|replicas| replicas.in_sync() > 0)
+}
+
 fn replicas(info: &str) -> Option<Replicas> {
     let field = |name| info.lines().find_map(|line| line.strip_prefix(name));
     Some(Replicas {

@@ -1,0 +1,146 @@
+//! What must hold of whatever etcd says, or stands in its URL.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use prost::Message;
+
+use super::api::{
+    AuthenticateResponse, KeyValue, LeaseResponse, MemberListResponse, RangeResponse,
+    StatusResponse, TxnResponse, WatchResponse,
+};
+use super::keys::Keys;
+use super::url::Target;
+use super::{attempt, calls, look};
+use crate::backend::fuzz::Login;
+use crate::backend::{Acknowledge, Ask, Asker, Kind, Name, Ticket};
+use crate::error::Result;
+use crate::snapshot::ClientInfo;
+
+pub(crate) fn url(text: &str) -> Result<Login> {
+    let target = Target::parse(text)?;
+    let places: Vec<String> = target.places.iter().map(ToString::to_string).collect();
+    let shown = format!(
+        "{target:?} {places:?} {:?} {}",
+        target.places, target.prefix
+    );
+    Ok(Login {
+        user: target.user,
+        password: target.password,
+        shown,
+    })
+}
+
+/// The first byte says what it is read as.
+pub(crate) fn answer(bytes: &[u8]) {
+    let Some((&which, bytes)) = bytes.split_first() else {
+        return;
+    };
+    match which % 8 {
+        0 => both(TxnResponse::decode(bytes).ok(), stand),
+        1 => both(RangeResponse::decode(bytes).ok(), range),
+        2 => both(LeaseResponse::decode(bytes).ok(), |lease| {
+            calls::seconds(lease.ttl);
+        }),
+        3 => both(WatchResponse::decode(bytes).ok(), |_| {}),
+        4 => both(AuthenticateResponse::decode(bytes).ok(), |_| {}),
+        5 => both(StatusResponse::decode(bytes).ok(), |_| {}),
+        6 => both(MemberListResponse::decode(bytes).ok(), |_| {}),
+        _ => {
+            look::read(bytes);
+            let (host, program) = (
+                String::from_utf8_lossy(bytes),
+                String::from_utf8_lossy(bytes),
+            );
+            details(&host, &program);
+        }
+    }
+}
+
+/// What was read is written as it was read.
+fn both<M: Message + Default + PartialEq>(message: Option<M>, look: impl Fn(&M)) {
+    if let Some(message) = message {
+        look(&message);
+        assert!(M::decode(&*message.encode_to_vec()).is_ok_and(|again| again == message));
+    }
+}
+
+/// Whatever it answers to a question: nobody has the lock whose key is not the first.
+fn stand(answer: &TxnResponse) {
+    let ticket = Ticket {
+        kind: Kind::Mutex,
+        name: Name::new("stock").expect("a name"),
+        owner: crate::owner::OwnerMint::new().fresh(),
+    };
+    for patience in [Duration::ZERO, Duration::from_secs(1)] {
+        let ask = Ask {
+            spare: 0,
+            ticket: ticket.clone(),
+            lease: Duration::from_secs(30),
+            patience,
+            armed: false,
+            wish: Acknowledge::Off,
+            part: 0,
+            asker: Asker::default(),
+        };
+        let keys = Keys::new("");
+        let place = attempt::Place {
+            key: keys.own(&ask.ticket.name, 0x1f),
+            folder: keys.folder(&ask.ticket.name),
+        };
+        // An answer that makes no sense is an error.
+        let _ = attempt::stand(&ask, &place, answer, Some(7));
+    }
+}
+
+fn range(found: &RangeResponse) {
+    let keys = Keys::new("");
+    look::waiters(found.count);
+    look::next(found);
+    for kv in &found.kvs {
+        owner(kv);
+        if let Some(name) = keys.name_of(&kv.key) {
+            assert!(!name.is_empty());
+        }
+    }
+}
+
+fn owner(kv: &KeyValue) {
+    assert!(!look::owner(kv).is_empty());
+    look::read(&kv.value);
+}
+
+fn details(host: &str, program: &str) {
+    let since = UNIX_EPOCH + Duration::from_millis(5);
+    let info = ClientInfo::new(host, 7, program, since);
+    let seen = look::read(look::written(&info).as_bytes()).expect("details are read");
+    assert_eq!((seen.pid, seen.since), (7, since));
+}
+
+pub(crate) fn name(name: &Name) {
+    for prefix in ["", "shop/locks"] {
+        let keys = Keys::new(prefix);
+        let key = keys.own(name, 0x1f);
+        assert_eq!(keys.name_of(key.as_bytes()).as_deref(), Some(name.as_str()));
+        let folder = keys.folder(name);
+        let inside = |key: &[u8]| *folder.first <= *key && *key < *folder.end;
+        assert!(inside(key.as_bytes()));
+        let all = keys.all();
+        assert!(all.first.as_slice() <= key.as_bytes());
+        assert!(all.end == [0] || key.as_bytes() < all.end.as_slice());
+        // A neighbour's key does not stand in this queue.
+        for other in [
+            format!("{}/a", name.as_str()),
+            format!("{}0", name.as_str()),
+        ] {
+            if let Ok(other) = Name::new(other) {
+                assert!(!inside(keys.own(&other, 0x1f).as_bytes()));
+            }
+        }
+        assert!(!inside(keys.client_of("abc").as_bytes()));
+    }
+}
+
+/// How long a key stands that is to stand for a lease.
+pub(crate) fn kept(lease: Duration) -> Duration {
+    Duration::from_secs(calls::whole_seconds(lease))
+}

@@ -1,0 +1,38 @@
+//! What must hold of whatever stands in a URL of MySQL, and of names in its statements.
+
+use std::time::Duration;
+
+use super::place::Target;
+use super::sql;
+use crate::backend::Name;
+use crate::backend::fuzz::Login;
+use crate::error::Result;
+
+pub(crate) fn url(text: &str) -> Result<Login> {
+    let target = Target::parse(text)?;
+    let shown = format!("{target} {target:?} {:?}", target.place);
+    Ok(Login {
+        user: target.user,
+        password: target.password,
+        shown,
+    })
+}
+
+/// Nothing but digits gets into a statement.
+pub(crate) fn name(name: &Name) {
+    let literal = sql::hex(name.as_str());
+    let digits = literal
+        .strip_prefix("x'")
+        .and_then(|it| it.strip_suffix('\''));
+    let digits = digits.expect("a literal");
+    assert!(digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let bytes = digits.as_bytes().chunks(2).map(|two| {
+        u8::from_str_radix(std::str::from_utf8(two).expect("digits"), 16).expect("digits")
+    });
+    assert_eq!(bytes.collect::<Vec<_>>(), name.as_str().as_bytes());
+}
+
+/// How long a row stands that is to stand for a lease.
+pub(crate) fn kept(lease: Duration) -> Duration {
+    Duration::from_micros(sql::micros(lease))
+}

@@ -1,0 +1,40 @@
+//! `%41` and the like, in URLs and in names.
+
+/// Undoes it. `None`: a percent sign without two hexadecimal digits, or what it comes to is no UTF-8.
+pub(crate) fn decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        rest = after;
+        if first != b'%' {
+            bytes.push(first);
+            continue;
+        }
+        let [high, low, after @ ..] = after else {
+            return None;
+        };
+        bytes.push(digit(*high)? << 4 | digit(*low)?);
+        rest = after;
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Not `from_str_radix`, which takes a sign too: then `%+1` would be another way to write `%01`.
+fn digit(letter: u8) -> Option<u8> {
+    let value = char::from(letter).to_digit(16)?;
+    u8::try_from(value).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::decode;
+
+    #[test]
+    fn only_two_digits_stand_for_a_byte() {
+        assert_eq!(decode("a%2Fb%c3%BC%").as_deref(), None);
+        assert_eq!(decode("a%2Fb%c3%BC").as_deref(), Some("a/bü"));
+        for bad in ["%", "%4", "%zz", "%+1", "%-1", "% 1", "%ff", "%4ü"] {
+            assert_eq!(decode(bad), None, "{bad}");
+        }
+    }
+}

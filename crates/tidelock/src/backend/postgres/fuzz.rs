@@ -1,0 +1,21 @@
+//! What must hold of whatever stands in a URL of PostgreSQL.
+
+use std::time::Duration;
+
+use super::place::Place;
+use crate::backend::fuzz::Login;
+use crate::error::Result;
+
+pub(crate) fn url(text: &str) -> Result<Login> {
+    let (user, password, shown) = Place::login(text)?;
+    Ok(Login {
+        user,
+        password,
+        shown,
+    })
+}
+
+/// How long a row stands that is to stand for a lease.
+pub(crate) fn kept(lease: Duration) -> Duration {
+    Duration::from_micros(super::micros(lease).unsigned_abs())
+}

@@ -1,0 +1,180 @@
+//! What must hold of whatever a Redis server says, or stands in its URL.
+
+use std::time::Duration;
+
+use super::decode::{Decoder, Said};
+use super::errors::{Complaint, Redirection};
+use super::place::{Place, Target, Way};
+use super::reply::{Push, Reply};
+use super::{ack, birth, doctor, driver, gate, keys, look, plain, renew, sentinel, slots};
+use crate::backend::fuzz::{Login, escaped};
+use crate::backend::{Moment, Name};
+use crate::error::{ErrorKind, Result};
+
+pub(crate) fn url(text: &str) -> Result<Login> {
+    let (_, text) = plain::layout(text)?;
+    let target = Target::parse(&text)?;
+    let shown = format!(
+        "{target:?} {} {:?} {}",
+        target.way,
+        target.way,
+        target.is_tls()
+    );
+    Ok(Login {
+        user: target.user,
+        password: target.password,
+        shown,
+    })
+}
+
+/// All of them: sentinels have one of their own.
+pub(crate) fn passwords(text: &str) -> Result<Vec<String>> {
+    let (_, text) = plain::layout(text)?;
+    let target = Target::parse(&text)?;
+    let other = match target.way {
+        Way::Sentinels(sentinels) => sentinels.password,
+        Way::One(_) | Way::Cluster(_) => None,
+    };
+    let both = target.password.into_iter().chain(other);
+    Ok(both.filter(|it| !it.is_empty()).collect())
+}
+
+/// The path of a socket, and the login behind it.
+pub(crate) fn socket(text: &str) {
+    if text.is_empty() || text.contains('\0') {
+        return;
+    }
+    let word = escaped(text);
+    let url = format!("redis+unix:///{word}?user={word}&password={word}&db=3");
+    let target = Target::parse(&url).unwrap();
+    let path = format!("/{text}").into();
+    assert_eq!(target.way, Way::One(Place::Unix(path)));
+    assert_eq!((target.user.as_deref(), target.db), (Some(text), 3));
+    assert_eq!(target.password.as_deref(), Some(text));
+}
+
+pub(crate) fn reply(bytes: &[u8]) {
+    let mut decoder = Decoder::default();
+    let mut rest = bytes;
+    // Each answer of the stream, as the task of a connection takes them.
+    while let Ok((used, said)) = decoder.next(rest) {
+        rest = &rest[used..];
+        match said {
+            Some(Said::Answer(Ok(reply))) => read(&reply),
+            Some(Said::Answer(Err(trouble))) => assert!(!trouble.error().to_string().is_empty()),
+            Some(Said::Push(words)) => match driver::understood(words).0 {
+                Some(Push::Message { channel, .. } | Push::Subscribed(channel)) => text(&channel),
+                Some(Push::Unsubscribed(_)) | None => {}
+            },
+            None => break,
+        }
+    }
+}
+
+fn read(reply: &Reply) {
+    let asked = seed();
+    for range in slots::read(reply, &asked) {
+        assert!(range.first < slots::SLOTS && range.last < slots::SLOTS);
+    }
+    for holder in look::holders(reply) {
+        drop(keys::owner_client(&holder.owner).map(str::to_owned));
+    }
+    look::client(reply);
+    sentinel::details(reply);
+    gate::is_primary(reply);
+    reply.says_replica();
+    renew::renewed(reply);
+    if let Some(word) = reply.text() {
+        text(word);
+    }
+    for part in reply.list().unwrap_or_default() {
+        read(part);
+    }
+}
+
+/// The text of an error, of `INFO`, or of what sends us to another node.
+pub(crate) fn text(text: &str) {
+    let complaint = Complaint::parse(text);
+    let error = complaint.error();
+    if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Refused) {
+        assert!(!error.outcome_unknown());
+    }
+    // A code that is believed to mean "it did not run" is one of ours.
+    assert!(!complaint.passes() || error.kind() == ErrorKind::Unavailable);
+    match complaint.redirection(&seed()) {
+        Some(Redirection::Moved(slot, _) | Redirection::Ask(slot, _)) => {
+            assert!(slot < slots::SLOTS);
+        }
+        None => {}
+    }
+    let heard = Moment::from_nanos(7);
+    if let Some(birth) = birth::read(text, heard) {
+        let later = birth.by(heard + Duration::from_secs(3));
+        assert!(later.up >= birth.by(heard).up);
+    }
+    ack::has_replicas(text);
+    let info = doctor::Info::parse(text);
+    doctor::version(&info);
+    doctor::mode(&info, false);
+    doctor::eviction(&info);
+    doctor::role(&info);
+}
+
+fn seed() -> Place {
+    Place::Tcp {
+        host: "seed".to_owned(),
+        port: 1,
+        tls: true,
+    }
+}
+
+pub(crate) fn name(name: &Name) {
+    let owner = crate::owner::OwnerMint::new().fresh();
+    let text = name.as_str();
+    let ours = [
+        keys::channel(name),
+        keys::token(name),
+        keys::plain_token(name),
+        keys::tombstone(name, owner.text()),
+    ];
+    for key in &ours[..3] {
+        assert!(key.contains(text), "{key}");
+    }
+    let mut each = ours.to_vec();
+    each.push(text.to_owned());
+    each.sort();
+    each.dedup();
+    assert_eq!(each.len(), 5, "{each:?}");
+    if keys::share_a_slot(name) {
+        assert!(
+            ours.iter().all(|key| slots::of(key) == slots::of(text)),
+            "{ours:?}"
+        );
+    }
+}
+
+/// As the server takes it, the pattern means what it means to us.
+pub(crate) fn glob(pattern: &str, name: &str) {
+    if pattern.is_ascii() && name.is_ascii() {
+        let here = crate::backend::matches_glob(pattern, name);
+        let there = as_the_server(keys::glob(pattern).as_bytes(), name.as_bytes());
+        assert_eq!(here, there, "{pattern:?} {name:?}");
+    }
+}
+
+/// `stringmatchlen` of the server, as far as a pattern of ours can go: without brackets that are not escaped.
+fn as_the_server(pattern: &[u8], name: &[u8]) -> bool {
+    match pattern {
+        [] => name.is_empty(),
+        [b'*', rest @ ..] => (0..=name.len()).any(|skip| as_the_server(rest, &name[skip..])),
+        [b'?', rest @ ..] => !name.is_empty() && as_the_server(rest, &name[1..]),
+        [b'\\', c, rest @ ..] | [c, rest @ ..] => {
+            name.first() == Some(c) && as_the_server(rest, &name[1..])
+        }
+    }
+}
+
+/// How long a key stands that is to stand for a lease.
+pub(crate) fn kept(lease: Duration) -> Duration {
+    Duration::from_millis(super::millis(lease))
+}

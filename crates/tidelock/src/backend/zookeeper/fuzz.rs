@@ -1,0 +1,68 @@
+//! What must hold of whatever is written in a ZooKeeper, or stands in its URL.
+
+use std::time::{Duration, SystemTime};
+
+use super::place::Place;
+use super::{examine, names, note};
+use crate::backend::Name;
+use crate::backend::fuzz::Login;
+use crate::error::Result;
+use crate::snapshot::ClientInfo;
+
+pub(crate) fn url(text: &str) -> Result<Login> {
+    let place = Place::parse(text)?;
+    assert!(place.base.starts_with('/') && !place.base.ends_with('/'));
+    let shown = format!("{place:?} {}", place.servers);
+    let (user, password) = place.login.unzip();
+    Ok(Login {
+        user,
+        password,
+        shown,
+    })
+}
+
+/// Lines: the nodes of a queue; all of it: what is written in one.
+pub(crate) fn node(text: &str) {
+    let nodes: Vec<String> = text.lines().map(str::to_owned).collect();
+    let queue = names::in_order(nodes.clone());
+    assert!(queue.len() <= nodes.len());
+    assert_eq!(names::in_order(queue.clone()), queue);
+    let mut turned = nodes;
+    turned.reverse();
+    assert_eq!(
+        names::in_order(turned),
+        queue,
+        "everybody sees the same order"
+    );
+    for node in text.lines() {
+        if let Some(name) = names::name_of(node) {
+            assert_eq!(names::escape(&name), node);
+        }
+    }
+    examine::voters(text);
+    let holder = note::read("node", text.as_bytes());
+    assert!(!holder.owner.is_empty());
+    written(text);
+}
+
+fn written(text: &str) {
+    let owner = crate::owner::OwnerMint::new().fresh();
+    let since = SystemTime::UNIX_EPOCH + Duration::from_millis(5);
+    let info = ClientInfo::new(text, 7, text, since);
+    let holder = note::read("node", &note::write(owner.text(), Some(&info)));
+    assert_eq!(holder.owner, owner.text());
+    let seen = holder.client.expect("details are read");
+    let plain: String = text.chars().filter(|c| !c.is_control()).collect();
+    assert_eq!(
+        seen,
+        ClientInfo::new(plain.as_str(), 7, plain.as_str(), since)
+    );
+}
+
+pub(crate) fn name(name: &Name) {
+    let segment = names::escape(name.as_str());
+    assert_eq!(names::name_of(&segment).as_deref(), Some(name.as_str()));
+    assert!(!segment.is_empty() && !matches!(&*segment, "." | ".."));
+    let refused = |c: char| c == '/' || c.is_control() || c >= '\u{e000}';
+    assert!(!segment.chars().any(refused), "{segment:?}");
+}

@@ -1,0 +1,46 @@
+//! What must hold of the queue of timers, in whatever order they come and go.
+
+use std::task::{Context, Waker};
+
+use super::{Place, Queue};
+use crate::core::clock::Moment;
+
+/// Each step: what is done, and when or to whom.
+pub(crate) fn holds(steps: &[(u8, u16)]) {
+    let mut queue = Queue::default();
+    let cx = Context::from_waker(Waker::noop());
+    let mut waiting: Vec<(Moment, Place)> = Vec::new();
+    let mut now = Moment(0);
+    for &(step, number) in steps {
+        let at = Moment(u64::from(number));
+        match step % 5 {
+            0 => waiting.push((at, queue.join(at, &cx))),
+            1 => waiting.push((at, queue.add(at, &cx))),
+            2 if !waiting.is_empty() => {
+                let (_, place) = waiting.swap_remove(usize::from(number) % waiting.len());
+                assert!(queue.remove(place).is_some(), "it had not rung");
+                assert!(queue.remove(place).is_none(), "it is gone");
+            }
+            3 if !waiting.is_empty() => {
+                let (_, place) = waiting[usize::from(number) % waiting.len()];
+                assert!(queue.renew(place, &cx).0);
+            }
+            _ => {
+                now = now.max(at);
+                let rung = queue.take_due(now).len();
+                let before = waiting.len();
+                waiting.retain(|(at, _)| *at > now);
+                assert_eq!(
+                    rung,
+                    before - waiting.len(),
+                    "all that are due, and none else"
+                );
+            }
+        }
+        // The alarm is set for the first: never for later than that.
+        let first = waiting.iter().map(|(at, _)| *at).min();
+        assert!(queue.first() <= first.unwrap_or(Moment::FAR));
+    }
+    assert_eq!(queue.take_due(Moment(u64::MAX - 1)).len(), waiting.len());
+    assert_eq!(queue.first(), Moment::FAR);
+}
