@@ -2,6 +2,7 @@
 
 mod bench;
 mod full;
+mod fuzz;
 mod platforms;
 mod servers;
 mod sh;
@@ -20,6 +21,8 @@ enum Task {
     Test(test::Args),
     /// Runs what is too long for every change, on every server, and writes docs/full.md
     Full,
+    /// Gives nonsense to everything that reads bytes from outside, and writes docs/fuzz.md
+    Fuzz(fuzz::Args),
     /// Measures what a lock costs, beside its bare scripts
     Bench(bench::Args),
 }
@@ -29,6 +32,7 @@ fn main() -> Result<()> {
         Task::Servers(args) => servers::run(args),
         Task::Test(args) => test::run(&args),
         Task::Full => full::run(),
+        Task::Fuzz(args) => fuzz::run(&args),
         Task::Bench(args) => bench::run(&args),
     }
 }
