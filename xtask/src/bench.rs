@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: what a lock costs beside its two bare scripts, and how soon a waiter is woken.
+//! `cargo xtask bench`: what a lock costs, beside its bare scripts and other libraries.
 
 use anyhow::Result;
 
@@ -6,15 +6,22 @@ use crate::sh::{self, cargo};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// For the bench: --rounds N, --wakes N, --no-java, --json, --write FILE
+    /// For the bench: --help says what
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut bench = cargo(&[
-        "bench", "--quiet", "-p", "proofs", "--bench", "latency", "--",
-    ]);
+    // Both programs: the bench starts the other one many times.
+    sh::run(cargo(&[
+        "build",
+        "--release",
+        "--quiet",
+        "-p",
+        "bench",
+        "--bins",
+    ]))?;
+    let mut bench = cargo(&["run", "--release", "--quiet", "-p", "bench", "--"]);
     bench.args(&args.rest);
     sh::run(bench)
 }

@@ -3,7 +3,10 @@
 //! Their sources are in `interop/`, each with the versions of what it stands on; they are built into the target
 //! directory when they are first needed, and when their sources have changed. `interop/README.md` has the words they obey.
 
+mod bench;
 mod build;
+
+pub use bench::Bench;
 
 use std::path::Path;
 use std::time::Duration;

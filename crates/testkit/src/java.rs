@@ -197,6 +197,17 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
+/// The newest Redisson as a side of the bench, under the JVM's own defaults.
+pub(crate) fn redisson_bench(url: &str) -> anyhow::Result<Command> {
+    let class_path = build::redisson(RedissonVersion::Newest)?;
+    let mut command = Command::new("java");
+    command
+        .arg("-cp")
+        .arg(format!("{0}/peer.jar:{0}/lib/*", class_path.display()))
+        .args(["tidelock.peer.Bench", url]);
+    Ok(command)
+}
+
 fn jvm(class_path: &Path, options: &PeerOptions) -> Command {
     let mut command = Command::new("java");
     command

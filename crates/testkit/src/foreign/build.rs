@@ -12,8 +12,13 @@ use crate::workspace;
 
 /// What starts a peer, which is built now if it is missing or older than its sources.
 pub(super) fn command(client: Foreign) -> Result<Command> {
-    let peer = Peer::of(client);
-    let out = peer.built()?;
+    let project = match client {
+        Foreign::RedisPy => Project::Python,
+        Foreign::Redsync => Project::Go,
+        Foreign::NodeRedlock => Project::Node,
+        Foreign::Rslock => Project::Rust,
+    };
+    let out = built(project)?;
     let mut command = Command::new(match client {
         Foreign::RedisPy => out.join("venv/bin/python"),
         Foreign::NodeRedlock => "node".into(),
@@ -21,7 +26,7 @@ pub(super) fn command(client: Foreign) -> Result<Command> {
         Foreign::Rslock => out.join("debug/tidelock-interop-rslock"),
     });
     match client {
-        Foreign::RedisPy => drop(command.arg("-u").arg(peer.sources.join("peer.py"))),
+        Foreign::RedisPy => drop(command.arg("-u").arg(project.sources().join("peer.py"))),
         // Next to it node finds what it stands on.
         Foreign::NodeRedlock => drop(command.arg(out.join("peer.js"))),
         Foreign::Redsync | Foreign::Rslock => {}
@@ -29,73 +34,100 @@ pub(super) fn command(client: Foreign) -> Result<Command> {
     Ok(command)
 }
 
-struct Peer {
-    client: Foreign,
-    sources: PathBuf,
-    out: PathBuf,
+/// A folder of `interop/`.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Project {
+    Python,
+    Go,
+    Node,
+    Rust,
+    /// One side of the bench in Rust: what the others stand on may not compile, and that is no business of this one.
+    RustBench(&'static str),
 }
 
-impl Peer {
-    fn of(client: Foreign) -> Self {
-        let name = match client {
-            Foreign::RedisPy => "redis-py",
-            Foreign::Redsync => "redsync",
-            Foreign::NodeRedlock => "node-redlock",
-            Foreign::Rslock => "rslock",
-        };
-        Self {
-            client,
-            sources: workspace().join("interop").join(name),
-            out: workspace().join("target/foreign").join(name),
+/// The directory of what was built, now if it is missing or older than its sources.
+pub(super) fn built(project: Project) -> Result<PathBuf> {
+    let out = project.out();
+    fs::create_dir_all(&out)?;
+    // Tests run in parallel processes; two builds in one directory would tear each other's files. The file lock ends
+    // with the process, so a killed test leaves nothing behind.
+    let turn = File::create(out.join("lock"))?;
+    turn.lock().context("waiting for another build")?;
+    let stamp = out.join(project.stamp());
+    let mut sources = newest(&project.sources())?;
+    if let Project::RustBench(_) = project {
+        sources = sources.max(newest(&workspace().join("crates/load"))?);
+    }
+    if !modified(&stamp).is_ok_and(|built| built > sources) {
+        project.build()?;
+        fs::write(&stamp, "")?;
+    }
+    Ok(out)
+}
+
+impl Project {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Python => "redis-py",
+            Self::Go => "redsync",
+            Self::Node => "node-redlock",
+            Self::Rust => "rslock",
+            Self::RustBench(_) => "rust-bench",
         }
     }
 
-    fn built(&self) -> Result<PathBuf> {
-        fs::create_dir_all(&self.out)?;
-        // Tests run in parallel processes; two builds in one directory would tear each other's files. The file lock ends
-        // with the process, so a killed test leaves nothing behind.
-        let turn = File::create(self.out.join("lock"))?;
-        turn.lock().context("waiting for another build")?;
-        let stamp = self.out.join("built");
-        let sources = newest(&self.sources)?;
-        if !modified(&stamp).is_ok_and(|built| built > sources) {
-            self.build()?;
-            fs::write(&stamp, "")?;
-        }
-        Ok(self.out.clone())
+    fn sources(self) -> PathBuf {
+        workspace().join("interop").join(self.name())
     }
 
-    fn build(&self) -> Result<()> {
-        match self.client {
-            Foreign::RedisPy => {
-                let venv = self.out.join("venv");
+    fn out(self) -> PathBuf {
+        workspace().join("target/foreign").join(self.name())
+    }
+
+    fn stamp(self) -> String {
+        match self {
+            Self::RustBench(one) => format!("built-{one}"),
+            _ => "built".to_owned(),
+        }
+    }
+
+    fn build(self) -> Result<()> {
+        let out = self.out();
+        match self {
+            Self::Python => {
+                let venv = out.join("venv");
                 self.run("python3", &["-m", "venv", text(&venv)?])?;
                 let pip = venv.join("bin/pip");
                 self.run(text(&pip)?, &["install", "-q", "-r", "requirements.txt"])
             }
-            Foreign::Redsync => {
-                let peer = self.out.join("peer");
-                self.run("go", &["build", "-o", text(&peer)?, "."])
+            Self::Go => {
+                let (peer, bench) = (out.join("peer"), out.join("bench"));
+                self.run("go", &["build", "-o", text(&peer)?, "."])?;
+                self.run("go", &["build", "-o", text(&bench)?, "./bench"])
             }
-            Foreign::NodeRedlock => {
-                for file in ["package.json", "package-lock.json", "peer.js"] {
-                    fs::copy(self.sources.join(file), self.out.join(file))?;
+            Self::Node => {
+                for file in ["package.json", "package-lock.json", "peer.js", "bench.js"] {
+                    fs::copy(self.sources().join(file), out.join(file))?;
                 }
-                let prefix = text(&self.out)?;
                 let words = ["ci", "--silent", "--no-audit", "--no-fund", "--prefix"];
-                self.run("npm", &[&words[..], &[prefix]].concat())
+                self.run("npm", &[&words[..], &[text(&out)?]].concat())
             }
-            Foreign::Rslock => {
+            Self::Rust => {
                 let words = ["build", "--quiet", "--locked", "--target-dir"];
-                self.run("cargo", &[&words[..], &[text(&self.out)?]].concat())
+                self.run("cargo", &[&words[..], &[text(&out)?]].concat())
+            }
+            Self::RustBench(one) => {
+                let words = ["build", "--release", "--quiet", "--locked", "--target-dir"];
+                let which = [text(&out)?, "--bin", one, "--features", one];
+                self.run("cargo", &[&words[..], &which].concat())
             }
         }
     }
 
-    fn run(&self, program: &str, args: &[&str]) -> Result<()> {
+    fn run(self, program: &str, args: &[&str]) -> Result<()> {
         let output = Command::new(program)
             .args(args)
-            .current_dir(&self.sources)
+            .current_dir(self.sources())
             .output()
             .with_context(|| {
                 format!("{program} is missing; `cargo xtask servers` says how to get it")

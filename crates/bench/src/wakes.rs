@@ -3,23 +3,29 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use testkit::foreign::Bench;
 use testkit::java::{JavaPeer, RedissonVersion, monotonic_now_ns};
 use testkit::servers::{Cluster, RedisServer, Sentinels};
 use tidelock::Client;
 
-use crate::figures::{micros, percentile};
+use crate::args::Args;
+use crate::figures::{micros, percentile, short};
+use crate::page::{Section, Table};
+use crate::peers::Peer;
+use crate::stage::Stage;
+use crate::w6_majority::runtime;
 
 /// Long enough for a waiter to have asked, subscribed, asked again and fallen asleep.
 const ASLEEP: Duration = Duration::from_millis(8);
 
 /// From the call of release to the return of acquire, in microseconds.
 #[derive(Debug)]
-pub(crate) struct Wakes {
-    pub(crate) way: String,
-    pub(crate) times: usize,
-    pub(crate) p50: f64,
-    pub(crate) p99: f64,
-    pub(crate) worst: f64,
+struct Wakes {
+    way: String,
+    times: usize,
+    p50: f64,
+    p99: f64,
+    worst: f64,
 }
 
 impl Wakes {
@@ -35,8 +41,29 @@ impl Wakes {
     }
 }
 
+pub(crate) fn measure(stage: &mut Stage) -> Result<Section> {
+    let times = times(&stage.args);
+    let java = stage.peers.contains(&Peer::Foreign(Bench::Redisson));
+    let all = runtime()?.block_on(everywhere(&stage.server, times, java))?;
+    let mut table = Table::new(&["", "times", "p50 ms", "p99 ms", "worst ms"]);
+    for wakes in all {
+        let [p50, p99, worst] = [wakes.p50, wakes.p99, wakes.worst].map(|us| short(us / 1000.0));
+        table.row([wakes.way, wakes.times.to_string(), p50, p99, worst]);
+    }
+    Ok(Section {
+        title: "Release to acquired, across languages and topologies",
+        text: TEXT.into(),
+        tables: vec![(String::new(), table)],
+        ..Section::default()
+    })
+}
+
+fn times(args: &Args) -> usize {
+    if args.quick { 20 } else { 200 }
+}
+
 /// On one server, behind sentinels, and in a cluster.
-pub(crate) async fn measure(server: &RedisServer, times: usize, java: bool) -> Result<Vec<Wakes>> {
+async fn everywhere(server: &RedisServer, times: usize, java: bool) -> Result<Vec<Wakes>> {
     let mut all = on("", &server.url(), times, &versions(java)).await?;
     let sentinels = tokio::task::block_in_place(Sentinels::start)?;
     all.extend(on(", Sentinel", &sentinels.url(), times, &versions(java)).await?);
@@ -155,3 +182,8 @@ fn wait_in_rust(client: &Client, name: &str) -> tokio::task::JoinHandle<Result<u
         Ok(had)
     })
 }
+
+const TEXT: &str = "
+From the call of `release` in one process to the return of `acquire` of a waiter in another, for waiters that sleep. The
+waiters of Rust are in another client of the same program. One round, in no turns: an overview.
+";

@@ -1,0 +1,58 @@
+//! What to measure, and where to write it.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use crate::peers::Peer;
+
+/// The workloads, by their numbers.
+pub(crate) const ALL: [&str; 8] = ["W1", "W2", "W3", "W4", "W5", "W6", "W7", "wakes"];
+
+/// Locks beside each other: what they cost, how soon a waiter has its turn, and how cost grows
+#[derive(Debug, Clone, clap::Parser)]
+#[command(name = "cargo xtask bench --")]
+pub struct Args {
+    /// A short run, which shows that all of it works and measures little
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Only these workloads
+    #[arg(long, value_name = "W1,…,W7,wakes", value_delimiter = ',', ignore_case = true, value_parser = ALL)]
+    pub(crate) only: Vec<String>,
+    /// Only these peers beside tidelock and the bare scripts
+    #[arg(long, value_name = "PEER,…", value_delimiter = ',')]
+    peers: Option<Vec<String>>,
+    /// How many rounds, in each of which everybody has one turn
+    #[arg(long, value_name = "N")]
+    rounds: Option<usize>,
+    /// In which order they have it
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Writes the page there, and its charts into the folder of that name
+    #[arg(long, value_name = "FILE")]
+    pub(crate) write: Option<PathBuf>,
+}
+
+impl Args {
+    pub(crate) fn wants(&self, workload: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == workload)
+    }
+
+    pub(crate) fn rounds(&self) -> usize {
+        self.rounds.unwrap_or(if self.quick { 1 } else { 5 }).max(1)
+    }
+
+    pub(crate) fn peers(&self) -> Result<Vec<Peer>> {
+        let Some(words) = &self.peers else {
+            return Ok(Peer::ALL.to_vec());
+        };
+        let mut peers = vec![Peer::Raw, Peer::Tidelock];
+        for word in words {
+            let peer = Peer::of_word(word)?;
+            if !peers.contains(&peer) {
+                peers.push(peer);
+            }
+        }
+        Ok(peers)
+    }
+}

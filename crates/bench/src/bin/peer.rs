@@ -1,0 +1,74 @@
+//! One process of the bench: `bench-peer KIND URL`, then orders on stdin.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use bench::raw::{Raw, Turns};
+use bench::w2_hot::TURNS;
+use load::{Contender, Side, serve};
+use tidelock::{Client, Guard, Lock};
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+#[tokio::main(worker_threads = 2)]
+async fn main() -> Result<()> {
+    let mut args = std::env::args().skip(1);
+    let mut next = || args.next().context("KIND URL");
+    let (kind, url) = (next()?, next()?);
+    match &*kind {
+        "tidelock" => serve(Tidelock(Client::connect(&url).await?)).await,
+        "raw" => serve(Raw::connect(&url).await?).await,
+        "turns" => serve(Turns::connect(&url, TURNS).await?).await,
+        "mutex" => serve(Local(Arc::default())).await,
+        _ => bail!("{kind} is none of tidelock, raw, turns, mutex"),
+    }
+}
+
+struct Tidelock(Client);
+
+struct Ours(Lock);
+
+impl Side for Tidelock {
+    type Contender = Ours;
+
+    fn contender(&self, name: &str) -> Result<Ours> {
+        Ok(Ours(self.0.lock(name)))
+    }
+}
+
+impl Contender for Ours {
+    type Held = Guard;
+
+    async fn acquire(&mut self) -> Result<Guard> {
+        Ok(self.0.acquire().await?)
+    }
+
+    async fn release(&mut self, guard: Guard) -> Result<()> {
+        Ok(guard.release().await?)
+    }
+}
+
+/// A mutex of the runtime, for all names one: what the same load costs without any store.
+struct Local(Arc<Mutex<()>>);
+
+impl Side for Local {
+    type Contender = LocalTask;
+
+    fn contender(&self, _: &str) -> Result<LocalTask> {
+        Ok(LocalTask(Arc::clone(&self.0)))
+    }
+}
+
+struct LocalTask(Arc<Mutex<()>>);
+
+impl Contender for LocalTask {
+    type Held = OwnedMutexGuard<()>;
+
+    async fn acquire(&mut self) -> Result<Self::Held> {
+        Ok(Arc::clone(&self.0).lock_owned().await)
+    }
+
+    async fn release(&mut self, held: Self::Held) -> Result<()> {
+        drop(held);
+        Ok(())
+    }
+}

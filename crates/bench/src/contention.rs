@@ -1,0 +1,128 @@
+//! What the stamps of many tasks on one name say: how often, how soon, how fairly, and whether ever two at once.
+
+use load::Stamp;
+
+use crate::figures::{micros, number, percentile};
+
+/// One round of one peer on one name.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Contention {
+    /// Holds that began in the time that was measured.
+    pub(crate) holds: usize,
+    pub(crate) per_second: f64,
+    /// From one holder's beginning to leave to the next one's being in, in microseconds.
+    pub(crate) gap_p50: f64,
+    pub(crate) gap_p99: f64,
+    /// The longest wait of anybody, in milliseconds.
+    pub(crate) longest_wait: f64,
+    /// How long a hold was, in microseconds: clocks and schedulers add to what was asked for.
+    pub(crate) hold: f64,
+    /// Holds of the unluckiest task for each of the luckiest.
+    pub(crate) task_share: f64,
+    /// The same for processes.
+    pub(crate) process_share: f64,
+    /// Holds that began before the one before had begun to end.
+    pub(crate) overlaps: usize,
+}
+
+impl Contention {
+    /// Of the stamps of each process, which had so many tasks each, in this time.
+    pub(crate) fn of(processes: &[Vec<Stamp>], tasks: usize, start: u64, stop: u64) -> Self {
+        let within = |stamp: &&Stamp| (start..stop).contains(&stamp.entered);
+        let mut all: Vec<Stamp> = processes.iter().flatten().copied().collect();
+        all.sort_unstable_by_key(|stamp| stamp.entered);
+        let (mut gaps, mut overlaps) = (Vec::new(), 0);
+        for pair in all.windows(2) {
+            match pair[1].entered.checked_sub(pair[0].leaving) {
+                Some(gap) if within(&&pair[1]) => gaps.push(gap),
+                Some(_) => {}
+                None => overlaps += 1,
+            }
+        }
+        gaps.sort_unstable();
+        let mut held: Vec<u64> = all.iter().map(|s| s.leaving - s.entered).collect();
+        held.sort_unstable();
+        let longest = all.iter().map(|s| s.entered - s.asked).max().unwrap_or(0);
+        let holds = all.iter().filter(within).count();
+        let of_processes = processes
+            .iter()
+            .map(|stamps| stamps.iter().filter(within).count());
+        let mut of_tasks = vec![0; processes.len() * tasks];
+        for (process, stamps) in processes.iter().enumerate() {
+            for stamp in stamps.iter().filter(within) {
+                of_tasks[process * tasks + stamp.task] += 1;
+            }
+        }
+        Self {
+            holds,
+            per_second: number(holds) * 1e9 / number(stop - start),
+            gap_p50: micros(percentile(&gaps, 0.5)),
+            gap_p99: micros(percentile(&gaps, 0.99)),
+            longest_wait: micros(longest) / 1000.0,
+            hold: micros(percentile(&held, 0.5)),
+            task_share: share(of_tasks),
+            process_share: share(of_processes),
+            overlaps,
+        }
+    }
+}
+
+/// The smallest for each of the largest.
+fn share(counts: impl IntoIterator<Item = usize>) -> f64 {
+    let (low, high) = counts
+        .into_iter()
+        .fold((usize::MAX, 0), |(low, high), count| {
+            (low.min(count), high.max(count))
+        });
+    if high == 0 {
+        return f64::NAN;
+    }
+    number(low) / number(high)
+}
+
+#[cfg(test)]
+#[allow(clippy::float_cmp, reason = "no rounding in small whole numbers")]
+mod tests {
+    use super::*;
+
+    fn stamp(task: usize, asked: u64, entered: u64, leaving: u64) -> Stamp {
+        Stamp {
+            task,
+            asked: asked * 1000,
+            entered: entered * 1000,
+            leaving: leaving * 1000,
+            left: leaving * 1000 + 1,
+        }
+    }
+
+    #[test]
+    fn two_processes_that_take_turns() {
+        let one = vec![stamp(0, 0, 10, 20), stamp(0, 21, 50, 60)];
+        let two = vec![stamp(0, 0, 25, 45), stamp(0, 46, 70, 80)];
+        let seen = Contention::of(&[one, two], 1, 0, 1_000_000);
+        assert_eq!(seen.holds, 4);
+        assert_eq!(seen.per_second, 4000.0);
+        assert_eq!(seen.gap_p50, 5.0);
+        assert_eq!(seen.gap_p99, 10.0);
+        assert_eq!(seen.longest_wait, 0.029);
+        assert_eq!((seen.task_share, seen.process_share), (1.0, 1.0));
+        assert_eq!(seen.overlaps, 0);
+    }
+
+    #[test]
+    fn a_task_without_a_turn_has_no_share() {
+        let one = vec![stamp(0, 0, 10, 20), stamp(0, 21, 30, 40)];
+        // Its turn came after the end.
+        let late = stamp(1, 0, 2000, 2001);
+        let seen = Contention::of(&[[one, vec![late]].concat()], 2, 0, 1_000_000);
+        assert_eq!((seen.holds, seen.task_share), (2, 0.0));
+        assert_eq!(seen.longest_wait, 2.0);
+    }
+
+    #[test]
+    fn two_at_once_are_seen() {
+        let one = vec![stamp(0, 0, 10, 30)];
+        let two = vec![stamp(0, 0, 20, 40)];
+        assert_eq!(Contention::of(&[one, two], 1, 0, 1_000_000).overlaps, 1);
+    }
+}

@@ -1,0 +1,111 @@
+//! Which requests a store is sent. What a script calls inside the store costs no trip and is not among them.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write as _};
+use std::net::TcpStream;
+use std::thread::JoinHandle;
+
+use anyhow::{Result, bail};
+use testkit::servers::RedisServer;
+
+use crate::figures::number;
+
+/// Says that all requests before it have been counted.
+const END: &str = "bench-end-of-counting";
+
+/// How often each command was sent.
+pub(crate) type Sent = BTreeMap<String, usize>;
+
+/// Counts from now on, by `MONITOR`. It costs the server something: what is counted is not timed.
+#[derive(Debug)]
+pub(crate) struct Counter {
+    counting: JoinHandle<Result<Sent>>,
+}
+
+impl Counter {
+    pub(crate) fn start(server: &RedisServer) -> Result<Self> {
+        let mut stream = TcpStream::connect(server.addr())?;
+        stream.write_all(b"MONITOR\r\n")?;
+        let mut lines = BufReader::new(stream);
+        let mut ok = String::new();
+        lines.read_line(&mut ok)?;
+        anyhow::ensure!(ok.starts_with("+OK"), "MONITOR: {ok}");
+        Ok(Self {
+            counting: std::thread::spawn(move || count(lines)),
+        })
+    }
+
+    pub(crate) fn stop(self, server: &RedisServer) -> Result<Sent> {
+        server.admin(&["ECHO", END])?;
+        match self.counting.join() {
+            Ok(sent) => sent,
+            Err(_) => bail!("the thread that counted has panicked"),
+        }
+    }
+}
+
+fn count(lines: impl BufRead) -> Result<Sent> {
+    let mut sent = Sent::new();
+    for line in lines.split(b'\n') {
+        let line = line?;
+        let line = String::from_utf8_lossy(&line);
+        if line.contains(END) {
+            return Ok(sent);
+        }
+        if let Some(command) = sent_command(&line) {
+            *sent.entry(command).or_default() += 1;
+        }
+    }
+    bail!("MONITOR has ended")
+}
+
+/// `+1700000000.123456 [0 127.0.0.1:5000] "EVALSHA" "…"`. Scripts have `lua` for an address, this program's own operator
+/// a Unix socket.
+fn sent_command(line: &str) -> Option<String> {
+    let (_, rest) = line.split_once(" [")?;
+    let (source, words) = rest.split_once("] ")?;
+    let (_, address) = source.split_once(' ')?;
+    if address == "lua" || address.starts_with("unix:") {
+        return None;
+    }
+    let name = words.split('"').nth(1)?;
+    Some(name.to_ascii_lowercase())
+}
+
+/// `4.02: evalsha 3.01, subscribe 1.01` for so many acquisitions; what is rarer than one in fifty is left out.
+pub(crate) fn for_each(sent: &Sent, acquisitions: usize) -> (f64, String) {
+    let each = |count: usize| number(count) / number(acquisitions);
+    let mut parts: Vec<_> = sent.iter().collect();
+    parts.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let shown: Vec<String> = parts
+        .iter()
+        .filter(|(_, count)| each(**count) >= 0.02)
+        .map(|(name, count)| format!("{name} {:.2}", each(**count)))
+        .collect();
+    (each(sent.values().sum()), shown.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_came_over_the_network_was_sent() {
+        let lines = concat!(
+            "+1.1 [0 127.0.0.1:5000] \"EVALSHA\" \"0123\" \"1\" \"a [0 lua] b\"\r\n",
+            "+1.2 [0 lua] \"hincrby\" \"x\"\r\n",
+            "+1.3 [0 unix:/tmp/s] \"INFO\"\r\n",
+            "+1.4 [0 127.0.0.1:5001] \"evalsha\" \"0123\"\r\n",
+            "+1.5 [0 127.0.0.1:5001] \"SUBSCRIBE\" \"c\"\r\n",
+            "+1.6 [0 unix:/tmp/s] \"ECHO\" \"bench-end-of-counting\"\r\n",
+        );
+        let sent = count(lines.as_bytes()).unwrap();
+        assert_eq!(
+            sent,
+            Sent::from([("evalsha".to_owned(), 2), ("subscribe".to_owned(), 1)])
+        );
+        let (all, parts) = for_each(&sent, 2);
+        assert!((all - 1.5).abs() < 1e-9);
+        assert_eq!(parts, "evalsha 1.00, subscribe 0.50");
+    }
+}

@@ -1,0 +1,144 @@
+//! Percentiles, medians and spreads.
+
+use std::time::Duration;
+
+/// The value below which this share of the sorted values lies.
+pub(crate) fn percentile(sorted: &[u64], share: f64) -> u64 {
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "an index into a list of some thousands"
+    )]
+    let at = (sorted.len() as f64 * share) as usize;
+    sorted
+        .get(at.min(sorted.len().saturating_sub(1)))
+        .copied()
+        .unwrap_or(0)
+}
+
+/// The middle of a few values; of an even number, the mean of the two in the middle. `NaN` of none.
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    let half = values.len() / 2;
+    match (values.get(half), values.len() % 2) {
+        (Some(upper), 0) => f64::midpoint(values[half - 1], *upper),
+        (Some(middle), _) => *middle,
+        (None, _) => f64::NAN,
+    }
+}
+
+/// The smallest and the largest.
+pub(crate) fn spread(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
+    values
+        .into_iter()
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+            (low.min(value), high.max(value))
+        })
+}
+
+/// The median of one figure of some samples.
+pub(crate) fn middle<T>(samples: &[T], figure: impl Fn(&T) -> f64) -> f64 {
+    median(samples.iter().map(figure))
+}
+
+/// The median of the ratios of each round: what disturbs the machine disturbs both of them.
+pub(crate) fn ratio<T>(ours: &[T], theirs: &[T], figure: impl Fn(&T) -> f64) -> f64 {
+    median(
+        ours.iter()
+            .zip(theirs)
+            .map(|(ours, theirs)| figure(ours) / figure(theirs)),
+    )
+}
+
+/// Microseconds of nanoseconds.
+#[allow(clippy::cast_precision_loss, reason = "a time of some minutes at most")]
+pub(crate) fn micros(nanos: u64) -> f64 {
+    nanos as f64 / 1_000.0
+}
+
+/// A count as a number to divide by.
+#[allow(clippy::cast_precision_loss, reason = "some millions at most")]
+pub(crate) fn number(count: impl TryInto<u64>) -> f64 {
+    count.try_into().unwrap_or(0) as f64
+}
+
+/// How often a second.
+pub(crate) fn per_second(count: usize, time: Duration) -> f64 {
+    number(count) / time.as_secs_f64()
+}
+
+/// As many digits as a reader needs: three or so, and no more than are true.
+pub(crate) fn short(value: f64) -> String {
+    match value.abs() {
+        _ if value.is_nan() => "–".to_owned(),
+        size if size.is_infinite() => "∞".to_owned(),
+        size if size >= 100.0 => thousands(value),
+        size if size >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// The median, and between which values it lies.
+pub(crate) fn with_spread<T>(samples: &[T], figure: impl Fn(&T) -> f64) -> String {
+    let (low, high) = spread(samples.iter().map(&figure));
+    let middle = short(middle(samples, figure));
+    if samples.len() < 2 {
+        return middle;
+    }
+    format!("{middle} ({}–{})", short(low), short(high))
+}
+
+fn thousands(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if value < 0.0 {
+        text.insert(0, '-');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_a_value_of_the_list() {
+        let sorted: Vec<u64> = (1..=100).collect();
+        assert_eq!(percentile(&sorted, 0.0), 1);
+        assert_eq!(percentile(&sorted, 0.5), 51);
+        assert_eq!(percentile(&sorted, 0.99), 100);
+        assert_eq!(percentile(&sorted, 1.0), 100);
+        assert_eq!(percentile(&[], 0.5), 0);
+    }
+
+    #[test]
+    #[allow(clippy::float_cmp, reason = "no rounding in halves")]
+    fn the_median_is_in_the_middle_and_the_spread_at_the_ends() {
+        assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median([]).is_nan());
+        assert_eq!(spread([3.0, 1.0, 2.0]), (1.0, 3.0));
+    }
+
+    #[test]
+    #[allow(clippy::float_cmp, reason = "no rounding in halves")]
+    fn a_ratio_is_taken_within_each_round() {
+        // The second round was disturbed, for both.
+        assert_eq!(ratio(&[2.0, 20.0, 2.0], &[1.0, 10.0, 2.0], |x| *x), 2.0);
+    }
+
+    #[test]
+    fn figures_are_as_long_as_they_are_true() {
+        let shown = [0.954, 12.34, 123.4, 75_317.4, f64::NAN, f64::INFINITY].map(short);
+        assert_eq!(shown, ["0.95", "12.3", "123", "75,317", "–", "∞"]);
+        assert_eq!(with_spread(&[1.0, 3.0, 2.0], |x| *x), "2.00 (1.00–3.00)");
+    }
+}

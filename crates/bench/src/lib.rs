@@ -1,0 +1,30 @@
+//! Locks beside each other: what they cost, how soon a waiter has its turn, and how cost grows.
+//!
+//! `cargo xtask bench` runs it. Absolute times belong to one machine and one moment; what can be compared are the
+//! ratios, because all sides take turns in the same run. Nothing here asserts anything.
+
+pub mod args;
+pub mod raw;
+pub mod w2_hot;
+
+mod awake;
+mod chart;
+mod contention;
+mod counts;
+mod figures;
+mod goals;
+mod machine;
+mod page;
+mod peers;
+mod process;
+mod run;
+mod stage;
+mod w1_own;
+mod w3_local;
+mod w4_held;
+mod w5_waiting;
+mod w6_majority;
+mod w7_start;
+mod wakes;
+
+pub use run::run;

@@ -1,0 +1,80 @@
+//! What it was measured on, and with which versions.
+
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use testkit::foreign::Bench;
+
+use crate::peers::Peer;
+use crate::stage::Stage;
+
+/// Lines of what, and what it is.
+pub(crate) fn describe(stage: &Stage) -> Result<Vec<(String, String)>> {
+    let server = &stage.server;
+    let info: String = server.query(&["INFO", "server"])?;
+    let version = info
+        .lines()
+        .find_map(|line| line.strip_prefix("redis_version:"))
+        .context("no version in INFO")?;
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .map_or("unknown", |rest| rest.trim_start_matches([' ', '\t', ':']));
+    let cores = std::thread::available_parallelism()?;
+    let busy = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let busy = busy
+        .split(' ')
+        .nth(2)
+        .map_or_else(|| "unknown".to_owned(), str::to_owned);
+    let args = &stage.args;
+    let lines = [
+        ("machine", format!("{cores} cores, {model}")),
+        (
+            "load of the last 15 minutes",
+            format!("{busy}, this run's own included"),
+        ),
+        ("kernel", said("uname", &["-sr"])),
+        ("server", format!("{} {version}", server.flavour().name())),
+        ("rustc", said("rustc", &["--version"])),
+        ("java", said("java", &["-version"])),
+        ("go", said("go", &["version"])),
+        ("node", said("node", &["--version"])),
+        ("python", said("python3", &["--version"])),
+        ("commit", said("git", &["describe", "--always", "--dirty"])),
+        ("date", said("date", &["-u", "+%F"])),
+        ("rounds, seed", format!("{}, {}", args.rounds(), args.seed)),
+    ];
+    Ok(lines
+        .into_iter()
+        .map(|(what, is)| (what.to_owned(), is))
+        .collect())
+}
+
+/// Of the library that was measured.
+pub(crate) fn version(peer: Peer) -> String {
+    match peer {
+        Peer::Foreign(bench) => Bench::version(bench).to_owned(),
+        Peer::Tidelock => env!("CARGO_PKG_VERSION").to_owned(),
+        Peer::Raw | Peer::Mutex => String::new(),
+    }
+}
+
+/// The first line that it says, wherever it says it.
+fn said(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program)
+        .args(args)
+        .current_dir(testkit::workspace())
+        .output();
+    output.map_or_else(
+        |_| "unknown".to_owned(),
+        |output| {
+            let all = [output.stdout, output.stderr].concat();
+            String::from_utf8_lossy(&all)
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .to_owned()
+        },
+    )
+}

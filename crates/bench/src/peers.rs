@@ -1,0 +1,182 @@
+//! Who is measured, and what has to be known about it to read its figures.
+
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use testkit::foreign::Bench;
+
+/// A lock library through its own client, or a yardstick.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Peer {
+    Raw,
+    Tidelock,
+    Mutex,
+    Foreign(Bench),
+}
+
+/// What a reader has to know.
+pub(crate) struct Facts {
+    pub(crate) name: &'static str,
+    pub(crate) tasks: &'static str,
+    pub(crate) waits: &'static str,
+    /// Whether a lock lives as long as it is held.
+    pub(crate) renews: bool,
+    /// What was changed from its defaults, and why.
+    pub(crate) tuned: &'static str,
+}
+
+impl Peer {
+    /// All that have a lock in a store, in the order of the tables.
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Raw,
+        Self::Tidelock,
+        Self::Foreign(Bench::Redisson),
+        Self::Foreign(Bench::Redsync),
+        Self::Foreign(Bench::Redislock),
+        Self::Foreign(Bench::NodeRedlock),
+        Self::Foreign(Bench::RedisPy),
+        Self::Foreign(Bench::Rslock),
+        Self::Foreign(Bench::DistributedLock),
+        Self::Foreign(Bench::RedissonRs),
+    ];
+
+    /// As the command line names it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Tidelock => "tidelock",
+            Self::Mutex => "mutex",
+            Self::Foreign(bench) => bench.word(),
+        }
+    }
+
+    pub(crate) fn of_word(word: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|peer| peer.word() == word);
+        found.with_context(|| {
+            let known = Self::ALL.map(Self::word).join(", ");
+            format!("{word} is none of {known}")
+        })
+    }
+
+    /// What starts it on the server of that URL. Built first if need be.
+    pub(crate) fn command(self, url: &str) -> Result<Command> {
+        match self {
+            Self::Foreign(bench) => bench.command(url),
+            _ => ours(self.word(), url),
+        }
+    }
+
+    /// How much longer than others it is run before it is measured: a JVM first has to see what is hot.
+    pub(crate) fn warm_up(self) -> u32 {
+        match self {
+            Self::Foreign(Bench::Redisson) => 6,
+            Self::Foreign(Bench::NodeRedlock) => 2,
+            _ => 1,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        self.facts().name
+    }
+
+    pub(crate) fn facts(self) -> Facts {
+        match self {
+            Self::Raw => Facts {
+                name: "bare scripts",
+                tasks: "tokio tasks, one connection",
+                waits: "not at all",
+                renews: false,
+                tuned: "",
+            },
+            Self::Tidelock => Facts {
+                name: "tidelock",
+                tasks: "tokio tasks, two threads",
+                waits: "woken",
+                renews: true,
+                tuned: "",
+            },
+            Self::Mutex => Facts {
+                name: "`tokio::sync::Mutex`",
+                tasks: "tokio tasks, two threads",
+                waits: "woken",
+                renews: false,
+                tuned: "",
+            },
+            Self::Foreign(bench) => foreign(bench),
+        }
+    }
+}
+
+fn foreign(bench: Bench) -> Facts {
+    match bench {
+        Bench::Redisson => Facts {
+            name: "Redisson (Java)",
+            tasks: "threads",
+            waits: "woken",
+            renews: true,
+            tuned: "",
+        },
+        Bench::Redsync => Facts {
+            name: "redsync (Go)",
+            tasks: "goroutines",
+            waits: "asks again after 50 to 250 ms",
+            renews: false,
+            tuned: "tries without end (32 by default); lease 30 s (8)",
+        },
+        Bench::Redislock => Facts {
+            name: "bsm/redislock (Go)",
+            tasks: "goroutines",
+            waits: "asks again every 100 ms",
+            renews: false,
+            tuned: "the back-off its README shows (by default it does not wait at all), without end; lease 30 s (it has no default)",
+        },
+        Bench::NodeRedlock => Facts {
+            name: "node-redlock",
+            tasks: "promises, one thread",
+            waits: "asks again after 100 to 300 ms",
+            renews: false,
+            tuned: "tries without end (11 by default); lease 30 s (it has no default)",
+        },
+        Bench::RedisPy => Facts {
+            name: "redis-py",
+            tasks: "threads, one at a time (GIL)",
+            waits: "asks again every 100 ms",
+            renews: false,
+            tuned: "lease 30 s (none by default); up to 1,024 connections (100, and then an error)",
+        },
+        Bench::Rslock => Facts {
+            name: "rslock (Rust)",
+            tasks: "tokio tasks, two threads",
+            waits: "asks thrice within 0 to 400 ms, and over again",
+            renews: false,
+            tuned: "lease 30 s (it has no default)",
+        },
+        Bench::DistributedLock => Facts {
+            name: "distributed-lock (Rust)",
+            tasks: "tokio tasks, two threads",
+            waits: "asks again every 100 ms",
+            renews: true,
+            tuned: "asked again by the bench: on Redis it fails at once if the lock is held, whatever time it is given",
+        },
+        Bench::RedissonRs => Facts {
+            name: "redisson (Rust crate)",
+            tasks: "tokio tasks, two threads",
+            waits: "asks again every 100 ms",
+            renews: false,
+            tuned: "what its `unlock` answers is not looked at: it says no when it has unlocked",
+        },
+    }
+}
+
+/// A process of this crate's own, beside the program that runs now.
+pub(crate) fn ours(kind: &str, url: &str) -> Result<Command> {
+    let program = std::env::current_exe()?.with_file_name("bench-peer");
+    anyhow::ensure!(
+        program.is_file(),
+        "{} is missing: `cargo xtask bench` builds it",
+        program.display()
+    );
+    let mut command = Command::new(program);
+    command.args([kind, url]);
+    Ok(command)
+}

@@ -1,0 +1,88 @@
+//! A process that takes locks when it is told to.
+
+use std::collections::VecDeque;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use load::{Answer, Order, Stamp};
+use testkit::process::Spawned;
+
+/// Longer than any peer takes to start on a busy machine.
+const START: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+pub(crate) struct Process {
+    spawned: Spawned,
+    due: VecDeque<&'static str>,
+}
+
+impl Process {
+    /// Starts it and waits until it is connected.
+    pub(crate) fn start(command: Command) -> Result<Self> {
+        let mut process = Self::begin(command)?;
+        process.spawned.wait_line("ready", START)?;
+        Ok(process)
+    }
+
+    /// Starts it and waits for nothing.
+    pub(crate) fn begin(command: Command) -> Result<Self> {
+        Ok(Self {
+            spawned: Spawned::start(command)?,
+            due: VecDeque::new(),
+        })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.spawned.pid()
+    }
+
+    pub(crate) fn tell(&mut self, order: &Order) -> Result<()> {
+        self.due.push_back(match order {
+            Order::Run(_) => "run",
+            Order::Hold { .. } => "hold",
+            Order::Wait { .. } => "wait",
+            Order::Served => "served",
+            Order::Drop => "drop",
+        });
+        self.spawned.write_line(&serde_json::to_string(order)?)
+    }
+
+    /// How many, and when: the answer to the order that was told first of those not yet answered.
+    pub(crate) fn answer(&mut self, patience: Duration) -> Result<(usize, u64)> {
+        let what = self.due.pop_front().context("nothing was asked")?;
+        // Java and Node say other things too.
+        let line = self
+            .spawned
+            .wait_line("{\"", patience)
+            .with_context(|| format!("waiting for the answer to `{what}`"))?;
+        match serde_json::from_str(&line).with_context(|| line.clone())? {
+            Answer::Done { count, at_ns } => Ok((count, at_ns)),
+            Answer::Failed(why) => bail!("{what}: {why}"),
+        }
+    }
+
+    /// Its time on a processor so far, to a hundredth of a second.
+    pub(crate) fn cpu(&self) -> Result<Duration> {
+        cpu(self.pid())
+    }
+}
+
+/// The time of that process on a processor so far, to a hundredth of a second.
+pub(crate) fn cpu(pid: u32) -> Result<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // `pid (name) state …`; the name may contain anything. After it, user and system time are the 12th and 13th.
+    let (_, rest) = stat.rsplit_once(')').context("no name in stat")?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let ticks = |at: usize| -> Result<u64> { Ok(fields.get(at).context("a short stat")?.parse()?) };
+    Ok(Duration::from_millis((ticks(11)? + ticks(12)?) * 10))
+}
+
+/// What a run has noted.
+pub(crate) fn stamps(file: &std::path::Path) -> Result<Vec<Stamp>> {
+    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let stamps: Result<Vec<Stamp>> = text.lines().map(str::parse).collect();
+    let stamps = stamps?;
+    ensure!(!stamps.is_empty(), "a run without a hold");
+    Ok(stamps)
+}

@@ -1,0 +1,221 @@
+//! What all workloads stand on: the server, the peers that work, and turns that are taken fairly.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use load::{Names, Order, Run, Stamp, now_ns};
+use tempfile::TempDir;
+use testkit::servers::RedisServer;
+
+use crate::args::Args;
+use crate::peers::Peer;
+use crate::process::{Process, stamps};
+
+/// Long enough for an order to arrive everywhere, and for each task to be made, which may be a thread.
+const HEAD_START: Duration = Duration::from_millis(30);
+const HEAD_START_OF_A_TASK: Duration = Duration::from_micros(400);
+
+/// Who still waits when a run ends gets a turn then. Some sleep for long.
+const TAIL: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) server: RedisServer,
+    pub(crate) args: Args,
+    pub(crate) peers: Vec<Peer>,
+    /// What did not work: workload, who, why.
+    pub(crate) left_out: Vec<(&'static str, Peer, String)>,
+    dir: TempDir,
+    dice: fastrand::Rng,
+    files: usize,
+}
+
+/// The processes of one peer.
+#[derive(Debug)]
+pub(crate) struct Team {
+    pub(crate) peer: Peer,
+    pub(crate) processes: Vec<Process>,
+}
+
+/// Everybody's samples, in the order of the tables.
+pub(crate) type Samples<T> = Vec<(Peer, Vec<T>)>;
+
+/// What a run does.
+#[derive(Debug, Clone)]
+pub(crate) struct Load<'a> {
+    /// How many of a team's processes.
+    pub(crate) processes: usize,
+    pub(crate) tasks: usize,
+    pub(crate) names: Names,
+    pub(crate) name: &'a str,
+    pub(crate) hold: Duration,
+    pub(crate) time: Duration,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) stamps: Vec<Vec<Stamp>>,
+    pub(crate) start: u64,
+    pub(crate) stop: u64,
+    /// Of all its processes on a processor.
+    pub(crate) cpu: Duration,
+}
+
+impl Stage {
+    pub(crate) fn new(args: Args) -> Result<Self> {
+        let mut stage = Self {
+            server: RedisServer::start()?,
+            peers: args.peers()?,
+            left_out: Vec::new(),
+            dir: tempfile::tempdir()?,
+            dice: fastrand::Rng::with_seed(args.seed),
+            files: 0,
+            args,
+        };
+        stage.build();
+        Ok(stage)
+    }
+
+    /// Before anything is measured, each peer is built. Who cannot be is left out.
+    fn build(&mut self) {
+        for peer in self.peers.clone() {
+            if let Err(error) = peer.command(&self.server.url()) {
+                self.leave_out("build", peer, &error);
+                self.peers.retain(|other| *other != peer);
+            }
+        }
+    }
+
+    /// Starts so many processes of each of these peers. Who does not start is left out, with the reason.
+    pub(crate) fn teams(
+        &mut self,
+        workload: &'static str,
+        peers: &[Peer],
+        processes: usize,
+    ) -> Vec<Team> {
+        let mut teams = Vec::new();
+        for &peer in peers {
+            let started: Result<Vec<Process>> = (0..processes)
+                .map(|_| Process::start(peer.command(&self.server.url())?))
+                .collect();
+            match started {
+                Ok(processes) => teams.push(Team { peer, processes }),
+                Err(error) => self.leave_out(workload, peer, &error),
+            }
+        }
+        teams
+    }
+
+    pub(crate) fn leave_out(&mut self, workload: &'static str, peer: Peer, error: &anyhow::Error) {
+        eprintln!("{workload}: without {}: {error:#}", peer.name());
+        self.left_out.push((workload, peer, format!("{error:#}")));
+    }
+
+    /// Has each team do the same once, each time in another order. Who fails is left out from then on.
+    pub(crate) fn each<T>(
+        &mut self,
+        workload: &'static str,
+        teams: &mut Vec<Team>,
+        mut act: impl FnMut(&mut Self, &mut Team) -> Result<T>,
+    ) -> Vec<(Peer, T)> {
+        let mut order: Vec<usize> = (0..teams.len()).collect();
+        self.dice.shuffle(&mut order);
+        let mut found = Vec::new();
+        for at in order {
+            let peer = teams[at].peer;
+            match act(self, &mut teams[at]) {
+                Ok(sample) => found.push((peer, sample)),
+                Err(error) => self.leave_out(workload, peer, &error),
+            }
+        }
+        teams.retain(|team| found.iter().any(|(peer, _)| *peer == team.peer));
+        found
+    }
+
+    /// The same for all rounds: the samples of those who came through.
+    pub(crate) fn rounds<T>(
+        &mut self,
+        workload: &'static str,
+        teams: &mut Vec<Team>,
+        mut act: impl FnMut(&mut Self, &mut Team) -> Result<T>,
+    ) -> Samples<T> {
+        let mut all: Samples<T> = teams.iter().map(|team| (team.peer, Vec::new())).collect();
+        for _ in 0..self.args.rounds() {
+            for (peer, sample) in self.each(workload, teams, &mut act) {
+                if let Some((_, samples)) = all.iter_mut().find(|(of, _)| *of == peer) {
+                    samples.push(sample);
+                }
+            }
+        }
+        all.retain(|(peer, _)| teams.iter().any(|team| team.peer == *peer));
+        all
+    }
+
+    /// One run of one team.
+    pub(crate) fn run(&mut self, team: &mut Team, load: &Load<'_>) -> Result<Seen> {
+        let processes = team
+            .processes
+            .get_mut(..load.processes)
+            .context("too few processes")?;
+        let tasks = u32::try_from(load.tasks)?;
+        let start = now_ns() + nanos(HEAD_START + HEAD_START_OF_A_TASK * tasks);
+        let stop = start + nanos(load.time);
+        let mut files = Vec::new();
+        let before = busy(processes)?;
+        for process in processes.iter_mut() {
+            let file = self.file();
+            files.push(file.clone());
+            process.tell(&Order::Run(Run {
+                tasks: load.tasks,
+                names: load.names,
+                name: format!("{} {}", load.name, team.peer.word()),
+                hold_us: u64::try_from(load.hold.as_micros())?,
+                start_ns: start,
+                stop_ns: stop,
+                file,
+            }))?;
+        }
+        for process in processes.iter_mut() {
+            process.answer(load.time + TAIL)?;
+        }
+        let cpu = busy(processes)?.saturating_sub(before);
+        let mut all = Vec::new();
+        for file in files {
+            all.push(stamps(&file)?);
+            std::fs::remove_file(file)?;
+        }
+        let first = all.iter().flatten().map(|stamp| stamp.asked).min();
+        Ok(Seen {
+            stamps: all,
+            // Who begins late has had less time.
+            start: first.unwrap_or(start).clamp(start, stop - 1),
+            stop,
+            cpu,
+        })
+    }
+
+    /// A file of its own for a run's stamps.
+    pub(crate) fn file(&mut self) -> PathBuf {
+        self.files += 1;
+        self.dir.path().join(self.files.to_string())
+    }
+}
+
+fn busy(processes: &[Process]) -> Result<Duration> {
+    processes.iter().map(Process::cpu).sum()
+}
+
+/// Whole nanoseconds of a time of some minutes at most.
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The samples of one peer, if it came through.
+pub(crate) fn of<T>(samples: &Samples<T>, peer: Peer) -> Option<&[T]> {
+    let found = samples.iter().find(|(of, _)| *of == peer);
+    found
+        .map(|(_, samples)| &samples[..])
+        .filter(|samples| !samples.is_empty())
+}

@@ -1,0 +1,300 @@
+//! W2: several processes of eight tasks that all want one name.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use load::Names;
+
+use crate::awake::Awake;
+use crate::chart::{Bars, Chart};
+use crate::contention::Contention;
+use crate::counts::{Counter, for_each};
+use crate::figures::{median, middle, number, ratio, short, spread, with_spread};
+use crate::goals::Goal;
+use crate::page::{Section, Table};
+use crate::peers::{Peer, ours};
+use crate::process::Process;
+use crate::stage::{Load, Samples, Stage, Team, of};
+
+/// The name that the bare scripts hand to and fro: they listen to it from the start.
+pub const TURNS: &str = "turns raw";
+
+const PROCESSES: [usize; 2] = [2, 4];
+const TASKS: usize = 8;
+const HOLDS_MS: [u64; 2] = [0, 1];
+
+/// What was sent for each acquisition: how many, and which.
+type Sent = Vec<(Peer, (f64, String))>;
+
+pub(crate) fn measure(stage: &mut Stage) -> Result<Section> {
+    let mut section = Section {
+        title: "W2: one name, several processes",
+        text: TEXT.into(),
+        ..Section::default()
+    };
+    let _awake = Awake::keep()?;
+    let mut floor_team = floor_team(stage)?;
+    let peers: Vec<Peer> = stage
+        .peers
+        .iter()
+        .copied()
+        .filter(|peer| *peer != Peer::Raw)
+        .collect();
+    let mut teams = stage.teams("W2", &peers, PROCESSES[PROCESSES.len() - 1]);
+    let (mut rate, mut gap) = (Vec::new(), Vec::new());
+    for processes in PROCESSES {
+        for hold in HOLDS_MS {
+            let shape = Shape {
+                processes,
+                tasks: TASKS,
+                hold: Duration::from_millis(hold),
+                quick: stage.args.quick,
+            };
+            let found = shape.measure("W2", stage, &mut teams, Some(&mut floor_team))?;
+            let about = format!("**{processes} processes × {TASKS} tasks, hold {hold} ms**");
+            section.tables.push((about.clone(), shape.table(&found)));
+            section.tables.push((
+                "Sent to the store for each acquisition:".into(),
+                sent_table(&found.sent),
+            ));
+            let label = format!("{processes} processes, {hold} ms");
+            for (peer, samples) in &found.samples {
+                rate.push((
+                    peer.name(),
+                    label.clone(),
+                    middle(samples, |s| s.per_second),
+                ));
+                gap.push((peer.name(), label.clone(), middle(samples, |s| s.gap_p50)));
+            }
+            section.goals.extend(shape.goals(&found));
+        }
+    }
+    section.charts = vec![
+        Chart {
+            file: "w2-acquisitions",
+            title: "One name: acquisitions a second".into(),
+            bars: Bars::grouped(&rate),
+        },
+        Chart {
+            file: "w2-gap",
+            title: "One name: microseconds between two holders".into(),
+            bars: Bars::grouped(&gap),
+        },
+    ];
+    Ok(section)
+}
+
+fn floor_team(stage: &Stage) -> Result<Team> {
+    let start = || Process::start(ours("turns", &stage.server.url())?);
+    Ok(Team {
+        peer: Peer::Raw,
+        processes: vec![start()?, start()?],
+    })
+}
+
+/// How many, and for how long.
+pub(crate) struct Shape {
+    pub(crate) processes: usize,
+    pub(crate) tasks: usize,
+    pub(crate) hold: Duration,
+    pub(crate) quick: bool,
+}
+
+/// What was found.
+pub(crate) struct Found {
+    pub(crate) samples: Samples<Contention>,
+    /// The bare scripts that take turns, round by round.
+    pub(crate) floor: Vec<Contention>,
+    pub(crate) sent: Sent,
+}
+
+impl Shape {
+    fn load(&self, name: &'static str, time: Duration) -> Load<'static> {
+        Load {
+            processes: self.processes,
+            tasks: self.tasks,
+            names: Names::One,
+            name,
+            hold: self.hold,
+            time,
+        }
+    }
+
+    /// Without a store there are millions of holds a second, and each is noted.
+    fn time(&self, team: &Team, time: Duration) -> Duration {
+        if team.peer == Peer::Mutex {
+            time / 20
+        } else {
+            time
+        }
+    }
+
+    pub(crate) fn measure(
+        &self,
+        workload: &'static str,
+        stage: &mut Stage,
+        teams: &mut Vec<Team>,
+        mut floor_team: Option<&mut Team>,
+    ) -> Result<Found> {
+        let (warm, long) = if self.quick { (150, 300) } else { (400, 1500) };
+        let [warm, long] = [warm, long].map(Duration::from_millis);
+        stage.each(workload, teams, |stage, team| {
+            let warm = self.time(team, warm) * team.peer.warm_up();
+            stage.run(team, &self.load("hot", warm))
+        });
+        let sent = stage.each(workload, teams, |stage, team| {
+            let counter = Counter::start(&stage.server)?;
+            let seen = stage.run(team, &self.load("hot", self.time(team, long / 2)))?;
+            let holds = seen.stamps.iter().map(Vec::len).sum();
+            Ok(for_each(&counter.stop(&stage.server)?, holds))
+        });
+        let mut samples: Samples<Contention> =
+            teams.iter().map(|team| (team.peer, Vec::new())).collect();
+        let mut floor = Vec::new();
+        for _ in 0..stage.args.rounds() {
+            if let Some(team) = &mut floor_team {
+                let load = Load {
+                    processes: 2,
+                    tasks: 1,
+                    ..self.load("turns", long / 3)
+                };
+                let seen = stage.run(team, &load)?;
+                floor.push(Contention::of(&seen.stamps, 1, seen.start, seen.stop));
+            }
+            for (peer, sample) in stage.each(workload, teams, |stage, team| {
+                let seen = stage.run(team, &self.load("hot", self.time(team, long)))?;
+                Ok(Contention::of(
+                    &seen.stamps,
+                    self.tasks,
+                    seen.start,
+                    seen.stop,
+                ))
+            }) {
+                if let Some((_, samples)) = samples.iter_mut().find(|(of, _)| *of == peer) {
+                    samples.push(sample);
+                }
+            }
+        }
+        samples.retain(|(peer, _)| teams.iter().any(|team| team.peer == *peer));
+        Ok(Found {
+            samples,
+            floor,
+            sent,
+        })
+    }
+
+    pub(crate) fn table(&self, found: &Found) -> Table {
+        let mut table = Table::new(&[
+            "",
+            "acquisitions/s",
+            "gap p50 µs",
+            "gap p99 µs",
+            "longest wait ms",
+            "share of tasks",
+            "share of processes",
+            "sent each",
+            "hold µs",
+            "overlaps",
+        ]);
+        let mut row = |name: String, samples: &[Contention], sent: String| {
+            let overlaps: usize = samples.iter().map(|s| s.overlaps).sum();
+            table.row([
+                name,
+                with_spread(samples, |s| s.per_second),
+                with_spread(samples, |s| s.gap_p50),
+                with_spread(samples, |s| s.gap_p99),
+                with_spread(samples, |s| s.longest_wait),
+                short(middle(samples, |s| s.task_share)),
+                short(middle(samples, |s| s.process_share)),
+                sent,
+                short(middle(samples, |s| s.hold)),
+                overlaps.to_string(),
+            ]);
+        };
+        if !found.floor.is_empty() {
+            row(
+                "*bare scripts, two tasks by turns*".into(),
+                &found.floor,
+                "2".into(),
+            );
+        }
+        for (peer, samples) in &found.samples {
+            let sent = found.sent.iter().find(|(of, _)| of == peer);
+            let sent = sent.map_or_else(|| "–".to_owned(), |(_, (each, _))| short(*each));
+            row(peer.name().to_owned(), samples, sent);
+        }
+        table
+    }
+
+    fn goals(&self, found: &Found) -> Vec<Goal> {
+        let ours = of(&found.samples, Peer::Tidelock);
+        let hold = self.hold.as_millis();
+        let at = format!("W2, {} processes, hold {hold} ms", self.processes);
+        let figure = |figure: fn(&Contention) -> f64| ours.map(|ours| middle(ours, figure));
+        let floor = median(found.floor.iter().map(|s| s.gap_p50));
+        let sent = found.sent.iter().find(|(peer, _)| *peer == Peer::Tidelock);
+        let mut goals = vec![
+            Goal::at_most(
+                format!("{at}: median gap against release → message → acquire"),
+                1.3,
+                " ×",
+                ours.map(|ours| ratio(ours, &found.floor, |s| s.gap_p50)),
+            ),
+            Goal::at_most(
+                format!("{at}: p99 of the gap against that median"),
+                10.0,
+                " ×",
+                figure(|s| s.gap_p99).map(|gap| gap / floor),
+            ),
+            Goal::at_most(
+                format!("{at}: requests for each acquisition, without hand-off"),
+                2.0 + number(self.processes),
+                "",
+                sent.map(|(_, (each, _))| *each),
+            ),
+            Goal::at_least(
+                format!("{at}: share of the unluckiest task for the luckiest's"),
+                0.5,
+                "",
+                figure(|s| s.task_share),
+            ),
+            Goal::at_least(
+                format!("{at}: share of the unluckiest process for the luckiest's"),
+                0.5,
+                "",
+                figure(|s| s.process_share),
+            ),
+        ];
+        if hold > 0 {
+            let waiters = number(self.processes * self.tasks - 1);
+            let millis = self.hold.as_secs_f64() * 1000.0;
+            let worst = ours.map(|ours| spread(ours.iter().map(|s| s.longest_wait)).1);
+            goals.push(Goal::at_most(
+                format!("{at}: longest wait against hold × waiters"),
+                3.0,
+                " ×",
+                worst.map(|wait| wait / (waiters * millis)),
+            ));
+        }
+        goals
+    }
+}
+
+fn sent_table(sent: &Sent) -> Table {
+    let mut table = Table::new(&["", "sent"]);
+    for peer in Peer::ALL {
+        if let Some((_, (_, parts))) = sent.iter().find(|(of, _)| *of == peer) {
+            table.row([peer.name().to_owned(), parts.clone()]);
+        }
+    }
+    table
+}
+
+const TEXT: &str = "
+Everybody wants the same name, again and again. The gap is from one holder's beginning to leave to the next one's being in;
+the share is what the unluckiest task (or process) got for each hold of the luckiest; the longest wait is that of anybody,
+those included who got their turn only because the others had stopped. What is sent was counted by `MONITOR` in a round of
+its own that was not timed; what a script calls inside the store is not among it. The bare scripts are two processes of one
+task each that hand the lock to and fro: a release that publishes, the message, the acquire of the other. Each side holds the
+lock by its own language's sleep; the column says how long that was.
+";

@@ -1,0 +1,245 @@
+//! W4: many locks held for long.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use load::Order;
+use testkit::process::rss_bytes;
+use testkit::servers::RedisServer;
+
+use crate::chart::{Bars, Chart};
+use crate::figures::{middle, number, short, spread, with_spread};
+use crate::goals::Goal;
+use crate::page::{Section, Table};
+use crate::peers::Peer;
+use crate::process::Process;
+use crate::stage::Stage;
+
+/// The default lease, and how often it is renewed.
+const LEASE: Duration = Duration::from_secs(30);
+const PERIOD: Duration = Duration::from_secs(10);
+
+const NAME: &str = "held";
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How many are held, and whether their renewals are watched.
+const STEPS: [(usize, bool); 4] = [
+    (100, false),
+    (1_000, false),
+    (10_000, true),
+    (100_000, true),
+];
+
+/// So many locks, held.
+struct Step {
+    locks: usize,
+    /// Microseconds for each, to take them.
+    taking: f64,
+    /// Bytes of the process for each.
+    memory: f64,
+    periods: Vec<Period>,
+}
+
+/// One period of renewals.
+struct Period {
+    requests: f64,
+    /// Of one core.
+    cpu_percent: f64,
+    /// Seconds since the last renewal of the lock that has waited longest for one.
+    oldest: f64,
+}
+
+pub(crate) fn measure(stage: &mut Stage) -> Result<Section> {
+    let mut process = Process::start(Peer::Tidelock.command(&stage.server.url())?)?;
+    // What the first lock brings with it is not the others'.
+    hold(&mut process, 1)?;
+    let empty = rss_bytes(process.pid())?;
+    let mut steps = Vec::new();
+    for (locks, watched) in STEPS {
+        let start = Instant::now();
+        hold(&mut process, locks)?;
+        let took = start.elapsed();
+        let before = steps.last().map_or(1, |step: &Step| step.locks);
+        let grown = rss_bytes(process.pid())?.saturating_sub(empty);
+        let rounds = if watched { stage.args.rounds() } else { 0 };
+        steps.push(Step {
+            locks,
+            taking: took.as_secs_f64() * 1e6 / number(locks - before),
+            memory: number(grown) / number(locks),
+            periods: (0..rounds)
+                .map(|_| period(&stage.server, &process, locks))
+                .collect::<Result<_>>()?,
+        });
+    }
+    process.tell(&Order::Drop)?;
+    process.answer(PATIENCE)?;
+    Ok(section(&steps))
+}
+
+fn hold(process: &mut Process, locks: usize) -> Result<()> {
+    process.tell(&Order::Hold {
+        locks,
+        name: NAME.into(),
+    })?;
+    process.answer(PATIENCE)?;
+    Ok(())
+}
+
+fn period(server: &RedisServer, process: &Process, locks: usize) -> Result<Period> {
+    let start = Instant::now();
+    let (requests, cpu) = (scripts_sent(server)?, process.cpu()?);
+    let mut oldest = Duration::ZERO;
+    while start.elapsed() < PERIOD {
+        oldest = oldest.max(oldest_renewal(server, locks)?);
+        let left = PERIOD.saturating_sub(start.elapsed());
+        sleep(left.min(Duration::from_secs(1)));
+    }
+    let took = start.elapsed().as_secs_f64();
+    let cpu = process.cpu()?.saturating_sub(cpu).as_secs_f64();
+    Ok(Period {
+        requests: number(scripts_sent(server)? - requests) * PERIOD.as_secs_f64() / took,
+        cpu_percent: cpu / took * 100.0,
+        oldest: oldest.as_secs_f64(),
+    })
+}
+
+/// How often a script was called by its hash: tidelock's requests. What looks on here does not call by hash.
+pub(crate) fn scripts_sent(server: &RedisServer) -> Result<u64> {
+    let stats: String = server.query(&["INFO", "commandstats"])?;
+    let line = stats
+        .lines()
+        .find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    let calls = line.and_then(|rest| rest.split(',').next());
+    calls
+        .context("no script was ever called")?
+        .parse()
+        .context("a number of calls")
+}
+
+/// A slice at a time, so that the server is not held up.
+fn oldest_renewal(server: &RedisServer, locks: usize) -> Result<Duration> {
+    const SLICE: usize = 5_000;
+    const LEAST: &str = "local least = 1e9
+        for i = tonumber(ARGV[2]), tonumber(ARGV[3]) do
+            least = math.min(least, redis.call('pttl', ARGV[1] .. ' ' .. i))
+        end
+        return least";
+    let mut least = i64::MAX;
+    for from in (0..locks).step_by(SLICE) {
+        let to = (from + SLICE).min(locks) - 1;
+        let found: i64 =
+            server.query(&["EVAL", LEAST, "0", NAME, &from.to_string(), &to.to_string()])?;
+        least = least.min(found);
+    }
+    // One that is gone has no time left at all.
+    let left = Duration::from_millis(u64::try_from(least).unwrap_or(0));
+    Ok(LEASE.saturating_sub(left))
+}
+
+fn section(steps: &[Step]) -> Section {
+    let mut table = Table::new(&[
+        "locks",
+        "taking each µs",
+        "memory each, bytes",
+        "requests a period",
+        "CPU, % of a core",
+        "longest since a renewal, s",
+    ]);
+    let mut bars = Vec::new();
+    for step in steps {
+        let figure = |figure: fn(&Period) -> f64| {
+            if step.periods.is_empty() {
+                "–".to_owned()
+            } else {
+                with_spread(&step.periods, figure)
+            }
+        };
+        table.row([
+            short(number(step.locks)).replace(".0", ""),
+            short(step.taking),
+            short(step.memory),
+            figure(|p| p.requests),
+            figure(|p| p.cpu_percent),
+            figure(|p| p.oldest),
+        ]);
+        let group = format!("{} locks held", short(number(step.locks)).replace(".0", ""));
+        bars.push(("bytes for each", group.clone(), step.memory));
+        bars.push(("µs to take each", group.clone(), step.taking));
+        if !step.periods.is_empty() {
+            let nanos = renewing(step);
+            bars.push(("ns CPU to renew each", group, nanos));
+        }
+    }
+    Section {
+        title: "W4: locks held",
+        text: TEXT.into(),
+        tables: vec![(String::new(), table)],
+        charts: vec![Chart {
+            file: "w4-each",
+            title: "What each of many held locks costs".into(),
+            bars: Bars::grouped(&bars),
+        }],
+        goals: goals(steps),
+    }
+}
+
+/// Nanoseconds on a processor for one renewal of one lock.
+fn renewing(step: &Step) -> f64 {
+    middle(&step.periods, |p| p.cpu_percent) / 100.0 * PERIOD.as_secs_f64() * 1e9
+        / number(step.locks)
+}
+
+fn goals(steps: &[Step]) -> Vec<Goal> {
+    let Some(most) = steps.last() else {
+        return Vec::new();
+    };
+    let worst = |figure: fn(&Period) -> f64| Some(spread(most.periods.iter().map(figure)).1);
+    let fewer = steps.len().checked_sub(2).map(|at| &steps[at]);
+    let locks = most.locks;
+    vec![
+        Goal::at_most(
+            format!("W4, {locks} locks: requests a period"),
+            number(locks) / 100.0 * 1.01,
+            "",
+            Some(middle(&most.periods, |p| p.requests)),
+        ),
+        Goal::at_most(
+            format!("W4, {locks} locks: longest since a renewal"),
+            LEASE.as_secs_f64() / 2.0,
+            " s",
+            worst(|p| p.oldest),
+        ),
+        Goal::at_most(
+            format!("W4, {locks} locks: CPU, of one core"),
+            3.0,
+            " %",
+            Some(middle(&most.periods, |p| p.cpu_percent)),
+        ),
+        Goal::at_most(
+            format!("W5, {locks} locks held: memory each"),
+            1024.0,
+            " bytes",
+            Some(most.memory),
+        ),
+        Goal::at_most(
+            "Growth: memory of a held lock, of ten times as many".to_owned(),
+            1.1,
+            " ×",
+            fewer.map(|fewer| most.memory / fewer.memory),
+        ),
+        Goal::at_most(
+            "Growth: CPU to renew a lock, of ten times as many".to_owned(),
+            1.1,
+            " ×",
+            fewer.map(|fewer| renewing(most) / renewing(fewer)),
+        ),
+    ]
+}
+
+const TEXT: &str = "
+One process takes locks of their own names and keeps them, with the default lease of 30 s that is renewed every 10 s. Each
+round is one period. Requests are calls of scripts by their hash, of which one renews up to a hundred locks. The longest time
+since a renewal is read from the server, from the time to live of every lock, once a second. Memory is what the process has
+grown by; CPU is that of the client.
+";
