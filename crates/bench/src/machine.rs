@@ -3,7 +3,6 @@
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use testkit::foreign::Bench;
 
 use crate::peers::Peer;
 use crate::stage::Stage;
@@ -54,7 +53,7 @@ pub(crate) fn describe(stage: &Stage) -> Result<Vec<(String, String)>> {
 /// Of the library that was measured.
 pub(crate) fn version(peer: Peer) -> String {
     match peer {
-        Peer::Foreign(bench) => Bench::version(bench).to_owned(),
+        Peer::Foreign(bench) => bench.version(),
         Peer::Tidelock => env!("CARGO_PKG_VERSION").to_owned(),
         Peer::Raw | Peer::Mutex => String::new(),
     }

@@ -163,7 +163,7 @@ fn foreign(bench: Bench) -> Facts {
             tasks: "tokio tasks, two threads",
             waits: "asks again every 100 ms",
             renews: false,
-            tuned: "what its `unlock` answers is not looked at: it says no when it has unlocked",
+            tuned: "a pool of 512 connections (10, and then errors); what its `unlock` answers is not looked at: it says no when it has unlocked",
         },
     }
 }

@@ -60,13 +60,11 @@ pub fn run(args: Args) -> Result<()> {
             .map(|(workload, peer, why)| (*workload, peer.name().to_owned(), why.clone()))
             .collect(),
     };
-    match &stage.args.write {
-        Some(file) => write(&page, &stage.args, &testkit::workspace().join(file)),
-        None => {
-            print(&page.markdown(&stage.args, "performance"));
-            Ok(())
-        }
+    if let Some(file) = &stage.args.write {
+        return write(&page, &stage.args, &testkit::workspace().join(file));
     }
+    print(&page.markdown(&stage.args, "performance"));
+    Ok(())
 }
 
 fn write(page: &Page, args: &Args, file: &Path) -> Result<()> {

@@ -49,7 +49,7 @@ a processor for one pair, in microseconds.
             hold: Duration::ZERO,
             time: Duration::from_millis(millis),
         };
-        let (warm, long) = if quick { (100, 150) } else { (400, 600) };
+        let (warm, long) = if quick { (100, 150) } else { (400, 500) };
         // Not counted: compilers, allocators and the server's scripts get warm.
         stage.each("W1", &mut teams, |stage, team| stage.run(team, &load(warm)));
         let samples = stage.rounds("W1", &mut teams, |stage, team| {

@@ -52,7 +52,7 @@ pub(crate) fn measure(stage: &mut Stage) -> Result<Section> {
             };
             let found = shape.measure("W2", stage, &mut teams, Some(&mut floor_team))?;
             let about = format!("**{processes} processes × {TASKS} tasks, hold {hold} ms**");
-            section.tables.push((about.clone(), shape.table(&found)));
+            section.tables.push((about.clone(), Shape::table(&found)));
             section.tables.push((
                 "Sent to the store for each acquisition:".into(),
                 sent_table(&found.sent),
@@ -120,15 +120,6 @@ impl Shape {
         }
     }
 
-    /// Without a store there are millions of holds a second, and each is noted.
-    fn time(&self, team: &Team, time: Duration) -> Duration {
-        if team.peer == Peer::Mutex {
-            time / 20
-        } else {
-            time
-        }
-    }
-
     pub(crate) fn measure(
         &self,
         workload: &'static str,
@@ -136,15 +127,15 @@ impl Shape {
         teams: &mut Vec<Team>,
         mut floor_team: Option<&mut Team>,
     ) -> Result<Found> {
-        let (warm, long) = if self.quick { (150, 300) } else { (400, 1500) };
+        let (warm, long) = if self.quick { (100, 250) } else { (300, 1000) };
         let [warm, long] = [warm, long].map(Duration::from_millis);
         stage.each(workload, teams, |stage, team| {
-            let warm = self.time(team, warm) * team.peer.warm_up();
+            let warm = time(team, warm) * team.peer.warm_up();
             stage.run(team, &self.load("hot", warm))
         });
         let sent = stage.each(workload, teams, |stage, team| {
             let counter = Counter::start(&stage.server)?;
-            let seen = stage.run(team, &self.load("hot", self.time(team, long / 2)))?;
+            let seen = stage.run(team, &self.load("hot", time(team, long / 2)))?;
             let holds = seen.stamps.iter().map(Vec::len).sum();
             Ok(for_each(&counter.stop(&stage.server)?, holds))
         });
@@ -162,7 +153,7 @@ impl Shape {
                 floor.push(Contention::of(&seen.stamps, 1, seen.start, seen.stop));
             }
             for (peer, sample) in stage.each(workload, teams, |stage, team| {
-                let seen = stage.run(team, &self.load("hot", self.time(team, long)))?;
+                let seen = stage.run(team, &self.load("hot", time(team, long)))?;
                 Ok(Contention::of(
                     &seen.stamps,
                     self.tasks,
@@ -183,7 +174,7 @@ impl Shape {
         })
     }
 
-    pub(crate) fn table(&self, found: &Found) -> Table {
+    pub(crate) fn table(found: &Found) -> Table {
         let mut table = Table::new(&[
             "",
             "acquisitions/s",
@@ -277,6 +268,14 @@ impl Shape {
             ));
         }
         goals
+    }
+}
+
+/// Without a store there are millions of holds a second, and each is noted.
+fn time(team: &Team, time: Duration) -> Duration {
+    match team.peer {
+        Peer::Mutex => time / 20,
+        _ => time,
     }
 }
 

@@ -69,7 +69,7 @@ pub(crate) fn measure(stage: &mut Stage) -> Result<Section> {
                     .map(|(ours, mutex)| ratio(ours, mutex, |s| s.per_second)),
             ),
         ],
-        tables: vec![(String::new(), shape.table(&found))],
+        tables: vec![(String::new(), Shape::table(&found))],
     })
 }
 

@@ -23,13 +23,8 @@ const PERIOD: Duration = Duration::from_secs(10);
 const NAME: &str = "held";
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How many are held, and whether their renewals are watched.
-const STEPS: [(usize, bool); 4] = [
-    (100, false),
-    (1_000, false),
-    (10_000, true),
-    (100_000, true),
-];
+/// How many are held, and for how many periods their renewals are watched.
+const STEPS: [(usize, usize); 4] = [(100, 0), (1_000, 0), (10_000, 3), (100_000, 5)];
 
 /// So many locks, held.
 struct Step {
@@ -56,13 +51,13 @@ pub(crate) fn measure(stage: &mut Stage) -> Result<Section> {
     hold(&mut process, 1)?;
     let empty = rss_bytes(process.pid())?;
     let mut steps = Vec::new();
-    for (locks, watched) in STEPS {
+    for (locks, periods) in STEPS {
         let start = Instant::now();
         hold(&mut process, locks)?;
         let took = start.elapsed();
         let before = steps.last().map_or(1, |step: &Step| step.locks);
         let grown = rss_bytes(process.pid())?.saturating_sub(empty);
-        let rounds = if watched { stage.args.rounds() } else { 0 };
+        let rounds = periods.min(stage.args.rounds());
         steps.push(Step {
             locks,
             taking: took.as_secs_f64() * 1e6 / number(locks - before),

@@ -59,7 +59,7 @@ pub(crate) fn measure(stage: &mut Stage) -> Result<Section> {
 }
 
 fn times(args: &Args) -> usize {
-    if args.quick { 20 } else { 200 }
+    if args.quick { 10 } else { 100 }
 }
 
 /// On one server, behind sentinels, and in a cluster.

@@ -7,7 +7,8 @@ use redisson::{AsyncRLock, AsyncRedissonClient, RedissonConfig};
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<()> {
     let place = std::env::args().nth(1).context("HOST:PORT")?;
-    let config = RedissonConfig::single_server(&format!("redis://{place}"));
+    // A task that waits keeps a connection of the pool, which by default has ten: the eleventh fails.
+    let config = RedissonConfig::single_server(&format!("redis://{place}")).with_pool_size(512);
     serve(Client(AsyncRedissonClient::new(config).await?)).await
 }
 
