@@ -79,21 +79,21 @@ impl Chart {
         };
         paper.draw_text(
             &format!("{} (logarithmic)", self.title),
-            &words(14, HPos::Left),
+            &words(18, HPos::Left),
             (8, 14),
         )?;
         let scale = Scale::of(self.bars.0.iter().flat_map(|(_, bars)| bars).map(|b| b.1));
         let mut y = 30;
         for (group, bars) in &self.bars.0 {
             y += HEAD;
-            paper.draw_text(group, &words(12, HPos::Left), (8, y - 14))?;
+            paper.draw_text(group, &words(16, HPos::Left), (8, y - 14))?;
             for (who, figure) in bars {
                 let end = LEFT + scale.length(*figure);
-                paper.draw_text(who, &words(12, HPos::Right), (LEFT - 8, y + BAR / 2))?;
+                paper.draw_text(who, &words(15, HPos::Right), (LEFT - 8, y + BAR / 2))?;
                 let bar = Rectangle::new([(LEFT, y), (end, y + BAR)], colour(who).filled());
                 paper.draw(&bar)?;
                 let figure = crate::figures::short(*figure);
-                paper.draw_text(&figure, &words(11, HPos::Left), (end + 6, y + BAR / 2))?;
+                paper.draw_text(&figure, &words(14, HPos::Left), (end + 6, y + BAR / 2))?;
                 y += STEP;
             }
             y += 8;
@@ -104,7 +104,7 @@ impl Chart {
 
 fn colour(who: &str) -> RGBColor {
     match who {
-        "tidelock" => OURS,
+        "tidelock" | "tidelock without hand-off" => OURS,
         "bare scripts" | "tokio::sync::Mutex" => YARDSTICK,
         _ => OTHERS,
     }

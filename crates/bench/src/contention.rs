@@ -13,6 +13,9 @@ pub(crate) struct Contention {
     /// From one holder's beginning to leave to the next one's being in, in microseconds.
     pub(crate) gap_p50: f64,
     pub(crate) gap_p99: f64,
+    /// The same where the next one is in another process.
+    pub(crate) over_p50: f64,
+    pub(crate) over_p99: f64,
     /// The longest wait of anybody, in milliseconds.
     pub(crate) longest_wait: f64,
     /// How long a hold was, in microseconds: clocks and schedulers add to what was asked for.
@@ -29,21 +32,28 @@ impl Contention {
     /// Of the stamps of each process, which had so many tasks each, in this time.
     pub(crate) fn of(processes: &[Vec<Stamp>], tasks: usize, start: u64, stop: u64) -> Self {
         let within = |stamp: &&Stamp| (start..stop).contains(&stamp.entered);
-        let mut all: Vec<Stamp> = processes.iter().flatten().copied().collect();
-        all.sort_unstable_by_key(|stamp| stamp.entered);
-        let (mut gaps, mut overlaps) = (Vec::new(), 0);
+        let mut all: Vec<(usize, Stamp)> = Vec::new();
+        for (process, stamps) in processes.iter().enumerate() {
+            all.extend(stamps.iter().map(|stamp| (process, *stamp)));
+        }
+        all.sort_unstable_by_key(|(_, stamp)| stamp.entered);
+        let (mut gaps, mut over, mut overlaps) = (Vec::new(), Vec::new(), 0);
         for pair in all.windows(2) {
-            match pair[1].entered.checked_sub(pair[0].leaving) {
-                Some(gap) if within(&&pair[1]) => gaps.push(gap),
+            let ((from, last), (to, next)) = (pair[0], pair[1]);
+            match next.entered.checked_sub(last.leaving) {
+                Some(gap) if within(&&next) => {
+                    gaps.push(gap);
+                    over.extend((from != to).then_some(gap));
+                }
                 Some(_) => {}
                 None => overlaps += 1,
             }
         }
-        gaps.sort_unstable();
-        let mut held: Vec<u64> = all.iter().map(|s| s.leaving - s.entered).collect();
-        held.sort_unstable();
-        let longest = all.iter().map(|s| s.entered - s.asked).max().unwrap_or(0);
-        let holds = all.iter().filter(within).count();
+        let stamps = || all.iter().map(|(_, stamp)| stamp);
+        let held = stamps().map(|s| s.leaving - s.entered).collect();
+        let longest = stamps().map(|s| s.entered - s.asked).max().unwrap_or(0);
+        let holds = stamps().filter(within).count();
+        let [gaps, over, held] = [gaps, over, held].map(sorted);
         let of_processes = processes
             .iter()
             .map(|stamps| stamps.iter().filter(within).count());
@@ -56,15 +66,30 @@ impl Contention {
         Self {
             holds,
             per_second: number(holds) * 1e9 / number(stop - start),
-            gap_p50: micros(percentile(&gaps, 0.5)),
-            gap_p99: micros(percentile(&gaps, 0.99)),
+            gap_p50: at(&gaps, 0.5),
+            gap_p99: at(&gaps, 0.99),
+            over_p50: at(&over, 0.5),
+            over_p99: at(&over, 0.99),
             longest_wait: micros(longest) / 1000.0,
-            hold: micros(percentile(&held, 0.5)),
+            hold: at(&held, 0.5),
             task_share: share(of_tasks),
             process_share: share(of_processes),
             overlaps,
         }
     }
+}
+
+fn sorted(mut times: Vec<u64>) -> Vec<u64> {
+    times.sort_unstable();
+    times
+}
+
+/// In microseconds; of none, none.
+fn at(sorted: &[u64], share: f64) -> f64 {
+    if sorted.is_empty() {
+        return f64::NAN;
+    }
+    micros(percentile(sorted, share))
 }
 
 /// The smallest for each of the largest.
@@ -104,6 +129,8 @@ mod tests {
         assert_eq!(seen.per_second, 4000.0);
         assert_eq!(seen.gap_p50, 5.0);
         assert_eq!(seen.gap_p99, 10.0);
+        // One after the other, from one process to the other each time.
+        assert_eq!((seen.over_p50, seen.over_p99), (5.0, 10.0));
         assert_eq!(seen.longest_wait, 0.029);
         assert_eq!((seen.task_share, seen.process_share), (1.0, 1.0));
         assert_eq!(seen.overlaps, 0);
@@ -116,6 +143,7 @@ mod tests {
         let late = stamp(1, 0, 2000, 2001);
         let seen = Contention::of(&[[one, vec![late]].concat()], 2, 0, 1_000_000);
         assert_eq!((seen.holds, seen.task_share), (2, 0.0));
+        assert!(seen.over_p50.is_nan(), "there is only one process");
         assert_eq!(seen.longest_wait, 2.0);
     }
 

@@ -16,14 +16,16 @@ const END: &str = "bench-end-of-counting";
 /// How often each command was sent.
 pub(crate) type Sent = BTreeMap<String, usize>;
 
-/// Counts from now on, by `MONITOR`. It costs the server something: what is counted is not timed.
+/// Counts from now on, by `MONITOR`, what comes over the connections that ever speak of one name: others have connections
+/// too, and see to it that they stay open. It costs the server something: what is counted is not timed.
 #[derive(Debug)]
 pub(crate) struct Counter {
     counting: JoinHandle<Result<Sent>>,
 }
 
 impl Counter {
-    pub(crate) fn start(server: &RedisServer) -> Result<Self> {
+    pub(crate) fn start(server: &RedisServer, name: &str) -> Result<Self> {
+        let name = name.to_owned();
         let mut stream = TcpStream::connect(server.addr())?;
         stream.write_all(b"MONITOR\r\n")?;
         let mut lines = BufReader::new(stream);
@@ -31,7 +33,7 @@ impl Counter {
         lines.read_line(&mut ok)?;
         anyhow::ensure!(ok.starts_with("+OK"), "MONITOR: {ok}");
         Ok(Self {
-            counting: std::thread::spawn(move || count(lines)),
+            counting: std::thread::spawn(move || count(lines, &name)),
         })
     }
 
@@ -44,35 +46,48 @@ impl Counter {
     }
 }
 
-fn count(lines: impl BufRead) -> Result<Sent> {
-    let mut sent = Sent::new();
+fn count(lines: impl BufRead, name: &str) -> Result<Sent> {
+    let mut connections: BTreeMap<String, (bool, Sent)> = BTreeMap::new();
     for line in lines.split(b'\n') {
         let line = line?;
         let line = String::from_utf8_lossy(&line);
         if line.contains(END) {
-            return Ok(sent);
+            return Ok(of_the_named(connections.into_values()));
         }
-        if let Some(command) = sent_command(&line) {
+        if let Some((address, command)) = sent_command(&line) {
+            let (named, sent) = connections.entry(address).or_default();
+            *named |= line.contains(name);
             *sent.entry(command).or_default() += 1;
         }
     }
     bail!("MONITOR has ended")
 }
 
-/// `+1700000000.123456 [0 127.0.0.1:5000] "EVALSHA" "…"`. Scripts have `lua` for an address, this program's own operator
-/// a Unix socket.
-fn sent_command(line: &str) -> Option<String> {
+fn of_the_named(connections: impl Iterator<Item = (bool, Sent)>) -> Sent {
+    let mut all = Sent::new();
+    for (_, sent) in connections.filter(|(named, _)| *named) {
+        for (command, count) in sent {
+            *all.entry(command).or_default() += count;
+        }
+    }
+    all
+}
+
+/// From where, and which, of `+1700000000.123456 [0 127.0.0.1:5000] "EVALSHA" "…"`. Scripts have `lua` for an address,
+/// this program's own operator a Unix socket.
+fn sent_command(line: &str) -> Option<(String, String)> {
     let (_, rest) = line.split_once(" [")?;
     let (source, words) = rest.split_once("] ")?;
     let (_, address) = source.split_once(' ')?;
     if address == "lua" || address.starts_with("unix:") {
         return None;
     }
-    let name = words.split('"').nth(1)?;
-    Some(name.to_ascii_lowercase())
+    let command = words.split('"').nth(1)?;
+    Some((address.to_owned(), command.to_ascii_lowercase()))
 }
 
-/// `4.02: evalsha 3.01, subscribe 1.01` for so many acquisitions; what is rarer than one in fifty is left out.
+/// How many for each of so many acquisitions, and which: `evalsha 3.01, subscribe 1.01`. What is rarer than one in fifty is
+/// not named.
 pub(crate) fn for_each(sent: &Sent, acquisitions: usize) -> (f64, String) {
     let each = |count: usize| number(count) / number(acquisitions);
     let mut parts: Vec<_> = sent.iter().collect();
@@ -90,16 +105,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_came_over_the_network_was_sent() {
+    fn only_what_came_over_the_connections_of_the_name_was_sent() {
         let lines = concat!(
-            "+1.1 [0 127.0.0.1:5000] \"EVALSHA\" \"0123\" \"1\" \"a [0 lua] b\"\r\n",
+            "+1.0 [0 127.0.0.1:4999] \"PING\"\r\n",
+            "+1.1 [0 127.0.0.1:5000] \"EVALSHA\" \"0123\" \"1\" \"hot [0 lua] b\"\r\n",
             "+1.2 [0 lua] \"hincrby\" \"x\"\r\n",
             "+1.3 [0 unix:/tmp/s] \"INFO\"\r\n",
-            "+1.4 [0 127.0.0.1:5001] \"evalsha\" \"0123\"\r\n",
+            "+1.4 [0 127.0.0.1:5001] \"evalsha\" \"0123\" \"hot\"\r\n",
             "+1.5 [0 127.0.0.1:5001] \"SUBSCRIBE\" \"c\"\r\n",
             "+1.6 [0 unix:/tmp/s] \"ECHO\" \"bench-end-of-counting\"\r\n",
         );
-        let sent = count(lines.as_bytes()).unwrap();
+        let sent = count(lines.as_bytes(), "hot").unwrap();
         assert_eq!(
             sent,
             Sent::from([("evalsha".to_owned(), 2), ("subscribe".to_owned(), 1)])

@@ -76,7 +76,9 @@ pub(crate) fn short(value: f64) -> String {
         size if size.is_infinite() => "∞".to_owned(),
         size if size >= 100.0 => thousands(value),
         size if size >= 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
+        size if size >= 0.01 || size == 0.0 => format!("{value:.2}"),
+        size if size >= 0.000_01 => format!("{value:.5}"),
+        _ => "0".to_owned(),
     }
 }
 
@@ -137,8 +139,12 @@ mod tests {
 
     #[test]
     fn figures_are_as_long_as_they_are_true() {
-        let shown = [0.954, 12.34, 123.4, 75_317.4, f64::NAN, f64::INFINITY].map(short);
-        assert_eq!(shown, ["0.95", "12.3", "123", "75,317", "–", "∞"]);
+        let shown = [0.0, 0.001_234, 0.954, 12.34, 123.4, 75_317.4, f64::NAN].map(short);
+        assert_eq!(
+            shown,
+            ["0.00", "0.00123", "0.95", "12.3", "123", "75,317", "–"]
+        );
+        assert_eq!(short(f64::INFINITY), "∞");
         assert_eq!(with_spread(&[1.0, 3.0, 2.0], |x| *x), "2.00 (1.00–3.00)");
     }
 }

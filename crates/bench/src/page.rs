@@ -56,6 +56,8 @@ pub(crate) struct Section {
     pub(crate) tables: Vec<(String, Table)>,
     pub(crate) charts: Vec<Chart>,
     pub(crate) goals: Vec<Goal>,
+    /// Written by hand: what a profile shows, what was tried.
+    pub(crate) notes: String,
 }
 
 /// All of it.
@@ -96,6 +98,9 @@ impl Page {
                     line!(out, "{about}\n");
                 }
                 line!(out, "{}", table.markdown());
+            }
+            if !section.notes.is_empty() {
+                line!(out, "{}\n", section.notes.trim());
             }
         }
         line!(out, "## Who was measured\n");
@@ -165,6 +170,7 @@ mod tests {
                 tables: vec![("By the way:".into(), table)],
                 charts: Vec::new(),
                 goals: vec![Goal::at_most("W9: so much", 1.0, " ×", Some(2.0))],
+                notes: "The profile shows it.\n".into(),
             }],
             left_out: vec![("W9", "redsync".into(), "not\nbuilt\nat\nall".into())],
         }
@@ -177,7 +183,7 @@ mod tests {
         let expected = [
             "## Targets\n\n| what | target | measured | verdict |\n| --- | ---: | ---: | ---: |",
             "| W9: so much | ≤ 1.00 × | 2.00 × | **missed** by 2.00 × |",
-            "## W9: something\n\nWhat it is.\n\nBy the way:\n\n| who | µs |\n| --- | ---: |\n| tidelock | 12 |\n",
+            "## W9: something\n\nWhat it is.\n\nBy the way:\n\n| who | µs |\n| --- | ---: |\n| tidelock | 12 |\n\nThe profile shows it.\n\n",
             "- W9, redsync: not / built / at\n",
             "| cores | 2 |",
         ];

@@ -10,6 +10,8 @@ use testkit::foreign::Bench;
 pub(crate) enum Peer {
     Raw,
     Tidelock,
+    /// tidelock whose locks do not pass from task to task within a process.
+    NoHandOff,
     Mutex,
     Foreign(Bench),
 }
@@ -40,11 +42,24 @@ impl Peer {
         Self::Foreign(Bench::RedissonRs),
     ];
 
+    /// Those of some peers that can wait for a name, with what they are compared with.
+    pub(crate) fn that_wait(peers: &[Self]) -> Vec<Self> {
+        let mut waiting = Vec::new();
+        for &peer in peers.iter().filter(|peer| **peer != Self::Raw) {
+            waiting.push(peer);
+            if peer == Self::Tidelock {
+                waiting.push(Self::NoHandOff);
+            }
+        }
+        waiting
+    }
+
     /// As the command line names it.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Raw => "raw",
             Self::Tidelock => "tidelock",
+            Self::NoHandOff => "tidelock-no-hand-off",
             Self::Mutex => "mutex",
             Self::Foreign(bench) => bench.word(),
         }
@@ -94,6 +109,11 @@ impl Peer {
                 waits: "woken",
                 renews: true,
                 tuned: "",
+            },
+            Self::NoHandOff => Facts {
+                name: "tidelock without hand-off",
+                tuned: "each turn is the store's: `HandOff::OFF`",
+                ..Self::Tidelock.facts()
             },
             Self::Mutex => Facts {
                 name: "`tokio::sync::Mutex`",

@@ -84,8 +84,8 @@ impl RawLock {
             &[&self.name, &self.tombstone],
             &["30000", &self.owner],
         );
-        let (granted, _): (i64, i64) = acquire.query_async(&mut self.raw.connection).await?;
-        Ok(granted == 1)
+        let answer: Vec<i64> = acquire.query_async(&mut self.raw.connection).await?;
+        Ok(answer.first() == Some(&1))
     }
 
     /// Gives it back, and wakes who listens.
@@ -99,7 +99,7 @@ impl RawLock {
             &[&self.owner, &self.channel, "publish"],
         );
         let freed: i64 = release.query_async(&mut self.raw.connection).await?;
-        ensure!(freed == 1, "it was not held");
+        ensure!(freed != 0, "it was not held");
         Ok(())
     }
 }

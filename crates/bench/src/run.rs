@@ -40,7 +40,10 @@ pub fn run(args: Args) -> Result<()> {
         }
         let start = Instant::now();
         match measure(&mut stage) {
-            Ok(section) => sections.push(section),
+            Ok(section) => sections.push(Section {
+                notes: notes(name),
+                ..section
+            }),
             // The others are worth having all the same.
             Err(error) => stage.leave_out(name, Peer::Tidelock, &error),
         }
@@ -65,6 +68,15 @@ pub fn run(args: Args) -> Result<()> {
     }
     print(&page.markdown(&stage.args, "performance"));
     Ok(())
+}
+
+/// What is said by hand about a workload's figures: `crates/bench/notes/W1.md`, if there is one.
+fn notes(workload: &str) -> String {
+    let file = testkit::workspace()
+        .join("crates/bench/notes")
+        .join(workload)
+        .with_extension("md");
+    std::fs::read_to_string(file).unwrap_or_default()
 }
 
 fn write(page: &Page, args: &Args, file: &Path) -> Result<()> {
@@ -92,7 +104,9 @@ fn peers(stage: &Stage) -> Table {
         "renewed",
         "changed",
     ]);
-    for peer in &stage.peers {
+    let mut peers = Peer::that_wait(&stage.peers);
+    peers.insert(0, Peer::Raw);
+    for peer in &peers {
         let facts = peer.facts();
         table.row([
             facts.name.to_owned(),

@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use crate::awake::Awake;
 use crate::chart::{Bars, Chart};
+use crate::contention::Contention;
 use crate::figures::{middle, ratio};
 use crate::goals::Goal;
 use crate::page::Section;
@@ -17,12 +18,7 @@ const TASKS: usize = 64;
 
 pub(crate) fn measure(stage: &mut Stage) -> Result<Section> {
     let _awake = Awake::keep()?;
-    let mut peers: Vec<Peer> = stage
-        .peers
-        .iter()
-        .copied()
-        .filter(|peer| *peer != Peer::Raw)
-        .collect();
+    let mut peers = Peer::that_wait(&stage.peers);
     peers.insert(0, Peer::Mutex);
     let mut teams = stage.teams("W3", &peers, 1);
     let shape = Shape {
@@ -44,7 +40,12 @@ pub(crate) fn measure(stage: &mut Stage) -> Result<Section> {
         })
         .collect();
     let ours = of(&found.samples, Peer::Tidelock);
+    let without = of(&found.samples, Peer::NoHandOff);
     let mutex = of(&found.samples, Peer::Mutex);
+    let against = |other: Option<&[Contention]>| {
+        let both = ours.zip(other);
+        both.map(|(ours, other)| ratio(ours, other, |s| s.per_second))
+    };
     Ok(Section {
         title: "W3: one name, one process",
         text: TEXT.into(),
@@ -54,22 +55,21 @@ pub(crate) fn measure(stage: &mut Stage) -> Result<Section> {
             bars: Bars::grouped(&bars),
         }],
         goals: vec![
-            // Without a hand-off there is nothing to compare with.
             Goal::at_least(
                 "W3: acquisitions/s with hand-off inside the process against without",
                 50.0,
                 " ×",
-                None,
+                against(without),
             ),
             Goal::at_least(
                 "W3: acquisitions/s against the runtime's mutex alone",
                 0.1,
                 " ×",
-                ours.zip(mutex)
-                    .map(|(ours, mutex)| ratio(ours, mutex, |s| s.per_second)),
+                against(mutex),
             ),
         ],
         tables: vec![(String::new(), Shape::table(&found))],
+        ..Section::default()
     })
 }
 

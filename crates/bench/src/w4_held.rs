@@ -176,6 +176,7 @@ fn section(steps: &[Step]) -> Section {
             bars: Bars::grouped(&bars),
         }],
         goals: goals(steps),
+        ..Section::default()
     }
 }
 

@@ -112,7 +112,7 @@ fn crowd(stage: &mut Stage, tasks: usize, names: usize) -> Result<Crowd> {
     crowd.answer(PATIENCE)?;
     until_quiet(&crowd)?;
     let memory = rss_bytes(crowd.pid())?.saturating_sub(empty);
-    let seconds = if stage.args.quick { 1 } else { 4 };
+    let seconds = if stage.args.quick { 1 } else { 3 };
     let (cpu, requests) = (crowd.cpu()?, scripts_sent(&stage.server)?);
     sleep(Duration::from_secs(seconds));
     let cpu = crowd.cpu()?.saturating_sub(cpu);

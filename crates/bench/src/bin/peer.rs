@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use bench::raw::{Raw, Turns};
 use bench::w2_hot::TURNS;
 use load::{Contender, Side, serve};
-use tidelock::{Client, Guard, Lock};
+use tidelock::{Client, Guard, HandOff, Lock};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 #[tokio::main(worker_threads = 2)]
@@ -16,10 +16,14 @@ async fn main() -> Result<()> {
     let (kind, url) = (next()?, next()?);
     match &*kind {
         "tidelock" => serve(Tidelock(Client::connect(&url).await?)).await,
+        "tidelock-no-hand-off" => {
+            let client = Client::builder().hand_off(HandOff::OFF);
+            serve(Tidelock(client.connect(&url).await?)).await
+        }
         "raw" => serve(Raw::connect(&url).await?).await,
         "turns" => serve(Turns::connect(&url, TURNS).await?).await,
         "mutex" => serve(Local(Arc::default())).await,
-        _ => bail!("{kind} is none of tidelock, raw, turns, mutex"),
+        _ => bail!("{kind} is none of tidelock, tidelock-no-hand-off, raw, turns, mutex"),
     }
 }
 
