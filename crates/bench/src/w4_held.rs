@@ -141,7 +141,6 @@ fn section(steps: &[Step]) -> Section {
         "CPU, % of a core",
         "longest since a renewal, s",
     ]);
-    let mut bars = Vec::new();
     for step in steps {
         let figure = |figure: fn(&Period) -> f64| {
             if step.periods.is_empty() {
@@ -151,20 +150,13 @@ fn section(steps: &[Step]) -> Section {
             }
         };
         table.row([
-            short(number(step.locks)).replace(".0", ""),
+            count(step.locks),
             short(step.taking),
             short(step.memory),
             figure(|p| p.requests),
             figure(|p| p.cpu_percent),
             figure(|p| p.oldest),
         ]);
-        let group = format!("{} locks held", short(number(step.locks)).replace(".0", ""));
-        bars.push(("bytes for each", group.clone(), step.memory));
-        bars.push(("µs to take each", group.clone(), step.taking));
-        if !step.periods.is_empty() {
-            let nanos = renewing(step);
-            bars.push(("ns CPU to renew each", group, nanos));
-        }
     }
     Section {
         title: "W4: locks held",
@@ -172,12 +164,36 @@ fn section(steps: &[Step]) -> Section {
         tables: vec![(String::new(), table)],
         charts: vec![Chart {
             file: "w4-each",
-            title: "What each of many held locks costs".into(),
-            bars: Bars::grouped(&bars),
+            title: "Held locks: what each of them costs".into(),
+            bars: bars(steps),
         }],
         goals: goals(steps),
         ..Section::default()
     }
+}
+
+fn count(locks: usize) -> String {
+    short(number(locks))
+}
+
+fn bars(steps: &[Step]) -> Bars {
+    let counts: Vec<String> = steps
+        .iter()
+        .map(|step| format!("{} locks", count(step.locks)))
+        .collect();
+    let mut bars = Vec::new();
+    let mut group = |about: &str, figure: fn(&Step) -> f64| {
+        for (step, count) in steps.iter().zip(&counts) {
+            let figure = figure(step);
+            if !figure.is_nan() {
+                bars.push((&**count, about.to_owned(), figure));
+            }
+        }
+    };
+    group("memory for each, bytes", |step| step.memory);
+    group("taking each, µs", |step| step.taking);
+    group("renewing each, ns of a processor", renewing);
+    Bars::grouped(&bars)
 }
 
 /// Nanoseconds on a processor for one renewal of one lock.
