@@ -6,6 +6,7 @@ mod fuzz;
 mod platforms;
 mod servers;
 mod sh;
+mod soak;
 mod test;
 mod tools;
 
@@ -25,6 +26,8 @@ enum Task {
     Fuzz(fuzz::Args),
     /// Measures what a lock costs, beside its bare scripts
     Bench(bench::Args),
+    /// Mixed faults on one Redis for a long time, with Redisson
+    Soak(soak::Args),
 }
 
 fn main() -> Result<()> {
@@ -34,5 +37,6 @@ fn main() -> Result<()> {
         Task::Full => full::run(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Bench(args) => bench::run(&args),
+        Task::Soak(args) => soak::run(&args),
     }
 }

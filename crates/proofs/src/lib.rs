@@ -1,5 +1,7 @@
 //! Tests of the promises on real servers.
 
+pub mod machine;
+
 use std::time::Duration;
 
 /// What the boot clock shows: the one clock that a test, its tasks and its child processes can compare.

@@ -32,6 +32,13 @@ final class Commands {
         if (command.equals("thread_id")) {
             return threadId();
         }
+        if (command.equals("soak")) {
+            return new Soak(redisson, servers.get(1), request).run();
+        }
+        if (command.equals("soak_stop")) {
+            Soak.stop();
+            return null;
+        }
         RLock lock = lock(request);
         return switch (command) {
             case "lock" -> take(lock, lease(request));

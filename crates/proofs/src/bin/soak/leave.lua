@@ -1,0 +1,14 @@
+-- The end of a claim. ARGV: name, claim, slot, when, how, how late it was told (microseconds; 0 if it was not, or in time)
+redis.call('HDEL', 'claims ' .. ARGV[1], ARGV[2])
+redis.call('HINCRBY', 'ended', ARGV[5], 1)
+local bound = redis.call('HGET', 'gone', ARGV[2])
+local late = tonumber(ARGV[6])
+if bound then
+  redis.call('HDEL', 'gone', ARGV[2])
+  redis.call('HINCRBY', 'counts', 'deletions that a holder was asked about', 1)
+  late = math.max(late, tonumber(ARGV[4]) - tonumber(bound))
+end
+if late > 0 then
+  redis.call('RPUSH', 'late', table.concat({ARGV[3], ARGV[4], string.format('%.0f', late), ARGV[5], ARGV[1]}, ' '))
+end
+return 'ok'

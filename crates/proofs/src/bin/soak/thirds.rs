@@ -1,0 +1,80 @@
+//! The last third held against the first.
+
+use std::time::Duration;
+
+use crate::plan::names;
+use crate::samples::{
+    CHANNELS, CONNECTIONS, DESCRIPTORS, ENDLESS, LOCKS, MARKS, MEMORY, OTHERS, Samples, TASKS,
+    THREADS,
+};
+
+/// Tombstones last five minutes: before two thirds of it have passed, their number says nothing.
+const MARKS_SETTLE: Duration = Duration::from_secs(15 * 60);
+
+/// The medians of one figure.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) who: String,
+    pub(crate) what: &'static str,
+    pub(crate) first: f64,
+    pub(crate) last: f64,
+    /// How much more the last may be; `None` if it is not judged.
+    pub(crate) more: Option<f64>,
+}
+
+impl Row {
+    pub(crate) fn is_flat(&self) -> bool {
+        self.more.is_none_or(|more| self.last <= self.first + more)
+    }
+}
+
+/// Each figure in the first and in the last third of what follows the first tenth, in which everybody warms up.
+pub(crate) fn compare(samples: &Samples, length: Duration) -> Vec<Row> {
+    let warm = length / 10;
+    let third = length * 3 / 10;
+    let mut rows = Vec::new();
+    for ((who, what), values) in &samples.values {
+        let within = |from: Duration, till: Duration| {
+            let chosen = values
+                .iter()
+                .filter(move |(at, _)| *at >= from && *at < till);
+            median(chosen.map(|(_, value)| *value).collect())
+        };
+        let first = within(warm, warm + third);
+        let last = within(length.saturating_sub(third), length * 2);
+        if let (Some(first), Some(last)) = (first, last) {
+            rows.push(Row {
+                who: who.clone(),
+                what,
+                first,
+                last,
+                more: tolerance(who, what, first, length),
+            });
+        }
+    }
+    rows
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// How much more is no leak. A Java heap grows to its limit of 128 MiB, however little of it is used.
+fn tolerance(who: &str, what: &str, first: f64, length: Duration) -> Option<f64> {
+    let java = who.starts_with("Redisson");
+    match what {
+        MEMORY if java => Some(64.0),
+        MEMORY if who == "server" => Some(8.0),
+        MEMORY => Some(2.0 + first / 10.0),
+        DESCRIPTORS | THREADS if java => Some(12.0),
+        DESCRIPTORS if who == "server" || who == "proxy and driver" => Some(12.0),
+        DESCRIPTORS | TASKS => Some(6.0),
+        THREADS => Some(1.0),
+        CONNECTIONS => Some(12.0),
+        LOCKS | CHANNELS | ENDLESS => Some(f64::from(u32::try_from(names().len()).unwrap_or(0))),
+        OTHERS => Some(64.0 + first / 2.0),
+        MARKS if length >= MARKS_SETTLE => Some(64.0 + first / 2.0),
+        _ => None,
+    }
+}

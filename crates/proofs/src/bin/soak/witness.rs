@@ -1,0 +1,173 @@
+//! The second server: untouched by faults, it judges one claim at a time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use redis::AsyncConnectionConfig;
+use redis::aio::MultiplexedConnection;
+use testkit::java::monotonic_now_ns;
+use testkit::servers::RedisServer;
+use tidelock::Guard;
+
+const ENTER: &str = include_str!("enter.lua");
+const LEAVE: &str = include_str!("leave.lua");
+
+/// Now, in microseconds, on the clock that all processes share.
+pub(crate) fn now() -> u64 {
+    monotonic_now_ns() / 1_000
+}
+
+pub(crate) fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The server, in the hands of the process that started it.
+#[derive(Debug)]
+pub(crate) struct Witness {
+    pub(crate) server: RedisServer,
+    pub(crate) enter: String,
+    pub(crate) leave: String,
+}
+
+impl Witness {
+    pub(crate) fn start() -> Result<Self> {
+        let server = RedisServer::start()?;
+        let enter = server.query(&["SCRIPT", "LOAD", ENTER])?;
+        let leave = server.query(&["SCRIPT", "LOAD", LEAVE])?;
+        Ok(Self {
+            server,
+            enter,
+            leave,
+        })
+    }
+
+    /// A lock is about to be deleted under whoever holds it: what was granted before is worth nothing.
+    pub(crate) fn deleting(&self, name: &str) -> Result<()> {
+        self.put("deleted", name, u64::MAX / 4)
+    }
+
+    /// It has been, and this was the holder, who is to hear of it in this time.
+    pub(crate) fn deleted(&self, name: &str, holder: Option<&str>, within: Duration) -> Result<()> {
+        if let Some(holder) = holder {
+            self.put("gone", holder, now() + micros(within))?;
+        }
+        self.put("deleted", name, now())
+    }
+
+    fn put(&self, key: &str, field: &str, value: u64) -> Result<()> {
+        self.server.query(&["HSET", key, field, &value.to_string()])
+    }
+
+    pub(crate) fn numbers(&self, key: &str) -> Result<BTreeMap<String, u64>> {
+        self.server.query(&["HGETALL", key])
+    }
+
+    pub(crate) fn lines(&self, key: &str) -> Result<Vec<String>> {
+        self.server.query(&["LRANGE", key, "0", "-1"])
+    }
+}
+
+/// What a holder is sure of.
+#[derive(Debug, Clone)]
+pub(crate) struct Claim {
+    pub(crate) name: String,
+    /// Of this acquisition alone.
+    pub(crate) id: String,
+    pub(crate) from: u64,
+    pub(crate) until: u64,
+    pub(crate) token: u64,
+}
+
+impl Claim {
+    /// What a guard says now. The clock is read first: the claim may be shorter than what is true, never longer.
+    pub(crate) fn of(guard: &Guard) -> Self {
+        let from = now();
+        Self {
+            name: guard.name().to_owned(),
+            id: guard.owner_id(),
+            from,
+            until: from + micros(guard.valid_for()),
+            token: guard.token().map_or(0, tidelock::FencingToken::get),
+        }
+    }
+
+    /// The guard has been renewed, perhaps.
+    pub(crate) fn renew(&mut self, guard: &Guard) {
+        let now = now();
+        let left = micros(guard.valid_for());
+        if left > 0 {
+            self.until = now + left;
+        }
+    }
+}
+
+/// The same server, in the hands of a process that takes locks.
+#[derive(Debug, Clone)]
+pub(crate) struct Desk {
+    connection: MultiplexedConnection,
+    enter: String,
+    leave: String,
+    slot: String,
+}
+
+impl Desk {
+    pub(crate) async fn open(url: &str, enter: &str, leave: &str, slot: usize) -> Result<Self> {
+        // This server always answers; a process that was frozen finds the answer when it wakes.
+        let patient = AsyncConnectionConfig::new().set_response_timeout(None);
+        let connection = redis::Client::open(url)?
+            .get_multiplexed_async_connection_with_config(&patient)
+            .await
+            .context("the witness")?;
+        Ok(Self {
+            connection,
+            enter: enter.to_owned(),
+            leave: leave.to_owned(),
+            slot: slot.to_string(),
+        })
+    }
+
+    pub(crate) async fn enter(&self, claim: &Claim) -> Result<()> {
+        self.claim(claim, "new").await
+    }
+
+    pub(crate) async fn keep(&self, claim: &Claim) -> Result<()> {
+        self.claim(claim, "kept").await
+    }
+
+    async fn claim(&self, claim: &Claim, how: &str) -> Result<()> {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.enter).arg(0);
+        command.arg(&claim.name).arg(&claim.id).arg("tidelock");
+        command.arg(&self.slot).arg(claim.from).arg(claim.until);
+        command.arg(claim.token).arg(how);
+        self.send(&command).await
+    }
+
+    pub(crate) async fn leave(&self, claim: &Claim, how: &str, late: Duration) -> Result<()> {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.leave).arg(0);
+        command.arg(&claim.name).arg(&claim.id).arg(&self.slot);
+        command.arg(now()).arg(how).arg(micros(late));
+        self.send(&command).await
+    }
+
+    pub(crate) async fn count(&self, key: &str, field: &str) -> Result<()> {
+        let mut command = redis::cmd("HINCRBY");
+        command.arg(key).arg(field).arg(1);
+        self.send(&command).await
+    }
+
+    /// A figure of this process alone.
+    pub(crate) async fn put(&self, key: &str, value: u64) -> Result<()> {
+        let mut command = redis::cmd("HSET");
+        command.arg(key).arg(std::process::id()).arg(value);
+        self.send(&command).await
+    }
+
+    async fn send(&self, command: &redis::Cmd) -> Result<()> {
+        let mut connection = self.connection.clone();
+        let _: redis::Value = command.query_async(&mut connection).await?;
+        Ok(())
+    }
+}

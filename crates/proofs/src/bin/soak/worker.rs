@@ -1,0 +1,138 @@
+//! One process of tidelock: it takes locks, says what it is sure of, and gives them back in every way there is.
+
+mod bad;
+mod hold;
+
+use std::io::Read as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use fastrand::Rng;
+use tidelock::{Client, Guard, Lock};
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+
+use crate::plan::{FAST, FAST_TASKS, Job, LEASE, RESPONSE_TIMEOUT, SLOW, SLOW_TASKS, name};
+use crate::witness::Desk;
+use bad::Bad;
+
+/// What all tasks of the process share.
+#[derive(Debug)]
+pub(crate) struct World {
+    client: Client,
+    desk: Desk,
+    stopping: AtomicBool,
+    /// The longest that one of them has waited for a lock, in milliseconds.
+    longest: AtomicU64,
+    bad: Bad,
+}
+
+/// Works until stdin ends.
+#[tokio::main(flavor = "current_thread")]
+pub(crate) async fn run(job: &Job) -> Result<()> {
+    let client = Client::builder()
+        .lease(LEASE)
+        .response_timeout(RESPONSE_TIMEOUT)
+        .connect(&job.url)
+        .await?;
+    let world = Arc::new(World {
+        client,
+        desk: Desk::open(&job.witness, &job.enter, &job.leave, job.slot).await?,
+        stopping: AtomicBool::new(false),
+        longest: AtomicU64::new(0),
+        bad: Bad::new(job.broken),
+    });
+    let mut tasks = JoinSet::new();
+    let all = FAST_TASKS + SLOW_TASKS;
+    for task in 0..all {
+        let rng = Rng::with_seed(job.seed ^ (task as u64) << 32);
+        tasks.spawn(work(Arc::clone(&world), task < FAST_TASKS, rng));
+    }
+    let told = Arc::clone(&world);
+    std::thread::spawn(move || {
+        // Whatever comes of it, nobody will say anything more.
+        let _ = std::io::stdin().read(&mut [0]);
+        told.stopping.store(true, Ordering::Relaxed);
+    });
+    while !tasks.is_empty() {
+        world.report().await?;
+        let second = tokio::time::sleep(Duration::from_secs(1));
+        tokio::select! {
+            () = second => {}
+            Some(done) = tasks.join_next() => done??,
+        }
+    }
+    world.client.close(Duration::from_secs(1)).await;
+    println!("served all");
+    Ok(())
+}
+
+impl World {
+    async fn report(&self) -> Result<()> {
+        let tasks = Handle::current().metrics().num_alive_tasks();
+        self.desk.put("tasks", tasks as u64).await?;
+        let longest = self.longest.load(Ordering::Relaxed);
+        self.desk.put("longest", longest).await
+    }
+
+    fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Any lock of the kind, with a token three times out of four: both exclude each other, and Redisson's.
+    fn lock(&self, fast: bool, rng: &mut Rng) -> Lock {
+        let number = rng.usize(..if fast { FAST } else { SLOW });
+        let lock = self.client.lock(&name(fast, number));
+        if rng.u8(..4) > 0 { lock.fenced() } else { lock }
+    }
+}
+
+async fn work(world: Arc<World>, fast: bool, mut rng: Rng) -> Result<()> {
+    while !world.stopping() {
+        let lock = world.lock(fast, &mut rng);
+        world.bad.enter(&world.desk, lock.name(), fast).await?;
+        if let Some(guard) = acquire(&world, &lock, &mut rng).await? {
+            hold::hold(&world, guard, fast, &mut rng).await?;
+        }
+        world.bad.leak()?;
+    }
+    Ok(())
+}
+
+/// Waits until the lock is there, through any number of outages; or leaves at a random moment.
+async fn acquire(world: &World, lock: &Lock, rng: &mut Rng) -> Result<Option<Guard>> {
+    if rng.u8(..50) == 0 {
+        let moment = Duration::from_micros(rng.u64(..20_000));
+        return match tokio::time::timeout(moment, lock.acquire()).await {
+            Ok(Ok(guard)) => Ok(Some(guard)),
+            Ok(Err(error)) => count(world, &error).await.map(|()| None),
+            Err(_) => world
+                .desk
+                .count("counts", "acquires dropped")
+                .await
+                .map(|()| None),
+        };
+    }
+    let asked = Instant::now();
+    loop {
+        match lock.acquire().await {
+            Ok(guard) => {
+                let waited = u64::try_from(asked.elapsed().as_millis())?;
+                world.longest.fetch_max(waited, Ordering::Relaxed);
+                return Ok(Some(guard));
+            }
+            // An outage that was longer than an acquire bears. Asked again at once, it would be answered the same.
+            Err(error) => {
+                count(world, &error).await?;
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+async fn count(world: &World, error: &tidelock::Error) -> Result<()> {
+    let kind = format!("{:?}", error.kind());
+    world.desk.count("errors", &kind).await
+}

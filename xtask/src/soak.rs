@@ -1,0 +1,28 @@
+//! `cargo xtask soak`: processes of tidelock and of Redisson on the same locks, with faults, for a long time.
+
+use anyhow::Result;
+
+use crate::sh::{self, cargo};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// For the soak: --minutes M, --seed N, --write FILE, --workers N, --java both|newest|none
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    rest: Vec<String>,
+}
+
+/// Not the release build: its checks are to be there. The exit code is 1 if anything is broken.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let mut soak = cargo(&[
+        "run",
+        "--quiet",
+        "--release",
+        "-p",
+        "proofs",
+        "--bin",
+        "soak",
+        "--",
+    ]);
+    soak.args(&args.rest);
+    sh::run(soak)
+}
