@@ -7,6 +7,7 @@ use testkit::proxy::{Mode, Then, Way, When};
 
 use crate::crew::Crew;
 use crate::plan::{LEASE, VETERANS, names};
+use crate::witness::now;
 
 /// A holder asks for a renewal every third of the lease; the rest is for a busy machine.
 const TOLD_WITHIN: Duration = Duration::from_secs(2);
@@ -77,6 +78,7 @@ impl Crew {
         });
         let (name, _, act) = chosen.context("no fault")?;
         self.calm = false;
+        println!("{}: {name}", now());
         let done = act(self).with_context(|| (*name).to_owned())?;
         self.calm = true;
         if done {

@@ -1,11 +1,10 @@
 -- The end of a claim. ARGV: name, claim, slot, when, how, how late it was told (microseconds; 0 if it was not, or in time)
 redis.call('HDEL', 'claims ' .. ARGV[1], ARGV[2])
 redis.call('HINCRBY', 'ended', ARGV[5], 1)
-local bound = redis.call('HGET', 'gone', ARGV[2])
+local bound = redis.call('HGET', 'gone', string.match(ARGV[2], '^(.-)#') or '')
 local late = tonumber(ARGV[6])
 if bound then
-  redis.call('HDEL', 'gone', ARGV[2])
-  redis.call('HINCRBY', 'counts', 'deletions that a holder was asked about', 1)
+  redis.call('HINCRBY', 'counts', 'holds whose lock was deleted', 1)
   late = math.max(late, tonumber(ARGV[4]) - tonumber(bound))
 end
 if late > 0 then

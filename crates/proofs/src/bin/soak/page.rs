@@ -80,8 +80,8 @@ impl Page<'_> {
         );
         line!(
             out,
-            "| deletions whose holder was to hear of it | {} |",
-            count("deletions that a holder was asked about")
+            "| holds whose lock was deleted, and that were to hear of it | {} |",
+            count("holds whose lock was deleted")
         );
         line!(
             out,

@@ -1,6 +1,7 @@
 //! The second server: untouched by faults, it judges one claim at a time.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -68,11 +69,14 @@ impl Witness {
     }
 }
 
+/// A hold that passes along a line has one owner and many holders.
+static CLAIMS: AtomicU64 = AtomicU64::new(0);
+
 /// What a holder is sure of.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
     pub(crate) name: String,
-    /// Of this acquisition alone.
+    /// Of this holder alone: the owner, and a number.
     pub(crate) id: String,
     pub(crate) from: u64,
     pub(crate) until: u64,
@@ -85,7 +89,11 @@ impl Claim {
         let from = now();
         Self {
             name: guard.name().to_owned(),
-            id: guard.owner_id(),
+            id: format!(
+                "{}#{}",
+                guard.owner_id(),
+                CLAIMS.fetch_add(1, Ordering::Relaxed)
+            ),
             from,
             until: from + micros(guard.valid_for()),
             token: guard.token().map_or(0, tidelock::FencingToken::get),
@@ -162,6 +170,14 @@ impl Desk {
     pub(crate) async fn put(&self, key: &str, value: u64) -> Result<()> {
         let mut command = redis::cmd("HSET");
         command.arg(key).arg(std::process::id()).arg(value);
+        self.send(&command).await
+    }
+
+    /// A line for those who read the result: who, when, and what.
+    pub(crate) async fn tell(&self, key: &str, what: &str) -> Result<()> {
+        let line = format!("process {} at {}: {what}", self.slot, now());
+        let mut command = redis::cmd("RPUSH");
+        command.arg(key).arg(line);
         self.send(&command).await
     }
 

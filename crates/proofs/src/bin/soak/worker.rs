@@ -18,6 +18,9 @@ use crate::plan::{FAST, FAST_TASKS, Job, LEASE, RESPONSE_TIMEOUT, SLOW, SLOW_TAS
 use crate::witness::Desk;
 use bad::Bad;
 
+/// Milliseconds after which a wait is worth a line.
+const LONG_WAIT: u64 = 15_000;
+
 /// What all tasks of the process share.
 #[derive(Debug)]
 pub(crate) struct World {
@@ -116,15 +119,21 @@ async fn acquire(world: &World, lock: &Lock, rng: &mut Rng) -> Result<Option<Gua
         };
     }
     let asked = Instant::now();
+    let mut errors = 0;
     loop {
         match lock.acquire().await {
             Ok(guard) => {
                 let waited = u64::try_from(asked.elapsed().as_millis())?;
                 world.longest.fetch_max(waited, Ordering::Relaxed);
+                if waited > LONG_WAIT {
+                    let story = format!("{} {waited} ms, {errors} errors", lock.name());
+                    world.desk.tell("waits", &story).await?;
+                }
                 return Ok(Some(guard));
             }
             // An outage that was longer than an acquire bears. Asked again at once, it would be answered the same.
             Err(error) => {
+                errors += 1;
                 count(world, &error).await?;
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
