@@ -6,7 +6,7 @@ use crate::sh::{self, cargo};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// For the soak: --minutes M, --seed N, --write FILE, --workers N, --java both|newest|none
+    /// For the soak: --minutes M, --acquisitions N, --seed N, --write FILE, --workers N, --java both|newest|none
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }

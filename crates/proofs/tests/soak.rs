@@ -37,7 +37,12 @@ fn a_short_soak_finds_nothing() {
 
 #[test]
 fn a_soak_sees_somebody_who_is_in_without_the_lock() {
-    is_seen("enters", "overlap");
+    is_seen("enters", "overlap ");
+}
+
+#[test]
+fn a_soak_sees_a_token_that_does_not_grow() {
+    is_seen("tokens", "token ");
 }
 
 #[test]

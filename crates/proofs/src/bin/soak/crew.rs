@@ -52,7 +52,7 @@ pub(crate) fn soak(plan: &Soak) -> Result<ExitCode> {
     let mut crew = Crew::gather(plan, seed, length)?;
     let machine = proofs::machine::describe(&crew.server)?;
     let begun = Instant::now();
-    let course = crew.live(begun + length);
+    let course = crew.live(begun + length, plan.acquisitions);
     // Whatever has been seen until then counts.
     if let Err(error) = course {
         crew.problems.push(format!("{error:#}"));
@@ -121,7 +121,7 @@ impl Crew {
         let both = format!("{} {}", self.proxy.url(), self.witness.server.url());
         let options = PeerOptions::new(version, both)
             .watchdog(LEASE)
-            .answer_within(length + Duration::from_secs(300));
+            .answer_within(length * 2 + Duration::from_secs(300));
         let peer = JavaPeer::start_with(&options)?;
         let who = format!("Redisson {}", version.number());
         let report = peer.begin_soak(&SoakPlan {
@@ -167,15 +167,21 @@ impl Crew {
         Ok(())
     }
 
-    fn live(&mut self, end: Instant) -> Result<()> {
+    /// Until then, or as long again if that many acquisitions take it.
+    fn live(&mut self, end: Instant, wanted: u64) -> Result<()> {
         self.samples.begin();
-        while Instant::now() < end {
+        let last = end + end.saturating_duration_since(Instant::now());
+        while Instant::now() < end || (Instant::now() < last && self.acquired()? < wanted) {
             let pause = Duration::from_millis(self.rng.u64(300..2_500));
             self.pass(pause)?;
             self.misfortune()?;
             self.check_alive()?;
         }
         Ok(())
+    }
+
+    fn acquired(&self) -> Result<u64> {
+        Ok(self.witness.numbers("acquired")?.values().sum())
     }
 
     fn check_alive(&mut self) -> Result<()> {

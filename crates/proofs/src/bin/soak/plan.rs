@@ -51,6 +51,9 @@ pub(crate) struct Soak {
     /// How long
     #[arg(long, default_value_t = 2.0)]
     pub(crate) minutes: f64,
+    /// Goes on, up to twice the time, until the locks have been acquired so many times
+    #[arg(long, default_value_t = 0)]
+    pub(crate) acquisitions: u64,
     /// Which faults come when; without it a new one, which is printed
     #[arg(long)]
     pub(crate) seed: Option<u64>,
@@ -79,6 +82,8 @@ pub(crate) enum Java {
 pub(crate) enum Broken {
     /// Goes in without the lock now and then
     Enters,
+    /// Shows an old token now and then
+    Tokens,
     /// Keeps more and more files open
     Descriptors,
     /// Keeps more and more memory

@@ -21,6 +21,7 @@ const BUSY: Duration = Duration::from_millis(500);
 
 pub(crate) async fn hold(world: &World, guard: Guard, fast: bool, rng: &mut Rng) -> Result<()> {
     let mut claim = Claim::of(&guard);
+    world.bad.token(&mut claim);
     world.desk.enter(&claim).await?;
     let late = if fast {
         briefly(rng).await;
