@@ -61,6 +61,7 @@ pub struct PeerOptions {
     url: String,
     watchdog: Duration,
     answer_within: Duration,
+    quiet: bool,
 }
 
 impl PeerOptions {
@@ -71,6 +72,7 @@ impl PeerOptions {
             url: url.into(),
             watchdog: Duration::from_secs(30),
             answer_within: Duration::from_secs(120),
+            quiet: false,
         }
     }
 
@@ -85,6 +87,13 @@ impl PeerOptions {
     #[must_use]
     pub fn answer_within(mut self, limit: Duration) -> Self {
         self.answer_within = limit;
+        self
+    }
+
+    /// Redisson logs nothing: of what it logs in an outage there is no end.
+    #[must_use]
+    pub fn quiet(mut self) -> Self {
+        self.quiet = true;
         self
     }
 }
@@ -212,6 +221,9 @@ pub(crate) fn redisson_bench(url: &str) -> anyhow::Result<Command> {
 
 fn jvm(class_path: &Path, options: &PeerOptions) -> Command {
     let mut command = Command::new("java");
+    if options.quiet {
+        command.arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=off");
+    }
     command
         .args([
             "-Xmx128m",

@@ -84,7 +84,12 @@ pub(crate) fn soak(plan: &Soak) -> Result<ExitCode> {
 
 impl Crew {
     fn gather(plan: &Soak, seed: u64, length: Duration) -> Result<Self> {
-        let server = RedisServer::builder().appendonly(true).start()?;
+        // Written anew before it takes long to read: a restart is to be an outage of a moment.
+        let small = ["--auto-aof-rewrite-min-size", "2mb"];
+        let server = RedisServer::builder()
+            .appendonly(true)
+            .args(small)
+            .start()?;
         let proxy = Proxy::start(server.addr())?;
         let mut crew = Self {
             witness: Witness::start()?,
@@ -121,6 +126,7 @@ impl Crew {
         let both = format!("{} {}", self.proxy.url(), self.witness.server.url());
         let options = PeerOptions::new(version, both)
             .watchdog(LEASE)
+            .quiet()
             .answer_within(length * 2 + Duration::from_secs(300));
         let peer = JavaPeer::start_with(&options)?;
         let who = format!("Redisson {}", version.number());

@@ -37,9 +37,8 @@ redis.call('HSET', 'claims ' .. name, claim, ARGV[5] .. ' ' .. ARGV[6] .. ' ' ..
 
 if ARGV[8] == 'new' then
   redis.call('HINCRBY', 'acquired', who, 1)
-  if string.sub(name, 1, 4) == 'slow' then
-    redis.call('RPUSH', 'held ' .. name, table.concat({ARGV[5], slot, who}, ' '))
-  end
+  redis.call('RPUSH', 'held ' .. name, table.concat({ARGV[5], slot, who}, ' '))
+  redis.call('LTRIM', 'held ' .. name, -20, -1)
   if token > 0 then
     local last = redis.call('HMGET', 'tokens', name, name .. ' from', name .. ' of')
     local seen, seen_from = tonumber(last[1] or '0'), tonumber(last[2] or '0')

@@ -193,24 +193,6 @@ impl Verdict {
     }
 }
 
-/// Who had the lock while somebody waited. Its words: process, slot, at, when, the kind and number of the lock, how long.
-fn meanwhile(witness: &Witness, line: &str) -> String {
-    let words: Vec<&str> = line.split(' ').collect();
-    let number = |at: usize| words.get(at)?.trim_end_matches(':').parse::<u64>().ok();
-    let (Some(at), Some(which), Some(millis)) = (number(3), number(5), number(6)) else {
-        return String::new();
-    };
-    let Ok(held) = witness.lines(&format!("held slow {which}")) else {
-        return String::new();
-    };
-    let from = |line: &&String| line.split(' ').next().and_then(|word| word.parse().ok());
-    let during = held.iter().filter(|line| {
-        from(line).is_some_and(|from: u64| (at.saturating_sub(millis * 1000)..at).contains(&from))
-    });
-    let who = during.filter_map(|line| line.split_once(' ').map(|(_, who)| who));
-    who.collect::<Vec<_>>().join(", ")
-}
-
 /// Its words: slot, when, how late, how it ended, the name.
 fn is_explained(line: &str, freezes: &[Freeze]) -> bool {
     let mut words = line.split(' ');

@@ -173,11 +173,20 @@ impl Desk {
         self.send(&command).await
     }
 
-    /// A line for those who read the result: who, when, and what.
-    pub(crate) async fn tell(&self, key: &str, what: &str) -> Result<()> {
-        let line = format!("process {} at {}: {what}", self.slot, now());
+    /// A line for those who read the result, with who had the lock lately.
+    pub(crate) async fn waited(&self, name: &str, story: &str) -> Result<()> {
+        let mut connection = self.connection.clone();
+        let held: Vec<String> = redis::cmd("LRANGE")
+            .arg(format!("held {name}"))
+            .arg(-12)
+            .arg(-1)
+            .query_async(&mut connection)
+            .await?;
+        let line = format!("process {} at {}: {story}", self.slot, now());
         let mut command = redis::cmd("RPUSH");
-        command.arg(key).arg(line);
+        command
+            .arg("waits")
+            .arg(format!("{line}; {}", held.join(", ")));
         self.send(&command).await
     }
 

@@ -35,11 +35,7 @@ pub(crate) struct World {
 /// Works until stdin ends.
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn run(job: &Job) -> Result<()> {
-    let client = Client::builder()
-        .lease(LEASE)
-        .response_timeout(RESPONSE_TIMEOUT)
-        .connect(&job.url)
-        .await?;
+    let client = connect(&job.url).await;
     let world = Arc::new(World {
         client,
         desk: Desk::open(&job.witness, &job.enter, &job.leave, job.slot).await?,
@@ -70,6 +66,19 @@ pub(crate) async fn run(job: &Job) -> Result<()> {
     world.client.close(Duration::from_secs(1)).await;
     println!("served all");
     Ok(())
+}
+
+/// Whoever is started in the middle of an outage waits for its end.
+async fn connect(url: &str) -> Client {
+    loop {
+        let client = Client::builder()
+            .lease(LEASE)
+            .response_timeout(RESPONSE_TIMEOUT);
+        if let Ok(client) = client.connect(url).await {
+            return client;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 impl World {
@@ -127,7 +136,7 @@ async fn acquire(world: &World, lock: &Lock, rng: &mut Rng) -> Result<Option<Gua
                 world.longest.fetch_max(waited, Ordering::Relaxed);
                 if waited > LONG_WAIT {
                     let story = format!("{} {waited} ms, {errors} errors", lock.name());
-                    world.desk.tell("waits", &story).await?;
+                    world.desk.waited(lock.name(), &story).await?;
                 }
                 return Ok(Some(guard));
             }
