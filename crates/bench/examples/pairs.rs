@@ -4,10 +4,8 @@
 //! `pairs ours|bare URL PAIRS`, for callgrind built with `RUSTFLAGS="--cfg rustix_use_libc"`: it cannot follow rustix into
 //! the kernel's own library.
 
-#[path = "../benches/latency/raw.rs"]
-mod raw;
-
 use anyhow::{Context, Result, bail};
+use bench::raw::Raw;
 use tidelock::Client;
 use tokio::task::JoinSet;
 
@@ -38,12 +36,13 @@ fn main() -> Result<()> {
                 }
             }
             "bare" => {
-                let raw = raw::Raw::connect(url).await?;
+                let raw = Raw::connect(url).await?;
                 for task in 0..TASKS {
                     let mut lock = raw.lock(&format!("pairs {task}"));
                     tasks.spawn(async move {
                         for _ in 0..each {
-                            lock.pair().await?;
+                            lock.try_acquire().await?;
+                            lock.give_back().await?;
                         }
                         Ok(())
                     });
