@@ -10,9 +10,9 @@ use tidelock::Client;
 const ROUNDS: u64 = 500;
 
 /// Two for the call of `acquire`, one for its future, two for the owner's name, one for each of the two futures behind
-/// `dyn Backend`, three for the hold and its guard, one for the future that releases, one for each of the two keys that
+/// `dyn Backend`, four for the hold, its guard and the line of its name, one for the future that releases, one for each of the two keys that
 /// are made, and one for the list in the answer of the script. The pipeline itself needs none.
-const PAIR: u64 = 14;
+const PAIR: u64 = 15;
 
 /// Per round, on this thread. The connection lives on it too; the steward does not.
 fn allocations<F: Future>(runtime: &tokio::runtime::Runtime, mut round: impl FnMut() -> F) -> u64 {
