@@ -156,10 +156,7 @@ impl Verdict {
             println!("noted: {line}");
         }
         for line in witness.lines("waits")? {
-            println!(
-                "a long wait: {line}; meanwhile {}",
-                meanwhile(witness, &line)
-            );
+            println!("a long wait: {line}");
         }
         for line in witness.lines("late")? {
             if is_explained(&line, freezes) {
