@@ -1,6 +1,7 @@
 //! Tasks of the repository: `cargo xtask --help`.
 
 mod bench;
+mod faults;
 mod full;
 mod fuzz;
 mod platforms;
@@ -28,6 +29,8 @@ enum Task {
     Bench(bench::Args),
     /// Mixed faults on one Redis for a long time, with Redisson
     Soak(soak::Args),
+    /// Makes every fault of the catalogue on every store
+    Faults(faults::Args),
 }
 
 fn main() -> Result<()> {
@@ -38,5 +41,6 @@ fn main() -> Result<()> {
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Soak(args) => soak::run(&args),
+        Task::Faults(args) => faults::run(&args),
     }
 }

@@ -172,8 +172,8 @@ fn server_tests(tally: &mut Tally) -> Result<()> {
     tests(
         tally,
         &[
-            "-p", "testkit", "-p", "proofs", "-p", "load", "-p", "bench", "-p", "xtask", "--lib",
-            "--bins", "--tests",
+            "-p", "testkit", "-p", "proofs", "-p", "faults", "-p", "load", "-p", "bench", "-p",
+            "xtask", "--lib", "--bins", "--tests",
         ],
     )
 }

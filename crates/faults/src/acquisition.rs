@@ -1,0 +1,130 @@
+//! The lines of a history, put together: one acquisition from the question to the release.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::history::{Line, What};
+
+/// One acquisition as its process saw it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Acquisition {
+    pub(crate) id: String,
+    pub(crate) process: u32,
+    pub(crate) name: String,
+    pub(crate) asked: Duration,
+    pub(crate) granted: Option<Duration>,
+    pub(crate) token: Option<u64>,
+    /// When its holder did something, and how far what was proved went then.
+    pub(crate) steps: Vec<(Duration, Duration)>,
+    pub(crate) over: Option<Duration>,
+    pub(crate) lost: Option<(Duration, String)>,
+    pub(crate) left: Option<Duration>,
+    pub(crate) released: Option<Duration>,
+    pub(crate) unreleased: Option<(Duration, String)>,
+    pub(crate) failed: Option<(Duration, String)>,
+}
+
+impl Acquisition {
+    /// Since when, and until when, its holder acted on it. Each end was stamped before it looked whether it holds.
+    pub(crate) fn belief(&self) -> Option<(Duration, Duration)> {
+        let granted = self.granted?;
+        let stepped = self.steps.last().map(|(at, _)| *at);
+        Some((granted, self.left.or(stepped).unwrap_or(granted)))
+    }
+
+    /// When its end was told, seen, or nobody was left to tell it.
+    pub(crate) fn believed_until(&self) -> Option<Duration> {
+        self.belief().map(|(_, end)| end)
+    }
+
+    /// Whether it was lost, told or seen, rather than given back.
+    pub(crate) fn was_lost(&self) -> bool {
+        // A client that closes says so to all of its holders; that is no loss.
+        let told = self.lost.as_ref().is_some_and(|(_, why)| why != "Closed");
+        told || self.over.is_some()
+    }
+
+    fn take(&mut self, line: &Line) {
+        let at = line.at;
+        match &line.what {
+            What::Asked => self.asked = at,
+            What::Granted { token, until } => {
+                (self.granted, self.token) = (Some(at), *token);
+                self.steps.push((at, *until));
+            }
+            What::Step { until } => self.steps.push((at, *until)),
+            What::Over => self.over = Some(at),
+            What::Lost { reason } => self.lost = Some((at, reason.clone())),
+            What::Left => self.left = Some(at),
+            What::Released => self.released = Some(at),
+            What::Unreleased { kind } => self.unreleased = Some((at, kind.clone())),
+            What::Failed { kind } => self.failed = Some((at, kind.clone())),
+            What::Stall { .. } => {}
+        }
+    }
+}
+
+/// A time in which a process did not run although nobody had stopped it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stall {
+    pub(crate) process: u32,
+    pub(crate) end: Duration,
+    pub(crate) time: Duration,
+}
+
+/// What all processes of a run have written down.
+#[derive(Debug, Default)]
+pub(crate) struct Histories {
+    /// In the order in which they were asked for.
+    pub(crate) acquisitions: Vec<Acquisition>,
+    pub(crate) stalls: Vec<Stall>,
+}
+
+impl Histories {
+    /// `lines` of each process, by its number.
+    pub(crate) fn of<'a>(processes: impl IntoIterator<Item = (u32, &'a [Line])>) -> Self {
+        let mut found: BTreeMap<String, Acquisition> = BTreeMap::new();
+        let mut stalls = Vec::new();
+        for (process, lines) in processes {
+            for line in lines {
+                if let What::Stall { time } = line.what {
+                    let end = line.at;
+                    stalls.push(Stall { process, end, time });
+                    continue;
+                }
+                let one = found.entry(line.id.clone()).or_insert_with(|| Acquisition {
+                    id: line.id.clone(),
+                    process,
+                    name: line.name.clone(),
+                    ..Acquisition::default()
+                });
+                one.take(line);
+            }
+        }
+        let mut acquisitions: Vec<_> = found.into_values().collect();
+        acquisitions.sort_by_key(|one| one.asked);
+        Self {
+            acquisitions,
+            stalls,
+        }
+    }
+
+    /// Every lock's acquisitions that were granted, in the order of their grants.
+    pub(crate) fn by_name(&self) -> BTreeMap<&str, Vec<&Acquisition>> {
+        let mut names: BTreeMap<&str, Vec<&Acquisition>> = BTreeMap::new();
+        for one in &self.acquisitions {
+            let of_name = names.entry(&one.name).or_default();
+            if one.granted.is_some() {
+                of_name.push(one);
+            }
+        }
+        for granted in names.values_mut() {
+            granted.sort_by_key(|one| one.granted);
+        }
+        names
+    }
+
+    pub(crate) fn granted(&self) -> impl Iterator<Item = &Acquisition> {
+        self.acquisitions.iter().filter(|one| one.granted.is_some())
+    }
+}

@@ -1,0 +1,135 @@
+//! The rows of the matrix: what goes wrong, and how it is answered for each store.
+
+mod first;
+mod servers;
+mod uses;
+
+use crate::stage::Story;
+use crate::store::Store::{self, Cluster, Memory, Redis, Sentinel, Sqlite};
+use crate::stories as s;
+
+/// How a row is answered for one store.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    pub(crate) stories: Vec<Story>,
+    /// Names of tests, besides those that begin with the row's number: the promises of the suite, mostly.
+    pub(crate) tests: Vec<&'static str>,
+    /// Why there is nothing to answer.
+    pub(crate) not_applicable: Option<&'static str>,
+}
+
+impl Answer {
+    fn played(stories: &[Story]) -> Self {
+        Self {
+            stories: stories.to_vec(),
+            ..Self::default()
+        }
+    }
+
+    fn tested(tests: &[&'static str]) -> Self {
+        Self {
+            tests: tests.to_vec(),
+            ..Self::default()
+        }
+    }
+
+    fn no(why: &'static str) -> Self {
+        Self {
+            not_applicable: Some(why),
+            ..Self::default()
+        }
+    }
+
+    fn and(mut self, tests: &[&'static str]) -> Self {
+        self.tests.extend(tests);
+        self
+    }
+
+    /// By tests that begin with the row's number.
+    fn own() -> Self {
+        Self::default()
+    }
+}
+
+/// One fault.
+pub(crate) struct Row {
+    pub(crate) id: u32,
+    pub(crate) what: &'static str,
+    pub(crate) answer: fn(Store) -> Answer,
+}
+
+const fn row(id: u32, what: &'static str, answer: fn(Store) -> Answer) -> Row {
+    Row { id, what, answer }
+}
+
+const NO_SERVER: &str = "no server";
+const ONE_PROCESS: &str = "one process, which dies with its locks";
+const NAMED_ADDRESSES: &str =
+    "clients learn the servers' own addresses, where no proxy stands; shown on redis";
+const REDIS_ONLY: &str = "an order of Redis";
+const NO_MESSAGES: &str = "nothing is told to waiters, they look";
+const NO_KIND: &str = "no such kind of lock yet";
+const NOT_REPLICATED: &str = "one server";
+const TYPES: &str = "its records have one type";
+const OWN_RECORDS: &str = "nobody else writes its records";
+const CORE: &str = "leases are counted by the core, the same for all stores; shown on redis";
+const ELSEWHERE: &str = "about another store";
+const SAME_SERVER: &str = "the same code and servers as redis; shown there";
+
+/// For every store but that of one process.
+fn several(store: Store, stories: &[Story]) -> Answer {
+    match store {
+        Memory => Answer::no(ONE_PROCESS),
+        _ => Answer::played(stories),
+    }
+}
+
+/// For every store that is a server.
+fn served(store: Store, stories: &[Story]) -> Answer {
+    if store.has_server() {
+        Answer::played(stories)
+    } else {
+        Answer::no(NO_SERVER)
+    }
+}
+
+/// For every store with a proxy before it.
+fn proxied(store: Store, stories: &[Story]) -> Answer {
+    if store.has_server() && !store.has_proxy() {
+        return Answer::no(NAMED_ADDRESSES);
+    }
+    served(store, stories)
+}
+
+/// For Redis in whatever form.
+fn redis(store: Store, stories: &[Story]) -> Answer {
+    if store.is_redis() {
+        Answer::played(stories)
+    } else {
+        Answer::no(REDIS_ONLY)
+    }
+}
+
+/// Answered by tests of some stores.
+fn only(store: Store, of: &[Store], otherwise: &'static str) -> Answer {
+    if of.contains(&store) {
+        Answer::own()
+    } else if store.is_redis() && of.contains(&Redis) {
+        Answer::no(SAME_SERVER)
+    } else {
+        Answer::no(otherwise)
+    }
+}
+
+/// Every row.
+pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
+    first::ROWS.iter().chain(&servers::ROWS).chain(&uses::ROWS)
+}
+
+fn lost_replies(store: Store) -> Answer {
+    match store {
+        // The suite loses them in front of any store.
+        Sentinel | Cluster | Sqlite | Memory => Answer::own(),
+        _ => Answer::played(&[s::REPLIES_LOST]),
+    }
+}

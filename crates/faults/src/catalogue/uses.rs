@@ -1,0 +1,132 @@
+//! T42 to T64: clocks of clients, misuse, single stores, and all of it at once.
+
+use super::{Answer, CORE, ELSEWHERE, NO_KIND, Row, only, row};
+use crate::store::Store::{
+    Etcd, Mariadb, Memcached, Memory, Plain, Postgres, Redis, Sqlite, Zookeeper,
+};
+use crate::stories as s;
+
+pub(super) const ROWS: [Row; 23] = [
+    row(42, "the client's wall clock jumps by an hour", |_| {
+        Answer::played(&[s::CLOCKS_MOVED])
+    }),
+    row(
+        43,
+        "two clients whose clocks differ, in a fair lock",
+        |_| Answer::no(NO_KIND),
+    ),
+    row(44, "the machine is suspended", |store| {
+        only(store, &[Redis], CORE)
+    }),
+    row(45, "an acquire is dropped at every await point", |_| {
+        Answer::tested(&[
+            "an_acquire_dropped_anywhere_leaves_nothing",
+            "a_wait_dropped_anywhere_leaves_nothing",
+            "an_extension_dropped_anywhere_harms_nothing",
+        ])
+    }),
+    row(46, "a guard is dropped anywhere", |_| {
+        Answer::tested(&[
+            "a_dropped_guard_releases",
+            "a_guard_dropped_outside_a_runtime_releases",
+            "the_end_of_a_runtime_leaves_nothing",
+            "a_panic_releases",
+        ])
+    }),
+    row(47, "a release is cancelled", |_| {
+        Answer::tested(&["a_release_dropped_anywhere_still_releases"])
+    }),
+    row(48, "three hundred wait for one lock", |_| {
+        Answer::played(&[s::CROWD])
+    }),
+    row(49, "a fair lock with dead waiters at its head", |_| {
+        Answer::no(NO_KIND)
+    }),
+    row(50, "a writer among endless readers", |_| {
+        Answer::no(NO_KIND)
+    }),
+    row(
+        51,
+        "permits: a holder dies, one too many comes back",
+        |_| Answer::no(NO_KIND),
+    ),
+    row(52, "a latch: counted down while it is waited for", |_| {
+        Answer::no(NO_KIND)
+    }),
+    row(
+        53,
+        "sets of locks in opposite order, one part hangs",
+        |store| only(store, &[Redis], "the same for all stores; shown on redis"),
+    ),
+    row(54, "misuse: re-entry, double and late releases", |_| {
+        Answer::tested(&[
+            "the_last_guard_out_releases",
+            "guards_released_together_release",
+            "an_owner_in_two_tasks_shares_one_hold",
+            "a_lost_hold_is_not_reentered",
+            "release_after_loss_never_touches_the_next_holder",
+        ])
+    }),
+    row(55, "bad names and durations", |_| {
+        Answer::tested(&[
+            "bad_names_are_refused_before_traffic",
+            "every_good_name_works",
+            "senseless_durations_are_refused",
+            "a_wait_of_zero_asks_once",
+        ])
+    }),
+    row(
+        56,
+        "PostgreSQL: sessions terminated, a pooler between",
+        |store| match store {
+            Postgres => Answer::played(&[s::TERMINATED]),
+            _ => Answer::no(ELSEWHERE),
+        },
+    ),
+    row(
+        57,
+        "MariaDB: connections killed, wait_timeout, long names",
+        |store| match store {
+            Mariadb => Answer::played(&[s::TERMINATED]),
+            _ => Answer::no(ELSEWHERE),
+        },
+    ),
+    row(
+        58,
+        "SQLite: busy, long readers, a full disk, killed inside",
+        |store| only(store, &[Sqlite], ELSEWHERE),
+    ),
+    row(
+        59,
+        "ZooKeeper: sessions expire or are suspended, replies lost",
+        |store| only(store, &[Zookeeper], ELSEWHERE),
+    ),
+    row(
+        60,
+        "etcd: leases revoked, a leader dies, compaction",
+        |store| only(store, &[Etcd], ELSEWHERE),
+    ),
+    row(61, "memcached: restarts, evictions, long leases", |store| {
+        only(store, &[Memcached], ELSEWHERE)
+    }),
+    row(
+        62,
+        "the command: killed, frozen, its lock lost",
+        |store| match store {
+            Memory => Answer::no("another process cannot share it"),
+            Sqlite => Answer::own(),
+            _ => Answer::no("the command does not know its store; shown on sqlite, its default"),
+        },
+    ),
+    row(63, "all of it for an hour", |_| {
+        Answer::no("a run of its own: cargo xtask soak")
+    }),
+    row(64, "a fleet of several languages", |store| match store {
+        Redis => Answer::tested(&["two_java_and_two_rust_processes_never_overlap"]),
+        Plain => Answer::tested(&["they_exclude_each_other"]),
+        Zookeeper => Answer::tested(&["two_curators_and_two_rust_processes_never_overlap"]),
+        Etcd => Answer::tested(&["etcdctl_and_tidelock_take_turns"]),
+        _ if store.is_redis() => Answer::own(),
+        _ => Answer::no("nobody else speaks its form"),
+    }),
+];

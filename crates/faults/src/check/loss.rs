@@ -1,0 +1,100 @@
+use std::time::Duration;
+
+use super::{Breach, Promise, Terms, breach};
+use crate::acquisition::{Acquisition, Histories};
+use crate::notes::Notes;
+
+/// A holder is told before another can have its lock, soon after the store forgot it, and not without need.
+pub(super) fn check(
+    history: &Histories,
+    notes: &Notes,
+    terms: &Terms,
+    slack: Duration,
+) -> Vec<Breach> {
+    let mut found = Vec::new();
+    let mut add = |one: &Acquisition, how: Option<String>| {
+        let how = how.map(|how| format!("{} of {}: {how}", one.id, one.name));
+        found.extend(how.map(|how| breach(Promise::Loss, how)));
+    };
+    for one in history.granted() {
+        add(one, beyond_proof(one, terms));
+        add(one, while_mute(one, notes, terms));
+        add(one, untold(one, notes, slack));
+        add(one, kept_forgotten(one, notes, terms, slack));
+        if terms.keeps && one.was_lost() {
+            let why = one.lost.as_ref().map_or("expired", |(_, why)| why);
+            add(one, Some(format!("lost without need ({why})")));
+        }
+    }
+    found
+}
+
+/// Nobody acts on what is not proved any more, and nothing is proved for longer than a lease.
+fn beyond_proof(one: &Acquisition, terms: &Terms) -> Option<String> {
+    let (at, until) = one
+        .steps
+        .iter()
+        .find(|(at, until)| until <= at || *until > *at + terms.lease)?;
+    if until <= at {
+        return Some("its holder acted after its end".to_owned());
+    }
+    Some(format!(
+        "proved for {:?}, longer than the lease",
+        until.saturating_sub(*at)
+    ))
+}
+
+/// Whatever the guard says: a store that has been mute for a lease has confirmed nothing.
+fn while_mute(one: &Acquisition, notes: &Notes, terms: &Terms) -> Option<String> {
+    for outage in notes.outages.iter().filter(|outage| outage.mute) {
+        let end = outage.when.from + terms.lease;
+        let late = one.steps.iter().map(|(at, _)| *at).chain(one.left);
+        if let Some(at) = late
+            .into_iter()
+            .find(|at| end < *at && *at <= outage.when.to)
+        {
+            let after = at.saturating_sub(outage.when.from);
+            return Some(format!(
+                "its holder acted {after:?} after the store had gone mute"
+            ));
+        }
+    }
+    None
+}
+
+/// Who sees that a lock is over is told so, at that moment.
+fn untold(one: &Acquisition, notes: &Notes, slack: Duration) -> Option<String> {
+    let over = one.over?;
+    if notes.stood_still(one.process, over, over + slack) {
+        return None;
+    }
+    match &one.lost {
+        None => Some("it was over, and nobody was told".to_owned()),
+        Some((told, _)) if *told > over + slack => Some(format!(
+            "told {:?} after its end",
+            told.saturating_sub(over)
+        )),
+        Some(_) => None,
+    }
+}
+
+/// A lock that the store forgot is not believed in for longer than it takes to ask.
+fn kept_forgotten(
+    one: &Acquisition,
+    notes: &Notes,
+    terms: &Terms,
+    slack: Duration,
+) -> Option<String> {
+    let (begun, end) = one.belief()?;
+    for harm in &notes.harms {
+        let forgotten = harm.concerns(&one.name) && begun < harm.when.from;
+        let limit = harm.when.to + terms.told_within + slack;
+        if forgotten && end > limit {
+            let late = end.saturating_sub(harm.when.to);
+            return Some(format!(
+                "believed in for {late:?} after the store had forgotten it"
+            ));
+        }
+    }
+    None
+}

@@ -1,0 +1,39 @@
+use super::{Breach, Promise, Terms, breach};
+use crate::acquisition::{Acquisition, Histories};
+use crate::notes::Notes;
+
+/// Every grant has a token larger than all before, unless the store has forgotten how far it had counted.
+pub(super) fn check(history: &Histories, notes: &Notes, terms: &Terms) -> Vec<Breach> {
+    let mut found = Vec::new();
+    if !terms.tokens {
+        return found;
+    }
+    for granted in history.by_name().values() {
+        let mut newest: Option<(&Acquisition, u64)> = None;
+        for one in granted {
+            let Some(token) = one.token else {
+                found.push(breach(Promise::Tokens, format!("{} has no token", one.id)));
+                continue;
+            };
+            if let Some((before, highest)) = newest
+                && token <= highest
+                && !forgotten(before, one, notes)
+            {
+                let how = format!(
+                    "{} of {} got {token} after {} had {highest}",
+                    one.id, one.name, before.id
+                );
+                found.push(breach(Promise::Tokens, how));
+            }
+            newest = Some((one, token));
+        }
+    }
+    found
+}
+
+fn forgotten(before: &Acquisition, after: &Acquisition, notes: &Notes) -> bool {
+    let between = |from, to| before.granted <= Some(to) && Some(from) <= after.granted;
+    notes.harms.iter().any(|harm| {
+        harm.tokens && harm.concerns(&after.name) && between(harm.when.from, harm.when.to)
+    })
+}

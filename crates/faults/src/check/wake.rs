@@ -1,0 +1,89 @@
+use std::time::Duration;
+
+use super::{Breach, Promise, Terms, breach};
+use crate::acquisition::{Acquisition, Histories};
+use crate::notes::Notes;
+
+/// What a waiter may need to look again when a lease has ended.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// A lock is not free for long while somebody waits for it.
+pub(super) fn check(
+    history: &Histories,
+    notes: &Notes,
+    terms: &Terms,
+    slack: Duration,
+) -> Vec<Breach> {
+    let mut found = Vec::new();
+    for (name, granted) in history.by_name() {
+        let mut gaps = Vec::new();
+        for (at, before) in granted.iter().enumerate() {
+            let next = granted.get(at + 1).copied();
+            let Some(gap) = gap(before, next, history, notes, terms) else {
+                continue;
+            };
+            if gap.length > gap.bound + slack {
+                let how = format!(
+                    "{name} was free for {:?} after {}, and somebody waited",
+                    gap.length, before.id
+                );
+                found.push(breach(Promise::Wake, how));
+            }
+            if before.released.is_some() {
+                gaps.push(gap.length);
+            }
+        }
+        gaps.sort_unstable();
+        let Some(median) = gaps.get(gaps.len() / 2) else {
+            continue;
+        };
+        if terms
+            .typical_wake
+            .is_some_and(|typical| *median > typical + slack)
+        {
+            let how = format!("{name} was mostly free for {median:?} while somebody waited");
+            found.push(breach(Promise::Wake, how));
+        }
+    }
+    found
+}
+
+struct Gap {
+    length: Duration,
+    bound: Duration,
+}
+
+/// How long the lock was free after this one, with somebody waiting. `None`: nobody waited.
+fn gap(
+    before: &Acquisition,
+    next: Option<&Acquisition>,
+    history: &Histories,
+    notes: &Notes,
+    terms: &Terms,
+) -> Option<Gap> {
+    // What was not given back in good order ends with its lease, counted from the last moment it was renewed at. What was
+    // given back may still be followed by one that nobody was told of, for a lease.
+    let vanished = before.believed_until()? + terms.lease + terms.grace;
+    let (free, bound) = match before.released {
+        Some(at) => (at, terms.lease + terms.grace + AGAIN),
+        None => (vanished, AGAIN),
+    };
+    let taken = next.and_then(|next| next.granted).unwrap_or(notes.ended);
+    let waits = |one: &&Acquisition| {
+        let until = one.granted.or(one.failed.as_ref().map(|(at, _)| *at));
+        one.name == before.name
+            && one.asked < taken
+            && until.is_none_or(|until| until >= taken)
+            && !notes.stood_still(one.process, free, taken)
+    };
+    let waiters = history.acquisitions.iter().filter(waits);
+    let since = waiters.map(|one| one.asked).min()?;
+    let begin = free.max(since);
+    let begin = notes
+        .outage_until(begin, taken)
+        .map_or(begin, |end| end.max(begin));
+    Some(Gap {
+        length: taken.saturating_sub(begin),
+        bound,
+    })
+}

@@ -1,0 +1,260 @@
+//! Runs what was chosen of the matrix, store by store, several at a time.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::fs;
+use std::process::ExitCode;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+
+use crate::Args;
+use crate::catalogue::{Answer, Row, rows};
+use crate::named::{Index, Test};
+use crate::report;
+use crate::stage::{self, Outcome, Story};
+use crate::store::Store;
+use crate::world::{self, World};
+
+/// The lease of all runs: several times what a busy machine keeps a process waiting.
+const LEASE: Duration = Duration::from_secs(2);
+
+/// What was found out.
+#[derive(Debug, Default)]
+pub(crate) struct Results {
+    pub(crate) seeds: Vec<u64>,
+    pub(crate) versions: BTreeMap<Store, String>,
+    pub(crate) played: BTreeMap<(Store, &'static str), Vec<(u64, Outcome)>>,
+    pub(crate) tests: HashMap<Test, bool>,
+    pub(crate) took: Duration,
+}
+
+/// What a cell of the matrix is made of.
+pub(crate) struct Cell {
+    pub(crate) row: &'static Row,
+    pub(crate) store: Store,
+    pub(crate) answer: Answer,
+    pub(crate) tests: Vec<Test>,
+}
+
+/// How a cell stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Green,
+    Red,
+    NotApplicable,
+    /// It could happen, and nothing here shows what then.
+    Open,
+}
+
+impl Cell {
+    pub(crate) fn state(&self, results: &Results) -> State {
+        if self.answer.stories.is_empty() && self.tests.is_empty() {
+            return match self.answer.not_applicable {
+                Some(_) => State::NotApplicable,
+                None => State::Open,
+            };
+        }
+        let played = |story: &Story| {
+            let runs = results.played.get(&(self.store, story.name));
+            runs.is_some_and(|runs| runs.iter().all(|(_, run)| run.breaches.is_empty()))
+        };
+        let passed = |test: &Test| results.tests.get(test) == Some(&true);
+        if self.answer.stories.iter().all(played) && self.tests.iter().all(passed) {
+            State::Green
+        } else {
+            State::Red
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let start = Instant::now();
+    let index = if args.no_tests {
+        Index::default()
+    } else {
+        println!("== building the tests");
+        Index::build()?
+    };
+    let cells = chosen(args, &index)?;
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    let first = args.seed.unwrap_or(clock.as_secs() % 1_000_000);
+    let results = Mutex::new(Results::default());
+    let end = args
+        .minutes
+        .map(|minutes| start + Duration::from_secs(minutes * 60));
+    for seed in first.. {
+        lock(&results).seeds.push(seed);
+        play_all(&cells, seed, args.jobs, &results, end);
+        if end.is_none_or(|end| Instant::now() >= end) {
+            break;
+        }
+    }
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut tests: Vec<Test> = cells.iter().flat_map(|cell| cell.tests.clone()).collect();
+    tests.sort();
+    tests.dedup();
+    results.tests = index.run(&tests)?;
+    results.took = start.elapsed();
+    print!("{}", report::summary(&cells, &results));
+    if let Some(file) = &args.write {
+        fs::write(file, report::page(&cells, &results))
+            .with_context(|| file.display().to_string())?;
+    }
+    let red = cells.iter().any(|cell| cell.state(&results) == State::Red);
+    Ok(if red {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn chosen(args: &Args, index: &Index) -> Result<Vec<Cell>> {
+    let mut wanted = Vec::new();
+    for name in &args.row {
+        let number = name.trim_start_matches(['T', 't']).parse().ok();
+        let row = rows().find(|row| Some(row.id) == number);
+        wanted.push(
+            row.with_context(|| format!("no row is called {name}; they are T01 to T64"))?
+                .id,
+        );
+    }
+    let mut cells = Vec::new();
+    for row in rows().filter(|row| wanted.is_empty() || wanted.contains(&row.id)) {
+        for store in Store::ALL {
+            if args.store.is_empty() || args.store.contains(&store) {
+                let answer = (row.answer)(store);
+                let tests = index.answering(row.id, store, &answer);
+                cells.push(Cell {
+                    row,
+                    store,
+                    answer,
+                    tests,
+                });
+            }
+        }
+    }
+    if cells.is_empty() {
+        bail!("nothing was chosen");
+    }
+    Ok(cells)
+}
+
+/// Every story of every store once, so many stores at a time.
+fn play_all(
+    cells: &[Cell],
+    seed: u64,
+    jobs: usize,
+    results: &Mutex<Results>,
+    end: Option<Instant>,
+) {
+    let mut stores: Vec<Store> = Store::ALL.into();
+    stores.retain(|store| !stories(cells, *store).is_empty());
+    let waiting = Mutex::new(stores.into_iter());
+    thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let Some(store) = lock(&waiting).next() else {
+                        return;
+                    };
+                    if end.is_some_and(|end| Instant::now() >= end) {
+                        return;
+                    }
+                    play_store(store, &stories(cells, store), seed, results);
+                }
+            });
+        }
+    });
+}
+
+/// Each once, whichever rows ask for it; those that need another server last.
+fn stories(cells: &[Cell], store: Store) -> Vec<Story> {
+    let mut found: Vec<Story> = Vec::new();
+    for story in cells
+        .iter()
+        .filter(|cell| cell.store == store)
+        .flat_map(|cell| &cell.answer.stories)
+    {
+        if found.iter().all(|known| known.name != story.name) {
+            found.push(*story);
+        }
+    }
+    found.sort_by_key(|story| story.durable);
+    found
+}
+
+fn play_store(store: Store, stories: &[Story], seed: u64, results: &Mutex<Results>) {
+    let mut open: Option<(bool, Box<dyn World>)> = None;
+    for story in stories {
+        if open
+            .as_ref()
+            .is_none_or(|(durable, _)| *durable != story.durable)
+        {
+            open = None;
+        }
+        if open.is_none() {
+            match prepare(store, story, results) {
+                Ok(world) => open = Some((story.durable, world)),
+                Err(error) => record(store, story, seed, Outcome::broken(&error), results),
+            }
+        }
+        let Some((_, world)) = &open else {
+            continue;
+        };
+        let outcome = stage::play(&**world, store, story, seed, LEASE);
+        let outcome = outcome.unwrap_or_else(|error| Outcome::broken(&error));
+        if !outcome.breaches.is_empty() {
+            // Whatever is left of it is not to be the next one's trouble.
+            open = None;
+        }
+        record(store, story, seed, outcome, results);
+    }
+}
+
+fn prepare(store: Store, story: &Story, results: &Mutex<Results>) -> Result<Box<dyn World>> {
+    let world = if story.durable {
+        world::open_durable(store)?
+    } else {
+        world::open(store)?
+    };
+    let version = world.version()?;
+    lock(results).versions.insert(store, version);
+    Ok(world)
+}
+
+fn record(store: Store, story: &Story, seed: u64, outcome: Outcome, results: &Mutex<Results>) {
+    println!("{}", line(store, story, &outcome));
+    let mut results = lock(results);
+    let runs = results.played.entry((store, story.name)).or_default();
+    runs.push((seed, outcome));
+}
+
+fn line(store: Store, story: &Story, outcome: &Outcome) -> String {
+    let verdict = if outcome.breaches.is_empty() {
+        "ok "
+    } else {
+        "RED"
+    };
+    let mut text = format!(
+        "{verdict} {:<10} {:<22} {:>5.1} s {:>5} grants {:>4} lost",
+        store.name(),
+        story.name,
+        outcome.took.as_secs_f64(),
+        outcome.grants,
+        outcome.losses
+    );
+    for breach in outcome.breaches.iter().take(4) {
+        let _ = write!(text, "\n      {breach}");
+    }
+    if let Some(files) = &outcome.files {
+        let _ = write!(text, "\n      histories: {}", files.display());
+    }
+    text
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,102 @@
+//! The stores and topologies of the matrix: its columns.
+
+use std::fmt;
+
+/// What keeps the locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, clap::ValueEnum)]
+pub(crate) enum Store {
+    /// One Redis
+    Redis,
+    /// One Redis, each lock one plain key
+    Plain,
+    /// A primary and two replicas
+    Replicas,
+    /// The same under three sentinels
+    Sentinel,
+    /// Three primaries with a replica each
+    Cluster,
+    /// A majority of five servers
+    Redlock,
+    /// A file of this machine
+    Sqlite,
+    /// This process
+    Memory,
+    Postgres,
+    Mariadb,
+    Zookeeper,
+    Etcd,
+    Memcached,
+}
+
+impl Store {
+    pub(crate) const ALL: [Self; 13] = [
+        Self::Redis,
+        Self::Plain,
+        Self::Replicas,
+        Self::Sentinel,
+        Self::Cluster,
+        Self::Redlock,
+        Self::Sqlite,
+        Self::Memory,
+        Self::Postgres,
+        Self::Mariadb,
+        Self::Zookeeper,
+        Self::Etcd,
+        Self::Memcached,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Redis => "redis",
+            Self::Plain => "plain",
+            Self::Replicas => "replicas",
+            Self::Sentinel => "sentinel",
+            Self::Cluster => "cluster",
+            Self::Redlock => "redlock",
+            Self::Sqlite => "sqlite",
+            Self::Memory => "memory",
+            Self::Postgres => "postgres",
+            Self::Mariadb => "mariadb",
+            Self::Zookeeper => "zookeeper",
+            Self::Etcd => "etcd",
+            Self::Memcached => "memcached",
+        }
+    }
+
+    /// Redis in some form.
+    pub(crate) fn is_redis(self) -> bool {
+        use Store::{Cluster, Plain, Redis, Redlock, Replicas, Sentinel};
+        matches!(
+            self,
+            Redis | Plain | Replicas | Sentinel | Cluster | Redlock
+        )
+    }
+
+    /// There is a server of its own.
+    pub(crate) fn has_server(self) -> bool {
+        !matches!(self, Self::Sqlite | Self::Memory)
+    }
+
+    /// The clients reach it by the address they were given, so that a proxy can stand before it.
+    pub(crate) fn has_proxy(self) -> bool {
+        self.has_server() && !matches!(self, Self::Sentinel | Self::Cluster)
+    }
+
+    /// The store tells who waits that a lock is free.
+    pub(crate) fn wakes(self) -> bool {
+        !matches!(
+            self,
+            Self::Plain | Self::Mariadb | Self::Memcached | Self::Redlock
+        )
+    }
+
+    pub(crate) fn has_tokens(self) -> bool {
+        !matches!(self, Self::Memcached | Self::Redlock)
+    }
+}
+
+impl fmt::Display for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,339 @@
+//! What can happen: each fault written once, for every store that can have it.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use proofs::boot_time;
+use testkit::proxy::{Mode, Proxy, Then, Way, When};
+
+use crate::notes::Span;
+use crate::stage::{Stage, Story};
+use crate::worker::Role;
+use crate::world::Deed;
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(crate) const CALM: Story = {
+    let mut story = Story::keeping("calm", |stage| {
+        stage.pass(stage.lease);
+        Ok(())
+    });
+    story.calm = true;
+    story
+};
+
+/// Three hundred that wait for one lock.
+pub(crate) const CROWD: Story = {
+    let mut story = Story::keeping("crowd", |stage| {
+        stage.pass(stage.lease * 2);
+        Ok(())
+    });
+    story.crowd = 100;
+    story
+};
+
+pub(crate) const HOLDER_KILLED: Story = Story::new("holder killed", |stage| {
+    for role in [Role::Relay, Role::Trader] {
+        let number = stage.holder(role)?;
+        let member = stage.crew.by_number(number)?;
+        member.alive = false;
+        member.process.kill()?;
+        stage.notes.killed.push((number, boot_time()));
+        stage.crew.reinforce()?;
+    }
+    Ok(())
+});
+
+pub(crate) const HOLDER_FROZEN: Story = Story::new("holder frozen", |stage| {
+    let number = stage.holder(Role::Relay)?;
+    let from = boot_time();
+    stage.crew.by_number(number)?.process.freeze()?;
+    stage.pass(stage.lease * 2);
+    stage.crew.by_number(number)?.process.thaw()?;
+    let to = boot_time();
+    stage.notes.frozen.push((number, Span { from, to }));
+    Ok(())
+});
+
+pub(crate) const EXECUTOR_BLOCKED: Story = Story::keeping("executor blocked", |stage| {
+    let number = stage.holder(Role::Relay)?;
+    let time = stage.lease.mul_f64(1.5);
+    let from = boot_time();
+    let process = &mut stage.crew.by_number(number)?.process;
+    process.write_line(&format!("block {}", time.as_millis()))?;
+    process.wait_line("unblocked", time * 4)?;
+    let to = boot_time();
+    // Its tasks stood still, its leases did not.
+    stage.notes.frozen.push((number, Span { from, to }));
+    Ok(())
+});
+
+pub(crate) const SERVER_FROZEN_SHORTLY: Story = Story::keeping("server frozen shortly", |stage| {
+    stage.mute(
+        |world| world.freeze(),
+        stage.lease / 3,
+        |world| world.thaw(),
+    )
+});
+
+pub(crate) const SERVER_FROZEN: Story = Story::new("server frozen", |stage| {
+    stage.mute(
+        |world| world.freeze(),
+        stage.lease * 2,
+        |world| world.thaw(),
+    )
+});
+
+pub(crate) const SERVER_EMPTIED: Story = Story::new("server emptied", |stage| {
+    let world = stage.world;
+    let when = stage.outage(|_| world.restart(true))?;
+    stage.harm(when, None, true);
+    Ok(())
+});
+
+pub(crate) const SERVER_RESTARTED: Story = {
+    let mut story = Story::new("server restarted", |stage| {
+        let world = stage.world;
+        stage.outage(|_| world.restart(false)).map(drop)
+    });
+    story.durable = true;
+    story
+};
+
+fn all(stage: &Stage, order: impl Fn(&Proxy)) {
+    stage.world.proxies().into_iter().for_each(order);
+}
+
+pub(crate) const HALF_OPEN: Story = Story::new("half-open", |stage| {
+    stage.mute(
+        |world| {
+            world
+                .proxies()
+                .iter()
+                .for_each(|proxy| proxy.set_both(Mode::Drop));
+            Ok(())
+        },
+        stage.lease.mul_f64(1.5),
+        |world| {
+            for proxy in world.proxies() {
+                proxy.set_both(Mode::Pass);
+                proxy.cut();
+            }
+            Ok(())
+        },
+    )
+});
+
+fn slow(stage: &mut Stage, each_way: Duration) -> Result<()> {
+    stage.outage(|stage| {
+        all(stage, |proxy| proxy.set_both(Mode::Delay(each_way)));
+        stage.pass(stage.lease * 2);
+        all(stage, |proxy| proxy.set_both(Mode::Pass));
+        Ok(())
+    })?;
+    Ok(())
+}
+
+pub(crate) const SLOW_50: Story = Story::keeping("slow 50 ms", |stage| slow(stage, ms(50)));
+pub(crate) const SLOW_200: Story = Story::new("slow 200 ms", |stage| slow(stage, ms(200)));
+pub(crate) const SLOW_900: Story = Story::new("slow 900 ms", |stage| slow(stage, ms(900)));
+
+/// Replies are lost at random moments, whatever they are replies to.
+pub(crate) const REPLIES_LOST: Story = Story::new("replies lost", |stage| {
+    stage.outage(|stage| {
+        for _ in 0..12 {
+            all(stage, |proxy| proxy.set(Way::ToClient, Mode::Drop));
+            let silent = stage.between(1, 80);
+            stage.pass(silent);
+            all(stage, |proxy| {
+                proxy.cut();
+                proxy.set(Way::ToClient, Mode::Pass);
+            });
+            let until_next = stage.between(50, 250);
+            stage.pass(until_next);
+        }
+        Ok(())
+    })?;
+    Ok(())
+});
+
+pub(crate) const RESETS: Story = Story::new("resets", |stage| {
+    stage.outage(|stage| {
+        let end = boot_time() + stage.lease;
+        while boot_time() < end {
+            all(stage, |proxy| {
+                proxy.cut();
+            });
+            stage.pass(ms(20));
+        }
+        Ok(())
+    })?;
+    Ok(())
+});
+
+/// The same where no proxy can stand before the servers.
+pub(crate) const KILLED_CONNECTIONS: Story = Story::new("connections killed", |stage| {
+    again_and_again(stage, Deed::CutAll, ms(20))
+});
+
+/// Now and then: what a database's operator or its firewall does.
+pub(crate) const TERMINATED: Story = Story::keeping("sessions terminated", |stage| {
+    for _ in 0..3 {
+        operate(stage, Deed::CutAll)?;
+        stage.pass(ms(400));
+    }
+    Ok(())
+});
+
+pub(crate) const LISTENERS_CUT: Story = Story::keeping("listeners cut", |stage| {
+    again_and_again(stage, Deed::CutListeners, ms(100))
+});
+
+fn operate(stage: &mut Stage, deed: Deed) -> Result<()> {
+    let (world, name) = (stage.world, stage.name(Role::Relay));
+    stage.outage(|_| world.operate(deed, &name)).map(drop)
+}
+
+fn again_and_again(stage: &mut Stage, deed: Deed, pause: Duration) -> Result<()> {
+    let (world, name) = (stage.world, stage.name(Role::Relay));
+    stage.outage(|stage| {
+        let end = boot_time() + stage.lease;
+        while boot_time() < end {
+            world.operate(deed, &name)?;
+            stage.pass(pause);
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Messages to listeners get lost, the connection stays.
+pub(crate) const MESSAGES_LOST: Story = Story::keeping("messages lost", |stage| {
+    stage.outage(|stage| {
+        let proxies = stage.world.proxies();
+        let lose = |proxy: &&Proxy| proxy.on_each(When::push(""), Then::Drop);
+        let rules: Vec<_> = proxies.iter().map(lose).collect();
+        stage.pass(stage.lease * 2);
+        rules.iter().for_each(testkit::proxy::Rule::remove);
+        Ok(())
+    })?;
+    Ok(())
+});
+
+fn paused(stage: &mut Stage, time: Duration) -> Result<()> {
+    let (world, name) = (stage.world, stage.name(Role::Relay));
+    stage.outage(|stage| {
+        world.operate(Deed::Pause(time), &name)?;
+        stage.pass(time);
+        Ok(())
+    })?;
+    Ok(())
+}
+
+pub(crate) const PAUSED_SHORTLY: Story =
+    Story::keeping("paused shortly", |stage| paused(stage, stage.lease / 4));
+pub(crate) const PAUSED: Story = Story::new("paused", |stage| paused(stage, stage.lease * 2));
+
+/// For 1.2 seconds, of a lease of two.
+pub(crate) const ASLEEP: Story = Story::keeping("asleep", |stage| operate(stage, Deed::Sleep));
+
+pub(crate) const SCRIPTS_FORGOTTEN: Story = {
+    let mut story = Story::keeping("scripts forgotten", |stage| {
+        again_and_again(stage, Deed::ForgetScripts, ms(50))
+    });
+    story.calm = true;
+    story
+};
+
+pub(crate) const LOCK_DELETED: Story = Story::new("lock deleted", |stage| {
+    for _ in 0..3 {
+        stage.holder(Role::Relay)?;
+        let name = stage.name(Role::Relay);
+        let from = boot_time();
+        stage.world.wipe(&name)?;
+        let to = boot_time();
+        stage.harm(Span { from, to }, Some(name), false);
+        stage.pass(stage.lease / 2);
+    }
+    Ok(())
+});
+
+pub(crate) const FLUSHED: Story = Story::new("flushed", |stage| {
+    let name = stage.name(Role::Relay);
+    let from = boot_time();
+    stage.world.operate(Deed::Flush, &name)?;
+    let to = boot_time();
+    stage.harm(Span { from, to }, None, true);
+    Ok(())
+});
+
+pub(crate) const FAILOVER: Story =
+    Story::new("planned failover", |stage| operate(stage, Deed::Failover));
+
+fn replaced(stage: &mut Stage, deed: Deed, forgets: bool) -> Result<()> {
+    let (world, name) = (stage.world, stage.name(Role::Relay));
+    let when = stage.outage(|_| world.operate(deed, &name))?;
+    if forgets {
+        stage.harm(when, None, true);
+    }
+    let world = stage.world;
+    stage.outage(|_| world.mend()).map(drop)
+}
+
+/// What only the dead one had is lost.
+pub(crate) const CRASH: Story =
+    Story::new("primary killed", |stage| replaced(stage, Deed::Crash, true));
+pub(crate) const HANG: Story =
+    Story::new("primary frozen", |stage| replaced(stage, Deed::Hang, true));
+
+/// All that was granted had been acknowledged by the only replica.
+pub(crate) const SHARD_CRASH: Story = Story::new("primary killed", |stage| {
+    replaced(stage, Deed::Crash, false)
+});
+pub(crate) const SHARD_HANG: Story =
+    Story::new("primary frozen", |stage| replaced(stage, Deed::Hang, false));
+
+pub(crate) const LOCKS_MOVED: Story = Story::keeping("locks moved", |stage| {
+    for _ in 0..2 {
+        operate(stage, Deed::MoveLocks)?;
+        stage.pass(stage.lease / 2);
+    }
+    Ok(())
+});
+
+pub(crate) const ONE_FROZEN: Story = Story::keeping("one of five frozen", |stage| some(stage, 1));
+pub(crate) const TWO_FROZEN: Story = Story::keeping("two of five frozen", |stage| some(stage, 2));
+pub(crate) const THREE_FROZEN: Story = Story::new("three of five frozen", |stage| some(stage, 3));
+
+fn some(stage: &mut Stage, count: usize) -> Result<()> {
+    let world = stage.world;
+    stage.outage(|stage| {
+        world.freeze_some(count)?;
+        stage.pass(stage.lease * 2);
+        world.thaw()
+    })?;
+    Ok(())
+}
+
+/// One after another, each after the holders had time to give it their locks again.
+pub(crate) const ONE_EMPTIED: Story = Story::keeping("one of five emptied", |stage| {
+    for which in 0..3 {
+        stage.world.empty_one(which)?;
+        stage.pass(stage.lease);
+    }
+    Ok(())
+});
+
+pub(crate) const CLOCKS_MOVED: Story = {
+    let mut story = Story::keeping("clocks moved", |stage| {
+        for ahead in [3600, -3600, 0] {
+            stage.crew.shift_clocks(ahead)?;
+            stage.pass(stage.lease / 2);
+        }
+        Ok(())
+    });
+    story.fake_clock = true;
+    story
+};

@@ -1,0 +1,370 @@
+//! One process of a run: tasks that take locks, hold them, and write down what they see.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use fastrand::Rng;
+use proofs::boot_time;
+use tidelock::{AcquireOptions, Client, Guard, Lock, RedLock};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::history::{Recorder, What};
+
+/// What a process is told by its command line.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Plan {
+    /// Its number among the processes of the run
+    #[arg(long)]
+    pub(crate) process: u32,
+    /// The store; several for a majority of them
+    #[arg(long, required = true)]
+    pub(crate) store: Vec<String>,
+    /// Where it writes its history
+    #[arg(long)]
+    pub(crate) file: PathBuf,
+    #[arg(long)]
+    pub(crate) lease_ms: u64,
+    /// The locks are called this, and something behind it
+    #[arg(long)]
+    pub(crate) name: String,
+    #[arg(long)]
+    pub(crate) seed: u64,
+    /// The store has no tokens, so its locks are not fenced
+    #[arg(long)]
+    pub(crate) no_tokens: bool,
+    /// Clients, each as busy as a process
+    #[arg(long, default_value_t = 1)]
+    pub(crate) clients: u32,
+    /// No holders of several kinds, but so many that wait for one lock
+    #[arg(long, default_value_t = 0)]
+    pub(crate) crowd: u32,
+}
+
+impl Plan {
+    pub(crate) fn lease(&self) -> Duration {
+        Duration::from_millis(self.lease_ms)
+    }
+}
+
+/// How a task holds its lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// For a moment, again and again, like many others.
+    Trader,
+    /// For about a lease, so that it needs renewals, and then somebody else has it.
+    Relay,
+    /// Always; nobody else wants it.
+    Keeper,
+    /// For a moment, one of very many.
+    Crowd,
+}
+
+impl Role {
+    /// The lock of this role; a keeper's is its own.
+    pub(crate) fn name(self, base: &str, owner: &str) -> String {
+        match self {
+            Self::Trader => format!("{base}-trade"),
+            Self::Relay => format!("{base}-relay"),
+            Self::Keeper => format!("{base}-keep-{owner}"),
+            Self::Crowd => format!("{base}-crowd"),
+        }
+    }
+
+    fn hold(self, lease: Duration, rng: &mut Rng) -> Duration {
+        match self {
+            Self::Trader => Duration::from_millis(rng.u64(1..30)),
+            Self::Relay => lease.mul_f64(0.2 + rng.f64() * 0.6),
+            Self::Keeper => Duration::from_secs(3600),
+            Self::Crowd => Duration::from_millis(10),
+        }
+    }
+
+    /// From the release to the next question. Who asks at once gets the lock again and again, and nobody sees that the
+    /// others were not woken.
+    fn rest(self, lease: Duration, rng: &mut Rng) -> Duration {
+        match self {
+            Self::Trader => Duration::from_millis(rng.u64(1..20)),
+            Self::Relay => lease / 3,
+            Self::Keeper => Duration::ZERO,
+            Self::Crowd => Duration::from_millis(50),
+        }
+    }
+
+    /// From one look at the guard to the next.
+    fn pace(self) -> Duration {
+        Duration::from_millis(if self == Self::Keeper { 20 } else { 4 })
+    }
+}
+
+/// A worker that lies, to see that it is caught.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lie {
+    /// It tells the truth.
+    None,
+    /// It goes on as if it held what it has lost.
+    #[cfg(test)]
+    IgnoresLosses,
+}
+
+/// One task.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) lock: Lock,
+    pub(crate) role: Role,
+    /// `process.task`
+    pub(crate) id: String,
+    pub(crate) lease: Duration,
+    pub(crate) recorder: Recorder,
+    pub(crate) rng: Rng,
+    pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) lie: Lie,
+}
+
+impl Task {
+    /// Takes the lock and gives it back, until it is to stop.
+    pub(crate) async fn run(mut self) {
+        for number in 1_u64.. {
+            if *self.stop.borrow() {
+                return;
+            }
+            let id = format!("{}.{number}", self.id);
+            self.note(&id, What::Asked);
+            let options = AcquireOptions::new().wait(self.lease * 4);
+            let answer = tokio::select! {
+                answer = self.lock.acquire_with(options) => Some(answer),
+                _ = self.stop.changed() => None,
+            };
+            match answer {
+                Some(Ok(guard)) => {
+                    self.hold(&id, guard).await;
+                    let rest = self.role.rest(self.lease, &mut self.rng);
+                    self.pause(rest).await;
+                }
+                Some(Err(error)) => {
+                    let kind = format!("{:?}", error.kind());
+                    self.note(&id, What::Failed { kind });
+                    // What fails at once, as a server that is not there does, is not asked a thousand times.
+                    self.pause(Duration::from_millis(50)).await;
+                }
+                None => {
+                    let kind = "Stopped".to_owned();
+                    return self.note(&id, What::Failed { kind });
+                }
+            }
+        }
+    }
+
+    async fn hold(&mut self, id: &str, guard: Guard) {
+        let (at, valid) = (boot_time(), guard.valid_for());
+        if valid.is_zero() {
+            // It came so late that it was over, and the guard says so.
+            let kind = "Over".to_owned();
+            return self.note(id, What::Failed { kind });
+        }
+        let token = guard.token().map(tidelock::FencingToken::get);
+        let until = at + valid;
+        self.note_at(at, id, What::Granted { token, until });
+        let told = self.listen(id, &guard);
+        let end = boot_time() + self.role.hold(self.lease, &mut self.rng);
+        let held = self.work(id, &guard, end).await;
+        if held {
+            told.abort();
+        } else {
+            // The loss is told, if it is told at all, before anybody asks for it.
+            let _ = tokio::time::timeout(self.lease * 2, told).await;
+        }
+        let outcome = match guard.release().await {
+            Ok(()) => What::Released,
+            Err(error) => What::Unreleased {
+                kind: format!("{:?}", error.kind()),
+            },
+        };
+        self.note(id, outcome);
+    }
+
+    fn listen(&self, id: &str, guard: &Guard) -> tokio::task::JoinHandle<()> {
+        let (lost, recorder) = (guard.lost(), self.recorder.clone());
+        let (id, name) = (id.to_owned(), self.lock.name().to_owned());
+        tokio::spawn(async move {
+            let reason = format!("{:?}", lost.await);
+            recorder.note(boot_time(), &id, &name, What::Lost { reason });
+        })
+    }
+
+    /// Looks at the guard again and again. False: it is over.
+    async fn work(&mut self, id: &str, guard: &Guard, end: Duration) -> bool {
+        loop {
+            let stop = self.pause(self.role.pace()).await;
+            // Before the look: whoever is frozen in between has seen nothing since.
+            let (at, valid) = (boot_time(), guard.valid_for());
+            if valid.is_zero() && !self.lies() {
+                self.note_at(at, id, What::Over);
+                return false;
+            }
+            if stop || at >= end {
+                self.note_at(at, id, What::Left);
+                return true;
+            }
+            let until = at + valid;
+            self.note_at(at, id, What::Step { until });
+        }
+    }
+
+    fn lies(&self) -> bool {
+        self.lie != Lie::None
+    }
+
+    /// True: it is to stop.
+    async fn pause(&mut self, time: Duration) -> bool {
+        let _ = tokio::time::timeout(time, self.stop.changed()).await;
+        *self.stop.borrow()
+    }
+
+    fn note(&self, id: &str, what: What) {
+        self.note_at(boot_time(), id, what);
+    }
+
+    fn note_at(&self, at: Duration, id: &str, what: What) {
+        self.recorder.note(at, id, self.lock.name(), what);
+    }
+}
+
+/// Notes when this process was kept waiting for the machine.
+async fn feel_pulse(recorder: Recorder, process: u32) {
+    const PULSE: Duration = Duration::from_millis(10);
+    for number in 1_u64.. {
+        let before = boot_time();
+        tokio::time::sleep(PULSE).await;
+        let now = boot_time();
+        let time = now.saturating_sub(before + PULSE);
+        if time > Duration::from_millis(20) {
+            let id = format!("{process}.0.{number}");
+            recorder.note(now, &id, "-", What::Stall { time });
+        }
+    }
+}
+
+/// One client's tasks. The first is the keeper.
+pub(crate) fn tasks(
+    plan: &Plan,
+    number: u32,
+    recorder: &Recorder,
+    stop: &watch::Receiver<bool>,
+    lock: impl Fn(&str) -> Lock,
+) -> Vec<Task> {
+    let usual = [Role::Keeper, Role::Trader, Role::Trader, Role::Relay];
+    let crowd = vec![Role::Crowd; plan.crowd as usize];
+    let roles = if plan.crowd > 0 { crowd } else { usual.into() };
+    let owner = format!("{}-{number}", plan.process);
+    let task = |(task, role): (usize, Role)| Task {
+        lock: lock(&role.name(&plan.name, &owner)),
+        role,
+        id: format!("{}.{}", plan.process, task + 1 + number as usize * 100),
+        lease: plan.lease(),
+        recorder: recorder.clone(),
+        rng: Rng::with_seed(plan.seed ^ u64::from(plan.process) << 32 ^ task as u64),
+        stop: stop.clone(),
+        lie: Lie::None,
+    };
+    roles.into_iter().enumerate().map(task).collect()
+}
+
+/// The whole process. It ends when its stdin does.
+pub(crate) async fn main(plan: Plan) -> Result<()> {
+    let recorder = Recorder::create(&plan.file)?;
+    let (stopper, stop) = watch::channel(false);
+    let mut clients = Vec::new();
+    let mut running = JoinSet::new();
+    for number in 0..plan.clients.max(1) {
+        let connected = connect(&plan).await?;
+        let found = tasks(&plan, number, &recorder, &stop, |name| {
+            connected.lock(name, &plan)
+        });
+        for task in found {
+            running.spawn(task.run());
+        }
+        clients.push(connected);
+    }
+    let pulse = tokio::spawn(feel_pulse(recorder, plan.process));
+    println!("ready");
+    obey().await;
+    pulse.abort();
+    stopper.send_replace(true);
+    while running.join_next().await.is_some() {}
+    for client in clients.iter().flat_map(|connected| &connected.clients) {
+        client.close(Duration::from_secs(1)).await;
+    }
+    println!("done");
+    Ok(())
+}
+
+/// Does as the lines on stdin say, until they end.
+async fn obey() {
+    let (sender, mut lines) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    while let Some(line) = lines.recv().await {
+        if let Some(time) = line.strip_prefix("block ") {
+            // The executor, and all tasks with it.
+            std::thread::sleep(Duration::from_millis(time.parse().unwrap_or(0)));
+            println!("unblocked");
+        }
+    }
+}
+
+struct Connected {
+    clients: Vec<Client>,
+    majority: Option<RedLock>,
+}
+
+impl Connected {
+    fn lock(&self, name: &str, plan: &Plan) -> Lock {
+        match &self.majority {
+            Some(majority) => majority.lock(name),
+            None if plan.no_tokens => self.clients[0].lock(name),
+            None => self.clients[0].fenced_lock(name),
+        }
+    }
+}
+
+async fn connect(plan: &Plan) -> Result<Connected> {
+    let mut clients = Vec::new();
+    for store in &plan.store {
+        let settings = Client::builder()
+            .lease(plan.lease())
+            .response_timeout(plan.lease() / 3);
+        let client = patiently(|| settings.clone().connect(store)).await;
+        clients.push(client.with_context(|| store.clone())?);
+    }
+    let majority = if clients.len() > 1 {
+        // The servers have only just been started.
+        let settings = RedLock::builder(clients.clone()).restart_guard(false);
+        Some(settings.node_timeout(plan.lease() / 10).build()?)
+    } else {
+        None
+    };
+    Ok(Connected { clients, majority })
+}
+
+/// A process may be started while the store is not there.
+async fn patiently<T, F: Future<Output = tidelock::Result<T>>>(
+    ask: impl Fn() -> F,
+) -> tidelock::Result<T> {
+    let end = boot_time() + Duration::from_secs(20);
+    loop {
+        match ask().await {
+            Err(error) if error.is_retryable() && boot_time() < end => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            answer => return answer,
+        }
+    }
+}
