@@ -83,6 +83,9 @@ impl Crew {
         if plan.no_tokens {
             command.arg("--no-tokens");
         }
+        if plan.all_replicas {
+            command.arg("--all-replicas");
+        }
         if let Some(clock) = &self.clock {
             clock.apply(&mut command);
         }

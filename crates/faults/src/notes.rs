@@ -15,7 +15,7 @@ impl Span {
     }
 }
 
-/// The store forgot a lock, or gave it away, at some moment of this time.
+/// The store forgot locks, or gave them away, at some moment of this time.
 #[derive(Debug, Clone)]
 pub(crate) struct Harm {
     pub(crate) when: Span,
@@ -23,6 +23,8 @@ pub(crate) struct Harm {
     pub(crate) name: Option<String>,
     /// The counters of the tokens are forgotten, too.
     pub(crate) tokens: bool,
+    /// It has; without this it only may have.
+    pub(crate) sure: bool,
 }
 
 impl Harm {

@@ -43,6 +43,8 @@ pub(crate) struct Story {
     pub(crate) crowd: u32,
     /// On a server that has every write on disk before it answers.
     pub(crate) durable: bool,
+    /// All replicas must have heard of a grant; without this any of them.
+    pub(crate) all_replicas: bool,
 }
 
 impl Story {
@@ -56,6 +58,7 @@ impl Story {
             fake_clock: false,
             crowd: 0,
             durable: false,
+            all_replicas: false,
         }
     }
 
@@ -163,9 +166,28 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// The store has forgotten something in this time.
-    pub(crate) fn harm(&mut self, when: Span, name: Option<String>, tokens: bool) {
-        self.notes.harms.push(Harm { when, name, tokens });
+    /// The store has forgotten all in this time.
+    pub(crate) fn forgot(&mut self, when: Span) {
+        self.harm(when, None, true, true);
+    }
+
+    /// It may have.
+    pub(crate) fn may_have_forgotten(&mut self, when: Span) {
+        self.harm(when, None, true, false);
+    }
+
+    /// It has forgotten this lock, but not how far its tokens are.
+    pub(crate) fn forgot_lock(&mut self, when: Span, name: String) {
+        self.harm(when, Some(name), false, true);
+    }
+
+    fn harm(&mut self, when: Span, name: Option<String>, tokens: bool, sure: bool) {
+        self.notes.harms.push(Harm {
+            when,
+            name,
+            tokens,
+            sure,
+        });
     }
 
     /// Waits until somebody holds the lock of this role.
@@ -199,6 +221,7 @@ pub(crate) fn play(
         no_tokens: !store.has_tokens(),
         clients: if alone { 3 } else { 1 },
         crowd: story.crowd,
+        all_replicas: story.all_replicas,
     };
     let crew = Crew::start(plan, if alone { 1 } else { 3 }, story.fake_clock)?;
     let mut stage = Stage {

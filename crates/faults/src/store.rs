@@ -84,10 +84,7 @@ impl Store {
 
     /// The store tells who waits that a lock is free.
     pub(crate) fn wakes(self) -> bool {
-        !matches!(
-            self,
-            Self::Plain | Self::Mariadb | Self::Memcached | Self::Redlock
-        )
+        !matches!(self, Self::Plain | Self::Mariadb | Self::Memcached)
     }
 
     pub(crate) fn has_tokens(self) -> bool {

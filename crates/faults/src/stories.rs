@@ -89,7 +89,7 @@ pub(crate) const SERVER_FROZEN: Story = Story::new("server frozen", |stage| {
 pub(crate) const SERVER_EMPTIED: Story = Story::new("server emptied", |stage| {
     let world = stage.world;
     let when = stage.outage(|_| world.restart(true))?;
-    stage.harm(when, None, true);
+    stage.forgot(when);
     Ok(())
 });
 
@@ -254,7 +254,7 @@ pub(crate) const LOCK_DELETED: Story = Story::new("lock deleted", |stage| {
         let from = boot_time();
         stage.world.wipe(&name)?;
         let to = boot_time();
-        stage.harm(Span { from, to }, Some(name), false);
+        stage.forgot_lock(Span { from, to }, name);
         stage.pass(stage.lease / 2);
     }
     Ok(())
@@ -265,35 +265,59 @@ pub(crate) const FLUSHED: Story = Story::new("flushed", |stage| {
     let from = boot_time();
     stage.world.operate(Deed::Flush, &name)?;
     let to = boot_time();
-    stage.harm(Span { from, to }, None, true);
+    stage.forgot(Span { from, to });
     Ok(())
 });
 
 pub(crate) const FAILOVER: Story =
     Story::new("planned failover", |stage| operate(stage, Deed::Failover));
 
+/// Until all clients have left the old primary, and it is one no more, what it grants may be granted again.
 fn replaced(stage: &mut Stage, deed: Deed, forgets: bool) -> Result<()> {
     let (world, name) = (stage.world, stage.name(Role::Relay));
-    let when = stage.outage(|_| world.operate(deed, &name))?;
+    let when = stage.outage(|_| {
+        world.operate(deed, &name)?;
+        world.mend()
+    })?;
     if forgets {
-        stage.harm(when, None, true);
+        stage.may_have_forgotten(when);
     }
-    let world = stage.world;
-    stage.outage(|_| world.mend()).map(drop)
+    Ok(())
 }
 
-/// What only the dead one had is lost.
+const fn with_all(mut story: Story) -> Story {
+    story.all_replicas = true;
+    story
+}
+
+/// What only the dead one had is lost, and what only those had that were not promoted.
 pub(crate) const CRASH: Story =
     Story::new("primary killed", |stage| replaced(stage, Deed::Crash, true));
 pub(crate) const HANG: Story =
     Story::new("primary frozen", |stage| replaced(stage, Deed::Hang, true));
+/// Sentinels promote without waiting for anybody.
+pub(crate) const FAILOVER_BY_SENTINELS: Story = Story::new("failover by order", |stage| {
+    replaced(stage, Deed::Failover, true)
+});
 
-/// All that was granted had been acknowledged by the only replica.
-pub(crate) const SHARD_CRASH: Story = Story::new("primary killed", |stage| {
+/// All that was granted had been acknowledged by whoever is promoted.
+pub(crate) const CRASH_ALL: Story = with_all(Story::new("primary killed, all", |stage| {
+    replaced(stage, Deed::Crash, false)
+}));
+pub(crate) const HANG_ALL: Story = with_all(Story::new("primary frozen, all", |stage| {
+    replaced(stage, Deed::Hang, false)
+}));
+pub(crate) const FAILOVER_ALL: Story = with_all(Story::new("failover by order, all", |stage| {
+    replaced(stage, Deed::Failover, false)
+}));
+
+/// The only replica has acknowledged it.
+pub(crate) const SHARD_CRASH: Story = Story::new("shard's primary killed", |stage| {
     replaced(stage, Deed::Crash, false)
 });
-pub(crate) const SHARD_HANG: Story =
-    Story::new("primary frozen", |stage| replaced(stage, Deed::Hang, false));
+pub(crate) const SHARD_HANG: Story = Story::new("shard's primary frozen", |stage| {
+    replaced(stage, Deed::Hang, false)
+});
 
 pub(crate) const LOCKS_MOVED: Story = Story::keeping("locks moved", |stage| {
     for _ in 0..2 {

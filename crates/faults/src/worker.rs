@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use fastrand::Rng;
 use proofs::boot_time;
-use tidelock::{AcquireOptions, Client, Guard, Lock, RedLock};
+use tidelock::{Acknowledge, AcquireOptions, Client, Guard, Lock, RedLock};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -41,6 +41,9 @@ pub(crate) struct Plan {
     /// No holders of several kinds, but so many that wait for one lock
     #[arg(long, default_value_t = 0)]
     pub(crate) crowd: u32,
+    /// All replicas must have heard of a grant
+    #[arg(long)]
+    pub(crate) all_replicas: bool,
 }
 
 impl Plan {
@@ -340,7 +343,12 @@ async fn connect(plan: &Plan) -> Result<Connected> {
     for store in &plan.store {
         let settings = Client::builder()
             .lease(plan.lease())
-            .response_timeout(plan.lease() / 3);
+            .response_timeout(plan.lease() / 3)
+            .acknowledge(if plan.all_replicas {
+                Acknowledge::All
+            } else {
+                Acknowledge::Any
+            });
         let client = patiently(|| settings.clone().connect(store)).await;
         clients.push(client.with_context(|| store.clone())?);
     }

@@ -89,7 +89,9 @@ pub(super) const ROWS: [Row; 23] = [
         14,
         "the connections of sleeping waiters are ended",
         |store| match store {
-            Redis | Replicas | Sentinel | Cluster | Postgres => Answer::played(&[s::LISTENERS_CUT]),
+            Redis | Replicas | Sentinel | Cluster | Redlock | Postgres => {
+                Answer::played(&[s::LISTENERS_CUT])
+            }
             Zookeeper | Etcd => Answer::no("waiters hear on the connection of all requests: T13"),
             _ => Answer::no(NO_MESSAGES),
         },
@@ -103,7 +105,7 @@ pub(super) const ROWS: [Row; 23] = [
         16,
         "the message of a release is lost",
         |store| match store {
-            Redis | Replicas => Answer::played(&[s::MESSAGES_LOST]),
+            Redis | Replicas | Redlock => Answer::played(&[s::MESSAGES_LOST]),
             Sentinel | Cluster => Answer::no(NAMED_ADDRESSES),
             Postgres | Zookeeper | Etcd => {
                 Answer::no("a message is lost with its connection, and then waiters ask again: T13")
@@ -144,8 +146,11 @@ pub(super) const ROWS: [Row; 23] = [
         },
     ),
     row(22, "a holder of another language", |store| match store {
-        Plain => Answer::tested(&["each_waits_for_the_other", "they_exclude_each_other"]),
-        Zookeeper => Answer::tested(&["two_curators_and_two_rust_processes_never_overlap"]),
+        Plain => Answer::tested(&[
+            "they_respect_each_other",
+            "what_a_foreign_client_has_set_is_waited_for_and_left_alone",
+        ]),
+        Zookeeper => Answer::tested(&["two_curators_and_two_of_ours_never_overlap"]),
         Etcd => Answer::tested(&[
             "each_waits_for_the_other",
             "etcdctl_and_tidelock_take_turns",

@@ -60,7 +60,8 @@ pub(super) const ROWS: [Row; 18] = [
         },
     ),
     row(31, "a planned failover", |store| match store {
-        Replicas | Sentinel | Cluster => Answer::played(&[s::FAILOVER]),
+        Replicas | Cluster => Answer::played(&[s::FAILOVER]),
+        Sentinel => Answer::played(&[s::FAILOVER_BY_SENTINELS, s::FAILOVER_ALL]),
         Etcd => Answer::tested(&["t60_a_leader_that_dies_takes_no_lock_with_it"]),
         _ => Answer::no(NOT_REPLICATED),
     }),
@@ -68,7 +69,7 @@ pub(super) const ROWS: [Row; 18] = [
         32,
         "a failover to a replica that has not heard of the lock",
         |store| match store {
-            Replicas => Answer::played(&[s::CRASH]),
+            Replicas => Answer::played(&[s::CRASH, s::CRASH_ALL]),
             Sentinel => Answer::tested(&[
                 "with_any_every_loss_by_a_failover_is_told",
                 "with_all_no_granted_lock_is_lost_by_a_failover",
@@ -81,7 +82,7 @@ pub(super) const ROWS: [Row; 18] = [
         33,
         "Sentinel: the primary dies or hangs",
         |store| match store {
-            Sentinel => Answer::played(&[s::CRASH, s::HANG]),
+            Sentinel => Answer::played(&[s::CRASH, s::HANG, s::CRASH_ALL, s::HANG_ALL]),
             _ => Answer::no("about Sentinel"),
         },
     ),

@@ -123,8 +123,8 @@ pub(super) const ROWS: [Row; 23] = [
     }),
     row(64, "a fleet of several languages", |store| match store {
         Redis => Answer::tested(&["two_java_and_two_rust_processes_never_overlap"]),
-        Plain => Answer::tested(&["they_exclude_each_other"]),
-        Zookeeper => Answer::tested(&["two_curators_and_two_rust_processes_never_overlap"]),
+        Plain => Answer::tested(&["nobody_overlaps"]),
+        Zookeeper => Answer::tested(&["two_curators_and_two_of_ours_never_overlap"]),
         Etcd => Answer::tested(&["etcdctl_and_tidelock_take_turns"]),
         _ if store.is_redis() => Answer::own(),
         _ => Answer::no("nobody else speaks its form"),

@@ -86,7 +86,7 @@ fn kept_forgotten(
     slack: Duration,
 ) -> Option<String> {
     let (begun, end) = one.belief()?;
-    for harm in &notes.harms {
+    for harm in notes.harms.iter().filter(|harm| harm.sure) {
         let forgotten = harm.concerns(&one.name) && begun < harm.when.from;
         let limit = harm.when.to + terms.told_within + slack;
         if forgotten && end > limit {

@@ -68,6 +68,7 @@ async fn run(name: &str, flaw: Option<Flaw>, lie: Lie, event: Event) -> Vec<Brea
             no_tokens: false,
             clients: 1,
             crowd: 0,
+            all_replicas: false,
         };
         for mut task in tasks(&plan, 0, &recorder, &stop, |name| client.fenced_lock(name)) {
             task.lie = lie;
@@ -89,6 +90,7 @@ async fn run(name: &str, flaw: Option<Flaw>, lie: Lie, event: Event) -> Vec<Brea
             when: Span { from, to },
             name: None,
             tokens: false,
+            sure: true,
         });
     }
     tokio::time::sleep(LEASE * 2).await;
