@@ -5,7 +5,7 @@ mod servers;
 mod uses;
 
 use crate::stage::Story;
-use crate::store::Store::{self, Cluster, Memory, Redis, Sentinel, Sqlite};
+use crate::store::Store::{self, Cluster, Memory, Redis, Replicas, Sentinel, Sqlite};
 use crate::stories as s;
 
 /// How a row is answered for one store.
@@ -131,5 +131,13 @@ fn lost_replies(store: Store) -> Answer {
         // The suite loses them in front of any store.
         Sentinel | Cluster | Sqlite | Memory => Answer::own(),
         _ => Answer::played(&[s::REPLIES_LOST]),
+    }
+}
+
+/// By promises of the suite, which runs on every store.
+fn promised(store: Store, promises: &[&'static str]) -> Answer {
+    match store {
+        Replicas => Answer::no(SAME_SERVER),
+        _ => Answer::tested(promises),
     }
 }

@@ -31,10 +31,19 @@ impl Test {
     /// Whose answer it is.
     fn store(&self) -> Option<Store> {
         let module = self.path.split("::").next().unwrap_or_default();
+        if self.target == "interop" {
+            let topologies = [
+                ("sentinels", Store::Sentinel),
+                ("cluster", Store::Cluster),
+                ("majorities", Store::Redlock),
+            ];
+            let found = topologies
+                .iter()
+                .find(|(word, _)| self.name().contains(word));
+            return Some(found.map_or(Store::Redis, |(_, store)| *store));
+        }
         Some(match (&*self.target, module) {
-            ("faults" | "redis" | "interop" | "flat" | "trips", _) | ("sets", "all") => {
-                Store::Redis
-            }
+            ("faults" | "redis" | "flat" | "trips", _) | ("sets", "all") => Store::Redis,
             ("plain", _) => Store::Plain,
             ("replicas", _) => Store::Replicas,
             ("sentinel" | "failovers", _) => Store::Sentinel,
@@ -51,9 +60,12 @@ impl Test {
         })
     }
 
-    /// The suite runs in several ways: under faults of its own, and through threads. Once is enough here.
+    /// The suite runs in several ways: under faults of its own, through threads, as a part of others. Once is enough here.
     fn is_plain(&self) -> bool {
         let other = [
+            "all_of_one",
+            "all_of_three",
+            "majority_of_three",
             "chaos",
             "threads",
             "of_a_set",
@@ -112,9 +124,14 @@ impl Index {
     pub(crate) fn answering(&self, row: u32, store: Store, answer: &Answer) -> Vec<Test> {
         let number = format!("t{row:02}_");
         let fits = |test: &&Test| {
-            let named = answer.tests.contains(&test.name());
-            let own = test.name().starts_with(&number);
-            test.store() == Some(store) && test.is_plain() && (own || named)
+            let mut named = answer.tests.iter();
+            // With its module if it runs in several.
+            let named = named.any(|name| match name.contains("::") {
+                true => test.path == *name,
+                false => test.name() == *name && test.is_plain(),
+            });
+            let own = test.name().starts_with(&number) && test.is_plain();
+            test.store() == Some(store) && (own || named)
         };
         self.tests.iter().filter(fits).cloned().collect()
     }

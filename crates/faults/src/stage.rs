@@ -176,9 +176,10 @@ impl Stage<'_> {
         self.harm(when, None, true, false);
     }
 
-    /// It has forgotten this lock, but not how far its tokens are.
+    /// It has forgotten this lock, but not how far its tokens are, unless they are counted in what was deleted.
     pub(crate) fn forgot_lock(&mut self, when: Span, name: String) {
-        self.harm(when, Some(name), false, true);
+        let counted_there = self.store == Store::Mariadb;
+        self.harm(when, Some(name), counted_there, true);
     }
 
     fn harm(&mut self, when: Span, name: Option<String>, tokens: bool, sure: bool) {

@@ -28,7 +28,11 @@ pub(super) const ROWS: [Row; 18] = [
         Postgres => Answer::tested(&["the_rights_that_are_named_are_enough"]),
         Mariadb => Answer::tested(&["the_least_rights_are_enough"]),
         Sqlite | Memory | Memcached => Answer::no("it has no users"),
-        Plain | Zookeeper | Etcd => Answer::own(),
+        Plain => Answer::tested(&[
+            "without_scripts::one_holder_at_a_time",
+            "without_scripts::a_lost_reply_is_cleaned_up",
+        ]),
+        Zookeeper | Etcd => Answer::own(),
         _ => only(store, &[Redis, Cluster], ""),
     }),
     row(

@@ -1,8 +1,9 @@
 //! T42 to T64: clocks of clients, misuse, single stores, and all of it at once.
 
-use super::{Answer, CORE, ELSEWHERE, NO_KIND, Row, only, row};
+use super::{Answer, CORE, ELSEWHERE, NO_KIND, Row, SAME_SERVER, only, promised, row};
 use crate::store::Store::{
-    Etcd, Mariadb, Memcached, Memory, Plain, Postgres, Redis, Sqlite, Zookeeper,
+    Cluster, Etcd, Mariadb, Memcached, Memory, Plain, Postgres, Redis, Redlock, Replicas, Sentinel,
+    Sqlite, Zookeeper,
 };
 use crate::stories as s;
 
@@ -18,23 +19,29 @@ pub(super) const ROWS: [Row; 23] = [
     row(44, "the machine is suspended", |store| {
         only(store, &[Redis], CORE)
     }),
-    row(45, "an acquire is dropped at every await point", |_| {
-        Answer::tested(&[
-            "an_acquire_dropped_anywhere_leaves_nothing",
-            "a_wait_dropped_anywhere_leaves_nothing",
-            "an_extension_dropped_anywhere_harms_nothing",
-        ])
+    row(45, "an acquire is dropped at every await point", |store| {
+        promised(
+            store,
+            &[
+                "an_acquire_dropped_anywhere_leaves_nothing",
+                "a_wait_dropped_anywhere_leaves_nothing",
+                "an_extension_dropped_anywhere_harms_nothing",
+            ],
+        )
     }),
-    row(46, "a guard is dropped anywhere", |_| {
-        Answer::tested(&[
-            "a_dropped_guard_releases",
-            "a_guard_dropped_outside_a_runtime_releases",
-            "the_end_of_a_runtime_leaves_nothing",
-            "a_panic_releases",
-        ])
+    row(46, "a guard is dropped anywhere", |store| {
+        promised(
+            store,
+            &[
+                "a_dropped_guard_releases",
+                "a_guard_dropped_outside_a_runtime_releases",
+                "the_end_of_a_runtime_leaves_nothing",
+                "a_panic_releases",
+            ],
+        )
     }),
-    row(47, "a release is cancelled", |_| {
-        Answer::tested(&["a_release_dropped_anywhere_still_releases"])
+    row(47, "a release is cancelled", |store| {
+        promised(store, &["a_release_dropped_anywhere_still_releases"])
     }),
     row(48, "three hundred wait for one lock", |_| {
         Answer::played(&[s::CROWD])
@@ -58,22 +65,28 @@ pub(super) const ROWS: [Row; 23] = [
         "sets of locks in opposite order, one part hangs",
         |store| only(store, &[Redis], "the same for all stores; shown on redis"),
     ),
-    row(54, "misuse: re-entry, double and late releases", |_| {
-        Answer::tested(&[
-            "the_last_guard_out_releases",
-            "guards_released_together_release",
-            "an_owner_in_two_tasks_shares_one_hold",
-            "a_lost_hold_is_not_reentered",
-            "release_after_loss_never_touches_the_next_holder",
-        ])
+    row(54, "misuse: re-entry, double and late releases", |store| {
+        promised(
+            store,
+            &[
+                "the_last_guard_out_releases",
+                "guards_released_together_release",
+                "an_owner_in_two_tasks_shares_one_hold",
+                "a_lost_hold_is_not_reentered",
+                "release_after_loss_never_touches_the_next_holder",
+            ],
+        )
     }),
-    row(55, "bad names and durations", |_| {
-        Answer::tested(&[
-            "bad_names_are_refused_before_traffic",
-            "every_good_name_works",
-            "senseless_durations_are_refused",
-            "a_wait_of_zero_asks_once",
-        ])
+    row(55, "bad names and durations", |store| {
+        promised(
+            store,
+            &[
+                "bad_names_are_refused_before_traffic",
+                "every_good_name_works",
+                "senseless_durations_are_refused",
+                "a_wait_of_zero_asks_once",
+            ],
+        )
     }),
     row(
         56,
@@ -126,7 +139,10 @@ pub(super) const ROWS: [Row; 23] = [
         Plain => Answer::tested(&["nobody_overlaps"]),
         Zookeeper => Answer::tested(&["two_curators_and_two_of_ours_never_overlap"]),
         Etcd => Answer::tested(&["etcdctl_and_tidelock_take_turns"]),
-        _ if store.is_redis() => Answer::own(),
+        Sentinel => Answer::tested(&["behind_sentinels_nobody_overlaps"]),
+        Cluster => Answer::tested(&["in_a_cluster_nobody_overlaps"]),
+        Redlock => Answer::tested(&["with_majorities_of_both_nobody_overlaps"]),
+        Replicas => Answer::no(SAME_SERVER),
         _ => Answer::no("nobody else speaks its form"),
     }),
 ];

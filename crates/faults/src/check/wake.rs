@@ -69,6 +69,18 @@ fn gap(
         None => (vanished, AGAIN),
     };
     let taken = next.and_then(|next| next.granted).unwrap_or(notes.ended);
+    // Whoever gave up without an answer may stand in a queue, or hold, until its own lease ends.
+    let gave_up = history.acquisitions.iter().filter(|one| {
+        one.name == before.name
+            && (one.failed.as_ref()).is_some_and(|(at, _)| (before.asked..taken).contains(at))
+    });
+    let gone = gave_up.filter_map(|one| one.failed.as_ref());
+    let gone = gone.map(|(at, _)| *at + terms.lease + terms.grace).max();
+    let free = if before.released.is_none() {
+        gone.map_or(free, |gone| gone.max(free))
+    } else {
+        free
+    };
     let waits = |one: &&Acquisition| {
         let until = one.granted.or(one.failed.as_ref().map(|(at, _)| *at));
         one.name == before.name
