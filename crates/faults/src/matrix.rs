@@ -72,13 +72,9 @@ impl Cell {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let start = Instant::now();
-    let index = if args.no_tests {
-        Index::default()
-    } else {
-        println!("== building the tests");
-        Index::build()?
-    };
-    let cells = chosen(args, &index)?;
+    let mut cells = chosen(args)?;
+    // Meanwhile: to build the tests takes as long as many stories.
+    let index = (!args.no_tests).then(|| thread::spawn(Index::build));
     let clock = SystemTime::now().duration_since(UNIX_EPOCH)?;
     let first = args.seed.unwrap_or(clock.as_secs() % 1_000_000);
     let results = Mutex::new(Results::default());
@@ -93,10 +89,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         }
     }
     let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let mut tests: Vec<Test> = cells.iter().flat_map(|cell| cell.tests.clone()).collect();
-    tests.sort();
-    tests.dedup();
-    results.tests = index.run(&tests)?;
+    if let Some(index) = index {
+        let Ok(index) = index.join() else {
+            bail!("the tests could not be found");
+        };
+        results.tests = run_tests(&index?, &mut cells)?;
+    }
     results.took = start.elapsed();
     print!("{}", report::summary(&cells, &results));
     if let Some(file) = &args.write {
@@ -111,7 +109,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-fn chosen(args: &Args, index: &Index) -> Result<Vec<Cell>> {
+/// Those that answer the chosen cells, each once.
+fn run_tests(index: &Index, cells: &mut [Cell]) -> Result<HashMap<Test, bool>> {
+    let mut tests = Vec::new();
+    for cell in cells {
+        cell.tests = index.answering(cell.row.id, cell.store, &cell.answer);
+        tests.extend(cell.tests.clone());
+    }
+    tests.sort();
+    tests.dedup();
+    index.run(&tests)
+}
+
+fn chosen(args: &Args) -> Result<Vec<Cell>> {
     let mut wanted = Vec::new();
     for name in &args.row {
         let number = name.trim_start_matches(['T', 't']).parse().ok();
@@ -126,7 +136,7 @@ fn chosen(args: &Args, index: &Index) -> Result<Vec<Cell>> {
         for store in Store::ALL {
             if args.store.is_empty() || args.store.contains(&store) {
                 let answer = (row.answer)(store);
-                let tests = index.answering(row.id, store, &answer);
+                let tests = Vec::new();
                 cells.push(Cell {
                     row,
                     store,

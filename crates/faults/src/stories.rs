@@ -239,6 +239,22 @@ pub(crate) const PAUSED: Story = Story::new("paused", |stage| paused(stage, stag
 /// For 1.2 seconds, of a lease of two.
 pub(crate) const ASLEEP: Story = Story::keeping("asleep", |stage| operate(stage, Deed::Sleep));
 
+/// So long that another server is made the primary.
+pub(crate) const PAUSED_UNTIL_REPLACED: Story = Story::new("paused until replaced", |stage| {
+    let time = stage.lease * 2;
+    let when = stage.outage(|stage| {
+        let (world, name) = (stage.world, stage.name(Role::Relay));
+        world.operate(Deed::Pause(time), &name)?;
+        stage.pass(time);
+        world.mend()
+    })?;
+    stage.may_have_forgotten(when);
+    Ok(())
+});
+pub(crate) const ASLEEP_UNTIL_REPLACED: Story = Story::new("asleep until replaced", |stage| {
+    replaced(stage, Deed::Sleep, true)
+});
+
 pub(crate) const SCRIPTS_FORGOTTEN: Story = {
     let mut story = Story::keeping("scripts forgotten", |stage| {
         again_and_again(stage, Deed::ForgetScripts, ms(50))

@@ -113,12 +113,22 @@ pub(super) const ROWS: [Row; 23] = [
             _ => Answer::no(NO_MESSAGES),
         },
     ),
-    row(17, "the server serves nobody for a while", |store| {
-        redis(store, &[s::PAUSED_SHORTLY, s::PAUSED])
-    }),
-    row(18, "one request keeps the server busy", |store| {
-        redis(store, &[s::ASLEEP])
-    }),
+    row(
+        17,
+        "the server serves nobody for a while",
+        |store| match store {
+            Sentinel => Answer::played(&[s::PAUSED_UNTIL_REPLACED]),
+            _ => redis(store, &[s::PAUSED_SHORTLY, s::PAUSED]),
+        },
+    ),
+    row(
+        18,
+        "one request keeps the server busy",
+        |store| match store {
+            Sentinel => Answer::played(&[s::ASLEEP_UNTIL_REPLACED]),
+            _ => redis(store, &[s::ASLEEP]),
+        },
+    ),
     row(19, "the server forgets the scripts", |store| {
         redis(store, &[s::SCRIPTS_FORGOTTEN])
     }),
