@@ -23,10 +23,14 @@ use servers::{ENDS, Servers};
 /// That many failovers under a crowd of one policy.
 async fn survive(servers: Servers, policy: Acknowledge, failovers: usize) -> Result<()> {
     let mut crowd = Crowd::gather(&servers, policy).await?;
-    let mut long = 0;
+    let (mut long, mut settled) = (0, None);
     for number in 0..failovers {
         let end = ENDS[number % ENDS.len()];
         let story = || format!("failover {number}, the primary {end:?}, {policy}");
+        if let Some(settled) = settled {
+            let renewed = crowd.renewed_since(settled).await;
+            renewed.with_context(|| format!("before {}", story()))?;
+        }
         crowd.holds_all().await.with_context(story)?;
         let periods = crowd.periods();
         // In a cluster these lie on several shards.
@@ -34,6 +38,7 @@ async fn survive(servers: Servers, policy: Acknowledge, failovers: usize) -> Res
         let limit = crowd::LEASE * 2;
         let met = tokio::task::block_in_place(|| servers.meet(end, &name, limit));
         let outage = met.with_context(story)?;
+        settled = Some(proofs::boot_time());
         crowd.moves_on(periods).await.with_context(story)?;
         // The last renewal may have been a third of a lease before it: no lease outlasts more than the rest.
         let outlasted = outage < crowd::LEASE / 2;

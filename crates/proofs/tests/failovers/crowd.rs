@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use proofs::boot_time;
 use tidelock::{Acknowledge, AcquireOptions, Client, Guard};
 use tokio::task::JoinSet;
@@ -80,6 +80,22 @@ impl Crowd {
         Ok(())
     }
 
+    /// Everything that is held has been renewed after that time: no policy survives a second failover before.
+    pub(crate) async fn renewed_since(&self, time: Duration) -> Result<()> {
+        let end = boot_time() + LEASE;
+        for (name, guard) in &self.kept {
+            // The drift is a hundredth of it.
+            while guard.is_held() && boot_time() + guard.valid_for() < time + LEASE * 49 / 50 {
+                ensure!(boot_time() < end, "{name} was not renewed");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            if self.policy == Acknowledge::All {
+                held(name, guard).await?;
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn periods(&self) -> usize {
         self.ledger.len()
     }
@@ -108,7 +124,7 @@ impl Crowd {
                     == 1)
             };
             if self.policy == Acknowledge::All && outlasted {
-                ensure!(guard.is_held(), "{name} was lost");
+                held(name, guard).await?;
                 ensure!(there()?, "{name} is believed to be held, and is not there");
             } else if !there()? {
                 let told = tokio::time::timeout(bound, guard.lost()).await;
@@ -129,6 +145,13 @@ impl Crowd {
         }
         Ok(())
     }
+}
+
+async fn held(name: &str, guard: &Guard) -> Result<()> {
+    if !guard.is_held() {
+        bail!("{name} was lost: {}", guard.lost().await);
+    }
+    Ok(())
 }
 
 /// Takes a lock, holds it for a moment, gives it back, and again.
