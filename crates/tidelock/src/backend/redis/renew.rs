@@ -68,7 +68,8 @@ impl Redis {
 
     /// Rights are checked for all keys of a script before it runs, so one name that is forbidden would cost all of its
     /// batch their lease: then each is asked for by itself. So it is while their slot is on its way to another node and
-    /// some of them are there already.
+    /// some of them are there already. Each of these tries has the whole response timeout: what they prove counts from
+    /// before the first one, and the steward, which asks again by its own clock, waits for none of them.
     pub(super) async fn keep_each(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
         if let Some(answers) = self.keep_unscripted(batch).await {
             return Ok(answers);
