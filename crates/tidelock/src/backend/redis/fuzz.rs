@@ -53,22 +53,45 @@ pub(crate) fn socket(text: &str) {
     assert_eq!(target.password.as_deref(), Some(text));
 }
 
+/// The first byte says how it is torn: however it is, the same is said.
 pub(crate) fn reply(bytes: &[u8]) {
-    let mut decoder = Decoder::default();
-    let mut rest = bytes;
-    // Each answer of the stream, as the task of a connection takes them.
-    while let Ok((used, said)) = decoder.next(rest) {
-        rest = &rest[used..];
+    let Some((&torn, bytes)) = bytes.split_first() else {
+        return;
+    };
+    let whole = said(&[bytes]);
+    let pieces: Vec<&[u8]> = bytes.chunks(usize::from(torn).max(1)).collect();
+    assert_eq!(said(&pieces), whole);
+    for said in whole.0 {
         match said {
-            Some(Said::Answer(Ok(reply))) => read(&reply),
-            Some(Said::Answer(Err(trouble))) => assert!(!trouble.error().to_string().is_empty()),
-            Some(Said::Push(words)) => match driver::understood(words).0 {
-                Some(Push::Message { channel, .. } | Push::Subscribed(channel)) => text(&channel),
-                Some(Push::Unsubscribed(_)) | None => {}
+            Said::Answer(Ok(reply)) => read(&reply),
+            Said::Answer(Err(trouble)) => assert!(!trouble.error().to_string().is_empty()),
+            Said::Push(words) => match driver::understood(words) {
+                (Some(Push::Message { channel, .. } | Push::Subscribed(channel)), _) => {
+                    text(&channel);
+                }
+                (Some(Push::Unsubscribed(_)) | None, _) => {}
             },
-            None => break,
         }
     }
+}
+
+/// What was said, and whether it ended in junk.
+fn said(pieces: &[&[u8]]) -> (Vec<Said>, bool) {
+    let (mut decoder, mut said, mut rest) = (Decoder::default(), Vec::new(), Vec::new());
+    for piece in pieces {
+        rest.extend_from_slice(piece);
+        loop {
+            match decoder.next(&rest) {
+                Ok((used, one)) => {
+                    rest.drain(..used);
+                    let Some(one) = one else { break };
+                    said.push(one);
+                }
+                Err(_) => return (said, true),
+            }
+        }
+    }
+    (said, false)
 }
 
 fn read(reply: &Reply) {
