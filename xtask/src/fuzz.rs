@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                     let said = said.and_then(|row| keep(&target, &row).map(|()| row));
                     match said {
                         Ok(row) => {
-                            println!("{target}: {} executions, {} crashes", row.runs, row.crashes)
+                            println!("{target}: {} executions, {} crashes", row.runs, row.crashes);
                         }
                         Err(error) => {
                             let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);

@@ -126,9 +126,12 @@ impl Index {
         let fits = |test: &&Test| {
             let mut named = answer.tests.iter();
             // With its module if it runs in several.
-            let named = named.any(|name| match name.contains("::") {
-                true => test.path == *name,
-                false => test.name() == *name && test.is_plain(),
+            let named = named.any(|name| {
+                if name.contains("::") {
+                    test.path == *name
+                } else {
+                    test.name() == *name && test.is_plain()
+                }
             });
             let own = test.name().starts_with(&number) && test.is_plain();
             test.store() == Some(store) && (own || named)

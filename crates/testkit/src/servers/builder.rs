@@ -13,6 +13,7 @@ use crate::process::FakeClock;
 /// What a server is started with. Made by [`RedisServer::builder`].
 #[derive(Debug, Clone, Default)]
 #[must_use = "nothing runs before `start`"]
+#[allow(clippy::struct_excessive_bools, reason = "options, not a state")]
 pub struct RedisBuilder {
     flavour: Option<Flavour>,
     args: Vec<String>,

@@ -1,4 +1,9 @@
 //! What must hold of the URLs, names and patterns of all stores, whatever is written there.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "what must hold is asserted"
+)]
 
 use std::time::Duration;
 
@@ -104,7 +109,7 @@ fn check((scheme, good): Form, text: &str, read: impl Fn(&str) -> Result<Login>)
     drop(read(&format!("{scheme}://{text}")));
     let mut lines = text.splitn(4, '\n');
     let [user, before, after, tail] = std::array::from_fn(|_| lines.next().unwrap_or_default());
-    if !user.is_empty() && !(before.is_empty() && after.is_empty()) {
+    if !(user.is_empty() || before.is_empty() && after.is_empty()) {
         let password = format!("{before}{after}");
         let url = format!("{scheme}://{}:{}@{good}", escaped(user), escaped(&password));
         let login = read(&url).unwrap_or_else(|error| panic!("{url}: {error}"));

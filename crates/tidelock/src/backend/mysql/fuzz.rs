@@ -1,4 +1,9 @@
 //! What must hold of whatever stands in a URL of MySQL, and of names in its statements.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "what must hold is asserted"
+)]
 
 use std::time::Duration;
 

@@ -28,9 +28,10 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
 
 /// The same, from parts.
 pub(crate) async fn connect_servers(servers: &Servers, env: &Env) -> Result<Store> {
-    let layout = match servers.plain_locks {
-        true => Layout::Plain,
-        false => Layout::Redisson,
+    let layout = if servers.plain_locks {
+        Layout::Plain
+    } else {
+        Layout::Redisson
     };
     open(layout, Target::of(servers)?, env).await
 }

@@ -1,4 +1,9 @@
 //! What must hold of whatever stands in a URL of a lock file, and of what the kernel says of clocks and volumes.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "what must hold is asserted"
+)]
 
 use std::path::Path;
 use std::time::Duration;

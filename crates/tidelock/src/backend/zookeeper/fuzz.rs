@@ -1,4 +1,9 @@
 //! What must hold of whatever is written in a ZooKeeper, or stands in its URL.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "what must hold is asserted"
+)]
 
 use std::time::{Duration, SystemTime};
 

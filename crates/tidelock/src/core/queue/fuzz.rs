@@ -1,4 +1,9 @@
 //! What must hold of the queue of timers, in whatever order they come and go.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "what must hold is asserted"
+)]
 
 use std::task::{Context, Waker};
 

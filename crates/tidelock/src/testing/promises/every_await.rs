@@ -1,6 +1,10 @@
 //! Every operation, dropped at each of its await points in turn, until it comes to its end: nothing is left behind.
 //!
 //! Best through a store whose requests [pend](crate::testing::Faults::pending): a fast one is never stopped within.
+#![allow(
+    clippy::async_yields_async,
+    reason = "what is begun is polled a given number of times"
+)]
 
 use std::future::Future;
 use std::time::Duration;
@@ -258,10 +262,10 @@ pub async fn close_cancelled_at_every_await_leaves_nothing(fixture: &Fixture) {
         let grace = fixture.lease() / 100;
         let done = poll_times(closing.close(grace), polls, stage.patience()).await;
         rival.release().await.expect("held");
-        let waited = within("the waiter", stage.patience(), waiter)
+        let served = within("the waiter", stage.patience(), waiter)
             .await
             .expect("no panic");
-        if let Err(error) = waited {
+        if let Err(error) = served {
             assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
         }
         drop(guard);
