@@ -32,8 +32,8 @@ async fn locks_of_a_cluster_on_ipv6_follow_slots_and_failovers() -> Result<()> {
     migration.begin()?;
     migration.move_keys()?;
     // Sent on by ASK, to the node that has the key already.
-    let seen = client.lock("stock").inspect().await?;
-    ensure!(!seen.holders.is_empty(), "{seen:?}");
+    let shown = client.lock("stock").inspect().await?;
+    ensure!(!shown.holders.is_empty(), "{shown:?}");
     migration.finish()?;
     // Sent on by MOVED, or known by now.
     guard.release().await?;
