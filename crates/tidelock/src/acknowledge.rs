@@ -98,6 +98,18 @@ impl FromStr for Acknowledge {
 }
 
 /// What was reached of an [`Acknowledge`] when the lock was granted.
+///
+/// # Examples
+/// ```no_run
+/// # async fn f() -> tidelock::Result<()> {
+/// let client = tidelock::Client::connect("redis+sentinel://one:26379/shop").await?;
+/// let guard = client.lock("ledger").acquire().await?;
+/// if let Some(replicas) = guard.acknowledged() {
+///     assert!(replicas.reached >= replicas.needed);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Acknowledged {

@@ -61,6 +61,18 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::connect`](crate::Client::connect), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// use tidelock::{ErrorKind, blocking::Client};
+    ///
+    /// let client = Client::connect("memory:")?;
+    /// assert!(!client.lock("stock:42").inspect()?.is_locked());
+    /// assert_eq!(Client::connect("nonsense:").unwrap_err().kind(), ErrorKind::InvalidOptions);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn connect(url: &str) -> Result<Self> {
         Self::build(ClientBuilder::default(), url)
     }
@@ -94,6 +106,19 @@ impl Client {
     ///
     /// # Errors
     /// As [`connect`](Self::connect), and what `open` returns.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// use tidelock::{Client, Error, ErrorKind};
+    ///
+    /// let error = tidelock::blocking::Client::connect_with(Client::builder(), async |_env| {
+    ///     Err(Error::new(ErrorKind::Unavailable).because("nobody at home")) // or a `backend::Store` of your own
+    /// });
+    /// assert_eq!(error.unwrap_err().kind(), ErrorKind::Unavailable);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[cfg(feature = "unstable-backend")]
     pub fn connect_with(
         settings: ClientBuilder,
@@ -108,16 +133,53 @@ impl Client {
     }
 
     /// A lock of that name. Nothing is sent.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let stock = client.lock("stock:42");
+    /// let guard = stock.acquire()?;
+    /// assert_eq!(client.list("stock:*", 10)?, ["stock:42"]);
+    /// guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lock(&self, name: &str) -> Lock {
         self.locked(self.client.lock(name))
     }
 
     /// A lock whose every grant has a [`FencingToken`](crate::FencingToken). See [`Client::fenced_lock`](crate::Client::fenced_lock).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let ledger = client.fenced_lock("ledger");
+    /// let first = ledger.acquire()?.token(); // the guard goes at once, and its lock with it
+    /// let second = ledger.acquire()?.token();
+    /// assert!(second > first);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn fenced_lock(&self, name: &str) -> Lock {
         self.locked(self.client.fenced_lock(name))
     }
 
     /// A lock that is one plain key of Redis. See [`Client::plain_lock`](crate::Client::plain_lock).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// use tidelock::ErrorKind;
+    ///
+    /// // Redis and Valkey have plain locks; other stores say that they have none.
+    /// let error = client.plain_lock("stock:42").acquire().unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Unsupported);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn plain_lock(&self, name: &str) -> Lock {
         self.locked(self.client.plain_lock(name))
     }
@@ -126,6 +188,18 @@ impl Client {
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let (from, to) = (client.lock("account:1"), client.lock("account:2"));
+    /// let both = client.multi_lock([&from, &to])?.acquire()?;
+    /// assert!(from.inspect()?.is_locked() && to.inspect()?.is_locked());
+    /// both.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn multi_lock<'a>(&self, locks: impl IntoIterator<Item = &'a Lock>) -> Result<Lock> {
         let parts = locks.into_iter().map(|lock| &lock.lock);
         self.client.multi_lock(parts).map(|lock| self.locked(lock))
@@ -133,6 +207,19 @@ impl Client {
 
     /// A lock of a [`RedLock`](crate::RedLock), used by threads of this client. Make the `RedLock` from
     /// [`as_async`](Self::as_async) clients.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// use tidelock::{RedLock, blocking::Client};
+    ///
+    /// let servers = [Client::connect("memory:")?, Client::connect("memory:")?, Client::connect("memory:")?];
+    /// let redlock = RedLock::new(servers.iter().map(|server| server.as_async().clone()))?;
+    /// let nightly = servers[0].adopt(redlock.lock("nightly"));
+    /// nightly.acquire()?.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn adopt(&self, lock: crate::Lock) -> Lock {
         self.locked(lock)
     }
@@ -145,11 +232,32 @@ impl Client {
     }
 
     /// This client's identity on the wire: a UUID.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let guard = client.lock("job").acquire()?;
+    /// assert!(guard.owner_id().starts_with(client.id()));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn id(&self) -> &str {
         self.client.id()
     }
 
     /// The async client underneath. It is the same client: both see each other's locks as held.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let guard = client.lock("job").acquire()?;
+    /// assert_eq!(client.as_async().id(), client.id()); // one client, with two faces
+    /// # guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn as_async(&self) -> &AsyncClient {
         &self.client
     }
@@ -158,6 +266,18 @@ impl Client {
     ///
     /// # Errors
     /// As there, and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let guard = client.lock("stock:1").acquire()?;
+    /// assert_eq!(client.list("stock:*", 100)?, ["stock:1"]);
+    /// assert!(client.list("ledger:*", 100)?.is_empty());
+    /// # guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn list(&self, pattern: &str, most: usize) -> Result<Vec<String>> {
         self.blocker.run(self.client.list(pattern, most))?
     }
@@ -166,6 +286,17 @@ impl Client {
     ///
     /// # Errors
     /// As there, and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// for finding in client.examine()? {
+    ///     println!("{:?} {}: {}", finding.severity, finding.subject, finding.meaning);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn examine(&self) -> Result<Vec<Finding>> {
         self.blocker.run(self.client.examine())?
     }
@@ -174,6 +305,20 @@ impl Client {
     ///
     /// # Errors
     /// [`Runtime`](ErrorKind::Runtime) inside an async runtime; then nothing was closed.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// use std::time::Duration;
+    ///
+    /// let guard = client.lock("job").acquire()?;
+    /// guard.release()?;
+    /// assert_eq!(client.close(Duration::from_secs(1))?, 0); // nobody had to be waited for
+    /// assert!(client.lock("job").acquire().is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn close(&self, grace: Duration) -> Result<usize> {
         self.blocker.run(self.client.close(grace))
     }
@@ -204,11 +349,32 @@ pub struct Lock {
 
 impl Lock {
     /// The name, prefix included.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// use tidelock::{Client, blocking};
+    ///
+    /// let client = blocking::Client::build(Client::builder().prefix("shop:"), "memory:")?;
+    /// assert_eq!(client.lock("stock").name(), "shop:stock");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn name(&self) -> &str {
         self.lock.name()
     }
 
     /// The same lock with fencing tokens. See [`Lock::fenced`](crate::Lock::fenced).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let guard = client.lock("ledger").fenced().acquire()?;
+    /// assert!(guard.token().is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn fenced(self) -> Self {
         Self {
@@ -221,6 +387,19 @@ impl Lock {
     ///
     /// # Errors
     /// As [`Lock::acquire`](crate::Lock::acquire), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let stock = client.lock("stock:42");
+    /// let outer = stock.acquire()?;
+    /// let inner = stock.acquire()?; // the same thread: at once
+    /// outer.release()?;
+    /// assert!(inner.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn acquire(&self) -> Result<Guard> {
         self.acquire_with(AcquireOptions::new())
@@ -230,6 +409,20 @@ impl Lock {
     ///
     /// # Errors
     /// As [`Lock::try_acquire`](crate::Lock::try_acquire), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let nightly = client.lock("nightly");
+    /// let held = nightly.acquire()?;
+    /// let other = nightly.clone();
+    /// let got = std::thread::spawn(move || other.try_acquire().map(|guard| guard.is_some()));
+    /// assert!(!got.join().unwrap()?); // another thread, another owner
+    /// # held.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn try_acquire(&self) -> Result<Option<Guard>> {
         self.try_acquire_with(AcquireOptions::new())
@@ -239,6 +432,20 @@ impl Lock {
     ///
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire), and [`InvalidOptions`](ErrorKind::InvalidOptions).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// use std::time::Duration;
+    /// use tidelock::AcquireOptions;
+    ///
+    /// let minute = AcquireOptions::new().expires_after(Duration::from_secs(60));
+    /// let guard = client.lock("warm-up").try_acquire_with(minute)?.expect("nobody has it");
+    /// assert!(guard.valid_for() <= Duration::from_secs(60));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn try_acquire_with(&self, options: AcquireOptions) -> Result<Option<Guard>> {
         let asked = self.lock.try_acquire_with(self.by_thread(options));
@@ -280,6 +487,18 @@ impl Lock {
     ///
     /// # Errors
     /// As there, and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let report = client.lock("report");
+    /// let guard = report.acquire()?;
+    /// let seen = report.inspect()?;
+    /// assert_eq!(seen.holders[0].owner, guard.owner_id());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn inspect(&self) -> Result<Snapshot> {
         self.blocker.run(self.lock.inspect())?
     }
@@ -288,6 +507,19 @@ impl Lock {
     ///
     /// # Errors
     /// As there, and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let report = client.lock("report");
+    /// assert!(!report.force_release()?); // nobody held it
+    /// let guard = report.acquire()?;
+    /// assert!(report.force_release()?);
+    /// drop(guard); // it holds nothing, and harms nobody
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn force_release(&self) -> Result<bool> {
         self.blocker.run(self.lock.force_release())?
     }

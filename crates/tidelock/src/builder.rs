@@ -73,12 +73,39 @@ impl Default for ClientBuilder {
 impl ClientBuilder {
     /// Length of the lease that is kept while a guard lives: 30 s, Redisson's `lockWatchdogTimeout`. It is renewed every third of it.
     /// A crashed holder blocks others for this long; a pause of a holder (or of the store) up to about two thirds of it is survived.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// let client = tidelock::Client::builder().lease(Duration::from_secs(10)).connect("memory:").await?;
+    /// let guard = client.lock("job").acquire().await?;
+    /// assert!(guard.valid_for() <= Duration::from_secs(10)); // renewed every 3.3 s
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
     /// How long to wait for the answer to one request: 3 s. Should be well below a third of the lease.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// // A server in the next rack answers in a millisecond, or not at all.
+    /// let quick = tidelock::Client::builder().response_timeout(Duration::from_millis(500));
+    /// let client = quick.connect("memory:").await?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn response_timeout(mut self, limit: Duration) -> Self {
         self.response_timeout = limit;
         self
@@ -86,24 +113,72 @@ impl ClientBuilder {
 
     /// How much of each lease is not relied upon, because the store's clock may run faster than ours: a share of 0.01 and 2 ms.
     /// Enough for disciplined clocks; not for one that is being slewed hard or stepped.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// let careful = tidelock::Client::builder().lease(Duration::from_secs(10)).drift(0.1, Duration::from_millis(100));
+    /// let guard = careful.connect("memory:").await?.lock("job").acquire().await?;
+    /// assert!(guard.valid_for() <= Duration::from_millis(8_900)); // 10 s less a tenth and 0.1 s
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn drift(mut self, share: f64, fixed: Duration) -> Self {
         self.drift = Drift { share, fixed };
         self
     }
 
     /// How long a lock stays within this client while others of its tasks wait for it: 1000 times or 10 ms in a row.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use tidelock::{Client, HandOff};
+    ///
+    /// // Every release goes to the store: other processes wait for nobody's turn but their own.
+    /// let client = Client::builder().hand_off(HandOff::OFF).connect("memory:").await?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn hand_off(mut self, rules: HandOff) -> Self {
         self.hand_off = rules;
         self
     }
 
     /// Written before every lock name (Redisson: a `NameMapper`). None by default.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::builder().prefix("shop:").connect("memory:").await?;
+    /// assert_eq!(client.lock("stock").name(), "shop:stock");
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
     /// User and password instead of those in the URL.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use tidelock::{Client, Credentials};
+    ///
+    /// let locks = Credentials::new("locks", "p@ss/word"); // needs no escapes, unlike in a URL
+    /// let client = Client::builder().credentials(locks).connect("redis://127.0.0.1").await?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn credentials(self, credentials: Credentials) -> Self {
         self.credentials_from(move || credentials.clone())
     }
@@ -126,12 +201,36 @@ impl ClientBuilder {
     }
 
     /// Trusts the authorities in this PEM file instead of the public ones. For `rediss://`.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use tidelock::Client;
+    ///
+    /// let client = Client::builder().tls_ca("/etc/shop/ca.pem").connect("rediss://locks.internal").await?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn tls_ca(mut self, pem: impl Into<PathBuf>) -> Self {
         self.tls.ca = Some(pem.into());
         self
     }
 
     /// Shows this certificate to the store. Both are PEM files. For `rediss://`.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn f() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::builder()
+    ///     .tls_ca("/etc/shop/ca.pem")
+    ///     .tls_identity("/etc/shop/client.pem", "/etc/shop/client.key")
+    ///     .connect("rediss://locks.internal")
+    ///     .await?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn tls_identity(
         mut self,
         certificate: impl Into<PathBuf>,
@@ -143,6 +242,19 @@ impl ClientBuilder {
     }
 
     /// Whether host, process id and program of this client are left in the store for operators: yes.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// let discreet = tidelock::Client::builder().details(false).connect("memory:").await?;
+    /// let lock = discreet.lock("job");
+    /// let guard = lock.acquire().await?;
+    /// assert!(lock.inspect().await?.holders[0].client.is_none()); // nobody learns which process it is
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn details(mut self, leave: bool) -> Self {
         self.details = leave;
         self
@@ -150,6 +262,19 @@ impl ClientBuilder {
 
     /// How many replicas must have acknowledged a grant before it is handed out, and a renewal before it counts:
     /// [`Acknowledge::Any`] where there are replicas. What cannot be reached in time is undone, and the acquisition tries again.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use tidelock::{Acknowledge, Client};
+    ///
+    /// // Slower, and survives a failover whichever replica is promoted.
+    /// let client = Client::builder().acknowledge(Acknowledge::All).connect("memory:").await?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn acknowledge(mut self, policy: Acknowledge) -> Self {
         self.acknowledge = policy;
         self
@@ -157,6 +282,20 @@ impl ClientBuilder {
 
     /// How long the replicas are waited for: 1 s, Redisson's `slavesSyncTimeout`; but no longer than a third of the
     /// response timeout or a sixth of the lease. A replica that hangs costs an acquisition that needs it this much.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use std::time::Duration;
+    /// use tidelock::{Acknowledge, Client};
+    ///
+    /// let builder = Client::builder().acknowledge(Acknowledge::Majority).acknowledge_within(Duration::from_millis(200));
+    /// let client = builder.connect("memory:").await?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn acknowledge_within(mut self, limit: Duration) -> Self {
         self.acknowledge_within = limit;
         self
@@ -168,6 +307,16 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// [`InvalidOptions`](ErrorKind::InvalidOptions), naming the variable.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn f() -> tidelock::Result<()> {
+    /// // TIDELOCK_LEASE_MS=10000 TIDELOCK_PREFIX=shop: TIDELOCK_PASSWORD_FILE=/run/secrets/redis
+    /// let client = tidelock::Client::builder().from_env()?.connect("redis://127.0.0.1").await?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn from_env(mut self) -> Result<Self> {
         self.lease = millis_from_env("TIDELOCK_LEASE_MS")?.unwrap_or(self.lease);
         self.response_timeout =
@@ -203,6 +352,22 @@ impl ClientBuilder {
     }
 
     /// Runs the client on tokio's clock, which tests can pause, and on the current runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use std::time::Duration;
+    /// use tidelock::{AcquireOptions, Client, LostReason};
+    ///
+    /// // On a runtime whose clock is paused (`start_paused`): an hour passes as soon as nothing else is left to do.
+    /// let client = Client::builder().simulated_time().connect("memory:").await?;
+    /// let hour = AcquireOptions::new().max_hold(Duration::from_secs(3600));
+    /// let guard = client.lock("report").acquire_with(hour).await?;
+    /// assert_eq!(guard.lost().await, LostReason::MaxHold);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(f()).unwrap();
+    /// ```
     #[cfg(feature = "testing")]
     pub fn simulated_time(mut self) -> Self {
         self.clock = Clock::Simulated(tokio::time::Instant::now());
@@ -216,6 +381,20 @@ impl ClientBuilder {
     ///
     /// # Cancel safety
     /// Cancel safe. If the future is dropped, its connections are closed.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use tidelock::{Client, ErrorKind};
+    ///
+    /// let client = Client::builder().connect("memory:").await?;
+    /// let error = Client::builder().connect("nonsense:").await.unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::InvalidOptions);
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub async fn connect(self, url: &str) -> Result<Client> {
         let url = url.to_owned();
         self.connect_with(async move |env: &Env| registry::connect(&url, env).await)
@@ -229,6 +408,20 @@ impl ClientBuilder {
     ///
     /// # Cancel safety
     /// As cancel safe as `open`.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use tidelock::{Client, Error, ErrorKind};
+    ///
+    /// let error = Client::builder().connect_to(async |_env| {
+    ///     Err(Error::new(ErrorKind::Unavailable).because("nobody at home")) // or a `backend::Store` of your own
+    /// });
+    /// assert_eq!(error.await.unwrap_err().kind(), ErrorKind::Unavailable);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     #[cfg(feature = "unstable-backend")]
     pub async fn connect_to(
         self,

@@ -53,16 +53,57 @@ impl Client {
     ///
     /// # Cancel safety
     /// Cancel safe. If the future is dropped, its connections are closed.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use tidelock::{Client, ErrorKind};
+    ///
+    /// let client = Client::connect("memory:").await?;
+    /// assert!(client.lock("job").try_acquire().await?.is_some());
+    /// let error = Client::connect("nonsense:").await.unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::InvalidOptions);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub async fn connect(url: &str) -> Result<Self> {
         Self::builder().connect(url).await
     }
 
     /// A client with settings of its own.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// let client = tidelock::Client::builder().lease(Duration::from_secs(10)).connect("memory:").await?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
 
     /// A lock of that name. Nothing is sent; a name no store could keep is refused by the lock's verbs.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// use tidelock::ErrorKind;
+    ///
+    /// let stock = client.lock("stock:42");
+    /// assert_eq!(stock.name(), "stock:42");
+    /// let error = client.lock("").acquire().await.unwrap_err(); // told by its verbs
+    /// assert_eq!(error.kind(), ErrorKind::InvalidName);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn lock(&self, name: &str) -> Lock {
         Lock::new(&self.0, Kind::Mutex, name)
     }
@@ -142,6 +183,23 @@ impl Client {
     }
 
     /// A new owner that may re-enter what it holds; see [`Owner`].
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// use tidelock::AcquireOptions;
+    ///
+    /// let me = client.owner();
+    /// let job = client.lock("job");
+    /// let outer = job.acquire_with(AcquireOptions::new().owner(&me)).await?;
+    /// assert!(job.try_acquire().await?.is_none()); // anybody else
+    /// assert!(job.try_acquire_with(AcquireOptions::new().owner(&me)).await?.is_some());
+    /// # drop(outer);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn owner(&self) -> Owner {
         Owner::default()
     }
@@ -257,6 +315,18 @@ impl Client {
     }
 
     /// Nothing is held, and the steward has nothing left to do. For tests that look for what was left behind.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let guard = client.lock("job").acquire().await?;
+    /// assert!(!client.is_idle());
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     #[cfg(feature = "testing")]
     pub fn is_idle(&self) -> bool {
         self.0.steward.is_idle()

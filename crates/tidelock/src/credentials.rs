@@ -22,6 +22,14 @@ pub struct Credentials {
 
 impl Credentials {
     /// A user with a password.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::Credentials;
+    ///
+    /// let locks = Credentials::new("locks", "secret");
+    /// assert_eq!(locks.user.as_deref(), Some("locks"));
+    /// ```
     pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
         Self {
             user: Some(user.into()),
@@ -30,6 +38,14 @@ impl Credentials {
     }
 
     /// A password for the store's default user.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::Credentials;
+    ///
+    /// let locks = Credentials::password("secret"); // what Redis's `requirepass` asks for
+    /// assert_eq!(locks.user, None);
+    /// ```
     pub fn password(password: impl Into<String>) -> Self {
         Self {
             user: None,

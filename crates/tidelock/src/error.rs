@@ -6,9 +6,37 @@ use std::fmt;
 use crate::guard::LostReason;
 
 /// What tidelock's operations return.
+///
+/// # Examples
+/// ```
+/// use tidelock::{Client, Result};
+///
+/// async fn nightly(client: &Client) -> Result<bool> {
+///     Ok(client.lock("nightly").try_acquire().await?.is_some())
+/// }
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong, as far as a caller can act on it.
+///
+/// # Examples
+/// ```
+/// # async fn f() -> tidelock::Result<()> {
+/// # let client = tidelock::Client::connect("memory:").await?;
+/// use std::time::Duration;
+/// use tidelock::{AcquireOptions, ErrorKind};
+///
+/// let held = client.lock("job").acquire().await?;
+/// let asked = client.lock("job").acquire_with(AcquireOptions::new().wait(Duration::from_millis(5)));
+/// match asked.await.map_err(|error| error.kind()) {
+///     Err(ErrorKind::TimedOut) => { /* somebody else has it: come again */ }
+///     other => panic!("{other:?}"),
+/// }
+/// # drop(held);
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -91,6 +119,14 @@ struct Inner {
 
 impl Error {
     /// An error of that kind, to be filled by the setters. For stores.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::{Error, ErrorKind};
+    ///
+    /// let error = Error::new(ErrorKind::Unavailable);
+    /// assert_eq!(error.to_string(), "the store cannot be reached");
+    /// ```
     pub fn new(kind: ErrorKind) -> Self {
         Self(Box::new(Inner {
             kind,
@@ -102,6 +138,14 @@ impl Error {
     }
 
     /// Names the lock, unless it is named already. For stores.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::{Error, ErrorKind};
+    ///
+    /// let error = Error::new(ErrorKind::NotHeld).on_lock("stock:42").on_lock("another");
+    /// assert_eq!(error.lock_name(), Some("stock:42")); // the first name stays
+    /// ```
     #[must_use]
     pub fn on_lock(mut self, name: impl fmt::Display) -> Self {
         self.0.lock.get_or_insert_with(|| name.to_string());
@@ -109,6 +153,14 @@ impl Error {
     }
 
     /// Says what was wrong and what to do. Never put a secret in. For stores.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::{Error, ErrorKind};
+    ///
+    /// let error = Error::new(ErrorKind::Refused).because("the user may not write; give it +set");
+    /// assert_eq!(error.to_string(), "refused by the store: the user may not write; give it +set");
+    /// ```
     #[must_use]
     pub fn because(mut self, detail: impl Into<String>) -> Self {
         self.0.detail = Some(detail.into());
@@ -126,6 +178,16 @@ impl Error {
     }
 
     /// Keeps the error underneath. For stores.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::error::Error as _;
+    /// use tidelock::{Error, ErrorKind};
+    ///
+    /// let broken = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
+    /// let error = Error::new(ErrorKind::OutcomeUnknown).caused_by(broken);
+    /// assert!(error.source().is_some_and(|source| source.is::<std::io::Error>()));
+    /// ```
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
@@ -153,26 +215,90 @@ impl Error {
     }
 
     /// What happened, for a `match`.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// use tidelock::ErrorKind;
+    ///
+    /// let error = client.lock(&"x".repeat(513)).acquire().await.unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::InvalidName); // 512 bytes are the most
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
     /// The lock it happened on, if it was one.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let error = client.plain_lock("stock:42").acquire().await.unwrap_err();
+    /// assert_eq!(error.lock_name(), Some("stock:42"));
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn lock_name(&self) -> Option<&str> {
         self.0.lock.as_deref()
     }
 
     /// How the lock was lost, for [`ErrorKind::Lost`].
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// use tidelock::LostReason;
+    ///
+    /// let guard = client.lock("job").acquire().await?;
+    /// client.close(std::time::Duration::ZERO).await;
+    /// let error = guard.release().await.unwrap_err();
+    /// assert_eq!(error.lost_reason(), Some(LostReason::Closed));
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn lost_reason(&self) -> Option<LostReason> {
         self.0.lost
     }
 
     /// The lock was held by somebody else for the whole time the caller gave.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// use std::time::Duration;
+    /// use tidelock::AcquireOptions;
+    ///
+    /// let held = client.lock("job").acquire().await?;
+    /// let briefly = AcquireOptions::new().wait(Duration::from_millis(5));
+    /// let error = client.lock("job").acquire_with(briefly).await.unwrap_err();
+    /// assert!(error.is_timeout());
+    /// # drop(held);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn is_timeout(&self) -> bool {
         self.0.kind == ErrorKind::TimedOut
     }
 
     /// The same call may succeed later without any change by the caller.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::{Error, ErrorKind};
+    ///
+    /// assert!(Error::new(ErrorKind::Unavailable).is_retryable());
+    /// assert!(!Error::new(ErrorKind::InvalidName).is_retryable()); // a bad name stays a bad name
+    /// ```
     pub fn is_retryable(&self) -> bool {
         matches!(
             self.0.kind,
@@ -182,6 +308,14 @@ impl Error {
 
     /// The request may have taken effect although this is an error. The client settles it by itself: an acquisition
     /// whose outcome is unknown is withdrawn.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::{Error, ErrorKind};
+    ///
+    /// assert!(Error::new(ErrorKind::OutcomeUnknown).outcome_unknown());
+    /// assert!(!Error::new(ErrorKind::Unavailable).outcome_unknown()); // nothing was changed
+    /// ```
     pub fn outcome_unknown(&self) -> bool {
         self.0.kind == ErrorKind::OutcomeUnknown
     }

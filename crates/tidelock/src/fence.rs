@@ -8,6 +8,18 @@ use crate::guard::FencingToken;
 ///
 /// Run it first in the transaction, with [`name`](Self::name) and [`token`](Self::token) as its two parameters. No type of
 /// any driver is in it. From [`Guard::sql_fence`](crate::Guard::sql_fence).
+///
+/// # Examples
+/// ```no_run
+/// # async fn f() -> tidelock::Result<()> {
+/// let client = tidelock::Client::connect("postgres://localhost/shop").await?;
+/// let guard = client.fenced_lock("ledger").acquire().await?;
+/// let fence = guard.sql_fence()?;
+/// // In your transaction, first: execute(&fence.statement, &[&fence.name, &fence.token])
+/// println!("{} with {} and {}", fence.statement, fence.name, fence.token);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SqlFence {
@@ -21,6 +33,14 @@ pub struct SqlFence {
 
 impl SqlFence {
     /// For stores.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::{FencingToken, SqlFence};
+    ///
+    /// let fence = SqlFence::new("SELECT fence($1, $2)", "ledger", FencingToken::new(7));
+    /// assert_eq!((fence.name.as_str(), fence.token), ("ledger", 7));
+    /// ```
     pub fn new(statement: impl Into<String>, name: impl Into<String>, token: FencingToken) -> Self {
         Self {
             statement: statement.into(),

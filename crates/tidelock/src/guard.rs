@@ -17,16 +17,49 @@ use crate::release::Release;
 
 /// A number that grows with every grant of a lock. Hand it to the resource the lock protects, and let the resource refuse
 /// a smaller one than it has seen: then not even a holder that was frozen past its lease can do harm.
+///
+/// # Examples
+/// ```
+/// # async fn f() -> tidelock::Result<()> {
+/// # let client = tidelock::Client::connect("memory:").await?;
+/// let ledger = client.fenced_lock("ledger");
+/// let late = ledger.acquire().await?.token(); // released at once
+/// let now = ledger.acquire().await?.token();
+/// assert!(late < now); // so the resource, which has seen `now`, refuses `late`
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
 
 impl FencingToken {
     /// A token of that number, as read back from a resource or a store.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::FencingToken;
+    ///
+    /// let newest_seen = FencingToken::new(41); // read from the row
+    /// assert!(FencingToken::new(42) > newest_seen);
+    /// ```
     pub fn new(number: u64) -> Self {
         Self(number)
     }
 
     /// The number to store beside the data.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let guard = client.fenced_lock("ledger").acquire().await?;
+    /// let column: Option<u64> = guard.token().map(|token| token.get());
+    /// assert!(column.is_some());
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn get(self) -> u64 {
         self.0
     }
@@ -39,6 +72,23 @@ impl fmt::Display for FencingToken {
 }
 
 /// How a lock was lost.
+///
+/// # Examples
+/// ```
+/// # async fn f() -> tidelock::Result<()> {
+/// # let client = tidelock::Client::connect("memory:").await?;
+/// use tidelock::LostReason;
+///
+/// let guard = client.lock("job").acquire().await?;
+/// client.close(std::time::Duration::ZERO).await;
+/// match guard.lost().await {
+///     LostReason::Closed => println!("this program ends"),
+///     reason => panic!("{reason}"),
+/// }
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LostReason {
@@ -96,6 +146,21 @@ impl std::error::Error for LostReason {}
 ///
 /// A lock cannot stop time: a process that is frozen past its lease holds nothing when it wakes. The guard knows: see
 /// [`is_held`](Self::is_held), [`lost`](Self::lost), [`while_held`](Self::while_held), and for what must never happen twice, [`token`](Self::token).
+///
+/// # Examples
+/// ```
+/// # async fn f() -> tidelock::Result<()> {
+/// # let client = tidelock::Client::connect("memory:").await?;
+/// let guard = client.lock("stock:42").acquire().await?;
+/// let sold = tokio::spawn(async move {
+///     let sold = guard.while_held(async { 1 }).await; // stops when the lock is lost
+///     guard.release().await.map(|()| sold)
+/// });
+/// assert_eq!(sold.await.expect("no panic")?, Ok(1));
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// ```
 #[must_use = "if unused, the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct Guard(pub(crate) Arc<Hold>);
@@ -106,11 +171,33 @@ impl Guard {
     }
 
     /// The lock's name, prefix included.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let guard = client.lock("stock:42").acquire().await?;
+    /// assert_eq!(guard.name(), "stock:42");
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn name(&self) -> &str {
         self.0.ticket.name.as_str()
     }
 
     /// This acquisition as other clients see it in the store: `uuid:n`.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let guard = client.lock("job").acquire().await?;
+    /// assert_eq!(guard.owner_id(), format!("{}:1", client.id())); // this client's first acquisition
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn owner_id(&self) -> String {
         self.0.ticket.owner.to_string()
     }
@@ -135,6 +222,21 @@ impl Guard {
     }
 
     /// Whether the lock is proved to be held right now, by this process's own knowledge and clock. No trip.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// use std::time::Duration;
+    ///
+    /// let guard = client.lock("job").acquire().await?;
+    /// assert!(guard.is_held());
+    /// client.close(Duration::ZERO).await; // releases what is left
+    /// assert!(!guard.is_held());
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn is_held(&self) -> bool {
         self.0.is_held()
     }
@@ -165,6 +267,9 @@ impl Guard {
 
     /// Resolves when the lock is lost, before the store can give it to anybody else, and with [`LostReason::Closed`] when
     /// the client begins to close. Never resolves for a lock that is released in good order. `'static`, for `select!`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe; it only listens.
     ///
     /// # Examples
     /// ```
@@ -298,6 +403,20 @@ impl Guard {
     ///
     /// # Errors
     /// [`Unsupported`](ErrorKind::Unsupported) where the locks are in no such database.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// use tidelock::ErrorKind;
+    ///
+    /// let guard = client.fenced_lock("ledger").acquire().await?;
+    /// let error = guard.sql_fence().unwrap_err(); // `memory:` has no transactions; see `SqlFence` for one that has
+    /// assert_eq!(error.kind(), ErrorKind::Unsupported);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn sql_fence(&self) -> Result<SqlFence> {
         let Hold { base, ticket, .. } = &*self.0;
         let token = self.0.token;

@@ -37,12 +37,33 @@ pub struct HandOff {
 
 impl HandOff {
     /// Every release goes to the store.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use tidelock::{Client, HandOff};
+    ///
+    /// let strict = Client::builder().hand_off(HandOff::OFF).connect("memory:").await?;
+    /// # drop(strict);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub const OFF: Self = Self {
         times: 0,
         within: Duration::ZERO,
     };
 
     /// At most so many times in a row. Zero switches it off. Default 1000.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::HandOff;
+    ///
+    /// let gentle = HandOff::default().times(16);
+    /// assert_eq!(HandOff::default().times(1000), HandOff::default());
+    /// # let _ = gentle;
+    /// ```
     #[must_use]
     pub const fn times(mut self, times: u32) -> Self {
         self.times = times;
@@ -51,6 +72,15 @@ impl HandOff {
 
     /// No more once this time has passed since the store granted the lock: another process waits that long, and for the
     /// hold that has begun by then. Default 10 ms.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidelock::HandOff;
+    ///
+    /// let gentle = HandOff::default().within(Duration::from_millis(2));
+    /// assert_ne!(gentle, HandOff::default()); // which is 10 ms
+    /// ```
     #[must_use]
     pub const fn within(mut self, time: Duration) -> Self {
         self.within = time;

@@ -126,6 +126,16 @@ impl Lock {
     }
 
     /// The name, prefix included.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::builder().prefix("shop:").connect("memory:").await?;
+    /// assert_eq!(client.lock("stock").name(), "shop:stock");
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn name(&self) -> &str {
         match &self.name {
             Ok(name) => name.as_str(),
@@ -354,6 +364,24 @@ impl fmt::Debug for Lock {
 }
 
 /// Future of [`Lock::acquire`] and [`Lock::acquire_with`].
+///
+/// # Cancel safety
+/// Cancel safe. Dropped at any point, it leaves no lock and no place in a queue behind.
+///
+/// # Examples
+/// ```
+/// # async fn f() -> tidelock::Result<()> {
+/// # let client = tidelock::Client::connect("memory:").await?;
+/// let lock = client.lock("job");
+/// let asked: tidelock::Acquire = lock.acquire(); // nothing is sent yet
+/// assert!(!lock.inspect().await?.is_locked());
+/// let guard = asked.await?;
+/// assert!(lock.inspect().await?.is_locked());
+/// # drop(guard);
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// ```
 #[must_use = "nothing is asked for until the future is awaited"]
 pub struct Acquire(Acquisition);
 
@@ -368,7 +396,24 @@ impl Future for Acquire {
     }
 }
 
-/// Future of [`Lock::try_acquire`].
+/// Future of [`Lock::try_acquire`] and [`Lock::try_acquire_with`].
+///
+/// # Cancel safety
+/// Cancel safe. Dropped at any point, it leaves no lock behind.
+///
+/// # Examples
+/// ```
+/// # async fn f() -> tidelock::Result<()> {
+/// # let client = tidelock::Client::connect("memory:").await?;
+/// let lock = client.lock("job");
+/// let asked: tidelock::TryAcquire = lock.try_acquire(); // nothing is sent yet
+/// let guard = lock.acquire().await?;
+/// assert!(asked.await?.is_none()); // too late
+/// # drop(guard);
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// ```
 #[must_use = "nothing is asked for until the future is awaited"]
 pub struct TryAcquire(Acquisition);
 

@@ -14,6 +14,26 @@ use crate::guard::Guard;
 use crate::guard::LostReason;
 
 /// Future of [`Guard::lost`]. Clones fire together.
+///
+/// # Cancel safety
+/// Cancel safe; it only listens.
+///
+/// # Examples
+/// ```
+/// # async fn f() -> tidelock::Result<()> {
+/// # let client = tidelock::Client::connect("memory:").await?;
+/// use tidelock::{Lost, LostReason};
+///
+/// let guard = client.lock("job").acquire().await?;
+/// let lost: Lost = guard.lost();
+/// let watcher = tokio::spawn(lost.clone()); // borrows nothing from the guard
+/// client.close(std::time::Duration::ZERO).await;
+/// assert_eq!(lost.await, LostReason::Closed);
+/// assert_eq!(watcher.await.ok(), Some(LostReason::Closed));
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// ```
 #[must_use = "futures do nothing unless awaited"]
 pub struct Lost {
     status: Arc<Status>,
@@ -62,6 +82,25 @@ impl fmt::Debug for Lost {
 }
 
 /// Future of [`Guard::while_held`].
+///
+/// # Cancel safety
+/// As cancel safe as the work, which is dropped with it. The guard is not: the lock stays held.
+///
+/// # Examples
+/// ```
+/// # async fn f() -> tidelock::Result<()> {
+/// # let client = tidelock::Client::connect("memory:").await?;
+/// use std::future::pending;
+/// use tidelock::{AcquireOptions, LostReason};
+///
+/// let briefly = AcquireOptions::new().max_hold(std::time::Duration::from_millis(50));
+/// let guard = client.lock("report").acquire_with(briefly).await?;
+/// let endless = guard.while_held(pending::<()>());
+/// assert_eq!(endless.await, Err(LostReason::MaxHold)); // and the work was dropped
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// ```
 #[must_use = "futures do nothing unless awaited"]
 pub struct WhileHeld<F> {
     lost: Lost,

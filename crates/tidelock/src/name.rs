@@ -9,6 +9,15 @@ use crate::error::{Error, ErrorKind, Result};
 const MOST_BYTES: usize = 512;
 
 /// A lock name every store accepts: 1 to 512 bytes of UTF-8 without NUL. Cheap to clone.
+///
+/// # Examples
+/// ```
+/// use tidelock::backend::Name;
+///
+/// let name = Name::new("{shop}:stock:42")?;
+/// assert_eq!(name.to_string(), "{shop}:stock:42");
+/// # Ok::<(), tidelock::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Arc<str>);
 
@@ -17,6 +26,14 @@ impl Name {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`] for an empty name, one of more than 512 bytes, or one with a NUL byte.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::{ErrorKind, backend::Name};
+    ///
+    /// assert!(Name::new("stock:42").is_ok());
+    /// assert_eq!(Name::new("").unwrap_err().kind(), ErrorKind::InvalidName);
+    /// ```
     pub fn new(name: impl Into<Arc<str>>) -> Result<Self> {
         let name = name.into();
         let wrong = if name.is_empty() {
@@ -34,6 +51,14 @@ impl Name {
     }
 
     /// The name as it is written to the store, prefix included.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::backend::Name;
+    ///
+    /// assert_eq!(Name::new("stock:42")?.as_str(), "stock:42");
+    /// # Ok::<(), tidelock::Error>(())
+    /// ```
     pub fn as_str(&self) -> &str {
         &self.0
     }

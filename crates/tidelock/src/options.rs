@@ -37,11 +37,40 @@ pub struct AcquireOptions {
 
 impl AcquireOptions {
     /// The client's defaults: wait for ever, hold until released.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// use tidelock::AcquireOptions;
+    ///
+    /// let guard = client.lock("job").acquire_with(AcquireOptions::new()).await?; // as `acquire` does
+    /// assert!(guard.is_held());
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Gives up after this time; zero asks just once. Unset: waits for ever.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// use std::time::Duration;
+    /// use tidelock::AcquireOptions;
+    ///
+    /// let held = client.lock("job").acquire().await?;
+    /// let briefly = AcquireOptions::new().wait(Duration::from_millis(5));
+    /// assert!(client.lock("job").acquire_with(briefly).await.unwrap_err().is_timeout());
+    /// # drop(held);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = Some(limit);
         self
@@ -49,12 +78,42 @@ impl AcquireOptions {
 
     /// Length of the lease, which is renewed every third of it while the guard lives. When the process dies, others get
     /// the lock after this time at the latest. Unset: the client's, 30 s by default.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// use std::time::Duration;
+    /// use tidelock::AcquireOptions;
+    ///
+    /// let short = AcquireOptions::new().lease(Duration::from_secs(6)); // renewed every 2 s
+    /// let guard = client.lock("leader").acquire_with(short).await?;
+    /// assert!(guard.valid_for() <= Duration::from_secs(6));
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn lease(mut self, length: Duration) -> Self {
         self.lease = Some(length);
         self
     }
 
     /// The hold ends after this time and is never renewed (Redisson's `leaseTime`). Not to be combined with [`lease`](Self::lease).
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// use std::time::Duration;
+    /// use tidelock::{AcquireOptions, LostReason};
+    ///
+    /// let fixed = AcquireOptions::new().expires_after(Duration::from_millis(100));
+    /// let guard = client.lock("import").acquire_with(fixed).await?;
+    /// assert_eq!(guard.lost().await, LostReason::Expired);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn expires_after(mut self, time: Duration) -> Self {
         self.expires_after = Some(time);
         self
@@ -83,12 +142,45 @@ impl AcquireOptions {
     }
 
     /// Acquires as this owner, who re-enters what it already holds. Unset: a fresh owner, who excludes everybody else.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// use tidelock::AcquireOptions;
+    ///
+    /// let (job, me) = (client.lock("job"), client.owner());
+    /// let mine = || AcquireOptions::new().owner(&me);
+    /// let outer = job.acquire_with(mine()).await?;
+    /// let inner = job.acquire_with(mine()).await?; // at once, without a trip
+    /// assert_eq!(inner.owner_id(), outer.owner_id());
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
         self
     }
 
     /// Stops waiting with [`ErrorKind::Cancelled`] when the token is fired, from any thread. Async callers can as well drop the future.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// use tidelock::{AcquireOptions, Cancel, ErrorKind};
+    ///
+    /// let held = client.lock("job").acquire().await?;
+    /// let cancel = Cancel::new();
+    /// let waiting = client.lock("job").acquire_with(AcquireOptions::new().cancel(&cancel));
+    /// cancel.fire();
+    /// assert_eq!(waiting.await.unwrap_err().kind(), ErrorKind::Cancelled);
+    /// # drop(held);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn cancel(mut self, cancel: &Cancel) -> Self {
         self.cancel = Some(cancel.clone());
         self
@@ -96,6 +188,20 @@ impl AcquireOptions {
 
     /// How many replicas must have acknowledged the grant, and each of its renewals. Unset: the client's,
     /// [`Acknowledge::Any`] by default.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// use tidelock::{Acknowledge, AcquireOptions};
+    ///
+    /// let careful = AcquireOptions::new().acknowledge(Acknowledge::All);
+    /// let guard = client.lock("ledger").acquire_with(careful).await?;
+    /// assert!(guard.is_held()); // a store without replicas needs nobody's word
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn acknowledge(mut self, policy: Acknowledge) -> Self {
         self.acknowledge = Some(policy);
         self
@@ -207,17 +313,45 @@ struct CancelState {
 
 impl Cancel {
     /// A token that has not been fired.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::Cancel;
+    ///
+    /// let cancel = Cancel::new();
+    /// assert!(!cancel.is_fired());
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Stops every acquisition that waits with this token, and every later one. May be called more than once.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::Cancel;
+    ///
+    /// let cancel = Cancel::new();
+    /// let elsewhere = cancel.clone();
+    /// std::thread::spawn(move || elsewhere.fire()).join().unwrap();
+    /// assert!(cancel.is_fired());
+    /// ```
     pub fn fire(&self) {
         self.0.fired.store(true, Ordering::SeqCst);
         self.0.bell.notify_waiters();
     }
 
     /// It has been fired.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::Cancel;
+    ///
+    /// let cancel = Cancel::new();
+    /// cancel.fire();
+    /// cancel.fire(); // as often as you like
+    /// assert!(cancel.is_fired());
+    /// ```
     pub fn is_fired(&self) -> bool {
         self.0.fired.load(Ordering::SeqCst)
     }

@@ -10,6 +10,14 @@ use crate::core::hold::Hold;
 use crate::core::site::Site;
 
 /// The identity of one client: a random UUID, new for every connect.
+///
+/// # Examples
+/// ```
+/// use tidelock::backend::ClientId;
+///
+/// let (one, other) = (ClientId::random(), ClientId::random());
+/// assert_ne!(one, other);
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ClientId(Arc<str>);
 
@@ -21,11 +29,23 @@ impl std::borrow::Borrow<str> for ClientId {
 
 impl ClientId {
     /// A new random identity.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::backend::ClientId;
+    ///
+    /// assert_ne!(ClientId::random(), ClientId::random());
+    /// ```
     pub fn random() -> Self {
         Self(uuid::Uuid::new_v4().to_string().into())
     }
 
     /// The UUID as text: 36 characters, lower case.
+    ///
+    /// # Examples
+    /// ```
+    /// assert_eq!(tidelock::backend::ClientId::random().as_str().len(), 36);
+    /// ```
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -42,22 +62,62 @@ impl fmt::Debug for ClientId {
 ///
 /// One text, and no pointer to its client: it is made for each acquisition, and would be counted in and out of that by
 /// every task.
+///
+/// # Examples
+/// ```
+/// use tidelock::backend::Ticket;
+///
+/// /// What a store writes beside the lock's name, to know the holder again.
+/// fn row(ticket: &Ticket) -> (&str, &str) {
+///     (ticket.name.as_str(), ticket.owner.text())
+/// }
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct OwnerId(Arc<str>);
 
 impl OwnerId {
     /// The UUID of the client that acquires.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::backend::Ticket;
+    ///
+    /// /// Under which key the details of the holder's process are.
+    /// fn details_key(ticket: &Ticket) -> String {
+    ///     format!("tidelock:client:{}", ticket.owner.client())
+    /// }
+    /// ```
     pub fn client(&self) -> &str {
         self.0.split_once(':').map_or(&self.0, |(client, _)| client)
     }
 
     /// The number of the acquisition within its client.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::backend::OwnerId;
+    ///
+    /// /// Of two acquisitions of one client, the later one.
+    /// fn is_later(one: &OwnerId, other: &OwnerId) -> bool {
+    ///     one.client() == other.client() && one.number() > other.number()
+    /// }
+    /// ```
     pub fn number(&self) -> u64 {
         let number = self.0.split_once(':').map(|(_, number)| number.parse());
         number.and_then(Result::ok).unwrap_or(0)
     }
 
     /// As on the wire.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::backend::OwnerId;
+    ///
+    /// /// What stands in the store is ours only if it is the whole text.
+    /// fn is_ours(owner: &OwnerId, stored: &str) -> bool {
+    ///     owner.text() == stored // `uuid:n`
+    /// }
+    /// ```
     pub fn text(&self) -> &str {
         &self.0
     }

@@ -52,11 +52,38 @@ impl RedLock {
     ///
     /// # Errors
     /// [`InvalidOptions`](ErrorKind::InvalidOptions) for no clients, or the same one twice.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use tidelock::{Client, ErrorKind, RedLock};
+    ///
+    /// let one = Client::connect("memory:").await?; // each server has one vote, and a client of its own
+    /// let error = RedLock::new([one.clone(), one]).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::InvalidOptions);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn new(clients: impl IntoIterator<Item = Client>) -> Result<Self> {
         Self::builder(clients).build()
     }
 
     /// With settings of its own.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use std::time::Duration;
+    /// use tidelock::{Client, RedLock};
+    ///
+    /// let servers = [Client::connect("memory:").await?, Client::connect("memory:").await?, Client::connect("memory:").await?];
+    /// let redlock = RedLock::builder(servers).longest_lease(Duration::from_secs(60)).build()?;
+    /// # drop(redlock);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn builder(clients: impl IntoIterator<Item = Client>) -> RedLockBuilder {
         RedLockBuilder {
             clients: clients.into_iter().collect(),
@@ -67,6 +94,21 @@ impl RedLock {
     }
 
     /// A lock of that name on every server. Nothing is sent.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use tidelock::{Client, RedLock};
+    ///
+    /// let servers = [Client::connect("memory:").await?, Client::connect("memory:").await?, Client::connect("memory:").await?];
+    /// let nightly = RedLock::new(servers)?.lock("nightly");
+    /// let guard = nightly.acquire().await?;
+    /// assert!(nightly.try_acquire().await?.is_none());
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn lock(&self, name: &str) -> Lock {
         Lock::at(Arc::clone(&self.core), Arc::clone(&self.site), name)
     }
@@ -107,6 +149,20 @@ pub struct RedLockBuilder {
 impl RedLockBuilder {
     /// How long one server is waited for: a sixtieth of the lease, at least 50 and at most 500 ms. A server that is frozen
     /// costs every request this much, so keep it small; it must be well above a trip to the farthest server.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use std::time::Duration;
+    /// use tidelock::{Client, RedLock};
+    ///
+    /// let servers = [Client::connect("memory:").await?]; // a frozen one costs each request 100 ms
+    /// let redlock = RedLock::builder(servers).node_timeout(Duration::from_millis(100)).build()?;
+    /// # drop(redlock);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn node_timeout(mut self, limit: Duration) -> Self {
         self.node_timeout = Some(limit);
         self
@@ -114,6 +170,20 @@ impl RedLockBuilder {
 
     /// The longest lease that anybody uses with these servers: the first client's. What the restart guard goes by; longer
     /// ones that are asked for through this `RedLock` are noted by themselves.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use std::time::Duration;
+    /// use tidelock::{Client, RedLock};
+    ///
+    /// let servers = [Client::connect("memory:").await?]; // other programs lock for five minutes there
+    /// let redlock = RedLock::builder(servers).longest_lease(Duration::from_secs(300)).build()?;
+    /// # drop(redlock);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn longest_lease(mut self, lease: Duration) -> Self {
         self.longest_lease = Some(lease);
         self
@@ -126,6 +196,19 @@ impl RedLockBuilder {
     /// lock when they are old enough, who asks once is told why there is none. Without it, `false`, the same
     /// promise needs servers that forget nothing (`appendfsync always`) or that are kept from clients for one lease after a start.
     /// A server that does not tell its age (rights without `INFO`) votes at once, and the log says so.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use tidelock::{Client, RedLock};
+    ///
+    /// let servers = [Client::connect("memory:").await?]; // with `appendfsync always`, they forget nothing
+    /// let redlock = RedLock::builder(servers).restart_guard(false).build()?;
+    /// assert!(redlock.lock("nightly").try_acquire().await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn restart_guard(mut self, on: bool) -> Self {
         self.restart_guard = on;
         self
@@ -135,6 +218,18 @@ impl RedLockBuilder {
     ///
     /// # Errors
     /// [`InvalidOptions`](ErrorKind::InvalidOptions) for no clients, the same one twice, or durations that make no sense.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use tidelock::{ErrorKind, RedLock};
+    ///
+    /// let error = RedLock::builder([]).build().unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::InvalidOptions); // no servers, no majority
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn build(self) -> Result<RedLock> {
         let Some(first) = self.clients.first() else {
             return Err(invalid(

@@ -16,6 +16,23 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
 
 /// Future of [`Guard::release`].
+///
+/// # Cancel safety
+/// Goes on in the background once polled; dropped before its first poll, it releases like a dropped guard.
+///
+/// # Examples
+/// ```
+/// # async fn f() -> tidelock::Result<()> {
+/// # let client = tidelock::Client::connect("memory:").await?;
+/// let lock = client.lock("job");
+/// let guard = lock.acquire().await?;
+/// let release: tidelock::Release = guard.release();
+/// tokio::spawn(release).await.expect("no panic")?; // borrows nothing; dropped, it goes on in the background
+/// assert!(lock.try_acquire().await?.is_some());
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// ```
 #[must_use = "futures do nothing unless awaited"]
 pub struct Release(State);
 

@@ -76,17 +76,46 @@ pub enum Messages {
 
 impl Servers {
     /// One server that is always there. Port 6379 if none is given.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn f() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::builder().connect_servers(tidelock::Servers::one("10.0.0.1:6380")).await?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn one(host: impl Into<String>) -> Self {
         Self::on(Way::One(host.into()))
     }
 
     /// One server, by its Unix socket.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use tidelock::{Client, Servers};
+    ///
+    /// let client = Client::builder().connect_servers(Servers::socket("/run/redis/redis.sock")).await?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn socket(path: impl Into<PathBuf>) -> Self {
         Self::on(Way::Socket(path.into()))
     }
 
     /// The primary that these sentinels watch under that name. Port 26379 if none is given; one sentinel that answers is
     /// enough to find the others.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::Servers;
+    ///
+    /// let hosts = std::env::var("SENTINELS").unwrap_or("one:26379,two".to_owned());
+    /// let servers = Servers::sentinels("shop", hosts.split(','));
+    /// assert_eq!(servers, Servers::sentinels("shop", ["one:26379", "two"]));
+    /// ```
     pub fn sentinels<H: Into<String>>(
         service: impl Into<String>,
         hosts: impl IntoIterator<Item = H>,
@@ -98,6 +127,17 @@ impl Servers {
     }
 
     /// A cluster. Port 6379 if none is given; one node that answers is enough to find the others.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use tidelock::{Client, Servers};
+    ///
+    /// let client = Client::builder().connect_servers(Servers::cluster(["one:7000", "two:7000"])).await?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cluster<H: Into<String>>(hosts: impl IntoIterator<Item = H>) -> Self {
         Self::on(Way::Cluster(hosts.into_iter().map(Into::into).collect()))
     }
@@ -114,18 +154,50 @@ impl Servers {
     }
 
     /// Speaks TLS with all of them: no. Certificates are set with [`ClientBuilder::tls_ca`] and [`ClientBuilder::tls_identity`].
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use tidelock::{Client, Servers};
+    ///
+    /// let builder = Client::builder().tls_ca("/etc/shop/ca.pem");
+    /// let client = builder.connect_servers(Servers::one("locks.internal").tls(true)).await?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn tls(mut self, yes: bool) -> Self {
         self.tls = yes;
         self
     }
 
     /// The database: 0. A cluster has no other.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::Servers;
+    ///
+    /// let servers = Servers::one("localhost").database(2); // as `redis://localhost/2`
+    /// assert_ne!(servers, Servers::one("localhost"));
+    /// ```
     pub fn database(mut self, number: u32) -> Self {
         self.database = i64::from(number);
         self
     }
 
     /// Writes each lock as one plain key, as clients of other languages do (`locks=plain` in a URL): no.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use tidelock::{Client, Servers};
+    ///
+    /// let shared_with_python = Servers::one("localhost").plain_locks(true); // as `redis://localhost?locks=plain`
+    /// let client = Client::builder().connect_servers(shared_with_python).await?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn plain_locks(mut self, yes: bool) -> Self {
         self.plain_locks = yes;
         self
@@ -133,12 +205,30 @@ impl Servers {
 
     /// User and password for the sentinels, which have users of their own: none. Those for the servers that have the locks
     /// are set with [`ClientBuilder::credentials`].
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::{Credentials, Servers};
+    ///
+    /// let watcher = Credentials::new("watcher", "secret");
+    /// let servers = Servers::sentinels("shop", ["one", "two"]).sentinel_credentials(watcher);
+    /// assert!(!format!("{servers:?}").contains("secret"));
+    /// ```
     pub fn sentinel_credentials(mut self, credentials: Credentials) -> Self {
         self.sentinel_credentials = Some(credentials);
         self
     }
 
     /// How releases are told in a cluster.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::{Messages, Servers};
+    ///
+    /// // While some clients of the cluster know only plain messages.
+    /// let servers = Servers::cluster(["one", "two"]).messages(Messages::Both);
+    /// # drop(servers);
+    /// ```
     pub fn messages(mut self, how: Messages) -> Self {
         self.messages = Some(how);
         self
@@ -153,6 +243,18 @@ impl ClientBuilder {
     ///
     /// # Cancel safety
     /// Cancel safe. If the future is dropped, its connections are closed.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use tidelock::{Client, ErrorKind, Servers};
+    ///
+    /// let error = Client::builder().connect_servers(Servers::one("no host at all")).await.unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::InvalidOptions); // nothing was connected to
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub async fn connect_servers(self, servers: Servers) -> Result<Client> {
         self.connect_with(async move |env: &Env| registry::connect_servers(&servers, env).await)
             .await

@@ -39,12 +39,39 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Somebody holds it.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let lock = client.lock("report");
+    /// assert!(!lock.inspect().await?.is_locked());
+    /// let guard = lock.acquire().await?;
+    /// assert!(lock.inspect().await?.is_locked());
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn is_locked(&self) -> bool {
         !self.holders.is_empty()
     }
 }
 
 /// One holder of a lock.
+///
+/// # Examples
+/// ```
+/// # async fn f() -> tidelock::Result<()> {
+/// # let client = tidelock::Client::connect("memory:").await?;
+/// let guard = client.lock("report").acquire().await?;
+/// let seen = client.lock("report").inspect().await?;
+/// assert_eq!(seen.holders[0].owner, guard.owner_id());
+/// assert_eq!(seen.holders[0].holds, 1);
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
@@ -58,6 +85,15 @@ pub struct Holder {
 
 impl Holder {
     /// A holder without details. For stores.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::{Holder, Snapshot};
+    ///
+    /// let mut seen = Snapshot::free("report");
+    /// seen.holders.push(Holder::new("0c7e…:1", 1));
+    /// assert!(seen.is_locked());
+    /// ```
     pub fn new(owner: impl Into<String>, holds: u64) -> Self {
         Self {
             owner: owner.into(),
@@ -68,6 +104,22 @@ impl Holder {
 }
 
 /// Which process a client belongs to.
+///
+/// # Examples
+/// ```
+/// # async fn f() -> tidelock::Result<()> {
+/// # let client = tidelock::Client::connect("memory:").await?;
+/// let guard = client.lock("report").acquire().await?;
+/// let seen = client.lock("report").inspect().await?;
+/// if let Some(process) = &seen.holders[0].client {
+///     println!("{} ({}) on {}", process.program, process.pid, process.host);
+///     assert_eq!(process.pid, std::process::id());
+/// }
+/// # drop(guard);
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientInfo {
@@ -83,6 +135,15 @@ pub struct ClientInfo {
 
 impl ClientInfo {
     /// Details of a client. For stores, which read back what they had kept.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::SystemTime;
+    /// use tidelock::{ClientInfo, Holder};
+    ///
+    /// let mut holder = Holder::new("0c7e…:1", 1);
+    /// holder.client = Some(ClientInfo::new("web-1", 4711, "shop", SystemTime::now()));
+    /// ```
     pub fn new(
         host: impl Into<String>,
         pid: u32,
@@ -99,6 +160,13 @@ impl ClientInfo {
 }
 
 /// How much a [`Finding`] matters to a lock.
+///
+/// # Examples
+/// ```
+/// use tidelock::Severity;
+///
+/// assert!(Severity::Danger > Severity::Advice && Severity::Advice > Severity::Good);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Severity {
@@ -144,6 +212,14 @@ pub struct Finding {
 
 impl Finding {
     /// A finding. For stores.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::{Finding, Severity};
+    ///
+    /// let finding = Finding::new(Severity::Good, "persistence", "appendfsync always", "no lock is forgotten");
+    /// assert!(finding.advice.is_none());
+    /// ```
     pub fn new(
         severity: Severity,
         subject: impl Into<String>,
@@ -160,6 +236,15 @@ impl Finding {
     }
 
     /// Says what to change.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::{Finding, Severity};
+    ///
+    /// let finding = Finding::new(Severity::Danger, "eviction policy", "allkeys-lru", "locks can vanish");
+    /// let finding = finding.advise("set maxmemory-policy to noeviction");
+    /// assert!(finding.advice.is_some());
+    /// ```
     #[must_use]
     pub fn advise(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());
@@ -169,6 +254,14 @@ impl Finding {
 
 impl Snapshot {
     /// A free lock of that name. For stores, which fill in what they saw.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::Snapshot;
+    ///
+    /// let seen = Snapshot::free("report");
+    /// assert!(!seen.is_locked() && seen.expires_in.is_none());
+    /// ```
     pub fn free(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),

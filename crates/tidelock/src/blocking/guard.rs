@@ -22,6 +22,19 @@ use crate::guard::{FencingToken, LostReason};
 /// let client = tidelock::blocking::Client::connect("memory:").unwrap();
 /// send(client.lock("a").acquire().unwrap());
 /// ```
+///
+/// # Examples
+/// ```
+/// # fn main() -> tidelock::Result<()> {
+/// # let client = tidelock::blocking::Client::connect("memory:")?;
+/// let guard = client.lock("stock:42").acquire()?;
+/// if guard.is_held() {
+///     // look, decide, write
+/// }
+/// guard.release()?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "if unused, the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct Guard {
@@ -33,31 +46,100 @@ pub struct Guard {
 
 impl Guard {
     /// The lock's name, prefix included.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let guard = client.lock("stock:42").acquire()?;
+    /// assert_eq!(guard.name(), "stock:42");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn name(&self) -> &str {
         self.inner.name()
     }
 
     /// This acquisition as other clients see it in the store: `uuid:n`.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let guard = client.lock("job").acquire()?;
+    /// let (uuid, number) = guard.owner_id().split_once(':').map(|(u, n)| (u.to_owned(), n.to_owned())).unwrap();
+    /// assert_eq!(uuid, client.id());
+    /// assert_eq!(number, "1"); // this client's first acquisition
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn owner_id(&self) -> String {
         self.inner.owner_id()
     }
 
     /// How many replicas had acknowledged the grant; see [`Guard::acknowledged`](crate::Guard::acknowledged).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let guard = client.lock("job").acquire()?;
+    /// assert!(guard.acknowledged().is_none()); // this store has no replicas
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn acknowledged(&self) -> Option<crate::Acknowledged> {
         self.inner.acknowledged()
     }
 
     /// The fencing token; see [`Guard::token`](crate::Guard::token).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let guard = client.fenced_lock("ledger").acquire()?;
+    /// let token = guard.token().expect("a fenced lock has tokens").get();
+    /// // UPDATE ledger SET …, token = $token WHERE id = $id AND token <= $token
+    /// # let _ = token;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn token(&self) -> Option<FencingToken> {
         self.inner.token()
     }
 
     /// Whether the lock is proved to be held right now. No trip.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let lock = client.lock("job");
+    /// let guard = lock.acquire()?;
+    /// assert!(guard.is_held());
+    /// client.close(std::time::Duration::ZERO)?; // releases what is left
+    /// assert!(!guard.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn is_held(&self) -> bool {
         self.inner.is_held()
     }
 
     /// How long the lock is proved to be held if no further renewal succeeds. Zero: it is lost.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// use std::time::Duration;
+    ///
+    /// let guard = client.lock("job").acquire()?;
+    /// assert!(guard.valid_for() > Duration::from_secs(29)); // of a lease of 30 s
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn valid_for(&self) -> Duration {
         self.inner.valid_for()
     }
@@ -66,11 +148,41 @@ impl Guard {
     ///
     /// # Errors
     /// [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// use std::time::Duration;
+    /// use tidelock::{AcquireOptions, LostReason};
+    ///
+    /// let briefly = AcquireOptions::new().max_hold(Duration::from_millis(50));
+    /// let guard = client.lock("report").acquire_with(briefly)?;
+    /// assert_eq!(guard.wait_lost(Duration::from_secs(10))?, Some(LostReason::MaxHold));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn wait_lost(&self, limit: Duration) -> Result<Option<LostReason>> {
         self.blocker.run(self.inner.lost_within(limit))
     }
 
     /// Calls back when the lock is lost, on a thread of the client's: be brief there. Not called once this guard has gone.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// use std::{sync::mpsc, time::Duration};
+    /// use tidelock::{AcquireOptions, LostReason};
+    ///
+    /// let (tell, told) = mpsc::channel();
+    /// let briefly = AcquireOptions::new().max_hold(Duration::from_millis(50));
+    /// let guard = client.lock("report").acquire_with(briefly)?;
+    /// guard.on_lost(move |reason| tell.send(reason).unwrap_or_default());
+    /// assert_eq!(told.recv(), Ok(LostReason::MaxHold));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn on_lost(&self, call: impl FnOnce(LostReason) + Send + 'static) {
         let lost = self.inner.lost();
         let task = self.blocker.spawn(async move { call(lost.await) });
@@ -81,6 +193,21 @@ impl Guard {
     ///
     /// # Errors
     /// As there, and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// use std::time::Duration;
+    /// use tidelock::AcquireOptions;
+    ///
+    /// let minute = AcquireOptions::new().expires_after(Duration::from_secs(60));
+    /// let guard = client.lock("import").acquire_with(minute)?;
+    /// guard.extend(Duration::from_secs(120))?;
+    /// assert!(guard.valid_for() > Duration::from_secs(60));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn extend(&self, lease: Duration) -> Result<()> {
         self.blocker.run(self.inner.extend(lease))?
     }
@@ -91,6 +218,17 @@ impl Guard {
     /// # Errors
     /// As [`Guard::release`](crate::Guard::release), and [`Runtime`](ErrorKind::Runtime) inside an async runtime: then
     /// the lock is released in the background.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let job = client.lock("job");
+    /// job.acquire()?.release()?;
+    /// assert!(!job.inspect()?.is_locked()); // the store has confirmed it
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn release(self) -> Result<()> {
         let Self { inner, blocker, .. } = self;
         blocker.run(inner.release())?
