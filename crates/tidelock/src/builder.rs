@@ -401,6 +401,31 @@ impl ClientBuilder {
             .await
     }
 
+    /// Connects to servers that are described without a URL. See [`Servers`](crate::Servers).
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    /// Cancel safe. If the future is dropped, its connections are closed.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use tidelock::{Client, ErrorKind, Servers};
+    ///
+    /// let error = Client::builder().connect_servers(Servers::one("no host at all")).await.unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::InvalidOptions); // nothing was connected to
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
+    #[cfg(feature = "redis")]
+    pub async fn connect_servers(self, servers: crate::Servers) -> Result<Client> {
+        self.connect_with(async move |env: &Env| registry::connect_servers(&servers, env).await)
+            .await
+    }
+
     /// Connects to a store of your own.
     ///
     /// # Errors

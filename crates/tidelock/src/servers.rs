@@ -2,11 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::backend::{Env, registry};
-use crate::builder::ClientBuilder;
-use crate::client::Client;
 use crate::credentials::Credentials;
-use crate::error::Result;
 
 /// Where the servers of a Redis or Valkey are: what its URLs say, in parts. For hosts that come from a configuration or a
 /// service discovery, and passwords that need no escapes.
@@ -232,31 +228,5 @@ impl Servers {
     pub fn messages(mut self, how: Messages) -> Self {
         self.messages = Some(how);
         self
-    }
-}
-
-impl ClientBuilder {
-    /// Connects to servers that are described without a URL. See [`Servers`].
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
-    ///
-    /// # Cancel safety
-    /// Cancel safe. If the future is dropped, its connections are closed.
-    ///
-    /// # Examples
-    /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// use tidelock::{Client, ErrorKind, Servers};
-    ///
-    /// let error = Client::builder().connect_servers(Servers::one("no host at all")).await.unwrap_err();
-    /// assert_eq!(error.kind(), ErrorKind::InvalidOptions); // nothing was connected to
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
-    /// ```
-    pub async fn connect_servers(self, servers: Servers) -> Result<Client> {
-        self.connect_with(async move |env: &Env| registry::connect_servers(&servers, env).await)
-            .await
     }
 }

@@ -1,0 +1,155 @@
+//! What one lock, one renewal and one waiter cost the server: requests, bytes and processor time, read from its own books
+//! before and after so many of them. For docs/scale.md.
+//!
+//! `cargo run --release -p bench --example cost`
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use testkit::servers::RedisServer;
+use tidelock::{Client, HandOff};
+
+/// What the server has written down about itself.
+struct Books {
+    requests: f64,
+    came: f64,
+    went: f64,
+    cpu_us: f64,
+}
+
+impl Books {
+    fn read(server: &RedisServer) -> Result<Self> {
+        let text: String = server.query(&["INFO", "all"])?;
+        let fields: BTreeMap<&str, &str> = text
+            .lines()
+            .filter_map(|line| line.trim_end().split_once(':'))
+            .collect();
+        let number = |field: &str| -> Result<f64> {
+            let text = fields.get(field).with_context(|| format!("no {field}"))?;
+            Ok(text.parse()?)
+        };
+        let scripts = [
+            "cmdstat_evalsha",
+            "cmdstat_eval",
+            "cmdstat_subscribe",
+            "cmdstat_unsubscribe",
+        ];
+        let calls = scripts.iter().filter_map(|name| {
+            let calls = fields
+                .get(name)?
+                .strip_prefix("calls=")?
+                .split(',')
+                .next()?;
+            calls.parse::<f64>().ok()
+        });
+        Ok(Self {
+            requests: calls.sum(),
+            came: number("total_net_input_bytes")?,
+            went: number("total_net_output_bytes")?,
+            cpu_us: (number("used_cpu_user")? + number("used_cpu_sys")?) * 1e6,
+        })
+    }
+}
+
+/// A row: what each of so many costs.
+fn show(what: &str, times: u32, before: &Books, after: &Books) {
+    let each = |after: f64, before: f64| (after - before) / f64::from(times);
+    println!(
+        "| {what} | {:.2} | {:.0} | {:.0} | {:.1} |",
+        each(after.requests, before.requests),
+        each(after.came, before.came),
+        each(after.went, before.went),
+        each(after.cpu_us, before.cpu_us),
+    );
+}
+
+const NAME: &str = "shop:stock:4711";
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let server = RedisServer::start()?;
+    println!("| each | requests | bytes in | bytes out | server CPU µs |");
+    println!("| --- | ---: | ---: | ---: | ---: |");
+    pairs(&server).await?;
+    renewals(&server).await?;
+    turns(&server).await
+}
+
+async fn pairs(server: &RedisServer) -> Result<()> {
+    const TIMES: u32 = 20_000;
+    let client = Client::builder()
+        .details(false)
+        .connect(&server.url())
+        .await?;
+    for (what, lock) in [
+        ("acquire and release", client.lock(NAME)),
+        ("the same, fenced", client.fenced_lock(NAME)),
+    ] {
+        lock.acquire().await?.release().await?;
+        let before = Books::read(server)?;
+        for _ in 0..TIMES {
+            lock.acquire().await?.release().await?;
+        }
+        show(what, TIMES, &before, &Books::read(server)?);
+    }
+    client.close(Duration::ZERO).await;
+    Ok(())
+}
+
+/// Locks that are held for some periods of their renewal.
+async fn renewals(server: &RedisServer) -> Result<()> {
+    const LOCKS: u32 = 10_000;
+    const PERIODS: u32 = 4;
+    let lease = Duration::from_secs(6);
+    let builder = Client::builder().details(false).lease(lease);
+    let client = builder.connect(&server.url()).await?;
+    let mut held = Vec::new();
+    for number in 0..LOCKS {
+        held.push(client.lock(&format!("{NAME}:{number}")).acquire().await?);
+    }
+    // From the middle between two renewals to the same moment later.
+    tokio::time::sleep(lease / 2).await;
+    let before = Books::read(server)?;
+    tokio::time::sleep(lease / 3 * PERIODS).await;
+    show(
+        "renewal of one lock among 10,000",
+        LOCKS * PERIODS,
+        &before,
+        &Books::read(server)?,
+    );
+    client.close(Duration::ZERO).await;
+    Ok(())
+}
+
+/// A lock that two clients take in turns, so that each acquisition waits: with the message and the questions in vain.
+async fn turns(server: &RedisServer) -> Result<()> {
+    const TIMES: u32 = 2_000;
+    let mut tasks = Vec::new();
+    for _ in 0..2 {
+        let builder = Client::builder().details(false).hand_off(HandOff::OFF);
+        let lock = builder.connect(&server.url()).await?.lock(NAME);
+        tasks.push(lock);
+    }
+    let before = Books::read(server)?;
+    let both = tasks.into_iter().map(|lock| {
+        tokio::spawn(async move {
+            for _ in 0..TIMES {
+                let held = lock.acquire().await?;
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                held.release().await?;
+            }
+            tidelock::Result::Ok(())
+        })
+    });
+    for done in both.collect::<Vec<tokio::task::JoinHandle<tidelock::Result<()>>>>() {
+        done.await??;
+    }
+    show(
+        "turn of a lock that another process waits for",
+        2 * TIMES,
+        &before,
+        &Books::read(server)?,
+    );
+    Ok(())
+}
