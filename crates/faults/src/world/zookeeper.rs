@@ -25,9 +25,8 @@ impl super::World for World {
 
     fn version(&self) -> Result<String> {
         let said = self.server.say("srvr")?;
-        let line = said.lines().next().context("no version")?;
-        let version = line.rsplit(':').next().unwrap_or_default().trim();
-        let number = version.split('-').next().unwrap_or_default();
+        let (_, version) = said.split_once("version: ").context("no version")?;
+        let number = version.split(['-', ',']).next().unwrap_or_default();
         Ok(format!("ZooKeeper {number}"))
     }
 
