@@ -149,7 +149,7 @@ impl Servers {
         }
     }
 
-    /// Speaks TLS with all of them: no. Certificates are set with [`ClientBuilder::tls_ca`] and [`ClientBuilder::tls_identity`].
+    /// Speaks TLS with all of them: no. Certificates are set with [`ClientBuilder::tls_ca`](crate::ClientBuilder::tls_ca) and [`ClientBuilder::tls_identity`](crate::ClientBuilder::tls_identity).
     ///
     /// # Examples
     /// ```no_run
@@ -200,7 +200,7 @@ impl Servers {
     }
 
     /// User and password for the sentinels, which have users of their own: none. Those for the servers that have the locks
-    /// are set with [`ClientBuilder::credentials`].
+    /// are set with [`ClientBuilder::credentials`](crate::ClientBuilder::credentials).
     ///
     /// # Examples
     /// ```
