@@ -77,7 +77,7 @@ fn slack(history: &Histories, notes: &Notes) -> Duration {
 pub(crate) fn all(history: &Histories, notes: &Notes, terms: &Terms) -> Vec<Breach> {
     let slack = slack(history, notes);
     let mut found = exclusion::check(history, notes, terms, slack);
-    found.extend(tokens::check(history, notes, terms));
+    found.extend(tokens::check(history, notes, terms, slack));
     found.extend(wake::check(history, notes, terms, slack));
     found.extend(loss::check(history, notes, terms, slack));
     found
