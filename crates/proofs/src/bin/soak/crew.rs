@@ -12,6 +12,7 @@ use testkit::proxy::Proxy;
 use testkit::servers::RedisServer;
 
 use crate::agenda::Agenda;
+use crate::forgotten::Watch;
 use crate::page::Page;
 use crate::plan::{Broken, FAST, FAST_THREADS, Java, LEASE, SLOW, SLOW_THREADS, Soak};
 use crate::samples::Samples;
@@ -38,6 +39,9 @@ pub(crate) struct Crew {
     pub(crate) samples: Samples,
     pub(crate) faults: BTreeMap<&'static str, u64>,
     pub(crate) commands: u64,
+    pub(crate) watch: Watch,
+    /// Locks that Redisson kept and had forgotten.
+    pub(crate) forgotten: u64,
     /// Whether the server answers at once.
     pub(crate) calm: bool,
     broken: Option<Broken>,
@@ -102,6 +106,8 @@ impl Crew {
             samples: Samples::new(length),
             faults: BTreeMap::new(),
             commands: 0,
+            watch: Watch::default(),
+            forgotten: 0,
             calm: true,
             broken: plan.broken,
             problems: Vec::new(),

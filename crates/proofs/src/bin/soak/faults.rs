@@ -12,9 +12,12 @@ use crate::witness::now;
 /// A holder asks for a renewal every third of the lease; the rest is for a busy machine.
 const TOLD_WITHIN: Duration = Duration::from_secs(2);
 
-/// Who holds it, and then nobody does.
-const DELETE: &str =
-    "local all = redis.call('HKEYS', KEYS[1]) redis.call('DEL', KEYS[1]) return all";
+/// Who holds it, and then nobody does; or nothing, if it must be somebody else's.
+const DELETE: &str = "
+if ARGV[1] ~= '' and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return {} end
+local all = redis.call('HKEYS', KEYS[1])
+redis.call('DEL', KEYS[1])
+return all";
 
 type Do = fn(&mut Crew) -> Result<bool>;
 
@@ -248,14 +251,20 @@ impl Crew {
             if holders.is_empty() {
                 continue;
             }
-            self.witness.deleting(&name)?;
-            let holders: Vec<String> = self.server.query(&["EVAL", DELETE, "1", &name])?;
-            let holder = holders.first().map(String::as_str);
-            self.witness.deleted(&name, holder, TOLD_WITHIN)?;
+            let deleted = self.delete_one(&name, "")?;
             // No other fault may keep it from being told.
             self.pass(TOLD_WITHIN)?;
-            return Ok(holder.is_some());
+            return Ok(deleted);
         }
         Ok(false)
+    }
+
+    /// Whether there was a holder, who is to hear of it. Only that owner's, if it is not empty.
+    pub(crate) fn delete_one(&mut self, name: &str, owner: &str) -> Result<bool> {
+        self.witness.deleting(name)?;
+        let holders: Vec<String> = self.server.query(&["EVAL", DELETE, "1", name, owner])?;
+        let holder = holders.first().map(String::as_str);
+        self.witness.deleted(name, holder, TOLD_WITHIN)?;
+        Ok(holder.is_some())
     }
 }

@@ -9,6 +9,7 @@
 mod agenda;
 mod crew;
 mod faults;
+mod forgotten;
 mod page;
 mod plan;
 mod samples;

@@ -88,6 +88,11 @@ impl Page<'_> {
             "| losses told late by processes that stood still | {} |",
             verdict.frozen_late
         );
+        line!(
+            out,
+            "| locks that Redisson kept and had forgotten, deleted | {} |",
+            verdict.forgotten
+        );
         for (who, millis) in &verdict.longest {
             line!(out, "| longest wait, {who} | {millis} ms |");
         }

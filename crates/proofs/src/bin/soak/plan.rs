@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
 
 /// How long a server may leave an answer open before the connection is given up.
-pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_millis(750);
+pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Locks that are held for a moment, and locks that are held for up to two leases.
 pub(crate) const FAST: usize = 48;

@@ -132,6 +132,6 @@ impl Crew {
             .note(who, CHANNELS, number(channels.len() as u64));
         let connections: u64 = self.server.info("connected_clients")?.trim().parse()?;
         self.samples.note(who, CONNECTIONS, number(connections));
-        Ok(())
+        self.free_forgotten()
     }
 }
