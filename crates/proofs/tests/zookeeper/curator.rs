@@ -99,7 +99,8 @@ async fn each_waits_for_the_other_and_is_woken() {
     tell(&mut java, "try 50", "refused");
     java.write_line("acquire").unwrap();
     until_waiters(&client, "till", 1).await;
-    let last = waits(&client, "till"); // in line here, and in the queue once we have released
+    let last = waits(&client, "till");
+    until_waiters(&client, "till", 2).await;
     let released = monotonic_now_ns();
     guard.release().await.unwrap();
     let acquired = at(&java.wait_line("acquired", SOON).unwrap());

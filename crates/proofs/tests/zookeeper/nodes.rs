@@ -12,8 +12,7 @@ async fn nothing_is_left_of_locks_and_waiters() {
     let server = ZooKeeperServer::start().unwrap();
     let empty = server.number("zk_znode_count").unwrap();
     let a = client(&format!("{}/deep/down", server.url()), ms(3000)).await;
-    // Not led by a line of this process: who waits for it here has a node.
-    let held = a.lock("a/b").try_acquire().await.unwrap().unwrap();
+    let held = a.lock("a/b").acquire().await.unwrap();
     let waiter = waits(&a, "a/b");
     let end = Instant::now() + SOON;
     while server.number("zk_watch_count").unwrap() != 1 {

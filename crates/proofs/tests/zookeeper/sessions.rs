@@ -88,7 +88,6 @@ async fn t59_a_short_lease_ends_with_a_session_as_short() {
 async fn t59_a_suspension_shorter_than_the_session_loses_nothing() {
     let world = World::new(ms(6000)).await;
     let guard = world.far.lock("till").acquire().await.unwrap();
-    // Not led by a line of this process: who waits for it here has a node.
     let held = world
         .near
         .lock("desk")

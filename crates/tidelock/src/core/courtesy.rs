@@ -38,6 +38,11 @@ impl Courtesy {
         }
     }
 
+    /// There is still somebody to wait for.
+    pub(super) fn stands(&self, now: Moment) -> bool {
+        now < self.first + self.step * self.before
+    }
+
     /// Another one has had its turn: for how long the others are still to be waited for.
     pub(super) fn woken(&mut self) -> Duration {
         self.before = self.before.saturating_sub(1);

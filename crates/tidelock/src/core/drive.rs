@@ -10,7 +10,7 @@ use crate::core::caller::Caller;
 use crate::core::claim::Claim;
 use crate::core::hold::{Hold, Status};
 use crate::core::lead::Lead;
-use crate::core::line::Joined;
+use crate::core::line::{Joined, Lines};
 use crate::core::outage::Outage;
 use crate::core::seat::{Call, Seat, Terms};
 use crate::core::site::Base;
@@ -64,16 +64,20 @@ impl Loop {
 
     /// Takes a place behind those of this process who wait for the same name. Who only asks, asks the store.
     async fn queue_up(&self) -> Result<Option<Arc<Hold>>> {
-        let lines = self.base.site.lines().filter(|_| !self.patience.is_zero());
+        // A store with a queue has one place for each that waits; only that one's own asking keeps it.
+        let stands = !self.patience.is_zero() && !self.base.site.front().capabilities().queues;
+        let lines = self.base.site.lines().filter(|_| stands);
         let Some(lines) = lines else {
             return self.drive(None).await;
         };
+        let mut number = None;
         loop {
-            let call = match lines.join(&self.name, || self.seat()) {
+            let call = match lines.join(&self.name, number, || self.seat()) {
                 Joined::Leads(lead) => return self.drive(Some(lead)).await,
                 Joined::Waits(place) => {
                     self.base.core.refuse_if_closed()?;
                     self.explain_own_hold();
+                    number = Some(place.number());
                     tokio::select! {
                         biased;
                         call = place => call,
@@ -90,7 +94,42 @@ impl Loop {
                     }
                 }
                 Call::Failed(error) => return Err(error),
+                Call::Scout => {
+                    // Few ever do: behind a pointer, because it would lie in every future.
+                    let granted = Box::pin(self.scout(lines)).await?;
+                    if granted.is_some() || self.caller.gone.load(Ordering::SeqCst) {
+                        return Ok(granted);
+                    }
+                }
                 Call::Again => {}
+            }
+        }
+    }
+
+    /// Asks the store once, past whoever leads. Granted the lock, it leads.
+    async fn scout(&self, lines: &Arc<Lines>) -> Result<Option<Arc<Hold>>> {
+        let mut claim = Claim::new(self);
+        let _mark = self.base.core.steward.mark();
+        self.base.core.refuse_if_closed()?;
+        let sent = self.base.core.timers.now();
+        self.caller.in_flight.store(true, Ordering::SeqCst);
+        let answer = self.base.site.front().attempt(&claim.ask).await;
+        self.caller.in_flight.store(false, Ordering::SeqCst);
+        match answer {
+            Ok(Attempt::Acquired(grant)) => {
+                let mut lead = Some(Lead::usurp(lines, &self.name));
+                let mut turn = Turn::default();
+                self.grant(&mut claim, &grant, sent, &mut lead, &mut turn)
+                    .map(Some)
+            }
+            Ok(Attempt::Held(_)) => Ok(None),
+            Err(error) => {
+                claim.unclear |= error.outcome_unknown();
+                if error.is_retryable() {
+                    Ok(None)
+                } else {
+                    Err(error)
+                }
             }
         }
     }
@@ -124,6 +163,8 @@ impl Loop {
             self.take_over(lead, &mut claim, &mut turn).await;
         }
         let mut outage = Outage::default();
+        // Whoever led before may have told the others of a trouble that is over. Nobody has, of a line that has just begun.
+        let mut settled = lead.as_ref().is_none_or(Lead::is_alone);
         loop {
             // Marked before it is checked: a close that is not seen here waits for this question and for what comes of it.
             _mark = Some(self.base.core.steward.mark());
@@ -136,6 +177,12 @@ impl Loop {
             self.caller.in_flight.store(false, Ordering::SeqCst);
             if answer.is_ok() {
                 turn.answered();
+                if let Some(lead) = lead
+                    .as_mut()
+                    .filter(|_| !std::mem::replace(&mut settled, true))
+                {
+                    lead.trouble(None);
+                }
             }
             let doubt = self.base.site.front().in_doubt(&claim.ask.ticket);
             claim.unclear |= doubt;
@@ -278,11 +325,9 @@ impl Loop {
             return Err(Error::new(ErrorKind::Unavailable)
                 .because("the store answers more slowly than the lease lasts"));
         }
-        let tenure = lead.take().and_then(|lead| {
-            let queues = self.base.site.front().capabilities().queues;
-            let wake = if queues { None } else { turn.bequeath() };
-            lead.begin(self.terms(), grant, wake)
-        });
+        let tenure = lead
+            .take()
+            .and_then(|lead| lead.begin(self.terms(), grant, turn.bequeath()));
         let status = Arc::new(status.leading(tenure.as_ref()));
         let keep = Keep {
             site: Arc::clone(&self.base.site),

@@ -15,6 +15,8 @@ pub(crate) struct Lead(Option<Leading>);
 pub(super) struct Leading {
     pub(super) lines: Arc<Lines>,
     pub(super) name: Name,
+    /// An old one has no say any more.
+    pub(super) number: u64,
     pub(super) wake: Option<Wake>,
     /// Nobody can have come behind it yet.
     pub(super) alone: bool,
@@ -45,6 +47,11 @@ impl Lead {
         lines.followers(name)
     }
 
+    /// Nobody can have come behind it yet.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.0.as_ref().is_none_or(|leading| leading.alone)
+    }
+
     /// The wake that was armed by the one before.
     pub(crate) fn take_wake(&mut self) -> Option<Wake> {
         self.0.as_mut()?.wake.take()
@@ -53,6 +60,11 @@ impl Lead {
     /// Others wait elsewhere, and are to go first.
     pub(super) fn courtesy(&self) -> Option<Courtesy> {
         self.0.as_ref()?.courtesy
+    }
+
+    /// Of somebody who waits and was granted the lock: whoever leads does so in vain.
+    pub(crate) fn usurp(lines: &Arc<Lines>, name: &Name) -> Self {
+        lines.usurp(name)
     }
 
     /// Tells those who wait why the store does not answer, or that it does again.
@@ -76,12 +88,26 @@ impl Lead {
         grant: &Grant,
         wake: Option<Wake>,
     ) -> Option<Tenure> {
-        let Leading { lines, name, .. } = self.0.take()?;
+        let Leading {
+            lines,
+            name,
+            number: own,
+            ..
+        } = self.0.take()?;
         let now = lines.timers.now();
         let mut inner = lines.lock();
         inner.next += 1;
         let number = inner.next;
-        let line = inner.lines.get_mut(&name)?;
+        let Some(line) = inner
+            .lines
+            .get_mut(&name)
+            .filter(|line| line.is_led_by(own))
+        else {
+            // Somebody else leads: it is a hold of its own.
+            drop(inner);
+            return None;
+        };
+        line.moved = Some(now);
         let passes = terms.renewed;
         line.tenure = Some(Running {
             number,
@@ -110,13 +136,26 @@ impl Lead {
 impl Drop for Lead {
     fn drop(&mut self) {
         if let Some(Leading {
-            lines, name, wake, ..
+            lines,
+            name,
+            number,
+            wake,
+            ..
         }) = self.0.take()
         {
             let mut inner = lines.lock();
-            let unused = match inner.lines.get_mut(&name) {
-                Some(line) if !line.waiting.is_empty() => std::mem::replace(&mut line.wake, wake),
-                _ => wake,
+            let led = inner
+                .lines
+                .get_mut(&name)
+                .filter(|line| line.is_led_by(number));
+            let Some(line) = led else {
+                drop(inner);
+                return;
+            };
+            let unused = if line.waiting.is_empty() {
+                wake
+            } else {
+                std::mem::replace(&mut line.wake, wake)
             };
             lines.call_next(inner, &name);
             drop(unused);

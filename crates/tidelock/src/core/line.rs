@@ -36,7 +36,7 @@ pub(super) struct Inner {
     /// Names that we have just released, and that others wait for elsewhere.
     courtesy: HashMap<Name, Courtesy>,
     pub(super) next: u64,
-    /// When to look after those who were called.
+    /// When to look after those who wait.
     look_at: Moment,
 }
 
@@ -46,10 +46,16 @@ pub(super) struct Line {
     pub(super) waiting: BTreeMap<u64, Arc<Seat>>,
     /// The hold that leads. `None`: a task does.
     pub(super) tenure: Option<Running>,
+    /// Which task, if one does.
+    pub(super) lead: u64,
     /// Armed for whoever leads next.
     pub(super) wake: Option<Wake>,
-    /// Who was called last, and when.
-    called: Option<(Arc<Seat>, Moment)>,
+    /// Who was called last.
+    called: Option<Arc<Seat>>,
+    /// When something last happened here.
+    pub(super) moved: Option<Moment>,
+    /// Those who wait have been told why the store does not answer.
+    troubled: bool,
 }
 
 pub(super) struct Running {
@@ -74,6 +80,13 @@ pub(super) struct Heir {
     pub(super) token: Option<FencingToken>,
 }
 
+impl Line {
+    /// That task leads, and no hold does.
+    pub(super) fn is_led_by(&self, number: u64) -> bool {
+        self.lead == number && self.tenure.is_none()
+    }
+}
+
 impl Lines {
     pub(crate) fn new(
         rules: HandOff,
@@ -95,14 +108,23 @@ impl Lines {
         })
     }
 
-    /// Leads if nobody else does, or takes the last place.
-    pub(crate) fn join(self: &Arc<Self>, name: &Name, seat: impl FnOnce() -> Arc<Seat>) -> Joined {
+    /// Leads if nobody else does, or takes a place: the last, or the one it had before.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        name: &Name,
+        number: Option<u64>,
+        seat: impl FnOnce() -> Arc<Seat>,
+    ) -> Joined {
         let mut inner = self.lock();
         inner.next += 1;
-        let number = inner.next;
+        let number = number.unwrap_or(inner.next);
         if let Some(line) = inner.lines.get_mut(name) {
             let seat = seat();
             line.waiting.insert(number, Arc::clone(&seat));
+            if inner.look_at == Moment::FAR {
+                let now = self.timers.now();
+                self.look_later(&mut inner, now);
+            }
             drop(inner);
             let (lines, name) = (Arc::clone(self), name.clone());
             return Joined::Waits(Place {
@@ -112,14 +134,43 @@ impl Lines {
                 seat,
             });
         }
-        inner.lines.insert(name.clone(), Line::default());
+        let line = Line {
+            lead: number,
+            ..Line::default()
+        };
+        inner.lines.insert(name.clone(), line);
         Joined::Leads(Lead::of(Leading {
             lines: Arc::clone(self),
             name: name.clone(),
+            number,
             wake: None,
             alone: true,
-            courtesy: inner.courtesy.get(name).copied(),
+            courtesy: self.courtesy(&inner, name),
         }))
+    }
+
+    fn courtesy(&self, inner: &Inner, name: &Name) -> Option<Courtesy> {
+        let courtesy = inner.courtesy.get(name)?;
+        courtesy.stands(self.timers.now()).then_some(*courtesy)
+    }
+
+    /// The store has granted the lock to one of those who wait: whoever leads does so in vain.
+    pub(super) fn usurp(self: &Arc<Self>, name: &Name) -> Lead {
+        let mut inner = self.lock();
+        inner.next += 1;
+        let number = inner.next;
+        let line = inner.lines.entry(name.clone()).or_default();
+        line.lead = number;
+        line.tenure = None;
+        drop(inner);
+        Lead::of(Leading {
+            lines: Arc::clone(self),
+            name: name.clone(),
+            number,
+            wake: None,
+            alone: false,
+            courtesy: None,
+        })
     }
 
     /// A place was given up.
@@ -146,7 +197,7 @@ impl Lines {
         let now = self.timers.now();
         let courtesy = Courtesy::after(now, others, trip);
         let mut inner = self.lock();
-        inner.courtesy.retain(|_, other| other.first > now);
+        inner.courtesy.retain(|_, other| other.stands(now));
         inner.courtesy.insert(name.clone(), courtesy);
     }
 
@@ -174,8 +225,8 @@ impl Lines {
         };
         running.left -= 1;
         let seat = next.remove();
-        let old = line.called.replace((Arc::clone(&seat), now));
-        self.look_later(&mut inner, now);
+        let old = line.called.replace(Arc::clone(&seat));
+        line.moved = Some(now);
         drop(inner);
         drop(old);
         Some(Heir { seat, token })
@@ -209,7 +260,9 @@ impl Lines {
     /// Nobody leads: calls the next. The line goes with the last.
     pub(super) fn call_next(self: &Arc<Self>, mut inner: MutexGuard<'_, Inner>, name: &Name) {
         let now = self.timers.now();
-        let courtesy = inner.courtesy.get(name).copied();
+        let courtesy = self.courtesy(&inner, name);
+        inner.next += 1;
+        let number = inner.next;
         // What is dropped or woken only when the lock is free again.
         let (mut gone, mut late, mut waker) = (None, None, None);
         while let Some(line) = inner.lines.get_mut(name) {
@@ -220,14 +273,16 @@ impl Lines {
             let lead = Lead::of(Leading {
                 lines: Arc::clone(self),
                 name: name.clone(),
+                number,
                 wake: line.wake.take(),
                 alone: false,
                 courtesy,
             });
             match seat.call(Call::Lead(Box::new(lead))) {
                 Ok(asleep) => {
-                    late = line.called.replace((seat, now));
-                    self.look_later(&mut inner, now);
+                    late = line.called.replace(seat);
+                    line.moved = Some(now);
+                    line.lead = number;
                     waker = asleep;
                     break;
                 }
@@ -243,8 +298,11 @@ impl Lines {
 
     /// What keeps the store from answering, for all who wait here: it says more than that the time is up. `None`: it answers.
     pub(super) fn trouble(&self, name: &Name, error: Option<&Error>) {
-        let inner = self.lock();
-        if let Some(line) = inner.lines.get(name) {
+        let mut inner = self.lock();
+        if let Some(line) = inner.lines.get_mut(name)
+            && (error.is_some() || line.troubled)
+        {
+            line.troubled = error.is_some();
             for seat in line.waiting.values() {
                 seat.caller.set_trouble(error.map(Error::retold));
             }
@@ -278,33 +336,40 @@ impl Lines {
         self.lock().look_at
     }
 
-    /// Passes over those who were called and did not come: a task that holds its future and does not poll it would else
-    /// keep everybody out.
-    pub(crate) fn look_after_the_called(&self, now: Moment) {
+    /// Where nothing has happened for long, whoever leads may have stopped: its future is kept and not polled. Takes back
+    /// a call that was not answered, or has the next in line ask the store for itself: if it is granted the lock, it leads.
+    pub(crate) fn look_after_the_waiting(&self, now: Moment) {
         let mut inner = self.lock();
         if now < inner.look_at {
             return;
         }
         inner.look_at = Moment::FAR;
-        let mut late = Vec::new();
-        let mut called = false;
+        let (mut late, mut scouts) = (Vec::new(), Vec::new());
+        let mut waiting = false;
         for (name, line) in &mut inner.lines {
-            match &line.called {
-                Some((_, since)) if now < *since + self.patience => called = true,
-                Some((seat, _)) => {
-                    late.extend(seat.call_off().map(|call| (name.clone(), call)));
-                    line.called = None;
-                }
-                None => {}
+            let called = line.called.as_ref().is_some_and(|seat| seat.is_called());
+            waiting |= called || !line.waiting.is_empty();
+            if now < *line.moved.get_or_insert(now) + self.patience {
+                continue;
+            }
+            line.moved = Some(now);
+            if let Some(call) = line.called.take().and_then(|seat| seat.call_off()) {
+                late.push((name.clone(), call));
+            } else if let Some((_, seat)) = line.waiting.pop_first()
+                && let Ok(waker) = seat.call(Call::Scout)
+            {
+                line.called = Some(seat);
+                scouts.extend(waker);
             }
         }
-        if called {
+        if waiting {
             inner.look_at = now + self.patience;
         }
         drop(inner);
         // In an order of its own: a simulation that is told again must not find another one.
         late.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
         drop(late);
+        scouts.into_iter().for_each(Waker::wake);
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {

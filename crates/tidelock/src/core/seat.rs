@@ -29,6 +29,8 @@ pub(crate) enum Call {
     Lead(Box<Lead>),
     /// It holds the lock.
     Hold(Arc<Hold>),
+    /// To ask the store for itself: nothing has happened for long.
+    Scout,
     /// To take a place anew: it did not come when it was called.
     Again,
     /// To give up: the store has not answered for too long.
@@ -79,10 +81,18 @@ impl Seat {
         Ok(state.waker.take())
     }
 
+    /// It was called, and has not come yet.
+    pub(super) fn is_called(&self) -> bool {
+        self.lock().call.is_some()
+    }
+
     /// Takes a call back that was not answered.
     pub(super) fn call_off(&self) -> Option<Call> {
         let mut state = self.lock();
-        if !matches!(state.call, Some(Call::Lead(_) | Call::Hold(_))) {
+        if !matches!(
+            state.call,
+            Some(Call::Lead(_) | Call::Hold(_) | Call::Scout)
+        ) {
             return None;
         }
         state.call.replace(Call::Again)
@@ -109,6 +119,13 @@ pub(crate) struct Place {
     pub(super) name: Name,
     pub(super) number: u64,
     pub(super) seat: Arc<Seat>,
+}
+
+impl Place {
+    /// Its place in the order in which they came.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
 }
 
 impl Future for Place {

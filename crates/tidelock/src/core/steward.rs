@@ -217,7 +217,7 @@ impl Steward {
                 () = &mut look => {
                     self.renew(table, &mut calls);
                     let now = self.timers.now();
-                    self.lines().for_each(|lines| lines.look_after_the_called(now));
+                    self.lines().for_each(|lines| lines.look_after_the_waiting(now));
                     look = self.timers.at(Moment::FAR);
                 }
                 () = table.bell.notified() => {}

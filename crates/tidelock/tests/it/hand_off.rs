@@ -381,6 +381,105 @@ async fn who_does_not_come_is_passed_over() {
     }
 }
 
+/// Nor may one that asks for all, and is not polled any more: the next in line asks for itself then.
+#[tokio::test(start_paused = true)]
+async fn who_leads_and_stops_is_passed_over() {
+    let store = store();
+    let (here, there) = (client(&store).await, client(&store).await);
+    let held = there.lock("a").acquire().await.unwrap();
+    let lock = here.lock("a");
+    let mut idle = Box::pin(lock.acquire());
+    for _ in 0..5 {
+        assert!(futures_util::poll!(idle.as_mut()).is_pending());
+        sleep(Duration::from_millis(1)).await;
+    }
+    held.release().await.unwrap();
+    let (tasks, order) = crowd(&lock, 4, Duration::ZERO).await;
+    timeout(SECOND * 41, tasks.join_all())
+        .await
+        .expect("they get it");
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
+    assert!(lock.acquire().await.unwrap().release().await.is_ok());
+    // It has lost its lead, and harms nobody.
+    drop(idle);
+    lock.acquire().await.unwrap().release().await.unwrap();
+    assert!(here.is_idle());
+}
+
+/// As little as one that was called to lead, and stops then.
+#[tokio::test(start_paused = true)]
+async fn who_was_called_and_stops_is_passed_over() {
+    let store = store();
+    let (here, there) = (client(&store).await, client(&store).await);
+    let lock = here.lock("a");
+    let mine = lock.acquire().await.unwrap();
+    // Other terms: it is called to ask the store.
+    let other = AcquireOptions::new().expires_after(SECOND * 5);
+    let mut idle = Box::pin(lock.acquire_with(other));
+    assert!(futures_util::poll!(idle.as_mut()).is_pending());
+    let far = there.lock("a");
+    let far = tokio::spawn(async move { far.acquire().await.unwrap() });
+    settled().await;
+    mine.release().await.unwrap();
+    let far = far.await.unwrap();
+    for _ in 0..3 {
+        assert!(futures_util::poll!(idle.as_mut()).is_pending());
+        sleep(Duration::from_millis(1)).await;
+    }
+    far.release().await.unwrap();
+    let guard = timeout(SECOND * 41, lock.acquire())
+        .await
+        .expect("it gets it");
+    guard.unwrap().release().await.unwrap();
+    drop(idle);
+}
+
+/// A release goes on in the background only when its future is dropped: one that is kept must not keep everybody out.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_not_polled_keeps_nobody_out() {
+    let store = store();
+    let plug = Plug::default();
+    let hand = plug.clone();
+    let client = builder()
+        .connect_to(async |env| {
+            let store = tidelock::testing::open(&store, env).await?;
+            Ok(Chaos::wrap(store, env, Faults::pending(1), hand))
+        })
+        .await
+        .unwrap();
+    let lock = client.lock("a");
+    let mut release = Box::pin(lock.acquire().await.unwrap().release());
+    assert!(futures_util::poll!(release.as_mut()).is_pending());
+    let guard = timeout(SECOND * 71, lock.acquire())
+        .await
+        .expect("it gets it");
+    guard.unwrap().release().await.unwrap();
+    drop(release);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trouble_that_is_over_is_not_told() {
+    let store = store();
+    let (client, plug) = counted(builder(), &store).await;
+    let far = counted(builder(), &store).await.0;
+    let held = far.lock("a").acquire().await.unwrap();
+    let lock = client.lock("a");
+    let wait = |seconds| AcquireOptions::new().wait(SECOND * seconds);
+    let mut first = Box::pin(lock.acquire_with(wait(9)));
+    assert!(futures_util::poll!(first.as_mut()).is_pending());
+    let second = lock.clone();
+    let second = tokio::spawn(async move { second.acquire_with(wait(300)).await });
+    settled().await;
+    plug.pull();
+    let first = tokio::spawn(first);
+    sleep(SECOND * 8).await;
+    first.abort();
+    plug.put_back();
+    let error = second.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    held.release().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_outage_is_told_to_all_who_wait() {
     let (client, plug) = counted(builder(), &store()).await;
