@@ -16,6 +16,8 @@ pub(crate) struct Turn(usize);
 /// What is known of one lock.
 #[derive(Debug, Default)]
 struct Known {
+    /// How many there were, and which of them has the lock.
+    turns: usize,
     newest: usize,
     token: Option<FencingToken>,
     /// An operator has taken it from whoever had it: until when they may not have heard of that. Also who is told only
@@ -67,11 +69,15 @@ impl Referee {
         self.outcome.borrow_mut().grants += 1;
         let mut all = self.known.borrow_mut();
         let known = all.entry(lock.to_owned()).or_default();
-        known.newest += 1;
-        let turn = Turn(known.newest);
-        // An operator may have taken the lock from somebody who is only told now that it was granted.
+        known.turns += 1;
+        let turn = Turn(known.turns);
+        // An operator may have taken the lock from somebody who is only told now that it was granted, or who hands it on
+        // before it has heard of that.
         let late = known.is_forced();
         let known_token = known.token;
+        if !(late && token.is_some() && token <= known_token) {
+            known.newest = known.turns;
+        }
         known.token = token.max(known.token);
         drop(all);
         self.note(format_args!("{who} holds {lock}, turn {}", turn.0));
