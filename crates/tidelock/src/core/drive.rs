@@ -31,6 +31,14 @@ pub(super) struct Loop {
     pub(super) caller: Arc<Caller>,
 }
 
+/// What came of one question.
+struct Asked {
+    sent: Moment,
+    /// The ticket is done for, whatever the answer is: an earlier request of it may still take effect.
+    doubt: bool,
+    answer: Result<Attempt>,
+}
+
 impl Loop {
     /// Re-enters what the given owner holds, else acquires.
     pub(super) async fn enter(self) -> Result<Option<Arc<Hold>>> {
@@ -108,29 +116,42 @@ impl Loop {
 
     /// Asks the store once, past whoever leads. Granted the lock, it leads.
     async fn scout(&self, lines: &Arc<Lines>) -> Result<Option<Arc<Hold>>> {
-        let mut claim = Claim::new(self);
+        // As in `drive`: first, so that it goes last.
         let _mark = self.base.core.steward.mark();
         self.base.core.refuse_if_closed()?;
-        let sent = self.base.core.timers.now();
-        self.caller.in_flight.store(true, Ordering::SeqCst);
-        let answer = self.base.site.front().attempt(&claim.ask).await;
-        self.caller.in_flight.store(false, Ordering::SeqCst);
-        match answer {
+        let mut claim = Claim::new(self);
+        let asked = self.ask(&mut claim).await;
+        match asked.answer {
             Ok(Attempt::Acquired(grant)) => {
-                let mut lead = Some(Lead::usurp(lines, &self.name));
-                let mut turn = Turn::default();
-                self.grant(&mut claim, &grant, sent, &mut lead, &mut turn)
+                let (mut lead, mut turn) = (Some(lines.usurp(&self.name)), Turn::default());
+                self.grant(&mut claim, &grant, asked.sent, &mut lead, &mut turn)
                     .map(Some)
             }
-            Ok(Attempt::Held(_)) => Ok(None),
-            Err(error) => {
-                claim.unclear |= error.outcome_unknown();
-                if error.is_retryable() {
-                    Ok(None)
-                } else {
-                    Err(error)
-                }
+            Ok(Attempt::Held(_)) => {
+                self.caller.set_trouble(None);
+                Ok(None)
             }
+            Err(error) if error.is_retryable() => {
+                self.caller.set_trouble(Some(error));
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One question. What it may have left in the store is noted in the claim.
+    async fn ask(&self, claim: &mut Claim<'_>) -> Asked {
+        let front = self.base.site.front();
+        let sent = self.base.core.timers.now();
+        self.caller.in_flight.store(true, Ordering::SeqCst);
+        let answer = front.attempt(&claim.ask).await;
+        self.caller.in_flight.store(false, Ordering::SeqCst);
+        let doubt = front.in_doubt(&claim.ask.ticket);
+        claim.unclear |= doubt || answer.as_ref().is_err_and(Error::outcome_unknown);
+        Asked {
+            sent,
+            doubt,
+            answer,
         }
     }
 
@@ -163,7 +184,7 @@ impl Loop {
             self.take_over(lead, &mut claim, &mut turn).await;
         }
         let mut outage = Outage::default();
-        // Whoever led before may have told the others of a trouble that is over. Nobody has, of a line that has just begun.
+        // No trouble has been told that may be over. Whoever led before may have, but nobody of a line that has just begun.
         let mut settled = lead.as_ref().is_none_or(Lead::is_alone);
         loop {
             // Marked before it is checked: a close that is not seen here waits for this question and for what comes of it.
@@ -171,21 +192,20 @@ impl Loop {
             self.base.core.refuse_if_closed()?;
             claim.ask.spare = lead.as_mut().map_or(0, Lead::followers);
             turn.asking();
-            let sent = self.base.core.timers.now();
-            self.caller.in_flight.store(true, Ordering::SeqCst);
-            let answer = self.base.site.front().attempt(&claim.ask).await;
-            self.caller.in_flight.store(false, Ordering::SeqCst);
+            let Asked {
+                sent,
+                doubt,
+                answer,
+            } = self.ask(&mut claim).await;
             if answer.is_ok() {
                 turn.answered();
-                if let Some(lead) = lead
-                    .as_mut()
-                    .filter(|_| !std::mem::replace(&mut settled, true))
-                {
-                    lead.trouble(None);
+                if !std::mem::replace(&mut settled, true) {
+                    self.caller.set_trouble(None);
+                    if let Some(lead) = &lead {
+                        lead.trouble(None);
+                    }
                 }
             }
-            let doubt = self.base.site.front().in_doubt(&claim.ask.ticket);
-            claim.unclear |= doubt;
             let answer = match answer {
                 Ok(Attempt::Acquired(grant)) => self
                     .grant(&mut claim, &grant, sent, &mut lead, &mut turn)
@@ -197,11 +217,11 @@ impl Loop {
                 Ok(Ok(hold)) => return Ok(Some(hold)),
                 Ok(Err(wait)) => wait,
                 Err(error) => {
-                    claim.unclear |= error.outcome_unknown();
                     if self.caller.gone.load(Ordering::SeqCst) {
                         return Ok(None);
                     }
                     let pause = outage.pause(error, sent, self, lead.as_ref())?;
+                    settled = false;
                     if doubt {
                         claim.begin_anew(self);
                     }
@@ -210,12 +230,7 @@ impl Loop {
                     continue;
                 }
             };
-            if std::mem::take(&mut outage).has_begun() {
-                self.caller.set_trouble(None);
-                if let Some(lead) = &lead {
-                    lead.trouble(None);
-                }
-            }
+            outage = Outage::default();
             if self.caller.gone.load(Ordering::SeqCst) || self.patience.is_zero() {
                 return Ok(None);
             }

@@ -62,11 +62,6 @@ impl Lead {
         self.0.as_ref()?.courtesy
     }
 
-    /// Of somebody who waits and was granted the lock: whoever leads does so in vain.
-    pub(crate) fn usurp(lines: &Arc<Lines>, name: &Name) -> Self {
-        lines.usurp(name)
-    }
-
     /// Tells those who wait why the store does not answer, or that it does again.
     pub(crate) fn trouble(&self, error: Option<&Error>) {
         if let Some(Leading { lines, name, .. }) = &self.0 {

@@ -18,10 +18,6 @@ pub(super) struct Outage {
 }
 
 impl Outage {
-    pub(super) fn has_begun(&self) -> bool {
-        self.since.is_some()
-    }
-
     /// How long to pause before the next try. An error that no repetition can mend is given back, and so is an outage
     /// that has lasted for a whole lease: a waiter is not left without a word for ever. Who waits for a store that has said
     /// when it will be ready is left until then; said once, so that one which is never ready does not keep it.
