@@ -7,10 +7,9 @@ use anyhow::Result;
 
 use crate::servers;
 use crate::sh::{command, quiet, root};
-use crate::test::{self, Outcome, PARTS, perform, tests_with};
+use crate::test::{self, Outcome, PARTS, perform, tests_with, whole_family};
 
 const FLAVOURS: [&str; 4] = ["redis62", "redis7", "redis8", "valkey9"];
-const PROOFS: [&str; 3] = ["-p", "proofs", "--tests"];
 
 pub(crate) fn run() -> Result<()> {
     let full = servers::Args { full: true };
@@ -24,11 +23,9 @@ pub(crate) fn run() -> Result<()> {
     // The plain run above was on Redis 7.
     for flavour in FLAVOURS.iter().filter(|flavour| **flavour != "redis7") {
         let name = format!("proofs on {flavour}");
-        outcomes.push(perform(&name, |tally| {
-            tests_with(tally, &PROOFS, Some(flavour))
-        }));
+        outcomes.push(perform(&name, |tally| whole_family(tally, flavour)));
     }
-    let long = [PROOFS.as_slice(), &["--", "--ignored"]].concat();
+    let long = ["-p", "proofs", "--tests", "--", "--ignored"];
     outcomes.push(perform("long proofs", |tally| {
         tests_with(tally, &long, None)
     }));

@@ -13,16 +13,7 @@ pub(crate) struct Args {
 
 /// Not the release build: its checks are to be there. The exit code is 1 if anything is broken.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut soak = cargo(&[
-        "run",
-        "--quiet",
-        "--release",
-        "-p",
-        "proofs",
-        "--bin",
-        "soak",
-        "--",
-    ]);
+    let mut soak = cargo(&["run", "--quiet", "-p", "proofs", "--bin", "soak", "--"]);
     soak.args(&args.rest);
     sh::run(soak)
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-pub(crate) use parts::{PARTS, tests_with};
+pub(crate) use parts::{PARTS, tests_with, whole_family};
 pub(crate) use tally::Tally;
 
 #[derive(Debug, clap::Args)]

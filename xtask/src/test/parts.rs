@@ -178,19 +178,45 @@ fn server_tests(tally: &mut Tally) -> Result<()> {
     )
 }
 
-/// Where the servers differ: what the scripts do, what they cost, and what they survive. The suite of promises runs on Redis
-/// only, here; `cargo xtask full` runs everything on every server.
+/// Proofs that another server of the Redis family cannot change: they run on other servers, or count what the client does.
+const OF_NO_FAMILY: [&str; 8] = [
+    "allocations",
+    "command",
+    "etcd",
+    "memcached",
+    "mysql",
+    "postgres",
+    "soak",
+    "zookeeper",
+];
+
+/// The proofs of the Redis family that tell most in little time, without the suite of promises; `cargo xtask full` runs all.
 fn valkey(tally: &mut Tally) -> Result<()> {
     let own = [
         "redis", "faults", "replicas", "trips", "sentinel", "cluster",
     ];
-    let own: Vec<&str> = own.iter().flat_map(|test| ["--test", test]).collect();
-    let but = ["--", "--skip", "promises::"];
-    tests_with(
-        tally,
-        &[["-p", "proofs"].as_slice(), &own, &but].concat(),
-        Some("valkey9"),
-    )
+    family(tally, "valkey9", &own, &["--skip", "promises::"])
+}
+
+/// All proofs of the Redis family on a server of another flavour.
+pub(crate) fn whole_family(tally: &mut Tally, flavour: &str) -> Result<()> {
+    let mut tests = Vec::new();
+    for entry in std::fs::read_dir(root().join("crates/proofs/tests"))? {
+        let path = entry?.path();
+        let is_test = path.extension().is_some() || path.join("main.rs").exists();
+        let name = path.file_stem().and_then(|name| name.to_str());
+        tests.extend(name.filter(|_| is_test).map(str::to_owned));
+    }
+    tests.retain(|name| !OF_NO_FAMILY.contains(&name.as_str()));
+    tests.sort_unstable();
+    let tests: Vec<&str> = tests.iter().map(String::as_str).collect();
+    family(tally, flavour, &tests, &[])
+}
+
+fn family(tally: &mut Tally, flavour: &str, tests: &[&str], rest: &[&str]) -> Result<()> {
+    let chosen: Vec<&str> = tests.iter().flat_map(|test| ["--test", test]).collect();
+    let args = [["-p", "proofs"].as_slice(), &chosen, &["--"], rest].concat();
+    tests_with(tally, &args, Some(flavour))
 }
 
 fn simulation(tally: &mut Tally) -> Result<()> {
