@@ -2,17 +2,19 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Result;
 use testkit::servers::RedisServer;
-use tidelock::Client;
+use tidelock::{Client, Lock};
 
 const ROUNDS: u64 = 500;
 
 /// Two for the call of `acquire`, one for its future, two for the owner's name, one for each of the two futures behind
-/// `dyn Backend`, four for the hold, its guard and the line of its name, one for the future that releases, one for each of the two keys that
-/// are made, and one for the list in the answer of the script. The pipeline itself needs none.
-const PAIR: u64 = 15;
+/// `dyn Backend`, three for the hold, its guard and the line of its name, one for the future that releases, one for each of
+/// the two keys that are made, and one for the list in the answer of the script. The pipeline itself needs none.
+const PAIR: u64 = 14;
 
 /// Per round, on this thread. The connection lives on it too; the steward does not.
 fn allocations<F: Future>(runtime: &tokio::runtime::Runtime, mut round: impl FnMut() -> F) -> u64 {
@@ -28,17 +30,77 @@ fn allocations<F: Future>(runtime: &tokio::runtime::Runtime, mut round: impl FnM
     counted.count_total.div_ceil(ROUNDS)
 }
 
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    Ok(builder.enable_all().build()?)
+}
+
 #[test]
 fn a_pair_allocates_what_a_profile_excuses() -> Result<()> {
     let server = RedisServer::start()?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = runtime()?;
     let client = runtime.block_on(Client::builder().details(false).connect(&server.url()))?;
     let lock = client.lock("a");
     let pair = allocations(&runtime, || async {
         lock.acquire().await.unwrap().release().await.unwrap();
     });
     assert_eq!(pair, PAIR, "allocations for each acquire and release");
+    Ok(())
+}
+
+const MANY: usize = 1_000;
+
+/// Bytes that stay allocated for each of so many things, on this thread, and the things.
+fn bytes_each<T>(make: impl FnOnce() -> Vec<T>) -> (i64, Vec<T>) {
+    let mut kept = Vec::new();
+    let counted = allocation_counter::measure(|| kept = make());
+    let many = i64::try_from(MANY).unwrap();
+    assert_eq!(kept.len(), MANY);
+    (counted.bytes_current / many, kept)
+}
+
+#[test]
+fn a_held_lock_takes_less_than_a_kibibyte() -> Result<()> {
+    let server = RedisServer::start()?;
+    let runtime = runtime()?;
+    let client = runtime.block_on(Client::builder().details(false).connect(&server.url()))?;
+    let names = (0..MANY).map(|number| format!("shop:item:{number}"));
+    let (bytes, _guards) = bytes_each(|| {
+        let acquire = |name: String| runtime.block_on(client.lock(&name).acquire()).unwrap();
+        names.map(acquire).collect()
+    });
+    assert!(bytes < 1024, "{bytes} bytes for each lock that is held");
+    Ok(())
+}
+
+/// With all that its executor keeps of it.
+#[test]
+fn a_waiting_task_takes_less_than_two_kibibytes() -> Result<()> {
+    let server = RedisServer::start()?;
+    let runtime = runtime()?;
+    let client = runtime.block_on(Client::builder().details(false).connect(&server.url()))?;
+    let lock = client.lock("a");
+    let guard = runtime.block_on(lock.acquire())?;
+    let (bytes, tasks) = bytes_each(|| {
+        let begun = Arc::new(AtomicUsize::new(0));
+        let wait = |lock: Lock, begun: Arc<AtomicUsize>| async move {
+            begun.fetch_add(1, Ordering::SeqCst);
+            lock.acquire().await.map(drop)
+        };
+        let spawn = |_| runtime.spawn(wait(lock.clone(), Arc::clone(&begun)));
+        let tasks = (0..MANY).map(spawn).collect();
+        // A task takes its place when it is polled for the first time.
+        runtime.block_on(async {
+            while begun.load(Ordering::SeqCst) < MANY {
+                tokio::task::yield_now().await;
+            }
+        });
+        tasks
+    });
+    assert!(bytes < 2048, "{bytes} bytes for each task that waits");
+    drop(guard);
+    for task in tasks {
+        runtime.block_on(task)??;
+    }
     Ok(())
 }

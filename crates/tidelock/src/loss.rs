@@ -42,7 +42,7 @@ pub struct Lost {
 
 impl Lost {
     pub(crate) fn new(status: Arc<Status>) -> Self {
-        let bell = Box::pin(Arc::clone(&status.bell).notified_owned());
+        let bell = Box::pin(status.bell().notified_owned());
         Self { status, bell }
     }
 
@@ -56,7 +56,7 @@ impl Lost {
             if !rung {
                 return Poll::Pending;
             }
-            self.bell = Box::pin(Arc::clone(&self.status.bell).notified_owned());
+            self.bell = Box::pin(self.status.bell().notified_owned());
         }
     }
 }

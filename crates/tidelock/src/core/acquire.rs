@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::backend::{BoxFuture, Kind, Name};
 use crate::core::caller::Caller;
-use crate::core::drive::Loop;
+use crate::core::drive::{Entering, Loop};
 use crate::core::hold::Hold;
 use crate::core::rt;
 use crate::core::site::Base;
@@ -43,10 +43,7 @@ pub(crate) struct Acquisition {
 
 enum State {
     Lazy(Box<Plan>),
-    Running {
-        base: Arc<Base>,
-        rest: BoxFuture<'static, Result<Option<Arc<Hold>>>>,
-    },
+    Running { base: Arc<Base>, rest: Entering },
     Done,
 }
 
@@ -109,7 +106,7 @@ impl Acquisition {
         };
         self.state = State::Running {
             base,
-            rest: Box::pin(one.enter()),
+            rest: one.enter(),
         };
         Ok(())
     }

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use crate::backend::{Ask, Ticket};
 use crate::core::caller::Asker;
 use crate::core::drive::Loop;
 use crate::core::site::Base;
 use crate::core::steward::Chore;
+use crate::error::Result;
 
 /// A ticket that may have left something in the store. Dropped unsettled, it is withdrawn.
 pub(super) struct Claim<'a> {
@@ -46,31 +49,38 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// Takes a fresh ticket, and with it withdraws the old one.
-    pub(super) fn begin_anew(&mut self, one: &'a Loop) {
+    /// Takes a fresh ticket, and with it withdraws the old one. Resolves when the old one is known to hold nothing.
+    pub(super) fn begin_anew(&mut self, one: &'a Loop) -> oneshot::Receiver<Result<()>> {
         let mut fresh = Self::new(one);
         fresh.ask.patience = self.ask.patience;
         fresh.ask.armed = self.ask.armed;
         fresh.ask.part = self.ask.part;
+        let (answer, answered) = oneshot::channel();
+        self.withdraw(Some(answer));
+        self.settled = true;
         *self = fresh;
+        answered
+    }
+
+    fn withdraw(&self, answer: Option<oneshot::Sender<Result<()>>>) {
+        // Twice the lease: a request may still lie in the buffers of a server that is frozen now.
+        let until = self.base.core.timers.now() + (self.ask.lease * 2).max(Duration::from_secs(60));
+        self.base.core.steward.send(Chore::Release {
+            site: Arc::clone(&self.base.site),
+            ticket: self.ask.ticket.clone(),
+            unclear: true,
+            repeated: true,
+            until,
+            answer,
+            tenure: None,
+        });
     }
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         if !self.settled && (self.unclear || self.base.site.front().capabilities().queues) {
-            // Twice the lease: a request may still lie in the buffers of a server that is frozen now.
-            let until =
-                self.base.core.timers.now() + (self.ask.lease * 2).max(Duration::from_secs(60));
-            self.base.core.steward.send(Chore::Release {
-                site: Arc::clone(&self.base.site),
-                ticket: self.ask.ticket.clone(),
-                unclear: true,
-                repeated: true,
-                until,
-                answer: None,
-                tenure: None,
-            });
+            self.withdraw(None);
         }
     }
 }

@@ -5,19 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::backend::{Attempt, Grant, Kind, Moment, Name, Wait, Wake};
+use crate::backend::{Attempt, BoxFuture, Grant, Kind, Moment, Name, Wait, Wake};
 use crate::core::caller::Caller;
 use crate::core::claim::Claim;
 use crate::core::hold::{Hold, Status};
 use crate::core::lead::Lead;
 use crate::core::line::{Joined, Lines};
 use crate::core::outage::Outage;
-use crate::core::seat::{Call, Seat, Terms};
+use crate::core::seat::{Call, Place, Seat, Terms};
 use crate::core::site::Base;
 use crate::core::table::Keep;
 use crate::core::turn::Turn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{AcquireOptions, Term};
+use crate::owner::Owner;
 
 /// The loop's own state. It knows nothing of deadlines: whoever waits for it leaves.
 pub(super) struct Loop {
@@ -31,6 +32,9 @@ pub(super) struct Loop {
     pub(super) caller: Arc<Caller>,
 }
 
+/// An acquisition on its way.
+pub(super) type Entering = BoxFuture<'static, Result<Option<Arc<Hold>>>>;
+
 /// What came of one question.
 struct Asked {
     sent: Moment,
@@ -41,10 +45,14 @@ struct Asked {
 
 impl Loop {
     /// Re-enters what the given owner holds, else acquires.
-    pub(super) async fn enter(self) -> Result<Option<Arc<Hold>>> {
-        let Some(owner) = &self.options.owner else {
-            return self.queue_up().await;
-        };
+    pub(super) fn enter(mut self) -> Entering {
+        match self.options.owner.take() {
+            Some(owner) => Box::pin(self.enter_as(owner)),
+            None => self.queue_up(),
+        }
+    }
+
+    async fn enter_as(self, owner: Owner) -> Result<Option<Arc<Hold>>> {
         let slot = owner.slot(
             self.base.core.mint.client(),
             &self.base.site,
@@ -71,30 +79,35 @@ impl Loop {
     }
 
     /// Takes a place behind those of this process who wait for the same name. Who only asks, asks the store.
-    async fn queue_up(&self) -> Result<Option<Arc<Hold>>> {
+    ///
+    /// The place is taken before a future is made: what asks the store is large, and of many who wait one asks.
+    fn queue_up(self) -> Entering {
         // A store with a queue has one place for each that waits; only that one's own asking keeps it.
         let stands = !self.patience.is_zero() && !self.base.site.front().capabilities().queues;
-        let lines = self.base.site.lines().filter(|_| stands);
+        let lines = self.base.site.lines().filter(|_| stands).map(Arc::clone);
         let Some(lines) = lines else {
-            return self.drive(None).await;
+            return Box::pin(async move { self.drive(None).await });
         };
-        let mut number = None;
+        match lines.join(&self.name, None, || self.seat()) {
+            Joined::Leads(lead) => Box::pin(async move { self.drive(Some(lead)).await }),
+            Joined::Waits(place) => Box::pin(self.stand(place, lines)),
+        }
+    }
+
+    /// Waits to be called.
+    async fn stand(self, mut place: Place, lines: Arc<Lines>) -> Result<Option<Arc<Hold>>> {
         loop {
-            let call = match lines.join(&self.name, number, || self.seat()) {
-                Joined::Leads(lead) => return self.drive(Some(lead)).await,
-                Joined::Waits(place) => {
-                    self.base.core.refuse_if_closed()?;
-                    self.explain_own_hold();
-                    number = Some(place.number());
-                    tokio::select! {
-                        biased;
-                        call = place => call,
-                        () = self.base.core.closed.happened() => return Err(Error::new(ErrorKind::Closed)),
-                    }
-                }
+            self.base.core.refuse_if_closed()?;
+            self.explain_own_hold();
+            let number = place.number();
+            // The place goes with its call: it must have left the line before it is joined again.
+            let call = tokio::select! {
+                biased;
+                call = place => call,
+                () = self.base.core.closed.happened() => return Err(Error::new(ErrorKind::Closed)),
             };
             match call {
-                Call::Lead(lead) => return self.drive(Some(*lead)).await,
+                Call::Lead(lead) => return Box::pin(self.drive(Some(*lead))).await,
                 Call::Hold(hold) => {
                     self.base.core.refuse_if_closed()?;
                     if hold.is_held() {
@@ -103,14 +116,17 @@ impl Loop {
                 }
                 Call::Failed(error) => return Err(error),
                 Call::Scout => {
-                    // Few ever do: behind a pointer, because it would lie in every future.
-                    let granted = Box::pin(self.scout(lines)).await?;
+                    let granted = Box::pin(self.scout(&lines)).await?;
                     if granted.is_some() || self.caller.gone.load(Ordering::SeqCst) {
                         return Ok(granted);
                     }
                 }
                 Call::Again => {}
             }
+            place = match lines.join(&self.name, Some(number), || self.seat()) {
+                Joined::Leads(lead) => return Box::pin(self.drive(Some(lead))).await,
+                Joined::Waits(place) => place,
+            };
         }
     }
 
@@ -223,7 +239,7 @@ impl Loop {
                     let pause = outage.pause(error, sent, self, lead.as_ref())?;
                     settled = false;
                     if doubt {
-                        claim.begin_anew(self);
+                        self.begin_anew(&mut claim).await;
                     }
                     _mark = None;
                     self.rest(pause).await;
@@ -235,10 +251,22 @@ impl Loop {
                 return Ok(None);
             }
             if doubt {
-                claim.begin_anew(self);
+                self.begin_anew(&mut claim).await;
             }
             _mark = None;
             self.await_turn(&mut claim, &mut turn, wait).await;
+        }
+    }
+
+    /// Asks with another ticket from now on. Who waits is woken when the old one has gone; who only asks would be told
+    /// that the lock is not free, when it is our own old ticket that has it.
+    async fn begin_anew<'a>(&'a self, claim: &mut Claim<'a>) {
+        let gone = claim.begin_anew(self);
+        if self.patience.is_zero() {
+            let core = &self.base.core;
+            let wait = core.timers.limit(core.settings.response_timeout, gone);
+            // Few ever do: behind a pointer, because it would lie in every future.
+            drop(Box::pin(wait).await);
         }
     }
 

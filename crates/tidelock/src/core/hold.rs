@@ -1,7 +1,7 @@
 //! One acquisition: born armed, shared by its guards, released when the last one goes.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -106,10 +106,11 @@ pub(crate) struct Status {
     state: AtomicU8,
     /// The client is closing: the holder is told, and keeps the lock for the grace.
     closing: AtomicBool,
-    pub(crate) bell: Arc<Notify>,
+    /// Made for the first that listens: most holds end before anybody does.
+    bell: OnceLock<Arc<Notify>>,
     clock: Clock,
     /// What it depends on besides the lease.
-    bond: Option<(Bond, Drift)>,
+    bond: Option<Box<(Bond, Drift)>>,
     /// Those who wait behind it in this process are not to wait for it once it is lost.
     reign: Option<Arc<Reign>>,
 }
@@ -120,7 +121,7 @@ impl Status {
             valid_until: AtomicU64::new(valid_until.0),
             state: AtomicU8::new(HELD),
             closing: AtomicBool::new(false),
-            bell: Arc::new(Notify::new()),
+            bell: OnceLock::new(),
             clock,
             bond: None,
             reign: None,
@@ -157,13 +158,13 @@ impl Status {
 
     /// The same, but no longer than that.
     pub(crate) fn bound(mut self, bond: Option<Bond>, drift: Drift) -> Self {
-        self.bond = bond.map(|bond| (bond, drift));
+        self.bond = bond.map(|bond| Box::new((bond, drift)));
         self
     }
 
     pub(crate) fn valid_until(&self) -> Moment {
         let lease = Moment(self.valid_until.load(Ordering::SeqCst));
-        match &self.bond {
+        match self.bond.as_deref() {
             Some((bond, drift)) => lease.min(bond.until(drift)),
             None => lease,
         }
@@ -172,6 +173,21 @@ impl Status {
     /// A renewal was proved. Never moves backwards: an answer may come late.
     pub(crate) fn prove(&self, until: Moment) {
         self.valid_until.fetch_max(until.0, Ordering::SeqCst);
+    }
+
+    /// Rung when there is a reason to look at the [`signal`](Self::signal). To be listened to before it is looked at.
+    pub(crate) fn bell(&self) -> Arc<Notify> {
+        let bell = Arc::clone(self.bell.get_or_init(Arc::default));
+        // Either this sees what was written before the ring, or the ring sees the bell.
+        fence(Ordering::SeqCst);
+        bell
+    }
+
+    fn ring(&self) {
+        fence(Ordering::SeqCst);
+        if let Some(bell) = self.bell.get() {
+            bell.notify_waiters();
+        }
     }
 
     /// The first reason wins. Nothing is lost that was released before.
@@ -186,7 +202,7 @@ impl Status {
             )
             .is_ok()
         {
-            self.bell.notify_waiters();
+            self.ring();
             if let Some(reign) = &self.reign {
                 reign.over();
             }
@@ -196,7 +212,7 @@ impl Status {
     /// Tells the holder to go while the lock is still kept.
     pub(crate) fn announce_close(&self) {
         self.closing.store(true, Ordering::SeqCst);
-        self.bell.notify_waiters();
+        self.ring();
     }
 
     /// Marks the clean end of a hold: its loss signals never fire. One that was lost before stays lost.

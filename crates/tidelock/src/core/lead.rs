@@ -102,7 +102,7 @@ impl Lead {
             drop(inner);
             return None;
         };
-        line.moved = Some(now);
+        line.moves(now);
         let passes = terms.renewed;
         line.tenure = Some(Running {
             number,
@@ -113,11 +113,7 @@ impl Lead {
                 .token
                 .map(|token| (FencingToken::new(token.get() + 1), grant.more)),
         });
-        let unused = if line.waiting.is_empty() {
-            wake
-        } else {
-            std::mem::replace(&mut line.wake, wake)
-        };
+        let unused = line.bequeath(wake);
         drop(inner);
         drop(unused);
         Some(Tenure(Arc::new(Reign {
@@ -147,11 +143,7 @@ impl Drop for Lead {
                 drop(inner);
                 return;
             };
-            let unused = if line.waiting.is_empty() {
-                wake
-            } else {
-                std::mem::replace(&mut line.wake, wake)
-            };
+            let unused = line.bequeath(wake);
             lines.call_next(inner, &name);
             drop(unused);
         }

@@ -42,18 +42,24 @@ pub(super) struct Inner {
 
 #[derive(Default)]
 pub(super) struct Line {
-    /// In the order in which they came.
-    pub(super) waiting: BTreeMap<u64, Arc<Seat>>,
     /// The hold that leads. `None`: a task does.
     pub(super) tenure: Option<Running>,
     /// Which task, if one does.
     pub(super) lead: u64,
+    /// Those behind it. Made for the first that waits: for most locks nobody ever does.
+    crowd: Option<Box<Crowd>>,
+}
+
+#[derive(Default)]
+struct Crowd {
+    /// In the order in which they came.
+    waiting: BTreeMap<u64, Arc<Seat>>,
     /// Armed for whoever leads next.
-    pub(super) wake: Option<Wake>,
+    wake: Option<Wake>,
     /// Who was called last.
     called: Option<Arc<Seat>>,
     /// When something last happened here.
-    pub(super) moved: Option<Moment>,
+    moved: Option<Moment>,
     /// Those who wait have been told why the store does not answer.
     troubled: bool,
 }
@@ -80,10 +86,39 @@ pub(super) struct Heir {
     pub(super) token: Option<FencingToken>,
 }
 
+impl Crowd {
+    fn since(now: Moment) -> Box<Self> {
+        Box::new(Self {
+            moved: Some(now),
+            ..Self::default()
+        })
+    }
+}
+
 impl Line {
     /// That task leads, and no hold does.
     pub(super) fn is_led_by(&self, number: u64) -> bool {
         self.lead == number && self.tenure.is_none()
+    }
+
+    fn waits(&self) -> bool {
+        let crowd = self.crowd.as_ref();
+        crowd.is_some_and(|crowd| !crowd.waiting.is_empty())
+    }
+
+    /// Keeps a wake for those who wait. Gives back what is of no use, to be dropped when nothing is locked.
+    pub(super) fn bequeath(&mut self, wake: Option<Wake>) -> Option<Wake> {
+        match &mut self.crowd {
+            Some(crowd) if !crowd.waiting.is_empty() => std::mem::replace(&mut crowd.wake, wake),
+            _ => wake,
+        }
+    }
+
+    /// Something has happened here.
+    pub(super) fn moves(&mut self, now: Moment) {
+        if let Some(crowd) = &mut self.crowd {
+            crowd.moved = Some(now);
+        }
     }
 }
 
@@ -120,7 +155,10 @@ impl Lines {
         let number = number.unwrap_or(inner.next);
         if let Some(line) = inner.lines.get_mut(name) {
             let seat = seat();
-            line.waiting.insert(number, Arc::clone(&seat));
+            let crowd = line
+                .crowd
+                .get_or_insert_with(|| Crowd::since(self.timers.now()));
+            crowd.waiting.insert(number, Arc::clone(&seat));
             if inner.look_at == Moment::FAR {
                 let now = self.timers.now();
                 self.look_later(&mut inner, now);
@@ -177,7 +215,8 @@ impl Lines {
     pub(super) fn forget(&self, name: &Name, number: u64) {
         let mut inner = self.lock();
         let line = inner.lines.get_mut(name);
-        let seat = line.and_then(|line| line.waiting.remove(&number));
+        let crowd = line.and_then(|line| line.crowd.as_mut());
+        let seat = crowd.and_then(|crowd| crowd.waiting.remove(&number));
         drop(inner);
         drop(seat);
     }
@@ -185,10 +224,7 @@ impl Lines {
     /// How many are to get the lock after the first, as far as it can be known before.
     pub(super) fn followers(&self, name: &Name) -> u32 {
         let inner = self.lock();
-        let waits = inner
-            .lines
-            .get(name)
-            .is_some_and(|line| !line.waiting.is_empty());
+        let waits = inner.lines.get(name).is_some_and(Line::waits);
         if waits { self.rules.times } else { 0 }
     }
 
@@ -209,7 +245,8 @@ impl Lines {
             .tenure
             .as_mut()
             .filter(|own| own.number == tenure.number())?;
-        let next = line.waiting.first_entry()?;
+        let crowd = line.crowd.as_mut()?;
+        let next = crowd.waiting.first_entry()?;
         if running.left == 0 || now >= running.until || next.get().terms != running.terms {
             return None;
         }
@@ -225,8 +262,8 @@ impl Lines {
         };
         running.left -= 1;
         let seat = next.remove();
-        let old = line.called.replace(Arc::clone(&seat));
-        line.moved = Some(now);
+        let old = crowd.called.replace(Arc::clone(&seat));
+        crowd.moved = Some(now);
         drop(inner);
         drop(old);
         Some(Heir { seat, token })
@@ -266,7 +303,9 @@ impl Lines {
         // What is dropped or woken only when the lock is free again.
         let (mut gone, mut late, mut waker) = (None, None, None);
         while let Some(line) = inner.lines.get_mut(name) {
-            let Some((_, seat)) = line.waiting.pop_first() else {
+            let crowd = line.crowd.as_mut();
+            let next = crowd.and_then(|crowd| Some((crowd.waiting.pop_first()?.1, crowd)));
+            let Some((seat, crowd)) = next else {
                 gone = inner.lines.remove(name);
                 break;
             };
@@ -274,20 +313,20 @@ impl Lines {
                 lines: Arc::clone(self),
                 name: name.clone(),
                 number,
-                wake: line.wake.take(),
+                wake: crowd.wake.take(),
                 alone: false,
                 courtesy,
             });
             match seat.call(Call::Lead(Box::new(lead))) {
                 Ok(asleep) => {
-                    late = line.called.replace(seat);
-                    line.moved = Some(now);
+                    late = crowd.called.replace(seat);
+                    crowd.moved = Some(now);
                     line.lead = number;
                     waker = asleep;
                     break;
                 }
                 // It has left just now.
-                Err(Call::Lead(lead)) => line.wake = lead.into_wake(),
+                Err(Call::Lead(lead)) => crowd.wake = lead.into_wake(),
                 Err(_) => {}
             }
         }
@@ -299,11 +338,12 @@ impl Lines {
     /// What keeps the store from answering, for all who wait here: it says more than that the time is up. `None`: it answers.
     pub(super) fn trouble(&self, name: &Name, error: Option<&Error>) {
         let mut inner = self.lock();
-        if let Some(line) = inner.lines.get_mut(name)
-            && (error.is_some() || line.troubled)
+        let line = inner.lines.get_mut(name);
+        if let Some(crowd) = line.and_then(|line| line.crowd.as_mut())
+            && (error.is_some() || crowd.troubled)
         {
-            line.troubled = error.is_some();
-            for seat in line.waiting.values() {
+            crowd.troubled = error.is_some();
+            for seat in crowd.waiting.values() {
                 seat.caller.set_trouble(error.map(Error::retold));
             }
         }
@@ -312,10 +352,11 @@ impl Lines {
     /// Nobody waits any longer: the store has not answered for too long.
     pub(super) fn dismiss(&self, name: &Name, error: &Error) {
         let mut inner = self.lock();
-        let Some(line) = inner.lines.get_mut(name) else {
+        let line = inner.lines.get_mut(name);
+        let Some(crowd) = line.and_then(|line| line.crowd.as_mut()) else {
             return;
         };
-        let all = std::mem::take(&mut line.waiting);
+        let all = std::mem::take(&mut crowd.waiting);
         drop(inner);
         for seat in all.into_values() {
             if let Ok(Some(waker)) = seat.call(Call::Failed(error.retold())) {
@@ -347,19 +388,22 @@ impl Lines {
         let (mut late, mut scouts) = (Vec::new(), Vec::new());
         let mut waiting = false;
         for (name, line) in &mut inner.lines {
-            let called = line.called.as_ref().is_some_and(|seat| seat.is_called());
-            waiting |= called || !line.waiting.is_empty();
-            if now < *line.moved.get_or_insert(now) + self.patience {
+            let Some(crowd) = &mut line.crowd else {
+                continue;
+            };
+            let called = crowd.called.as_ref().is_some_and(|seat| seat.is_called());
+            waiting |= called || !crowd.waiting.is_empty();
+            if now < *crowd.moved.get_or_insert(now) + self.patience {
                 continue;
             }
-            line.moved = Some(now);
-            if let Some(call) = line.called.take().and_then(|seat| seat.call_off()) {
+            crowd.moved = Some(now);
+            if let Some(call) = crowd.called.take().and_then(|seat| seat.call_off()) {
                 late.push((name.clone(), call));
-            } else if let Some((_, seat)) = line.waiting.pop_first()
+            } else if let Some((_, seat)) = crowd.waiting.pop_first()
                 && let Ok(waker) = seat.call(Call::Scout)
             {
-                line.called = Some(seat);
-                scouts.extend(waker);
+                crowd.called = Some(seat);
+                scouts.push((name.clone(), waker));
             }
         }
         if waiting {
@@ -368,8 +412,11 @@ impl Lines {
         drop(inner);
         // In an order of its own: a simulation that is told again must not find another one.
         late.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
+        scouts.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
         drop(late);
-        scouts.into_iter().for_each(Waker::wake);
+        for (_, waker) in scouts {
+            waker.into_iter().for_each(Waker::wake);
+        }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {

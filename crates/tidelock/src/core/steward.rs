@@ -270,11 +270,12 @@ impl Steward {
                     }
                     .persist(&timers)
                     .await;
-                    match answer {
-                        // An error means that the caller has stopped waiting; the release was still done.
-                        Some(answer) => drop(answer.send(result)),
-                        None => release::log(result),
-                    }
+                    // Given back by a caller that has stopped waiting.
+                    let unheard = match answer {
+                        Some(answer) => answer.send(result).err(),
+                        None => Some(result),
+                    };
+                    unheard.into_iter().for_each(release::log);
                 }
             }
         };
