@@ -47,8 +47,8 @@ impl Shop {
             other,
         };
         // So does the third, for messages: what comes now is the daily cost.
-        let held = shop.other.lock("warm").acquire().await?;
-        let waiting = shop.wait_for("warm", 2).await?;
+        let held = shop.other.lock("warmer").acquire().await?;
+        let waiting = shop.wait_for("warmer", 2).await?;
         held.release().await?;
         waiting.await??.release().await?;
         shop.proxy.reset_counts();
