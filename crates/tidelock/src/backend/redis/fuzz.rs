@@ -46,7 +46,8 @@ pub(crate) fn passwords(text: &str) -> Result<Vec<String>> {
 
 /// The path of a socket, and the login behind it.
 pub(crate) fn socket(text: &str) {
-    if text.is_empty() || text.contains('\0') {
+    // Dots are steps within the path, also where they are escaped: a URL's own rule.
+    if matches!(text, "" | "." | "..") || text.contains('\0') {
         return;
     }
     let word = escaped(text);
