@@ -1,14 +1,14 @@
 //! Stores with a bug, to see that the checkers find it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidelock::backend::{
-    Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Env, Grant, Name, Page, Released,
-    Renewal, Renewed, Signals, Store, Ticket, Wait,
+    Ask, Attempt, Backend, BoxFuture, Env, Grant, Released, Renewal, Renewed, Signals, Store,
+    Ticket, Wait,
 };
-use tidelock::{ClientInfo, FencingToken, Finding, Result, Snapshot};
+use tidelock::testing::{Twist, Twisted};
+use tidelock::{FencingToken, Result};
 
 /// What is wrong with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,17 +27,18 @@ pub(crate) enum Flaw {
 
 /// The store with that bug in it.
 pub(crate) fn with(store: Store, env: &Env, flaw: Flaw) -> Store {
-    Store::single(Arc::new(Broken {
-        inner: store.front,
-        flaw,
-        deaf: Signals::new(env.timers.clone(), |_| {}),
-        grants: AtomicU64::new(0),
-    }))
+    Twisted::wrap(
+        Store::single(store.front),
+        Broken {
+            flaw,
+            deaf: Signals::new(env.timers.clone(), |_| {}),
+            grants: AtomicU64::new(0),
+        },
+    )
 }
 
 #[derive(Debug)]
 struct Broken {
-    inner: Arc<dyn Backend>,
     flaw: Flaw,
     /// Nobody rings them.
     deaf: Signals,
@@ -56,12 +57,12 @@ impl Broken {
     }
 }
 
-impl Backend for Broken {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {
+impl Twist for Broken {
+    fn attempt<'a>(
+        &'a self,
+        inner: &'a dyn Backend,
+        ask: &'a Ask,
+    ) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(async move {
             if self.flaw == Flaw::LetsEverybodyIn {
                 return Ok(Attempt::Acquired(Grant::default()));
@@ -70,7 +71,7 @@ impl Backend for Broken {
             if self.flaw == Flaw::KeepsEverything {
                 ask.lease *= 1000;
             }
-            let answer = self.inner.attempt(&ask).await?;
+            let answer = inner.attempt(&ask).await?;
             Ok(match (answer, self.flaw) {
                 (Attempt::Acquired(grant), Flaw::OldTokens) => Attempt::Acquired(self.stale(grant)),
                 (Attempt::Held(_), Flaw::FreesForAnybody) => Attempt::Held(Wait {
@@ -82,61 +83,32 @@ impl Backend for Broken {
         })
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
+    fn renew<'a>(
+        &'a self,
+        inner: &'a dyn Backend,
+        batch: &'a [Renewal],
+    ) -> BoxFuture<'a, Result<Vec<Renewed>>> {
         if self.flaw == Flaw::ConfirmsEverything {
             let kept = batch.iter().map(|_| Renewed::Kept).collect();
             return Box::pin(std::future::ready(Ok(kept)));
         }
-        self.inner.renew(batch)
+        inner.renew(batch)
     }
 
-    fn lane(&self, name: &Name) -> u64 {
-        self.inner.lane(name)
-    }
-
-    fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+    fn release<'a>(
+        &'a self,
+        inner: &'a dyn Backend,
+        ticket: &'a Ticket,
+    ) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async move {
             match self.flaw {
                 Flaw::FreesForAnybody => {
-                    self.inner.force_release(&ticket.name).await?;
+                    inner.force_release(&ticket.name).await?;
                     Ok(Released::Freed)
                 }
                 Flaw::KeepsEverything => Ok(Released::Freed),
-                _ => self.inner.release(ticket).await,
+                _ => inner.release(ticket).await,
             }
         })
-    }
-
-    fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
-        self.inner.withdraw(ticket)
-    }
-
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        self.inner.force_release(name)
-    }
-
-    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
-        self.inner.inspect(name)
-    }
-
-    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
-        self.inner.list(pattern, cursor)
-    }
-
-    fn announce<'a>(
-        &'a self,
-        client: &'a ClientId,
-        info: &'a ClientInfo,
-        keep: Duration,
-    ) -> BoxFuture<'a, Result<()>> {
-        self.inner.announce(client, info, keep)
-    }
-
-    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
-        self.inner.examine()
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.inner.close()
     }
 }

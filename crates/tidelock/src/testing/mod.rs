@@ -20,6 +20,7 @@ pub mod promises;
 mod suite;
 #[cfg(feature = "blocking")]
 mod threads;
+mod twist;
 
 pub use chaos::{Chaos, Faults, Plug};
 pub use fixture::{Fixture, open};
@@ -28,6 +29,7 @@ pub use party::{Held, Party, Place};
 pub use polls::{Polled, poll_times};
 #[cfg(feature = "blocking")]
 pub use threads::ThreadHeld;
+pub use twist::{Twist, Twisted};
 
 /// From now on what is left to chance in the pauses of clients on this thread follows from the seed, so that a simulation
 /// can be played again.

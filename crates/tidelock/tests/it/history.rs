@@ -1,70 +1,35 @@
 //! The suite can fail: a store that breaks its word is caught.
 
-use std::sync::Arc;
+use std::future::ready;
 
-use tidelock::backend::{Attempt, BoxFuture, Env, Grant, Store};
-use tidelock::testing::{Fixture, promises};
+use tidelock::Result;
+use tidelock::backend::{Ask, Attempt, Backend, BoxFuture, Grant, Released, Store, Ticket};
+use tidelock::testing::{Fixture, Twist, Twisted, promises};
 
-mod generous {
-    use super::{Arc, Attempt, BoxFuture, Grant};
-    use std::time::Duration;
-    use tidelock::backend::{
-        Ask, Backend, Capabilities, ClientId, Name, Page, Released, Renewal, Renewed, Ticket,
-    };
-    use tidelock::{ClientInfo, Finding, Result, Snapshot};
+/// Says yes to everybody.
+#[derive(Debug)]
+struct Generous;
 
-    /// Says yes to everybody.
-    #[derive(Debug)]
-    pub(super) struct Generous(pub(super) Arc<dyn Backend>);
+impl Twist for Generous {
+    fn attempt<'a>(
+        &'a self,
+        _inner: &'a dyn Backend,
+        _ask: &'a Ask,
+    ) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(ready(Ok(Attempt::Acquired(Grant::default()))))
+    }
 
-    impl Backend for Generous {
-        fn capabilities(&self) -> Capabilities {
-            self.0.capabilities()
-        }
-        fn attempt<'a>(&'a self, _ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {
-            Box::pin(std::future::ready(Ok(Attempt::Acquired(Grant::default()))))
-        }
-        fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
-            self.0.renew(batch)
-        }
-        fn lane(&self, name: &Name) -> u64 {
-            self.0.lane(name)
-        }
-        fn release<'a>(&'a self, _ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
-            Box::pin(std::future::ready(Ok(Released::Freed)))
-        }
-        fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
-            self.0.withdraw(ticket)
-        }
-        fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-            self.0.force_release(name)
-        }
-        fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
-            self.0.inspect(name)
-        }
-        fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
-            self.0.list(pattern, cursor)
-        }
-        fn announce<'a>(
-            &'a self,
-            client: &'a ClientId,
-            info: &'a ClientInfo,
-            keep: Duration,
-        ) -> BoxFuture<'a, Result<()>> {
-            self.0.announce(client, info, keep)
-        }
-        fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
-            self.0.examine()
-        }
-        fn close(&self) -> BoxFuture<'_, ()> {
-            self.0.close()
-        }
+    fn release<'a>(
+        &'a self,
+        _inner: &'a dyn Backend,
+        _ticket: &'a Ticket,
+    ) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(ready(Ok(Released::Freed)))
     }
 }
 
 fn generous() -> Fixture {
-    Fixture::memory()
-        .wrapped(|_: &Env, store: Store| Store::single(Arc::new(generous::Generous(store.front))))
+    Fixture::memory().wrapped(|_, store| Twisted::wrap(Store::single(store.front), Generous))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

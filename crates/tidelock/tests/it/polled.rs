@@ -4,40 +4,40 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tidelock::backend::{
-    Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Name, Page, Released, Renewal,
-    Renewed, Store, Ticket, Wait,
-};
-use tidelock::testing::Fixture;
-use tidelock::{Client, ClientInfo, Error, ErrorKind, Finding, Result, Snapshot};
+use tidelock::backend::{Ask, Attempt, Backend, BoxFuture, Capabilities, Wait};
+use tidelock::testing::{Fixture, Twist, Twisted};
+use tidelock::{Client, Error, ErrorKind, Result};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 /// A store whose wakes are taken away, and whose questions are counted. Each needs a turn before it is sent.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Silent {
-    inner: Arc<dyn Backend>,
     asked: Arc<AtomicUsize>,
     turns: Arc<Semaphore>,
 }
 
-impl Backend for Silent {
-    fn capabilities(&self) -> Capabilities {
+impl Twist for Silent {
+    fn capabilities(&self, inner: &dyn Backend) -> Capabilities {
         let wakes = false;
         Capabilities {
             wakes,
-            ..self.inner.capabilities()
+            ..inner.capabilities()
         }
     }
 
-    fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {
+    fn attempt<'a>(
+        &'a self,
+        inner: &'a dyn Backend,
+        ask: &'a Ask,
+    ) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(async move {
             let _turn = self.turns.acquire().await;
             if ask.asker.has_left() {
                 return Err(Error::new(ErrorKind::Unavailable));
             }
             self.asked.fetch_add(1, Ordering::SeqCst);
-            Ok(match self.inner.attempt(ask).await? {
+            Ok(match inner.attempt(ask).await? {
                 Attempt::Held(Wait { recheck, .. }) => Attempt::Held(Wait {
                     wake: None,
                     recheck,
@@ -45,51 +45,6 @@ impl Backend for Silent {
                 granted @ Attempt::Acquired(_) => granted,
             })
         })
-    }
-
-    fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
-        self.inner.renew(batch)
-    }
-
-    fn lane(&self, name: &Name) -> u64 {
-        self.inner.lane(name)
-    }
-
-    fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
-        self.inner.release(ticket)
-    }
-
-    fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
-        self.inner.withdraw(ticket)
-    }
-
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        self.inner.force_release(name)
-    }
-
-    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
-        self.inner.inspect(name)
-    }
-
-    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
-        self.inner.list(pattern, cursor)
-    }
-
-    fn announce<'a>(
-        &'a self,
-        client: &'a ClientId,
-        info: &'a ClientInfo,
-        keep: Duration,
-    ) -> BoxFuture<'a, Result<()>> {
-        self.inner.announce(client, info, keep)
-    }
-
-    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
-        self.inner.examine()
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.inner.close()
     }
 }
 
@@ -99,18 +54,8 @@ fn silent(asked: &Arc<AtomicUsize>) -> Fixture {
 
 fn in_turns(asked: &Arc<AtomicUsize>, turns: Arc<Semaphore>) -> Fixture {
     let asked = Arc::clone(asked);
-    let wrap = move |inner| -> Arc<dyn Backend> {
-        let (asked, turns) = (Arc::clone(&asked), Arc::clone(&turns));
-        Arc::new(Silent {
-            inner,
-            asked,
-            turns,
-        })
-    };
-    Fixture::memory().wrapped(move |_, Store { front, back }| Store {
-        front: wrap(front),
-        back: wrap(back),
-    })
+    let silent = Silent { asked, turns };
+    Fixture::memory().wrapped(move |_, store| Twisted::wrap(store, silent.clone()))
 }
 
 fn fixture() -> Fixture {
