@@ -58,6 +58,14 @@ pub fn terminate(pid: u32) -> Result<()> {
     send(pid, Signal::TERM)
 }
 
+/// Tells `pid` to read its settings again (SIGHUP).
+///
+/// # Errors
+/// When there is no such process.
+pub fn hang_up(pid: u32) -> Result<()> {
+    send(pid, Signal::HUP)
+}
+
 /// Interrupts `pid` as Ctrl-C would (SIGINT).
 ///
 /// # Errors

@@ -1,8 +1,5 @@
 //! User and password of the URL, on servers that ask for them and on those that do not.
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
-
 use anyhow::{Result, ensure};
 use testkit::servers::MemcachedServer;
 use tidelock::{Client, ErrorKind};
@@ -21,13 +18,7 @@ async fn a_login_that_nobody_asked_for_is_not_kept() -> Result<()> {
 
 #[tokio::test]
 async fn a_login_is_taken_where_it_is_asked_for() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let file = folder.path().join("users");
-    std::fs::write(&file, "me:hunter2\n")?;
-    // The server gives up its rights, also that to look into the folder.
-    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755))?;
-    let flag = format!("--auth-file={}", file.display());
-    let server = MemcachedServer::start_with(&[&flag])?;
+    let server = MemcachedServer::start_guarded("me", "hunter2")?;
     for (password, good) in [("hunter2", true), ("hunter3", false)] {
         let url = format!("memcached://me:{password}@127.0.0.1:{}", server.port());
         let client = Client::builder().details(false).connect(&url).await;

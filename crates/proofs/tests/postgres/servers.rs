@@ -1,9 +1,10 @@
 //! What befalls connections and servers.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use testkit::servers::Pgbouncer;
-use tidelock::{AcquireOptions, ErrorKind, LostReason, Severity};
+use tidelock::{AcquireOptions, Client, Credentials, ErrorKind, LostReason, Severity};
 
 use super::{LEASE, client, server, soon, until};
 
@@ -33,6 +34,42 @@ async fn t56_terminated_backends_lose_no_lock() {
     let _ = guard.release().await;
     let next = soon("the waiter's turn", waiting).await.unwrap().unwrap();
     next.release().await.unwrap();
+}
+
+/// T30: who asks for the password at each connect goes on with the new one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t30_a_password_that_was_changed_is_asked_for_again() {
+    let server = server();
+    let order = "CREATE ROLE app LOGIN PASSWORD 'old'; GRANT CREATE ON SCHEMA public TO app";
+    server.query(order).unwrap();
+    let rule = "host all app 127.0.0.1/32 scram-sha-256";
+    server.admit_first(rule).unwrap();
+    let password = Arc::new(Mutex::new("old"));
+    let known = Arc::clone(&password);
+    let now = move || Credentials::new("app", *known.lock().unwrap());
+    let builder = Client::builder().lease(LEASE).credentials_from(now);
+    let a = builder.connect(&server.url()).await.unwrap();
+    let guard = a.lock("till").acquire().await.unwrap();
+    *password.lock().unwrap() = "new";
+    server.query("ALTER ROLE app PASSWORD 'new'").unwrap();
+    server.query(OTHERS).unwrap();
+    tokio::time::sleep(LEASE).await;
+    assert!(guard.is_held(), "renewed with the new password");
+    guard.release().await.unwrap();
+    *password.lock().unwrap() = "wrong";
+    server.query(OTHERS).unwrap();
+    let refused = async {
+        loop {
+            let asked = a.lock("till").acquire().await;
+            match asked {
+                Err(error) if error.kind() == ErrorKind::Refused => break error,
+                // The connection that was ended, or one that was made before.
+                _ => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    };
+    let error = soon("the refusal", refused).await;
+    assert!(error.to_string().contains("password"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,3 +1,4 @@
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,11 +42,17 @@ impl FakeClock {
 
     /// Puts `command` under this clock.
     pub fn apply(&self, command: &mut Command) {
-        command
-            .env("LD_PRELOAD", &self.library)
-            .env("FAKETIME_TIMESTAMP_FILE", &self.file)
-            .env("FAKETIME_NO_CACHE", "1")
-            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        command.envs(self.settings());
+    }
+
+    /// The variables that put a program under this clock.
+    pub fn settings(&self) -> [(&'static str, OsString); 4] {
+        [
+            ("LD_PRELOAD", self.library.clone().into()),
+            ("FAKETIME_TIMESTAMP_FILE", self.file.clone().into()),
+            ("FAKETIME_NO_CACHE", "1".into()),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".into()),
+        ]
     }
 
     /// From now on the wall clock is `seconds` ahead of the true time (behind it, if negative).

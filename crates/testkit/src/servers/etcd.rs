@@ -3,17 +3,21 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-use super::{Certs, Tls, port, wait};
+use super::{Certs, Ground, Tls, port, wait};
 use crate::{process, reaper};
 
 /// A start takes 0.3 s; a loaded machine may need more, a broken server all of it.
 const START: Duration = Duration::from_secs(30);
+
+/// The user under which the tests play operator, once there are users.
+const OPERATOR: &str = "root:root";
 
 /// What a member is started with. Made by [`EtcdServer::builder`].
 #[derive(Debug, Clone, Default)]
@@ -43,7 +47,15 @@ impl EtcdBuilder {
     /// # Errors
     /// When its program is missing, or it does not get ready; with what it said.
     pub fn start(self) -> Result<EtcdServer> {
-        let server = EtcdServer::prepare(self)?;
+        self.start_on(Ground::default())
+    }
+
+    /// As [`start`](Self::start), on a disk of its own.
+    ///
+    /// # Errors
+    /// As `start`.
+    pub fn start_on(self, ground: Ground) -> Result<EtcdServer> {
+        let server = EtcdServer::prepare(self, ground)?;
         server.run()?;
         server.wait_ready()?;
         Ok(server)
@@ -59,6 +71,9 @@ pub struct EtcdServer {
     /// Where it says in plain text whether it is well, also with TLS.
     health: u16,
     certs: Option<Certs>,
+    ground: Ground,
+    /// Only users may come in.
+    guarded: AtomicBool,
     child: Mutex<Option<Child>>,
     // Last, so that the directory goes after the server.
     dir: TempDir,
@@ -78,7 +93,7 @@ impl EtcdServer {
         EtcdBuilder::default()
     }
 
-    fn prepare(config: EtcdBuilder) -> Result<Self> {
+    fn prepare(config: EtcdBuilder, ground: Ground) -> Result<Self> {
         let dir = TempDir::with_prefix("tidelock-")?;
         let certs = config
             .tls
@@ -94,6 +109,8 @@ impl EtcdServer {
             peer_port,
             health: port::free()?,
             certs,
+            ground,
+            guarded: AtomicBool::new(false),
             child: Mutex::new(None),
             dir,
         })
@@ -127,6 +144,11 @@ impl EtcdServer {
             .as_ref()
             .map(Child::id)
             .context("the server is not running")
+    }
+
+    /// What it runs on.
+    pub fn ground(&self) -> &Ground {
+        &self.ground
     }
 
     /// What it has written to stdout and stderr.
@@ -189,6 +211,9 @@ impl EtcdServer {
     pub fn etcdctl(&self) -> Command {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").stdin(Stdio::null());
+        if self.guarded.load(Ordering::SeqCst) {
+            command.env("ETCDCTL_USER", OPERATOR);
+        }
         match &self.certs {
             Some(certs) => {
                 command.env(
@@ -225,6 +250,51 @@ impl EtcdServer {
         Ok(String::from_utf8(output.stdout)?)
     }
 
+    /// From now on only users may come in; those there are, and the operator, who may do everything.
+    ///
+    /// # Errors
+    /// As `admin`.
+    pub fn guard(&self) -> Result<()> {
+        self.admin(&["user", "add", OPERATOR])?;
+        self.admin(&["user", "grant-role", "root", "root"])?;
+        self.admin(&["auth", "enable"])?;
+        self.guarded.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Makes a user who may read and write what begins with this.
+    ///
+    /// # Errors
+    /// As `admin`.
+    pub fn user(&self, name: &str, password: &str, prefix: &str) -> Result<()> {
+        self.admin(&["user", "add", &format!("{name}:{password}")])?;
+        self.admin(&["role", "add", name])?;
+        let all = [
+            "role",
+            "grant-permission",
+            name,
+            "--prefix=true",
+            "readwrite",
+        ];
+        self.admin(&[&all[..], &[prefix]].concat())?;
+        self.admin(&["user", "grant-role", name, name]).map(drop)
+    }
+
+    /// Gives a user another password. What was allowed by the old one is so no more.
+    ///
+    /// # Errors
+    /// As `admin`.
+    pub fn set_password(&self, user: &str, password: &str) -> Result<()> {
+        let mut command = self.etcdctl();
+        command.args(["user", "passwd", user, "--interactive=false"]);
+        let mut child = command.stdin(Stdio::piped()).spawn()?;
+        let mut stdin = child.stdin.take().context("its stdin")?;
+        stdin.write_all(password.as_bytes())?;
+        drop(stdin);
+        ensure!(child.wait()?.success(), "the password was not changed");
+        Ok(())
+    }
+
     /// Every key there is, sorted.
     ///
     /// # Errors
@@ -247,8 +317,9 @@ impl EtcdServer {
         };
         let clients = format!("{scheme}://127.0.0.1:{}", self.port);
         let peer = format!("http://127.0.0.1:{}", self.peer_port);
-        let mut command = Command::new("etcd");
-        command.arg("--data-dir").arg(self.dir.path().join("data"));
+        let mut command = self.ground.command("etcd");
+        let data = self.ground.data(self.dir.path());
+        command.arg("--data-dir").arg(data);
         command.args([
             "--unsafe-no-fsync",
             "--heartbeat-interval",
@@ -345,7 +416,7 @@ impl EtcdCluster {
                 peers: Some((name, port, all.clone())),
                 ..EtcdBuilder::default()
             };
-            let server = EtcdServer::prepare(config)?;
+            let server = EtcdServer::prepare(config, Ground::default())?;
             // None is well before most of them run.
             server.run()?;
             servers.push(server);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
-use super::port;
+use super::{Ground, port};
 use crate::{process, reaper};
 
 /// A start takes 0.1 to 1 s; a loaded machine may need more, a broken server all of it.
@@ -27,6 +27,7 @@ pub struct MariaDb {
     port: u16,
     args: Vec<String>,
     child: Mutex<Option<Child>>,
+    ground: Ground,
     // Last, so that the directory goes after the server.
     dir: TempDir,
 }
@@ -45,12 +46,21 @@ impl MariaDb {
     /// # Errors
     /// As `start`.
     pub fn start_with(args: &[&str]) -> Result<Self> {
+        Self::start_on(Ground::default(), args)
+    }
+
+    /// As [`start_with`](Self::start_with), on a disk or under a clock of its own.
+    ///
+    /// # Errors
+    /// As `start`.
+    pub fn start_on(ground: Ground, args: &[&str]) -> Result<Self> {
         let dir = TempDir::with_prefix("tidelock-")?;
-        install(dir.path())?;
+        install(&ground, dir.path())?;
         let mut server = Self {
             port: 0,
             args: args.iter().map(|&arg| arg.to_owned()).collect(),
             child: Mutex::new(None),
+            ground,
             dir,
         };
         for _ in 0..4 {
@@ -81,6 +91,15 @@ impl MariaDb {
             self.query(&format!("GRANT {right} TO {name}@'127.0.0.1'"))?;
         }
         Ok(())
+    }
+
+    /// Gives a user another password. Sessions go on.
+    ///
+    /// # Errors
+    /// As [`query`](Self::query).
+    pub fn set_password(&self, user: &str, password: &str) -> Result<()> {
+        let alter = format!("ALTER USER {user}@'127.0.0.1' IDENTIFIED BY '{password}'");
+        self.query(&alter).map(drop)
     }
 
     /// The TCP port.
@@ -161,7 +180,13 @@ impl MariaDb {
     }
 
     fn has_database(&self) -> bool {
-        self.dir.path().join("data").join(DATABASE).is_dir()
+        let data = self.ground.data_outside(self.dir.path());
+        data.join(DATABASE).is_dir()
+    }
+
+    /// What it runs on.
+    pub fn ground(&self) -> &Ground {
+        &self.ground
     }
 
     /// Stops it (SIGSTOP): the kernel still accepts connections and bytes for it, and nothing answers.
@@ -210,8 +235,11 @@ impl MariaDb {
     fn run(&self) -> Result<()> {
         let dir = self.dir.path();
         let log = File::create(dir.join("log"))?;
-        let child = daemon()
-            .arg(format!("--datadir={}", dir.join("data").display()))
+        let mut command = self.ground.command(daemon());
+        self.ground.set_clock(&mut command);
+        let child = command
+            .arg("--no-defaults")
+            .arg(format!("--datadir={}", self.ground.data(dir).display()))
             .arg(format!("--socket={}", self.socket().display()))
             .arg(format!("--tmpdir={}", dir.display()))
             .arg(format!("--port={}", self.port))
@@ -264,23 +292,22 @@ impl Drop for MariaDb {
 }
 
 /// The server's program is not on the path of users who are not root.
-fn daemon() -> Command {
+fn daemon() -> &'static Path {
     let known = Path::new("/usr/sbin/mariadbd");
-    let mut command = Command::new(if known.exists() {
+    if known.exists() {
         known
     } else {
         Path::new("mariadbd")
-    });
-    command.arg("--no-defaults");
-    command
+    }
 }
 
 /// Makes the data of a new server.
-fn install(dir: &Path) -> Result<()> {
-    let output = Command::new("mariadb-install-db")
+fn install(ground: &Ground, dir: &Path) -> Result<()> {
+    let output = ground
+        .command("mariadb-install-db")
         .args(["--no-defaults", "--auth-root-authentication-method=normal"])
         .args(["--skip-test-db", "--user=root", "--innodb-log-file-size=8M"])
-        .arg(format!("--datadir={}", dir.join("data").display()))
+        .arg(format!("--datadir={}", ground.data(dir).display()))
         // In the folder of all, servers that are made at the same time remove each other's files.
         .arg(format!("--tmpdir={}", dir.display()))
         .output()

@@ -1,6 +1,7 @@
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,12 +15,17 @@ use crate::{process, reaper};
 /// A start takes some milliseconds; a loaded machine may need more, a broken server all of it.
 const START: Duration = Duration::from_secs(20);
 
+/// A user and the password.
+type Login = (String, String);
+
 /// A memcached that lives as long as this value. It has nothing to lose but its memory.
 #[derive(Debug)]
 pub struct MemcachedServer {
     args: Vec<String>,
     port: u16,
     child: Mutex<Option<Child>>,
+    /// Who may come in, if not everybody.
+    login: Mutex<Option<Login>>,
     // Last, so that the directory goes after the server.
     dir: TempDir,
 }
@@ -38,11 +44,32 @@ impl MemcachedServer {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_with(args: &[&str]) -> Result<Self> {
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        Self::launch(args, None, TempDir::with_prefix("tidelock-")?)
+    }
+
+    /// A server that lets in this user only.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_guarded(user: &str, password: &str) -> Result<Self> {
+        let dir = TempDir::with_prefix("tidelock-")?;
+        // The server gives up its rights, also that to look into the folder.
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755))?;
+        let file = dir.path().join("users");
+        fs::write(&file, format!("{user}:{password}\n"))?;
+        let args = vec![format!("--auth-file={}", file.display())];
+        let login = (user.to_owned(), password.to_owned());
+        Self::launch(args, Some(login), dir)
+    }
+
+    fn launch(args: Vec<String>, login: Option<Login>, dir: TempDir) -> Result<Self> {
         let mut server = Self {
-            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+            args,
             port: 0,
             child: Mutex::new(None),
-            dir: TempDir::with_prefix("tidelock-")?,
+            login: Mutex::new(login),
+            dir,
         };
         for _ in 0..4 {
             server.port = port::free()?;
@@ -133,6 +160,14 @@ impl MemcachedServer {
     pub fn admin(&self, commands: &str) -> Result<String> {
         let mut stream = TcpStream::connect(self.addr())?;
         stream.set_read_timeout(Some(START))?;
+        let login = self.login.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((user, password)) = &*login {
+            let words = format!("{user} {password}");
+            stream.write_all(format!("set login 0 0 {}\r\n{words}\r\n", words.len()).as_bytes())?;
+            let mut stored = [0; b"STORED\r\n".len()];
+            stream.read_exact(&mut stored)?;
+            ensure!(stored == *b"STORED\r\n", "the login is not taken");
+        }
         stream.write_all(format!("{commands}\r\nmn\r\n").as_bytes())?;
         let (mut said, mut bytes) = (Vec::new(), [0; 4096]);
         while !said.ends_with(b"MN\r\n") {
@@ -142,6 +177,25 @@ impl MemcachedServer {
         }
         said.truncate(said.len() - b"MN\r\n".len());
         Ok(String::from_utf8_lossy(&said).into_owned())
+    }
+
+    /// Gives the user another password, and waits until the server asks for it. Connections go on.
+    ///
+    /// # Errors
+    /// When it does not take it up.
+    pub fn set_password(&self, password: &str) -> Result<()> {
+        {
+            let mut login = self.login.lock().unwrap_or_else(PoisonError::into_inner);
+            let login = login.as_mut().context("it has no users")?;
+            password.clone_into(&mut login.1);
+            let line = format!("{}:{}\n", login.0, login.1);
+            fs::write(self.dir.path().join("users"), line)?;
+        }
+        process::hang_up(self.pid()?)?;
+        // It looks at the file within a second.
+        wait::until("the new password", START, || {
+            self.admin("version").map(drop)
+        })
     }
 
     /// One number of `stats`.

@@ -1,3 +1,4 @@
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, getuid, kill_process};
 use tempfile::TempDir;
 
-use super::{port, wait};
+use super::{Ground, port, wait};
 use crate::{process, reaper};
 
 /// Where Debian has the programs of each version.
@@ -23,6 +24,7 @@ pub struct PostgresServer {
     port: u16,
     child: Mutex<Option<Child>>,
     programs: PathBuf,
+    ground: Ground,
     // Last, so that the directory goes after the server.
     dir: TempDir,
 }
@@ -33,13 +35,22 @@ impl PostgresServer {
     /// # Errors
     /// When the package is missing, or the server does not answer.
     pub fn start() -> Result<Self> {
+        Self::start_on(Ground::default())
+    }
+
+    /// As [`start`](Self::start), on a disk or under a clock of its own.
+    ///
+    /// # Errors
+    /// As `start`.
+    pub fn start_on(ground: Ground) -> Result<Self> {
         let server = Self {
             port: port::free()?,
             child: Mutex::new(None),
             programs: programs()?,
+            ground,
             dir: TempDir::with_prefix("tidelock-")?,
         };
-        if getuid().is_root() {
+        if getuid().is_root() && server.ground.disk().is_err() {
             let owner = server.dir.path().display().to_string();
             run(Command::new("chown").args(["postgres", &owner]))?;
         }
@@ -54,6 +65,10 @@ impl PostgresServer {
             "--encoding=UTF8",
             "--locale=C",
         ]);
+        if server.ground.disk().is_ok() {
+            // Its log is made of files of this many MiB: on a small disk the next one comes soon.
+            init.arg("--wal-segsize=1");
+        }
         run(&mut init)?;
         server.run()?;
         Ok(server)
@@ -168,8 +183,27 @@ impl PostgresServer {
         self.run()
     }
 
+    /// What it runs on.
+    pub fn ground(&self) -> &Ground {
+        &self.ground
+    }
+
+    /// Puts a rule before all others of its `pg_hba.conf`.
+    ///
+    /// # Errors
+    /// As [`query`](Self::query).
+    pub fn admit_first(&self, rule: &str) -> Result<()> {
+        let file = self
+            .ground
+            .data_outside(self.dir.path())
+            .join("pg_hba.conf");
+        let rules = fs::read_to_string(&file)?;
+        fs::write(&file, format!("{rule}\n{rules}"))?;
+        self.query("SELECT pg_reload_conf()").map(drop)
+    }
+
     fn data(&self) -> PathBuf {
-        self.dir.path().join("data")
+        self.ground.data(self.dir.path())
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Child>> {
@@ -179,9 +213,24 @@ impl PostgresServer {
     /// A program of the server, which refuses to be run by root.
     fn command(&self, program: &str) -> Command {
         let path = self.programs.join(program);
-        let mut command = if getuid().is_root() {
+        let mut command = if self.ground.disk().is_ok() {
+            // In the namespace of its disk there is nobody but root.
+            let mut command = self.ground.command("unshare");
+            command.args(["--user", "--map-user=postgres", "--map-group=postgres"]);
+            command.arg(path);
+            command
+        } else if getuid().is_root() {
             let mut command = Command::new("setpriv");
             command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]);
+            if let Ok(clock) = self.ground.clock() {
+                // Not before it is that user: the clock keeps a semaphore, which belongs to whoever was put under it first.
+                command.arg("env");
+                for (key, value) in clock.settings() {
+                    let mut setting = OsString::from(format!("{key}="));
+                    setting.push(value);
+                    command.arg(setting);
+                }
+            }
             command.arg(path);
             command
         } else {
@@ -199,6 +248,9 @@ impl PostgresServer {
         command.arg(self.dir.path());
         for setting in ["fsync=off", "shared_buffers=16MB", "max_connections=200"] {
             command.args(["-c", setting]);
+        }
+        if !getuid().is_root() {
+            self.ground.set_clock(&mut command);
         }
         command
             .stdin(Stdio::null())

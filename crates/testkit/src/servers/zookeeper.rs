@@ -2,14 +2,14 @@ use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
-use super::{port, wait};
+use super::{Ground, port, wait};
 use crate::{process, reaper};
 
 /// From Debian's package; it names the jars it needs by itself.
@@ -23,6 +23,7 @@ const START: Duration = Duration::from_secs(30);
 pub struct ZooKeeperServer {
     port: u16,
     child: Mutex<Option<Child>>,
+    ground: Ground,
     // Last, so that the directory goes after the server.
     dir: TempDir,
 }
@@ -41,6 +42,14 @@ impl ZooKeeperServer {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_with(lines: &str) -> Result<Self> {
+        Self::start_on(Ground::default(), lines)
+    }
+
+    /// As [`start_with`](Self::start_with), on a disk of its own.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_on(ground: Ground, lines: &str) -> Result<Self> {
         ensure!(
             Path::new(JAR).is_file(),
             "{JAR} is missing; `cargo xtask servers` says how to get it"
@@ -48,9 +57,10 @@ impl ZooKeeperServer {
         let server = Self {
             port: port::free()?,
             child: Mutex::new(None),
+            ground,
             dir: TempDir::with_prefix("tidelock-")?,
         };
-        let data = server.dir.path().join("data");
+        let data = server.ground.data(server.dir.path());
         let conf = format!(
             "tickTime=100\ndataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\n\
              maxSessionTimeout=120000\nadmin.enableServer=false\n4lw.commands.whitelist=*\n\
@@ -86,6 +96,11 @@ impl ZooKeeperServer {
         let child = self.lock();
         let running = child.as_ref().map(Child::id);
         running.context("the server is not running")
+    }
+
+    /// What it runs on.
+    pub fn ground(&self) -> &Ground {
+        &self.ground
     }
 
     /// What it has written to stdout and stderr.
@@ -170,7 +185,7 @@ impl ZooKeeperServer {
 
     fn run(&self) -> Result<()> {
         let log = File::create(self.dir.path().join("log"))?;
-        let mut command = Command::new("java");
+        let mut command = self.ground.command("java");
         // A small machine runs several of them: little memory, few threads, and no waiting for the disk.
         command.args([
             "-Xmx192m",

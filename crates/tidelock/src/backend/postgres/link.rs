@@ -117,9 +117,9 @@ impl Link {
         self.0.background.spawn(async move {
             let (client, mut connection) = match place.dial().await {
                 Ok(both) => both,
-                Err(error) => {
+                Err(trouble) => {
                     // An error means that nobody waits any more.
-                    let _ = answer.send(Err(Trouble::connecting(&place, &error)));
+                    let _ = answer.send(Err(trouble));
                     return;
                 }
             };

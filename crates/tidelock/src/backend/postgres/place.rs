@@ -1,12 +1,16 @@
 //! Where the server is and which table has the locks: from a URL. No message contains the URL.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Config, NoTls};
 
+use super::trouble::Trouble;
 use crate::backend::Env;
+use crate::core::rt;
+use crate::credentials::Credentials;
 use crate::error::{Error, ErrorKind, Result};
 
 const TABLE: &str = "tidelock_locks";
@@ -18,12 +22,15 @@ const MOST_BYTES: usize = 50;
 pub(super) struct Place {
     config: Config,
     pub(super) table: String,
+    credentials: Option<Arc<dyn Fn() -> Credentials + Send + Sync>>,
 }
 
 impl Place {
     /// Reads `postgres://[user[:password]@]host[:port][/database][?table=schema.name&…]`.
     pub(super) fn parse(url: &str, env: &Env) -> Result<Self> {
-        let Self { mut config, table } = Self::read(url)?;
+        let Self {
+            mut config, table, ..
+        } = Self::read(url)?;
         let files = &env.tls;
         let tls = files.ca.is_some() || files.cert.is_some() || files.key.is_some();
         if tls || !matches!(config.get_ssl_mode(), SslMode::Disable | SslMode::Prefer) {
@@ -37,16 +44,11 @@ impl Place {
         if config.get_application_name().is_none() {
             config.application_name("tidelock");
         }
-        if let Some(credentials) = &env.credentials {
-            let given = credentials();
-            if let Some(user) = given.user {
-                config.user(user);
-            }
-            if let Some(password) = given.password {
-                config.password(password);
-            }
-        }
-        Ok(Self { config, table })
+        Ok(Self {
+            config,
+            table,
+            credentials: env.credentials.clone(),
+        })
     }
 
     /// What the URL itself says.
@@ -64,7 +66,30 @@ impl Place {
         if config.get_hosts().is_empty() {
             return Err(invalid("the host is missing: postgres://host/database"));
         }
-        Ok(Self { config, table })
+        Ok(Self {
+            config,
+            table,
+            credentials: None,
+        })
+    }
+
+    /// As whom to log in. Asked for at each connect: passwords are rotated while clients run. On another thread: a source
+    /// may read a file or ask a server, and this one is the steward's.
+    async fn config(&self) -> Result<Config, Trouble> {
+        let mut config = self.config.clone();
+        if let Some(ask) = self.credentials.clone() {
+            let given = rt::blocking(move || ask()).await;
+            let given = given.ok_or_else(|| {
+                Trouble::Unsent("the source of the credentials panicked".to_owned())
+            })?;
+            if let Some(user) = given.user {
+                config.user(user);
+            }
+            if let Some(password) = given.password {
+                config.password(password);
+            }
+        }
+        Ok(config)
     }
 
     /// User and password, and the rest as far as anything shows it.
@@ -87,9 +112,10 @@ impl Place {
             tokio_postgres::Client,
             tokio_postgres::Connection<tokio_postgres::Socket, tokio_postgres::tls::NoTlsStream>,
         ),
-        tokio_postgres::Error,
+        Trouble,
     > {
-        self.config.connect(NoTls).await
+        let connected = self.config().await?.connect(NoTls).await;
+        connected.map_err(|error| Trouble::connecting(self, &error))
     }
 }
 
