@@ -11,5 +11,7 @@ mod etcdctl;
 mod leases;
 #[path = "etcd/promises.rs"]
 mod promises;
+#[path = "etcd/rights.rs"]
+mod rights;
 #[path = "etcd/world.rs"]
 mod world;

@@ -13,6 +13,8 @@ mod curator;
 mod nodes;
 #[path = "zookeeper/promises.rs"]
 mod promises;
+#[path = "zookeeper/rights.rs"]
+mod rights;
 #[path = "zookeeper/sessions.rs"]
 mod sessions;
 #[path = "zookeeper/world.rs"]

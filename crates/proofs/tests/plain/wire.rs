@@ -1,6 +1,6 @@
 //! What other clients can see of a plain lock, and what it does about what they have written.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use testkit::servers::{Cluster, RedisServer, Sentinels};
@@ -48,6 +48,34 @@ async fn what_a_foreign_client_has_set_is_waited_for_and_left_alone() -> Result<
     // It ends by itself, without a word.
     let within = AcquireOptions::new().wait(Duration::from_millis(600));
     lock.acquire_with(within).await?.release().await?;
+    Ok(())
+}
+
+/// T23: a key that somebody has set without a time to live. It is respected for as long as it stands, whoever waits has its
+/// limit, and whoever waits without one finds it gone soon after it was deleted, although nobody said so.
+#[tokio::test]
+async fn t23_a_key_without_an_end_is_looked_at_again() -> Result<()> {
+    let server = RedisServer::start()?;
+    let client = client(&server.url()).await?;
+    let lock = client.plain_lock("stock");
+    server.admin(&["SET", "stock", "theirs"])?;
+    assert!(lock.try_acquire().await?.is_none());
+    let seen = lock.inspect().await?;
+    assert!(seen.is_locked() && seen.expires_in.is_none(), "{seen:?}");
+    let (begun, limit) = (Instant::now(), Duration::from_secs(2));
+    let limited = lock.acquire_with(AcquireOptions::new().wait(limit));
+    assert!(limited.await.unwrap_err().is_timeout());
+    let took = begun.elapsed();
+    assert!(took < limit + Duration::from_millis(500), "{took:?}");
+    let waiting = tokio::spawn(lock.acquire());
+    // Longer than a lease of its own: it may not be taken for one that has ended.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let left: i64 = server.query(&["PTTL", "stock"])?;
+    assert!(left == -1 && !waiting.is_finished(), "touched: {left}");
+    server.admin(&["DEL", "stock"])?;
+    let guard = tokio::time::timeout(Duration::from_secs(1), waiting).await???;
+    guard.release().await?;
+    assert!(server.keys()?.is_empty());
     Ok(())
 }
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::Etcd;
-use super::api::{MemberListResponse, Nothing, StatusResponse};
+use super::api::{MemberListResponse, Nothing, StatusResponse, TxnRequest};
 use super::attempt::untouched;
-use super::calls::get;
+use super::calls::{created, get, ops, put};
 use crate::backend::Moment;
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{Finding, Severity};
@@ -56,7 +56,33 @@ impl Etcd {
                 .push(alarm.advise("free space or repair the member, then `etcdctl alarm disarm`"));
         }
         findings.push(self.shortest(deadline).await?);
+        findings.extend(self.barred(deadline).await?);
         Ok(findings)
+    }
+
+    /// Whether we may write, by asking for what comes to pass only with a key that cannot be: nothing is written.
+    async fn barred(&self, deadline: Moment) -> Result<Option<Finding>> {
+        let key = self.shared.keys.client_of("");
+        let never = TxnRequest {
+            compare: vec![created(key.as_bytes(), -1)],
+            success: ops([put(&key, "", 0)]),
+            failure: Vec::new(),
+        };
+        match self.link.txn(never, deadline).await.map_err(untouched) {
+            Err(error) if error.kind() == ErrorKind::Refused => {
+                let found = format!("this user may not write: {error}");
+                let finding = Finding::new(
+                    Severity::Danger,
+                    "rights",
+                    found,
+                    "no lock can be taken or given back",
+                );
+                Ok(Some(finding.advise(
+                    "give its role readwrite on the prefix: etcdctl role grant-permission",
+                )))
+            }
+            answer => answer.map(|_| None),
+        }
     }
 
     async fn members(&self, deadline: Moment) -> Result<Finding> {

@@ -106,8 +106,8 @@ async fn rights(shared: &Shared, session: &Session, deadline: Moment) -> Result<
         .until(deadline, session.client.get_acl(base))
         .await;
     let acl = match acl.ok_or_else(|| trouble::late(ErrorKind::Unavailable))? {
-        // Not to be read by us: by nobody else either.
-        Err(zk::Error::NoAuth) => return Ok(closed(base)),
+        // Who may not even read its rights may not queue there.
+        Err(zk::Error::NoAuth) => return Ok(barred(base)),
         acl => some(acl)?,
     };
     let Some((acl, _)) = acl else {
@@ -122,7 +122,9 @@ async fn rights(shared: &Shared, session: &Session, deadline: Moment) -> Result<
         .iter()
         .any(|one| one.scheme() == "world" && one.permission().has(zk::Permission::DELETE));
     if !open {
-        return Ok(closed(base));
+        let user = shared.link.user();
+        let usable = may_queue(&acl, user.as_deref());
+        return Ok(if usable { closed(base) } else { barred(base) });
     }
     Ok(Finding::new(
         Severity::Advice,
@@ -131,6 +133,36 @@ async fn rights(shared: &Shared, session: &Session, deadline: Moment) -> Result<
         "whoever reaches the servers can take and free locks",
     )
     .advise("give the URL a user and a password (user:password@), and the path to that user"))
+}
+
+/// Whether this user may do what locks need, as far as can be seen: the server does not show what a digest is of, and
+/// other schemes are not known here.
+fn may_queue(acl: &[zk::Acl], user: Option<&str>) -> bool {
+    let needed = [
+        zk::Permission::CREATE,
+        zk::Permission::READ,
+        zk::Permission::DELETE,
+    ];
+    let concerns = |one: &&zk::Acl| match one.scheme() {
+        "digest" => one.id().split(':').next() == user,
+        _ => true,
+    };
+    needed.into_iter().all(|need| {
+        let mut ours = acl.iter().filter(concerns);
+        ours.any(|one| one.permission().has(need))
+    })
+}
+
+fn barred(base: &str) -> Finding {
+    Finding::new(
+        Severity::Danger,
+        "rights",
+        format!("{base} is closed to this user"),
+        "no lock can be taken or given back",
+    )
+    .advise(
+        "log in as a user who may create, read and delete there: zookeeper://user:password@host",
+    )
 }
 
 fn closed(base: &str) -> Finding {
@@ -157,6 +189,18 @@ mod tests {
             let finding = sessions(seconds(granted), seconds(asked), seconds(lease));
             assert_eq!(finding.severity, severity, "{finding:?}");
         }
+    }
+
+    #[test]
+    fn a_right_that_is_missing_is_seen() {
+        let acl = |permission, scheme: &'static str, id: &'static str| {
+            zk::Acl::new_const(permission, scheme, id)
+        };
+        let ours = acl(zk::Permission::ALL, "digest", "me:x");
+        let read = acl(zk::Permission::READ, "world", "anyone");
+        assert!(may_queue(&[ours.clone(), read.clone()], Some("me")));
+        assert!(!may_queue(&[ours.clone(), read], Some("you")));
+        assert!(!may_queue(&[ours], None));
     }
 
     #[test]

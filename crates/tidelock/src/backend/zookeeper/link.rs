@@ -213,6 +213,14 @@ impl Link {
             .unwrap_or_else(|| self.lease * 4 / 3)
     }
 
+    /// Who logs in.
+    pub(super) fn user(&self) -> Option<String> {
+        match &self.env.credentials {
+            Some(ask) => ask().user,
+            None => self.place.login.as_ref().map(|(user, _)| user.clone()),
+        }
+    }
+
     /// Every node is made with these rights.
     pub(super) fn rights(&self) -> zk::Acls<'static> {
         if self.env.credentials.is_some() || self.place.login.is_some() {

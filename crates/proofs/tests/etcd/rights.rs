@@ -1,0 +1,45 @@
+//! T27: users who may not do all that locks need.
+
+use testkit::servers::EtcdServer;
+use tidelock::{Client, ErrorKind, Severity};
+
+use crate::world::{client, soon};
+
+/// Who may not read the prefix is refused at the first connect; who may read it but not write is found by an examination,
+/// and refused when asking, at once. The holder goes on, and nothing is left of those who were refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t27_a_right_that_is_missing_is_named_and_found() {
+    let server = EtcdServer::start().unwrap();
+    server.user("clerk", "secret", "shop/").unwrap();
+    server.user("guest", "secret", "else/").unwrap();
+    server.user("reader", "secret", "else/").unwrap();
+    let read = "role grant-permission reader --prefix=true read shop/";
+    server.admin(&read.split(' ').collect::<Vec<_>>()).unwrap();
+    server.guard().unwrap();
+    let url = |user: &str| format!("etcd://{user}:secret@{}/shop", server.addr());
+
+    let clerk = client(&url("clerk")).await;
+    let held = clerk.lock("till").acquire().await.unwrap();
+    let findings = clerk.examine().await.unwrap();
+    let danger = |one: &tidelock::Finding| one.severity == Severity::Danger;
+    assert!(!findings.iter().any(danger), "{findings:#?}");
+
+    let error = Client::connect(&url("guest")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+
+    let reader = client(&url("reader")).await;
+    assert!(reader.lock("till").inspect().await.unwrap().is_locked());
+    let findings = reader.examine().await.unwrap();
+    let rights = findings.iter().find(|one| one.subject == "rights");
+    assert_eq!(rights.unwrap().severity, Severity::Danger, "{findings:#?}");
+    for name in ["till", "safe"] {
+        let asked = soon("an answer", reader.lock(name).acquire()).await;
+        let error = asked.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+        assert!(error.to_string().contains("permission"), "{error}");
+    }
+
+    assert!(held.is_held());
+    held.release().await.unwrap();
+    assert!(server.keys().unwrap().is_empty());
+}
