@@ -80,6 +80,9 @@ impl Crew {
         command.args(["--seed", &plan.seed.to_string()]);
         command.args(["--clients", &plan.clients.to_string()]);
         command.args(["--crowd", &plan.crowd.to_string()]);
+        if let Some(secret) = &plan.secret {
+            command.arg("--secret").arg(secret);
+        }
         if plan.no_tokens {
             command.arg("--no-tokens");
         }
@@ -134,6 +137,17 @@ impl Crew {
 
     pub(crate) fn histories(&self) -> Histories {
         Histories::of(self.lines().map(|(member, lines)| (member.number, lines)))
+    }
+
+    /// How many were not given their lock since then, and told that it is for this.
+    pub(crate) fn failed(&self, since: Duration, kind: &str) -> usize {
+        let is_it = |line: &&Line| {
+            let failed = matches!(&line.what, What::Failed { kind: told } if told == kind);
+            line.at > since && failed
+        };
+        let each = self.lines();
+        each.map(|(_, lines)| lines.iter().filter(is_it).count())
+            .sum()
     }
 
     /// Who holds the lock of this role just now, as far as its holder knows.

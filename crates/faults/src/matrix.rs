@@ -16,7 +16,7 @@ use crate::named::{Index, Test};
 use crate::report;
 use crate::stage::{self, Outcome, Story};
 use crate::store::Store;
-use crate::world::{self, World};
+use crate::world::{self, On, World};
 
 /// The lease of all runs: several times what a busy machine keeps a process waiting.
 const LEASE: Duration = Duration::from_secs(2);
@@ -192,22 +192,19 @@ fn stories(cells: &[Cell], store: Store) -> Vec<Story> {
             found.push(*story);
         }
     }
-    found.sort_by_key(|story| story.durable);
+    found.sort_by_key(|story| story.on);
     found
 }
 
 fn play_store(store: Store, stories: &[Story], seed: u64, results: &Mutex<Results>) {
-    let mut open: Option<(bool, Box<dyn World>)> = None;
+    let mut open: Option<(On, Box<dyn World>)> = None;
     for story in stories {
-        if open
-            .as_ref()
-            .is_none_or(|(durable, _)| *durable != story.durable)
-        {
+        if open.as_ref().is_none_or(|(on, _)| *on != story.on) {
             open = None;
         }
         if open.is_none() {
             match prepare(store, story, results) {
-                Ok(world) => open = Some((story.durable, world)),
+                Ok(world) => open = Some((story.on, world)),
                 Err(error) => record(store, story, seed, Outcome::broken(&error), results),
             }
         }
@@ -225,11 +222,7 @@ fn play_store(store: Store, stories: &[Story], seed: u64, results: &Mutex<Result
 }
 
 fn prepare(store: Store, story: &Story, results: &Mutex<Results>) -> Result<Box<dyn World>> {
-    let world = if story.durable {
-        world::open_durable(store)?
-    } else {
-        world::open(store)?
-    };
+    let world = world::open(store, story.on)?;
     let version = world.version()?;
     // The usual server's, if there are several.
     lock(results).versions.entry(store).or_insert(version);

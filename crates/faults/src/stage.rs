@@ -16,7 +16,7 @@ use crate::crew::Crew;
 use crate::notes::{Harm, Notes, Outage, Span};
 use crate::store::Store;
 use crate::worker::{Plan, Role};
-use crate::world::World;
+use crate::world::{self, On, World};
 
 /// How long after a fault, at most, until every process is served again: failovers take their time.
 const RECOVERY: Duration = Duration::from_secs(30);
@@ -41,8 +41,7 @@ pub(crate) struct Story {
     pub(crate) fake_clock: bool,
     /// Instead of the usual tasks so many of each process that want one lock.
     pub(crate) crowd: u32,
-    /// On a server that has every write on disk before it answers.
-    pub(crate) durable: bool,
+    pub(crate) on: On,
     /// All replicas must have heard of a grant; without this any of them.
     pub(crate) all_replicas: bool,
 }
@@ -57,7 +56,7 @@ impl Story {
             calm: false,
             fake_clock: false,
             crowd: 0,
-            durable: false,
+            on: On::Usual,
             all_replicas: false,
         }
     }
@@ -67,6 +66,12 @@ impl Story {
         let mut story = Self::new(name, act);
         story.keeps = true;
         story
+    }
+
+    /// The same on another server of the store.
+    pub(crate) const fn on(mut self, on: On) -> Self {
+        self.on = on;
+        self
     }
 }
 
@@ -176,6 +181,11 @@ impl Stage<'_> {
         self.harm(when, None, true, false);
     }
 
+    /// It may have ended every lease, but knows how far its tokens are.
+    pub(crate) fn may_have_freed(&mut self, when: Span) {
+        self.harm(when, None, false, false);
+    }
+
     /// It has forgotten this lock, but not how far its tokens are, unless they are counted in what was deleted.
     pub(crate) fn forgot_lock(&mut self, when: Span, name: String) {
         let counted_there = self.store == Store::Mariadb;
@@ -215,6 +225,7 @@ pub(crate) fn play(
     let plan = Plan {
         process: 0,
         store: world.urls(),
+        secret: world.secret(),
         file: PathBuf::new(),
         lease_ms: u64::try_from(lease.as_millis())?,
         name: base.clone(),
@@ -320,7 +331,8 @@ fn held(stage: &Stage) -> Result<Vec<String>> {
     runtime.enable_all().build()?.block_on(async {
         let mut held = Vec::new();
         for url in stage.world.urls() {
-            let client = tidelock::Client::connect(&url).await?;
+            let client = world::builder(stage.world.secret());
+            let client = client.connect(&url).await?;
             held.extend(client.list(&format!("{}*", stage.base), 100).await?);
             client.close(Duration::ZERO).await;
         }

@@ -1,5 +1,7 @@
 //! What can happen: each fault written once, for every store that can have it.
 
+mod ground;
+
 use std::time::Duration;
 
 use anyhow::Result;
@@ -9,7 +11,11 @@ use testkit::proxy::{Mode, Proxy, Then, Way, When};
 use crate::notes::Span;
 use crate::stage::{Stage, Story};
 use crate::worker::Role;
-use crate::world::Deed;
+use crate::world::{Deed, On};
+
+pub(crate) use self::ground::{
+    CLOCK_SET, DISK_FULL, PASSWORD_CHANGED, PASSWORD_UNKNOWN, QUOTA_USED_UP,
+};
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -93,14 +99,11 @@ pub(crate) const SERVER_EMPTIED: Story = Story::new("server emptied", |stage| {
     Ok(())
 });
 
-pub(crate) const SERVER_RESTARTED: Story = {
-    let mut story = Story::new("server restarted", |stage| {
-        let world = stage.world;
-        stage.outage(|_| world.restart(false)).map(drop)
-    });
-    story.durable = true;
-    story
-};
+pub(crate) const SERVER_RESTARTED: Story = Story::new("server restarted", |stage| {
+    let world = stage.world;
+    stage.outage(|_| world.restart(false)).map(drop)
+})
+.on(On::Durable);
 
 fn all(stage: &Stage, order: impl Fn(&Proxy)) {
     stage.world.proxies().into_iter().for_each(order);

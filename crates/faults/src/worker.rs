@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::history::{Recorder, What};
+use crate::world;
 
 /// What a process is told by its command line.
 #[derive(Debug, Clone, clap::Args)]
@@ -22,6 +23,9 @@ pub(crate) struct Plan {
     /// The store; several for a majority of them
     #[arg(long, required = true)]
     pub(crate) store: Vec<String>,
+    /// The file with the password, if the store wants one
+    #[arg(long)]
+    pub(crate) secret: Option<PathBuf>,
     /// Where it writes its history
     #[arg(long)]
     pub(crate) file: PathBuf,
@@ -341,7 +345,7 @@ impl Connected {
 async fn connect(plan: &Plan) -> Result<Connected> {
     let mut clients = Vec::new();
     for store in &plan.store {
-        let settings = Client::builder()
+        let settings = world::builder(plan.secret.clone())
             .lease(plan.lease())
             .response_timeout(plan.lease() / 3)
             .acknowledge(if plan.all_replicas {

@@ -21,7 +21,8 @@ pub(super) const ROWS: [Row; 18] = [
             "t58_on_a_full_disk_nothing_is_granted_and_what_is_held_can_be_released",
         ]),
         Memory | Memcached => Answer::no("no disk"),
-        Postgres | Mariadb | Zookeeper | Etcd => Answer::own(),
+        Postgres | Mariadb | Zookeeper => Answer::played(&[s::DISK_FULL]),
+        Etcd => Answer::played(&[s::DISK_FULL, s::QUOTA_USED_UP]),
         _ => only(store, &[Redis], ""),
     }),
     row(27, "rights are missing", |store| match store {
@@ -47,10 +48,8 @@ pub(super) const ROWS: [Row; 18] = [
         29,
         "TLS: wrong authority, wrong name, expired, plain text",
         |store| match store {
-            Etcd => Answer::own(),
-            Postgres | Mariadb | Zookeeper | Memcached => {
-                Answer::no("no TLS yet; a URL that asks for it is refused")
-            }
+            Postgres | Mariadb | Etcd => Answer::own(),
+            Zookeeper | Memcached => Answer::no("no TLS yet; a URL that asks for it is refused"),
             _ => only(store, &[Redis], NO_SERVER),
         },
     ),
@@ -59,7 +58,9 @@ pub(super) const ROWS: [Row; 18] = [
         "the password is changed under a client",
         |store| match store {
             Sqlite | Memory | Zookeeper => Answer::no("no password"),
-            Postgres | Mariadb | Etcd | Memcached => Answer::own(),
+            Postgres | Mariadb | Etcd | Memcached => {
+                Answer::played(&[s::PASSWORD_CHANGED, s::PASSWORD_UNKNOWN])
+            }
             _ => only(store, &[Redis], ""),
         },
     ),
@@ -132,7 +133,8 @@ pub(super) const ROWS: [Row; 18] = [
         Memory => Answer::no(NO_SERVER),
         Sqlite => Answer::no("its deadlines are on the boot clock"),
         Zookeeper | Memcached => Answer::no("its deadlines are on the monotonic clock"),
-        Postgres | Mariadb | Etcd => Answer::own(),
+        Postgres | Mariadb => Answer::played(&[s::CLOCK_SET]),
+        Etcd => Answer::own(),
         _ => only(store, &[Redis], ""),
     }),
 ];

@@ -61,6 +61,7 @@ async fn run(name: &str, flaw: Option<Flaw>, lie: Lie, event: Event) -> Vec<Brea
         let plan = Plan {
             process,
             store: vec![store.clone()],
+            secret: None,
             file: file.clone(),
             lease_ms: LEASE.as_millis().try_into().unwrap(),
             name: name.to_owned(),

@@ -1,54 +1,47 @@
-use anyhow::{Context, Result};
-use testkit::proxy::Proxy;
-use testkit::servers::EtcdServer;
+use std::net::SocketAddr;
 
-/// One member, and a proxy before it.
-pub(super) struct World {
-    proxy: Proxy,
-    server: EtcdServer,
-}
+use anyhow::Result;
+use testkit::servers::{EtcdServer, Ground};
 
-impl World {
-    pub(super) fn start() -> Result<Self> {
-        let server = EtcdServer::start()?;
-        Ok(Self {
-            proxy: Proxy::start_opaque(server.addr())?,
-            server,
-        })
+use super::Deed;
+use super::behind::{PASSWORD, Served, USER, is_a, line};
+
+/// What it may keep, on a small disk: it is used up before the disk is.
+const QUOTA: [&str; 2] = ["--quota-backend-bytes", "16777216"];
+
+impl Served for EtcdServer {
+    is_a!(EtcdServer);
+
+    fn start(ground: Ground, guarded: bool) -> Result<Self> {
+        let builder = if ground.disk().is_ok() {
+            Self::builder().args(QUOTA)
+        } else {
+            Self::builder()
+        };
+        let server = builder.start_on(ground)?;
+        if guarded {
+            server.user(USER, PASSWORD, "matrix/")?;
+            server.guard()?;
+        }
+        Ok(server)
     }
-}
 
-impl super::World for World {
-    fn urls(&self) -> Vec<String> {
-        vec![format!("etcd://{}/matrix", self.proxy.addr())]
+    fn ground(&self) -> Option<&Ground> {
+        Some(Self::ground(self))
+    }
+
+    fn restart_empty(&self) -> Result<()> {
+        Self::restart_empty(self)
+    }
+
+    fn url(&self, way: SocketAddr) -> String {
+        format!("etcd://{way}/matrix")
     }
 
     fn version(&self) -> Result<String> {
-        let said = self.server.admin(&["endpoint", "status", "-w", "fields"])?;
-        let mut lines = said.lines();
-        let line = lines.find_map(|line| line.strip_prefix("\"Version\" : "));
-        let version = line.context("no version")?;
+        let said = self.admin(&["endpoint", "status", "-w", "fields"])?;
+        let version = line(&said, "\"Version\" : ")?;
         Ok(format!("etcd {}", version.trim_matches('"')))
-    }
-
-    fn proxies(&self) -> Vec<&Proxy> {
-        vec![&self.proxy]
-    }
-
-    fn freeze(&self) -> Result<()> {
-        self.server.freeze()
-    }
-
-    fn thaw(&self) -> Result<()> {
-        self.server.thaw()
-    }
-
-    fn restart(&self, forget: bool) -> Result<()> {
-        if forget {
-            self.server.restart_empty()
-        } else {
-            self.server.restart()
-        }
     }
 
     fn wipe(&self, name: &str) -> Result<()> {
@@ -61,16 +54,50 @@ impl super::World for World {
             "--sort-by=CREATE",
             "--limit=1",
         ];
-        let found = self.server.admin(&find)?;
+        let found = self.admin(&find)?;
         match found.lines().find(|line| !line.is_empty()) {
-            Some(holder) => self.server.admin(&["del", holder]).map(drop),
+            Some(holder) => self.admin(&["del", holder]).map(drop),
             None => Ok(()),
         }
     }
 
+    fn operate(&self, deed: Deed) -> Result<()> {
+        match deed {
+            Deed::UseUpQuota => use_up(self),
+            Deed::FreeQuota => free(self),
+            _ => anyhow::bail!("nobody can do this here: {deed:?}"),
+        }
+    }
+
+    fn set_password(&self, password: &str) -> Result<()> {
+        Self::set_password(self, USER, password)
+    }
+
     fn left(&self, base: &str) -> Result<Vec<String>> {
-        let mut keys = self.server.keys()?;
+        let mut keys = self.keys()?;
         keys.retain(|key| key.contains(base));
         Ok(keys)
     }
+}
+
+/// Writes until it says that it keeps no more.
+fn use_up(server: &EtcdServer) -> Result<()> {
+    let piece = "x".repeat(100_000);
+    for _ in 0..400 {
+        if server.admin(&["put", "filler", &piece]).is_err() {
+            let said = server.admin(&["alarm", "list"])?;
+            anyhow::ensure!(said.contains("NOSPACE"), "another alarm: {said}");
+            return Ok(());
+        }
+    }
+    anyhow::bail!("it keeps whatever it is given")
+}
+
+/// As its manual says: the history goes, then the room it took, then the alarm.
+fn free(server: &EtcdServer) -> Result<()> {
+    let said = server.admin(&["endpoint", "status", "-w", "fields"])?;
+    let revision = line(&said, "\"Revision\" : ")?;
+    server.admin(&["compact", revision.trim()])?;
+    server.admin(&["defrag"])?;
+    server.admin(&["alarm", "disarm"]).map(drop)
 }

@@ -1,75 +1,67 @@
+use std::net::SocketAddr;
+
 use anyhow::{Result, bail};
-use testkit::proxy::Proxy;
-use testkit::servers::MariaDb;
+use testkit::servers::{Ground, MariaDb};
 
 use super::Deed;
+use super::behind::{PASSWORD, Served, USER, is_a};
 
-/// Its user here, see the test kit.
-const USER: &str = "tide";
+/// Its user where nobody changes passwords, see the test kit.
+const OPEN: &str = "tide";
 
-/// A server, and a proxy before it.
-pub(super) struct World {
-    proxy: Proxy,
-    server: MariaDb,
-}
+impl Served for MariaDb {
+    is_a!(MariaDb);
 
-impl World {
-    pub(super) fn start() -> Result<Self> {
-        let server = MariaDb::start()?;
-        Ok(Self {
-            proxy: Proxy::start_opaque(server.addr())?,
-            server,
-        })
+    fn start(ground: Ground, guarded: bool) -> Result<Self> {
+        // So that its redo log leaves room on a small disk.
+        let server = Self::start_on(ground, &["--innodb-log-file-size=8M"])?;
+        if guarded {
+            server.user(USER, "ALL ON locks.*")?;
+            Self::set_password(&server, USER, PASSWORD)?;
+        }
+        Ok(server)
     }
-}
 
-impl super::World for World {
-    fn urls(&self) -> Vec<String> {
-        vec![self.server.url_at(self.proxy.addr(), USER)]
+    fn ground(&self) -> Option<&Ground> {
+        Some(Self::ground(self))
+    }
+
+    fn url(&self, way: SocketAddr) -> String {
+        self.url_at(way, OPEN)
     }
 
     fn version(&self) -> Result<String> {
-        let version = self.server.query("SELECT VERSION()")?;
+        let version = self.query("SELECT VERSION()")?;
         let number = version.trim().lines().last().unwrap_or_default();
         let number = number.split('-').next().unwrap_or_default();
         Ok(format!("MariaDB {number}"))
     }
 
-    fn proxies(&self) -> Vec<&Proxy> {
-        vec![&self.proxy]
-    }
-
-    fn freeze(&self) -> Result<()> {
-        self.server.freeze()
-    }
-
-    fn thaw(&self) -> Result<()> {
-        self.server.thaw()
-    }
-
-    fn restart(&self, forget: bool) -> Result<()> {
-        if forget {
-            bail!("what it knows is on its disk");
-        }
-        self.server.restart()
-    }
-
     fn wipe(&self, name: &str) -> Result<()> {
         let statement = format!("DELETE FROM tidelock_locks WHERE name = '{name}'");
-        self.server.query(&statement).map(drop)
+        self.query(&statement).map(drop)
     }
 
-    fn operate(&self, deed: Deed, _name: &str) -> Result<()> {
+    fn operate(&self, deed: Deed) -> Result<()> {
         if deed != Deed::CutAll {
             bail!("nobody can do this here: {deed:?}");
         }
         let list = "SELECT id FROM information_schema.processlist WHERE user = 'tide'";
-        for id in self.server.query(list)?.lines() {
+        for id in self.query(list)?.lines() {
             if let Ok(id) = id.trim().parse::<u64>() {
                 // Gone since it was listed, which is as good.
-                let _ = self.server.query(&format!("KILL CONNECTION {id}"));
+                let _ = self.query(&format!("KILL CONNECTION {id}"));
             }
         }
         Ok(())
+    }
+
+    fn set_password(&self, password: &str) -> Result<()> {
+        Self::set_password(self, USER, password)
+    }
+
+    fn strain(&self) -> Result<()> {
+        let filler = "CREATE TABLE filler AS SELECT REPEAT('x', 1000) AS x FROM seq_1_to_100000";
+        self.query(filler).map(drop)
     }
 }

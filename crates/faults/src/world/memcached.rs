@@ -1,63 +1,51 @@
+use std::net::SocketAddr;
+
 use anyhow::{Result, bail};
-use testkit::proxy::Proxy;
-use testkit::servers::MemcachedServer;
+use testkit::servers::{Ground, MemcachedServer};
 
 use super::Deed;
+use super::behind::{PASSWORD, Served, USER, is_a, line};
 
-/// A server, and a proxy before it.
-pub(super) struct World {
-    proxy: Proxy,
-    server: MemcachedServer,
-}
+impl Served for MemcachedServer {
+    is_a!(MemcachedServer);
 
-impl World {
-    pub(super) fn start() -> Result<Self> {
-        let server = MemcachedServer::start()?;
-        Ok(Self {
-            proxy: Proxy::start_opaque(server.addr())?,
-            server,
-        })
+    fn start(_ground: Ground, guarded: bool) -> Result<Self> {
+        if guarded {
+            Self::start_guarded(USER, PASSWORD)
+        } else {
+            Self::start()
+        }
     }
-}
 
-impl super::World for World {
-    fn urls(&self) -> Vec<String> {
-        vec![format!("memcached://{}", self.proxy.addr())]
+    fn ground(&self) -> Option<&Ground> {
+        None
+    }
+
+    fn restart_empty(&self) -> Result<()> {
+        Self::restart(self)
+    }
+
+    fn url(&self, way: SocketAddr) -> String {
+        format!("memcached://{way}")
     }
 
     fn version(&self) -> Result<String> {
-        let said = self.server.admin("version")?;
-        let line = said.lines().find_map(|line| line.strip_prefix("VERSION "));
-        Ok(format!("memcached {}", line.unwrap_or("?")))
-    }
-
-    fn proxies(&self) -> Vec<&Proxy> {
-        vec![&self.proxy]
-    }
-
-    fn freeze(&self) -> Result<()> {
-        self.server.freeze()
-    }
-
-    fn thaw(&self) -> Result<()> {
-        self.server.thaw()
-    }
-
-    fn restart(&self, forget: bool) -> Result<()> {
-        if !forget {
-            bail!("it keeps nothing");
-        }
-        self.server.restart()
+        let said = self.admin("version")?;
+        Ok(format!("memcached {}", line(&said, "VERSION ")?))
     }
 
     fn wipe(&self, name: &str) -> Result<()> {
-        self.server.admin(&format!("md {name}")).map(drop)
+        self.admin(&format!("md {name}")).map(drop)
     }
 
-    fn operate(&self, deed: Deed, _name: &str) -> Result<()> {
+    fn operate(&self, deed: Deed) -> Result<()> {
         if deed != Deed::Flush {
             bail!("nobody can do this here: {deed:?}");
         }
-        self.server.admin("flush_all").map(drop)
+        self.admin("flush_all").map(drop)
+    }
+
+    fn set_password(&self, password: &str) -> Result<()> {
+        Self::set_password(self, password)
     }
 }

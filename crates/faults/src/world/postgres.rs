@@ -1,61 +1,45 @@
+use std::net::SocketAddr;
+
 use anyhow::{Result, bail};
-use testkit::proxy::Proxy;
-use testkit::servers::PostgresServer;
+use testkit::servers::{Ground, PostgresServer};
 
 use super::Deed;
+use super::behind::{PASSWORD, Served, USER, is_a};
 
-/// A server, and a proxy before it.
-pub(super) struct World {
-    proxy: Proxy,
-    server: PostgresServer,
-}
+impl Served for PostgresServer {
+    is_a!(PostgresServer);
 
-impl World {
-    pub(super) fn start() -> Result<Self> {
-        let server = PostgresServer::start()?;
-        Ok(Self {
-            proxy: Proxy::start_opaque(server.addr())?,
-            server,
-        })
+    fn start(ground: Ground, guarded: bool) -> Result<Self> {
+        let server = Self::start_on(ground)?;
+        if guarded {
+            server.query(&format!(
+                "CREATE ROLE {USER} LOGIN PASSWORD '{PASSWORD}'; GRANT CREATE ON SCHEMA public TO {USER}"
+            ))?;
+            server.admit_first(&format!("host all {USER} 127.0.0.1/32 scram-sha-256"))?;
+        }
+        Ok(server)
     }
-}
 
-impl super::World for World {
-    fn urls(&self) -> Vec<String> {
-        vec![self.server.url_at(self.proxy.addr())]
+    fn ground(&self) -> Option<&Ground> {
+        Some(Self::ground(self))
+    }
+
+    fn url(&self, way: SocketAddr) -> String {
+        self.url_at(way)
     }
 
     fn version(&self) -> Result<String> {
-        let version = self.server.query("SHOW server_version")?;
+        let version = self.query("SHOW server_version")?;
         let number = version.split_whitespace().next().unwrap_or_default();
         Ok(format!("PostgreSQL {number}"))
     }
 
-    fn proxies(&self) -> Vec<&Proxy> {
-        vec![&self.proxy]
-    }
-
-    fn freeze(&self) -> Result<()> {
-        self.server.freeze()
-    }
-
-    fn thaw(&self) -> Result<()> {
-        self.server.thaw()
-    }
-
-    fn restart(&self, forget: bool) -> Result<()> {
-        if forget {
-            bail!("what it knows is on its disk");
-        }
-        self.server.restart()
-    }
-
     fn wipe(&self, name: &str) -> Result<()> {
         let statement = format!("DELETE FROM tidelock_locks WHERE name = '{name}'");
-        self.server.query(&statement).map(drop)
+        self.query(&statement).map(drop)
     }
 
-    fn operate(&self, deed: Deed, _name: &str) -> Result<()> {
+    fn operate(&self, deed: Deed) -> Result<()> {
         let which = match deed {
             Deed::CutAll => "",
             Deed::CutListeners => "AND query ILIKE '%LISTEN%'",
@@ -65,6 +49,16 @@ impl super::World for World {
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
              WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() {which}"
         );
-        self.server.query(&statement).map(drop)
+        self.query(&statement).map(drop)
+    }
+
+    fn set_password(&self, password: &str) -> Result<()> {
+        self.query(&format!("ALTER ROLE {USER} PASSWORD '{password}'"))
+            .map(drop)
+    }
+
+    fn strain(&self) -> Result<()> {
+        let filler = "CREATE TABLE filler AS SELECT generate_series(1, 1000000)";
+        self.query(filler).map(drop)
     }
 }

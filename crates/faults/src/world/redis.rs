@@ -18,15 +18,12 @@ pub(super) struct Single {
 }
 
 impl Single {
-    pub(super) fn start(options: &'static str) -> Result<Self> {
-        Self::with(builder(), options, false)
-    }
-
-    pub(super) fn start_durable(options: &'static str) -> Result<Self> {
-        Self::with(builder().appendonly(true), options, true)
-    }
-
-    fn with(server: RedisBuilder, options: &'static str, durable: bool) -> Result<Self> {
+    pub(super) fn start(options: &'static str, durable: bool) -> Result<Self> {
+        let server = if durable {
+            builder().appendonly(true)
+        } else {
+            builder()
+        };
         let server = server.start()?;
         Ok(Self {
             proxy: Proxy::start(server.addr())?,
