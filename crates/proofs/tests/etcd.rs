@@ -5,6 +5,8 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "etcd/coarse.rs"]
+mod coarse;
 #[path = "etcd/etcdctl.rs"]
 mod etcdctl;
 #[path = "etcd/leases.rs"]

@@ -5,6 +5,8 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "zookeeper/coarse.rs"]
+mod coarse;
 #[path = "zookeeper/costs.rs"]
 mod costs;
 #[path = "zookeeper/curator.rs"]

@@ -14,6 +14,7 @@ use crate::fence::SqlFence;
 use crate::loss::{Lost, WhileHeld};
 use crate::options;
 use crate::release::Release;
+use crate::state::HoldState;
 
 /// A number that grows with every grant of a lock. Hand it to the resource the lock protects, and let the resource refuse
 /// a smaller one than it has seen: then not even a holder that was frozen past its lease can do harm.
@@ -239,6 +240,28 @@ impl Guard {
     /// ```
     pub fn is_held(&self) -> bool {
         self.0.is_held()
+    }
+
+    /// Whether the holder may go on, should begin nothing new, or must stop. By this process's own knowledge and clock; no trip.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// use tidelock::HoldState;
+    ///
+    /// let guard = client.lock("leader").acquire().await?;
+    /// match guard.state() {
+    ///     HoldState::Held => { /* begin the next piece of work */ }
+    ///     HoldState::Unsure => { /* finish what was begun, accept nothing new */ }
+    ///     HoldState::Lost => { /* stop */ }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
+    pub fn state(&self) -> HoldState {
+        self.0.status.state()
     }
 
     /// How long the lock is proved to be held if no further renewal succeeds. Zero: it is lost.

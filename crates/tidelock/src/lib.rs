@@ -39,6 +39,7 @@ mod release;
 #[cfg(feature = "redis")]
 mod servers;
 mod snapshot;
+mod state;
 #[cfg(feature = "testing")]
 pub mod testing;
 
@@ -59,3 +60,4 @@ pub use release::Release;
 #[cfg(feature = "redis")]
 pub use servers::{Messages, Servers};
 pub use snapshot::{ClientInfo, Finding, Holder, Severity, Snapshot};
+pub use state::HoldState;

@@ -11,6 +11,7 @@ use crate::core::rt::{Blocker, Task};
 use crate::error::ErrorKind;
 use crate::error::Result;
 use crate::guard::{FencingToken, LostReason};
+use crate::state::HoldState;
 
 /// A held lock, on the thread that acquired it. Dropping it asks for the release in the background;
 /// [`release`](Self::release) waits for it. While the thread has other guards of the same lock, it stays held.
@@ -107,6 +108,26 @@ impl Guard {
     /// ```
     pub fn token(&self) -> Option<FencingToken> {
         self.inner.token()
+    }
+
+    /// Held, unsure or lost; see [`Guard::state`](crate::Guard::state). No trip.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// use tidelock::HoldState;
+    ///
+    /// let guard = client.lock("leader").acquire()?;
+    /// if guard.state() == HoldState::Held {
+    ///     // begin the next piece of work
+    /// }
+    /// guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn state(&self) -> HoldState {
+        self.inner.state()
     }
 
     /// Whether the lock is proved to be held right now. No trip.

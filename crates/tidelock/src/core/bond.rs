@@ -16,6 +16,7 @@ enum Kind {
     One {
         span: Duration,
         heard: Box<dyn Fn() -> Moment + Send + Sync>,
+        connected: Box<dyn Fn() -> bool + Send + Sync>,
     },
     /// So many of these are needed.
     Several { needed: usize, bonds: Vec<Bond> },
@@ -25,8 +26,21 @@ impl Bond {
     /// The store keeps it for that time after it has heard from this client. `heard` says when the last request was sent
     /// that is known to have arrived; it is asked often, so it must be quick, and must never go back.
     pub fn new(span: Duration, heard: impl Fn() -> Moment + Send + Sync + 'static) -> Self {
-        let heard = Box::new(heard);
-        Self(Arc::new(Kind::One { span, heard }))
+        Self::suspendable(span, heard, || true)
+    }
+
+    /// The same, of something that can be cut off: `connected` says whether the store would hear from this client now.
+    /// While it would not, the holder is told to be unsure. It is asked often too.
+    pub fn suspendable(
+        span: Duration,
+        heard: impl Fn() -> Moment + Send + Sync + 'static,
+        connected: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(Kind::One {
+            span,
+            heard: Box::new(heard),
+            connected: Box::new(connected),
+        }))
     }
 
     /// It lasts as long as so many of the parts do. Parts without a bond last for ever. `None`: so does the whole.
@@ -40,13 +54,25 @@ impl Bond {
     /// Until when it is proved.
     pub(crate) fn until(&self, drift: &Drift) -> Moment {
         match &*self.0 {
-            Kind::One { span, heard } => heard() + drift.proved(*span),
+            Kind::One { span, heard, .. } => heard() + drift.proved(*span),
             Kind::Several { needed, bonds } => {
                 let mut each: Vec<Moment> = bonds.iter().map(|bond| bond.until(drift)).collect();
                 each.sort_unstable();
                 // The shortest of those that last longest; too few of them prove nothing.
                 let at = each.len().checked_sub(*needed);
                 at.map_or(Moment(0), |at| each[at])
+            }
+        }
+    }
+}
+
+impl Bond {
+    /// Enough of it is connected.
+    pub(crate) fn is_connected(&self) -> bool {
+        match &*self.0 {
+            Kind::One { connected, .. } => connected(),
+            Kind::Several { needed, bonds } => {
+                bonds.iter().filter(|bond| bond.is_connected()).count() >= *needed
             }
         }
     }
@@ -90,5 +116,25 @@ mod tests {
         assert_eq!(until(2, vec![Some(bond(5)), None, Some(bond(6))]), Some(16));
         assert_eq!(until(2, vec![None, None, Some(bond(6))]), None);
         assert_eq!(until(2, vec![Some(bond(5))]), Some(0));
+    }
+
+    #[test]
+    fn several_are_connected_when_enough_of_them_are() {
+        let bond = |connected| {
+            let heard = || Moment(5);
+            Some(Bond::suspendable(Duration::ZERO, heard, move || connected))
+        };
+        let connected =
+            |needed, parts| Bond::of(needed, parts).map(|bond: Bond| bond.is_connected());
+        assert_eq!(connected(1, vec![bond(true)]), Some(true));
+        assert_eq!(connected(2, vec![bond(true), bond(false)]), Some(false));
+        assert_eq!(
+            connected(2, vec![bond(true), bond(false), None]),
+            Some(true)
+        );
+        assert_eq!(
+            connected(3, vec![bond(true), bond(false), None]),
+            Some(false)
+        );
     }
 }

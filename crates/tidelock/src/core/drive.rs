@@ -360,7 +360,10 @@ impl Loop {
     ) -> Result<Arc<Hold>> {
         let core = &self.base.core;
         let valid_until = sent + core.settings.drift.proved(self.term.length);
-        let status = Status::new(valid_until, core.timers.clock());
+        let mut status = Status::new(valid_until, core.timers.clock());
+        if self.term.renewed {
+            status = status.renewed_since(sent, self.term.length);
+        }
         let status = status.bound(grant.bond.clone(), core.settings.drift);
         if !status.is_proved() {
             claim.unclear = true; // it is granted, and to be given back

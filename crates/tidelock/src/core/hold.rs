@@ -16,6 +16,7 @@ use crate::core::steward::Chore;
 use crate::error::Error;
 use crate::guard::{FencingToken, LostReason};
 use crate::options::Drift;
+use crate::state::HoldState;
 
 /// What a grant turned into. It exists before anybody has seen it, and its `Drop` releases: in a channel, in a
 /// cancelled future, in the user's variable, one path.
@@ -102,6 +103,11 @@ const LOST: u8 = 2;
 pub(crate) struct Status {
     /// Boot-clock nanoseconds up to which the lease is proved.
     valid_until: AtomicU64,
+    /// When the newest request was sent that proved it, and the newest that failed to.
+    proved_at: AtomicU64,
+    failed_at: AtomicU64,
+    /// How long after a proof the next one should have come. `None`: none is asked for.
+    pace: Option<Duration>,
     /// `HELD`, `ENDED`, or `LOST` plus the number of the reason.
     state: AtomicU8,
     /// The client is closing: the holder is told, and keeps the lock for the grace.
@@ -119,6 +125,9 @@ impl Status {
     pub(crate) fn new(valid_until: Moment, clock: Clock) -> Self {
         Self {
             valid_until: AtomicU64::new(valid_until.0),
+            proved_at: AtomicU64::new(0),
+            failed_at: AtomicU64::new(0),
+            pace: None,
             state: AtomicU8::new(HELD),
             closing: AtomicBool::new(false),
             bell: OnceLock::new(),
@@ -133,6 +142,13 @@ impl Status {
         self.clock.now() < self.valid_until()
     }
 
+    /// Is renewed. Half a lease after the last proof the renewal that was due at a third has been asked for in vain.
+    pub(crate) fn renewed_since(mut self, sent: Moment, lease: Duration) -> Self {
+        self.proved_at = AtomicU64::new(sent.0);
+        self.pace = Some(lease / 2);
+        self
+    }
+
     /// Leads a line.
     pub(crate) fn leading(mut self, tenure: Option<&Tenure>) -> Self {
         self.reign = tenure.map(|tenure| Arc::clone(tenure.reign()));
@@ -144,12 +160,15 @@ impl Status {
         let mut next = Self::new(Moment(0), self.clock);
         next.bond.clone_from(&self.bond);
         next.reign.clone_from(&self.reign);
+        next.pace = self.pace;
         next
     }
 
     /// What was proved for the one before.
     pub(super) fn inherit(&self, before: &Self) {
         self.prove(Moment(before.valid_until.load(Ordering::SeqCst)));
+        self.heard(Moment(before.proved_at.load(Ordering::SeqCst)));
+        self.failed(Moment(before.failed_at.load(Ordering::SeqCst)));
     }
 
     pub(super) fn is_closing(&self) -> bool {
@@ -188,6 +207,37 @@ impl Status {
         if let Some(bell) = self.bell.get() {
             bell.notify_waiters();
         }
+    }
+
+    /// A renewal sent then was answered: it is held.
+    pub(crate) fn heard(&self, sent: Moment) {
+        self.proved_at.fetch_max(sent.0, Ordering::SeqCst);
+    }
+
+    /// A renewal sent then was not answered, or not with a proof.
+    pub(crate) fn failed(&self, sent: Moment) {
+        self.failed_at.fetch_max(sent.0, Ordering::SeqCst);
+    }
+
+    /// What the holder may rely on.
+    pub(crate) fn state(&self) -> HoldState {
+        match self.check(self.clock) {
+            Some(_) => HoldState::Lost,
+            None if self.is_doubtful() => HoldState::Unsure,
+            None => HoldState::Held,
+        }
+    }
+
+    /// By the clock as much as by what was heard, for the same reason as in [`check`](Self::check).
+    fn is_doubtful(&self) -> bool {
+        let proved_at = self.proved_at.load(Ordering::SeqCst);
+        let overdue = |pace| self.clock.now() >= Moment(proved_at) + pace;
+        self.failed_at.load(Ordering::SeqCst) > proved_at
+            || self.pace.is_some_and(overdue)
+            || self
+                .bond
+                .as_deref()
+                .is_some_and(|(bond, _)| !bond.is_connected())
     }
 
     /// The first reason wins. Nothing is lost that was released before.

@@ -340,9 +340,7 @@ impl Steward {
             Err(error) => {
                 tracing::warn!(locks = ids.len(), %error, "renewal failed; trying again within the lease");
                 for id in ids {
-                    table.renewed(id, |keep| {
-                        keep.renew_at = keep.renew_at.min(now + keep.lease / 15);
-                    });
+                    table.renewed(id, |keep| keep.failed(sent, now));
                 }
             }
         }
@@ -358,7 +356,7 @@ impl Steward {
             }
             Renewed::Failed(error) => table.renewed(id, |keep| {
                 tracing::warn!(lock = %keep.ticket.name, %error, "this lock could not be renewed; trying again within the lease");
-                keep.renew_at = keep.renew_at.min(now + keep.lease / 15);
+                keep.failed(sent, now);
             }),
         }
     }

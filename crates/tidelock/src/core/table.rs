@@ -341,7 +341,14 @@ impl Keep {
     /// The lease was renewed by a request sent at `sent`.
     pub(crate) fn proved(&mut self, sent: Moment, drift: &Drift) {
         self.status.prove(sent + drift.proved(self.lease));
+        self.status.heard(sent);
         self.renew_at = sent + self.lease / 3;
+    }
+
+    /// A renewal sent at `sent` brought no proof: it is asked for again soon.
+    pub(crate) fn failed(&mut self, sent: Moment, now: Moment) {
+        self.status.failed(sent);
+        self.renew_at = self.renew_at.min(now + self.lease / 15);
     }
 }
 

@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::guard::{FencingToken, Guard, LostReason};
 use crate::lock::Lock;
 use crate::options::AcquireOptions;
+use crate::state::HoldState;
 
 /// A client, through one of its faces. The clones are one client.
 #[derive(Debug, Clone)]
@@ -164,6 +165,16 @@ impl Held {
             Self::Async(guard) => guard.valid_for(),
             #[cfg(feature = "blocking")]
             Self::Thread(held) => held.ask(crate::blocking::Guard::valid_for).await,
+        }
+    }
+
+    /// Held, unsure or lost.
+    #[allow(clippy::unused_async, reason = "the other face asks another thread")]
+    pub async fn state(&self) -> HoldState {
+        match self {
+            Self::Async(guard) => guard.state(),
+            #[cfg(feature = "blocking")]
+            Self::Thread(held) => held.ask(crate::blocking::Guard::state).await,
         }
     }
 

@@ -84,6 +84,9 @@ macro_rules! conformance {
             release_after_loss_never_touches_the_next_holder
             a_lost_renewal_reply_loses_nothing
         );
+        $crate::conformance!(@tests $fixture; state:
+            a_holder_is_unsure_before_it_has_lost
+        );
         $crate::conformance!(@tests $fixture; cancel:
             a_lost_reply_is_cleaned_up
             a_lost_release_reply_is_no_error

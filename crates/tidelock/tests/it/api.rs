@@ -23,6 +23,7 @@ fn public_types_go_anywhere() {
         Guard,
         FencingToken,
         LostReason,
+        HoldState,
         Lost,
         AcquireOptions,
         Cancel,

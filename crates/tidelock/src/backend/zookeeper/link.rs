@@ -79,8 +79,12 @@ impl Session {
 
     /// What a hold in this session depends on.
     pub(super) fn bond(&self) -> Bond {
-        let heard = Arc::clone(&self.heard);
-        Bond::new(self.span(), move || Moment(heard.load(Ordering::SeqCst)))
+        let (heard, states) = (Arc::clone(&self.heard), self.client.state_watcher());
+        Bond::suspendable(
+            self.span(),
+            move || Moment(heard.load(Ordering::SeqCst)),
+            move || states.peek_state() == zk::SessionState::SyncConnected,
+        )
     }
 
     /// When the server is to hear from this session again, for a node that is to stand until then. `FAR`: in no hurry.

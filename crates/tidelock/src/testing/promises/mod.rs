@@ -11,4 +11,5 @@ pub mod mutex;
 pub mod names;
 pub mod options;
 pub mod reentry;
+pub mod state;
 pub mod wake;

@@ -1,0 +1,42 @@
+//! What a coarse-grained lock service tells its users: unsure before lost.
+
+use std::time::Instant;
+
+use tidelock::{AcquireOptions, Guard, HoldState};
+
+use crate::world::{SOON, World, ms};
+
+async fn until(guard: &Guard, state: HoldState) {
+    let end = Instant::now() + SOON;
+    while guard.state() != state {
+        assert!(Instant::now() < end, "{:?}, not {state:?}", guard.state());
+        tokio::time::sleep(ms(5)).await;
+    }
+}
+
+/// T59: SUSPENDED. The connection breaks: the holder is unsure at once, long before a renewal is due; back again it is sure.
+/// Also one whose lease is never renewed: it ends with its session all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t59_a_suspended_session_makes_its_holders_unsure() {
+    let world = World::new(ms(9000)).await;
+    let guard = world.far.lock("till").acquire().await.unwrap();
+    let fixed = AcquireOptions::new().expires_after(ms(60_000));
+    let fixed = world.far.lock("desk").acquire_with(fixed).await.unwrap();
+    assert_eq!(guard.state(), HoldState::Held);
+    let begun = Instant::now();
+    world.proxy.refuse(true);
+    world.proxy.cut();
+    until(&guard, HoldState::Unsure).await;
+    until(&fixed, HoldState::Unsure).await;
+    assert!(begun.elapsed() < ms(2000), "{:?}", begun.elapsed());
+    assert!(guard.is_held() && fixed.is_held());
+    world.proxy.refuse(false);
+    until(&guard, HoldState::Held).await;
+    until(&fixed, HoldState::Held).await;
+    world.partition();
+    until(&guard, HoldState::Unsure).await;
+    assert!(guard.is_held());
+    until(&guard, HoldState::Lost).await;
+    assert!(!guard.is_held());
+    world.heal();
+}
