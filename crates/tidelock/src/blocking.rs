@@ -282,6 +282,27 @@ impl Client {
         self.blocker.run(self.client.list(pattern, most))?
     }
 
+    /// See [`Client::check`](crate::Client::check).
+    ///
+    /// # Errors
+    /// As there, and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let guard = client.lock("primary").acquire()?;
+    /// let header = guard.sequencer()?.to_string();
+    /// assert!(client.check(&header.parse()?)?);
+    /// guard.release()?;
+    /// assert!(!client.check(&header.parse()?)?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn check(&self, sequencer: &crate::Sequencer) -> Result<bool> {
+        self.blocker.run(self.client.check(sequencer))?
+    }
+
     /// See [`Client::examine`](crate::Client::examine).
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use crate::guard::LostReason;
 use crate::lock::Lock;
 use crate::multi;
 use crate::owner::Owner;
+use crate::sequencer::{self, Sequencer};
 use crate::snapshot::Finding;
 
 /// A connection to a store of locks. Cheap to clone; the clones are one client, with one identity on the wire.
@@ -250,6 +251,47 @@ impl Client {
                 _ => return Ok(names.into_iter().take(most).collect()),
             }
         }
+    }
+
+    /// Asks the store whether the hold that a [`Sequencer`] stands for has its lock now. False: it was released, lost or taken.
+    ///
+    /// The answer is the store's at one moment between the call and its return, by a linearizable read on etcd and by `sync` and
+    /// a read on ZooKeeper. The hold may end right behind it: for as long as it was to go on at least, only the holder can tell.
+    ///
+    /// The name stands in the sequencer with its prefix; this client's own prefix is not put before it.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), before any traffic, on stores that cannot tell;
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) or [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) without an
+    /// answer: then nothing is known.
+    ///
+    /// # Cancel safety
+    /// Cancel safe; it only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # let header = "tidelock1:exclusive:7:primary";
+    /// // `header` came with a request: is its sender still the primary?
+    /// if !client.check(&header.parse()?).await? {
+    ///     println!("refused: you are not the primary any more");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
+    pub async fn check(&self, sequencer: &Sequencer) -> Result<bool> {
+        let (name, generation) = sequencer.parts();
+        let front = self.0.home.front();
+        let asked = async {
+            self.0.refuse_if_closed()?;
+            if !front.capabilities().sequencers {
+                return Err(sequencer::unsupported());
+            }
+            front.check(name, generation).await
+        };
+        asked.await.map_err(|error| error.on_lock(name))
     }
 
     /// Looks at everything about the store that weakens a lock: what `tidelock doctor` prints.

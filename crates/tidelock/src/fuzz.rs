@@ -88,6 +88,22 @@ pub fn zookeeper_node(text: &str) {
     crate::backend::zookeeper::fuzz::node(text);
 }
 
+/// What is read as a sequencer is written so, and nothing else is.
+pub fn sequencer(text: &str) {
+    match text.parse::<crate::Sequencer>() {
+        Ok(one) => {
+            assert_eq!(one.to_string(), text);
+            assert!(text.bytes().all(|byte| byte.is_ascii_graphic()));
+            assert!(Name::new(one.name()).is_ok());
+        }
+        Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidOptions),
+    }
+    if let Ok(name) = Name::new(text) {
+        let one = crate::Sequencer::new(name, crate::FencingToken::new(text.len() as u64));
+        assert_eq!(one.to_string().parse::<crate::Sequencer>().unwrap(), one);
+    }
+}
+
 /// Patterns, before the first line end, and names behind it.
 pub fn glob(text: &str) {
     stores::glob(text);

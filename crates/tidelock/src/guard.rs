@@ -3,9 +3,10 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::backend::{Renewal, Renewed};
+use crate::backend::{Kind, Renewal, Renewed};
 use crate::core::hold::Hold;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -14,6 +15,7 @@ use crate::fence::SqlFence;
 use crate::loss::{Lost, WhileHeld};
 use crate::options;
 use crate::release::Release;
+use crate::sequencer::{self, Sequencer};
 use crate::state::HoldState;
 
 /// A number that grows with every grant of a lock. Hand it to the resource the lock protects, and let the resource refuse
@@ -240,6 +242,39 @@ impl Guard {
     /// ```
     pub fn is_held(&self) -> bool {
         self.0.is_held()
+    }
+
+    /// This hold in writing, to be sent along with what is asked of a server: see [`Sequencer`]. No trip.
+    ///
+    /// A hold that was written down is released in the store when it ends, and not handed on within this process.
+    ///
+    /// # Errors
+    /// [`Unsupported`](ErrorKind::Unsupported) where the store cannot be asked about it later,
+    /// [`Lost`](ErrorKind::Lost) when it is not held any more.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let guard = client.lock("primary").acquire().await?;
+    /// let header = guard.sequencer()?.to_string();
+    /// assert_eq!(header, "tidelock1:exclusive:1:primary");
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
+    pub fn sequencer(&self) -> Result<Sequencer> {
+        let hold = &self.0;
+        let can = hold.base.site.front().capabilities().sequencers;
+        let exclusive = matches!(hold.ticket.kind, Kind::Mutex | Kind::Fenced);
+        let Some(generation) = hold.generation.filter(|_| can && exclusive) else {
+            return Err(sequencer::unsupported().on_lock(self.name()));
+        };
+        hold.is_written.store(true, Ordering::SeqCst);
+        match hold.status.refusal() {
+            Some(refusal) => Err(refusal.on_lock(self.name())),
+            None => Ok(Sequencer::new(hold.ticket.name.clone(), generation)),
+        }
     }
 
     /// Whether the holder may go on, should begin nothing new, or must stop. By this process's own knowledge and clock; no trip.

@@ -36,6 +36,7 @@ mod options;
 mod owner;
 mod redlock;
 mod release;
+mod sequencer;
 #[cfg(feature = "redis")]
 mod servers;
 mod snapshot;
@@ -57,6 +58,7 @@ pub use options::{AcquireOptions, Cancel};
 pub use owner::Owner;
 pub use redlock::{RedLock, RedLockBuilder};
 pub use release::Release;
+pub use sequencer::Sequencer;
 #[cfg(feature = "redis")]
 pub use servers::{Messages, Servers};
 pub use snapshot::{ClientInfo, Finding, Holder, Severity, Snapshot};

@@ -1,8 +1,8 @@
-//! What a coarse-grained lock service tells its users: unsure before lost.
+//! What a coarse-grained lock service tells its users: unsure before lost, and holds in writing.
 
 use std::time::Instant;
 
-use tidelock::{AcquireOptions, Guard, HoldState};
+use tidelock::{AcquireOptions, FencingToken, Guard, HoldState, Sequencer};
 
 use crate::world::{SOON, World, ms};
 
@@ -39,4 +39,26 @@ async fn t59_a_suspended_session_makes_its_holders_unsure() {
     until(&guard, HoldState::Lost).await;
     assert!(!guard.is_held());
     world.heal();
+}
+
+/// Another server, with a client of its own, asks about a hold it was told of in writing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sequencer_is_checked_by_anothers_client_on_zookeeper() {
+    let world = World::new(ms(1500)).await;
+    let guard = world.far.lock("till").acquire().await.unwrap();
+    let its: Sequencer = guard.sequencer().unwrap().to_string().parse().unwrap();
+    assert_eq!(Some(its.generation()), guard.token().map(FencingToken::get));
+    assert!(world.near.check(&its).await.unwrap());
+    let other = format!("tidelock1:exclusive:{}:till", its.generation() + 1);
+    assert!(!world.near.check(&other.parse().unwrap()).await.unwrap());
+    // The holder is cut off: good until the server has ended its session, and never again.
+    world.partition();
+    until(&guard, HoldState::Lost).await;
+    world.until_nodes(0).await;
+    assert!(!world.near.check(&its).await.unwrap());
+    let next = world.near.lock("till").acquire().await.unwrap();
+    assert!(!world.near.check(&its).await.unwrap());
+    assert!(world.near.check(&next.sequencer().unwrap()).await.unwrap());
+    world.heal();
+    next.release().await.unwrap();
 }

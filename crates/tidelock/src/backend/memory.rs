@@ -25,6 +25,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     queues: false,
     shared: false,
     durable: false,
+    sequencers: true,
 };
 
 /// Opens `memory:NAME`, or a new store if the name is empty.
@@ -249,6 +250,18 @@ impl Backend for Memory {
             .insert(ticket.owner.clone(), now + Duration::from_secs(300));
         drop(records);
         ready(Ok(self.end(ticket)))
+    }
+
+    fn check<'a>(
+        &'a self,
+        name: &'a Name,
+        generation: FencingToken,
+    ) -> BoxFuture<'a, Result<bool>> {
+        let mut records = self.world.lock();
+        let holder = records.holder(name, self.timers.now());
+        let same = holder.is_some_and(|record| record.token == generation.get());
+        drop(records);
+        ready(Ok(same))
     }
 
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {

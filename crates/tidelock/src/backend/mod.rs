@@ -10,13 +10,7 @@ pub(crate) mod memcached;
 pub mod memory;
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
-#[cfg(any(
-    feature = "memcached",
-    feature = "mysql",
-    feature = "redis",
-    feature = "zookeeper"
-))]
-mod percent;
+pub(crate) mod percent;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]
@@ -178,6 +172,8 @@ pub struct Capabilities {
     pub shared: bool,
     /// A grant that was reported survives a crash of the store.
     pub durable: bool,
+    /// It can be asked whether a given grant has the lock now: [`Backend::check`].
+    pub sequencers: bool,
 }
 
 /// One page of [`Backend::list`].
@@ -224,6 +220,16 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>>;
     /// Removes whatever the ticket left or may still leave.
     fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>>;
+    /// Whether the grant with that token has the lock now, by a linearizable read: not by what a server remembers that may
+    /// lag. Asked only where [`Capabilities::sequencers`] says so.
+    fn check<'a>(
+        &'a self,
+        _name: &'a Name,
+        _generation: FencingToken,
+    ) -> BoxFuture<'a, Result<bool>> {
+        let refused = Err(Error::new(crate::ErrorKind::Unsupported));
+        Box::pin(std::future::ready(refused))
+    }
     /// Frees the lock, whoever holds it, and wakes its waiters. False: nobody held it.
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>>;
     /// What can be seen of a lock.

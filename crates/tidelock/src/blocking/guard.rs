@@ -110,6 +110,24 @@ impl Guard {
         self.inner.token()
     }
 
+    /// This hold in writing; see [`Guard::sequencer`](crate::Guard::sequencer).
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let guard = client.lock("primary").acquire()?;
+    /// assert_eq!(guard.sequencer()?.name(), "primary");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn sequencer(&self) -> Result<crate::Sequencer> {
+        self.inner.sequencer()
+    }
+
     /// Held, unsure or lost; see [`Guard::state`](crate::Guard::state). No trip.
     ///
     /// # Examples

@@ -395,6 +395,8 @@ impl Loop {
             base: Arc::clone(&self.base),
             ticket: claim.ask.ticket.clone(),
             token: grant.token,
+            generation: grant.token,
+            is_written: AtomicBool::new(false),
             status,
             unclear: claim.unclear,
             lease: self.term.length,

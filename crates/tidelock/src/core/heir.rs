@@ -36,6 +36,8 @@ impl Hold {
             base: Arc::clone(&self.base),
             ticket: self.ticket.clone(),
             token,
+            generation: self.generation,
+            is_written: AtomicBool::new(false),
             status,
             entry: self.entry,
             unclear: self.unclear,
@@ -58,6 +60,7 @@ impl Hold {
     fn heir(&self) -> Option<(Moment, Heir)> {
         let tenure = self.tenure.as_ref()?;
         if self.disarmed.load(Ordering::SeqCst)
+            || self.is_written.load(Ordering::SeqCst)
             || self.status.is_closing()
             || self.status.is_lost()
             || self.base.core.closed.is_set()

@@ -25,6 +25,10 @@ pub(crate) struct Hold {
     pub(crate) base: Arc<Base>,
     pub(crate) ticket: Ticket,
     pub(crate) token: Option<FencingToken>,
+    /// The token of the grant, by which the store knows it. The holder's own may be a later one that came with it.
+    pub(crate) generation: Option<FencingToken>,
+    /// Somebody outside may ask the store about this holder: it must not become another one's hold behind the store's back.
+    pub(crate) is_written: AtomicBool,
     pub(crate) status: Arc<Status>,
     /// Its entry in the steward's table.
     pub(crate) entry: u64,

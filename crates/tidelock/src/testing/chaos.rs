@@ -10,6 +10,7 @@ use crate::backend::{
     Page, Released, Renewal, Renewed, Store, Ticket, Timers,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 
 /// How often what happens. The same seed rolls the same dice; which request meets which roll depends on the scheduler.
@@ -290,6 +291,15 @@ impl Backend for Chaos {
     fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
         let ticket = ticket.clone();
         self.request(move |inner| Box::pin(async move { inner.withdraw(&ticket).await }))
+    }
+
+    fn check<'a>(
+        &'a self,
+        name: &'a Name,
+        generation: FencingToken,
+    ) -> BoxFuture<'a, Result<bool>> {
+        let name = name.clone();
+        self.request(move |inner| Box::pin(async move { inner.check(&name, generation).await }))
     }
 
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {

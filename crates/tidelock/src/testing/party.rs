@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::guard::{FencingToken, Guard, LostReason};
 use crate::lock::Lock;
 use crate::options::AcquireOptions;
+use crate::sequencer::Sequencer;
 use crate::state::HoldState;
 
 /// A client, through one of its faces. The clones are one client.
@@ -63,6 +64,19 @@ impl Party {
                 .as_ref()
                 .map(|client| client.fenced_lock(name)),
         }
+    }
+
+    /// Asks the store about a hold.
+    ///
+    /// # Errors
+    /// As the face under test.
+    pub async fn check(&self, sequencer: &Sequencer) -> Result<bool> {
+        #[cfg(feature = "blocking")]
+        if let Some(client) = self.blocking.clone() {
+            let sequencer = sequencer.clone();
+            return threads::apart(move || client.check(&sequencer)).await;
+        }
+        self.client.check(sequencer).await
     }
 
     /// Closes the client.
@@ -165,6 +179,19 @@ impl Held {
             Self::Async(guard) => guard.valid_for(),
             #[cfg(feature = "blocking")]
             Self::Thread(held) => held.ask(crate::blocking::Guard::valid_for).await,
+        }
+    }
+
+    /// The hold in writing.
+    ///
+    /// # Errors
+    /// As the face under test.
+    #[allow(clippy::unused_async, reason = "the other face asks another thread")]
+    pub async fn sequencer(&self) -> Result<Sequencer> {
+        match self {
+            Self::Async(guard) => guard.sequencer(),
+            #[cfg(feature = "blocking")]
+            Self::Thread(held) => held.ask(crate::blocking::Guard::sequencer).await,
         }
     }
 

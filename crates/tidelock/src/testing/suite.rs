@@ -84,6 +84,10 @@ macro_rules! conformance {
             release_after_loss_never_touches_the_next_holder
             a_lost_renewal_reply_loses_nothing
         );
+        $crate::conformance!(@tests $fixture; sequencer:
+            a_sequencer_is_good_while_its_hold_has_the_lock
+            a_sequencer_of_a_lost_hold_is_refused
+        );
         $crate::conformance!(@tests $fixture; state:
             a_holder_is_unsure_before_it_has_lost
         );

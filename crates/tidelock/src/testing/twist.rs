@@ -108,6 +108,14 @@ impl<T: Twist> Backend for Twisted<T> {
         self.twist.withdraw(&*self.inner, ticket)
     }
 
+    fn check<'a>(
+        &'a self,
+        name: &'a Name,
+        generation: FencingToken,
+    ) -> BoxFuture<'a, Result<bool>> {
+        self.inner.check(name, generation)
+    }
+
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
         self.inner.force_release(name)
     }

@@ -24,6 +24,7 @@ fn public_types_go_anywhere() {
         FencingToken,
         LostReason,
         HoldState,
+        Sequencer,
         Lost,
         AcquireOptions,
         Cancel,
@@ -62,6 +63,7 @@ fn futures_of_methods_are_send() {
         check(Client::connect("memory:"));
         check(client.list("*", 1));
         check(client.examine());
+        check(client.check(&guard.sequencer().unwrap()));
         check(client.close(hour));
         check(lock.inspect());
         check(lock.force_release());

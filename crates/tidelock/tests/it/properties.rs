@@ -67,6 +67,15 @@ proptest! {
     }
 
     #[test]
+    fn a_sequencer_is_read_as_it_is_written(
+        (text, number, name) in (TEXT, any::<u64>(), "([a-z%A-F0-9~]|%2F|:){0,8}")
+    ) {
+        fuzz::sequencer(&text);
+        fuzz::sequencer(&format!("tidelock1:exclusive:{number}:{name}"));
+        fuzz::sequencer(&format!("tidelock1:exclusive:{name}:{number}"));
+    }
+
+    #[test]
     fn patterns_match_by_their_definition(text in "[ab*?\\[\\]\\\\]{0,8}\n[ab\\[\\]\\\\]{0,8}") {
         fuzz::glob(&text);
     }

@@ -6,6 +6,7 @@ use super::Etcd;
 use super::api::{
     ASCENDING, BY_CREATION, KeyValue, PutRequest, PutResponse, RangeRequest, RangeResponse,
 };
+use super::attempt::untouched;
 use super::calls::{get, oldest};
 use super::errors::Trouble;
 use crate::backend::glob::matches_glob;
@@ -43,6 +44,15 @@ impl Etcd {
         holder.client = self.client(&holder.owner, deadline).await;
         snapshot.holders.push(holder);
         Ok(snapshot)
+    }
+
+    /// Whether the key of that revision is the first of its queue. A range is linearizable unless it asks not to be.
+    pub(super) async fn holds(&self, name: &Name, generation: FencingToken) -> Result<bool> {
+        let first = oldest(&self.shared.keys.folder(name));
+        let first = self.link.range(first, self.link.deadline()).await;
+        let first = first.map_err(untouched)?;
+        let revision = |kv: &KeyValue| u64::try_from(kv.create_revision).ok();
+        Ok(first.kvs.first().and_then(revision) == Some(generation.get()))
     }
 
     /// Without its details the lock is shown all the same.

@@ -33,6 +33,7 @@ use crate::backend::{
     Released, Renewal, Renewed, Signals, Store, Ticket,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 
 /// What this store can do.
@@ -42,6 +43,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     queues: true,
     shared: true,
     durable: true,
+    sequencers: true,
 };
 
 /// Connects. Fails now if no member can be reached or lets us in.
@@ -140,6 +142,14 @@ impl Backend for Etcd {
 
     fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
         Box::pin(self.take_back(ticket))
+    }
+
+    fn check<'a>(
+        &'a self,
+        name: &'a Name,
+        generation: FencingToken,
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.holds(name, generation))
     }
 
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {

@@ -49,6 +49,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     queues: false,
     shared: true,
     durable: false,
+    sequencers: false,
 };
 
 /// Connects. Fails now if the server cannot be reached, or cannot keep locks.

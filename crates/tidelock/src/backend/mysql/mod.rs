@@ -47,6 +47,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     queues: false,
     shared: true,
     durable: true,
+    sequencers: false,
 };
 
 /// Connects, and makes the tables if there are none.

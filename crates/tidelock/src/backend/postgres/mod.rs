@@ -46,6 +46,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     queues: false,
     shared: true,
     durable: true,
+    sequencers: false,
 };
 
 /// Opens the store, and makes its tables if there are none.

@@ -40,6 +40,7 @@ impl Layout {
             queues: false,
             shared: true,
             durable: false,
+            sequencers: false,
         }
     }
 

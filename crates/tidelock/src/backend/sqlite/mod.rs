@@ -51,6 +51,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     queues: false,
     shared: false,
     durable: true,
+    sequencers: false,
 };
 
 /// Opens `sqlite:PATH`, and makes the file if there is none.

@@ -41,6 +41,28 @@ pub(super) async fn inspect(shared: &Shared, name: &Name) -> Result<Snapshot> {
     }
 }
 
+/// Whether the node of that transaction is the first of its queue, as the leader knows it.
+pub(super) async fn check(shared: &Shared, name: &Name, generation: FencingToken) -> Result<bool> {
+    let deadline = shared.link.deadline();
+    let session = shared.link.session(deadline).await?;
+    let parent = shared.path(name);
+    loop {
+        let nodes = look(shared, &session, &parent, deadline).await?;
+        let queue = names::in_order(nodes.unwrap_or_default());
+        let Some(first) = queue.first() else {
+            return Ok(false);
+        };
+        let path = format!("{parent}/{first}");
+        let stat = session.client.check_stat(&path);
+        let stat = shared.timers.until(deadline, stat).await;
+        let stat = stat.ok_or_else(|| trouble::late(ErrorKind::Unavailable))?;
+        // Gone meanwhile: what it says now may be about another holder.
+        if let Some(stat) = stat.map_err(trouble::unread)? {
+            return Ok(stat.czxid.unsigned_abs() == generation.get());
+        }
+    }
+}
+
 /// A page of the names under the base path that have somebody in their queue.
 pub(super) async fn list(shared: &Shared, pattern: &str, cursor: u64) -> Result<Page> {
     let deadline = shared.link.deadline();

@@ -32,6 +32,7 @@ use crate::backend::{
     Released, Renewal, Renewed, Signals, Store, Ticket, Timers,
 };
 use crate::error::Result;
+use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 
 /// How often the client's lease is halved for a session of its own.
@@ -44,6 +45,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     queues: true,
     shared: true,
     durable: true,
+    sequencers: true,
 };
 
 /// Opens `zookeeper://…`.
@@ -151,6 +153,14 @@ impl Backend for ZooKeeper {
 
     fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
         Box::pin(leave::leave(&self.0, ticket, true))
+    }
+
+    fn check<'a>(
+        &'a self,
+        name: &'a Name,
+        generation: FencingToken,
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(look::check(&self.0, name, generation))
     }
 
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {

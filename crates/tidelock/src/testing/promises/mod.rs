@@ -11,5 +11,6 @@ pub mod mutex;
 pub mod names;
 pub mod options;
 pub mod reentry;
+pub mod sequencer;
 pub mod state;
 pub mod wake;

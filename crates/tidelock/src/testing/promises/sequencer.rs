@@ -1,0 +1,105 @@
+//! Holds in writing, and who may rely on them.
+
+use crate::error::ErrorKind;
+use crate::options::AcquireOptions;
+use crate::sequencer::Sequencer;
+use crate::testing::fixture::{Fixture, unique, within};
+use crate::testing::party::{Held, Party};
+
+/// What the store says, when it has said something.
+async fn checked(party: &Party, sequencer: &Sequencer) -> bool {
+    loop {
+        match party.check(sequencer).await {
+            Ok(good) => return good,
+            Err(error) => assert!(error.is_retryable(), "{error}"),
+        }
+    }
+}
+
+async fn written(held: &Held) -> Sequencer {
+    let text = held.sequencer().await.expect("held").to_string();
+    text.parse().expect("what is written is read")
+}
+
+/// A store that cannot be asked later says so at both ends.
+async fn refuses(fixture: &Fixture) {
+    let a = fixture.party().await;
+    let held = a.lock(&unique("primary")).acquire().await.expect("free");
+    let error = held.sequencer().await.expect_err("unsupported");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    held.release().await.expect("held");
+    let (b, plug) = fixture.mortal(fixture.builder()).await;
+    let asked = plug.requests();
+    let foreign = "tidelock1:exclusive:1:primary".parse().expect("good");
+    let error = b.check(&foreign).await.expect_err("unsupported");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert_eq!(plug.requests(), asked, "before any traffic");
+}
+
+/// A sequencer is good from the grant to the release, whoever asks, and never for another hold of the same lock: of
+/// another client, of the next task of the same one, or after a force release.
+pub async fn a_sequencer_is_good_while_its_hold_has_the_lock(fixture: &Fixture) {
+    if !fixture.capabilities().await.sequencers {
+        return refuses(fixture).await;
+    }
+    let name = unique("primary: 1/2 ü");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    let first = a.lock(&name).acquire().await.expect("free");
+    let one = written(&first).await;
+    assert_eq!(one.name(), name);
+    assert!(checked(&a, &one).await && checked(&b, &one).await);
+    // Two wait: one of this client, which could be handed the hold without a trip, and one of the other.
+    let mut waiting = tokio::task::JoinSet::new();
+    for party in [&a, &b] {
+        let place = party.lock(&name);
+        waiting.spawn(async move { place.acquire().await.expect("it waits") });
+    }
+    tokio::time::sleep(fixture.lease() / 8).await;
+    assert!(checked(&b, &one).await);
+    first.release().await.expect("held");
+    let mut past = vec![one];
+    for _ in 0..2 {
+        let next = within("the next", fixture.lease() * 6, waiting.join_next()).await;
+        let next = next.expect("two wait").expect("no panic");
+        let its = written(&next).await;
+        for old in &past {
+            assert!(!checked(&b, old).await, "{old} is over");
+            assert!(its.generation() > old.generation());
+        }
+        assert!(checked(&a, &its).await && checked(&b, &its).await);
+        past.push(its);
+        next.release().await.expect("held");
+    }
+    let forced = b.fenced_lock(&name).acquire().await.expect("free");
+    let its = written(&forced).await;
+    assert!(checked(&a, &its).await);
+    let lock = a.lock(&name);
+    assert!(lock.lock().force_release().await.expect("done"));
+    assert!(!checked(&b, &its).await, "it was taken away");
+    for old in &past {
+        assert!(!checked(&a, old).await);
+    }
+}
+
+/// When a hold has ended by itself the store does not vouch for it any more, and its holder can write none.
+pub async fn a_sequencer_of_a_lost_hold_is_refused(fixture: &Fixture) {
+    if !fixture.capabilities().await.sequencers {
+        return refuses(fixture).await;
+    }
+    let name = unique("primary");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    let options = AcquireOptions::new().expires_after(fixture.lease());
+    let held = a.lock(&name).acquire_with(options).await.expect("free");
+    let its = written(&held).await;
+    within("the loss", fixture.lease() * 2, held.lost()).await;
+    let error = held.sequencer().await.expect_err("lost");
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    let place = b.lock(&name);
+    let next = place.acquire();
+    let next = within("the next", fixture.lease() * 4, next)
+        .await
+        .expect("it waits");
+    assert!(!checked(&a, &its).await && !checked(&b, &its).await);
+    assert!(checked(&a, &written(&next).await).await);
+    next.release().await.expect("held");
+}
