@@ -156,6 +156,7 @@ fn options(one: Duration, other: Duration, drift: &Drift) {
         with().expires_after(one).max_hold(other),
         with().lease(one).expires_after(other),
         with().wait(one).max_hold(other),
+        with().lock_delay(one),
     ] {
         let both = options.lease.is_some() && options.expires_after.is_some();
         match options.term(Duration::from_secs(30), drift) {

@@ -4,7 +4,7 @@
 //!
 //! | command | answers |
 //! | --- | --- |
-//! | `acquire NAME [fenced] [wait=MS]` | `acquired NAME owner=… token=…`, or `failed NAME kind=…` |
+//! | `acquire NAME [fenced] [wait=MS] [lock_delay=MS]` | `acquired NAME owner=… token=…`, or `failed NAME kind=…` |
 //! | `release NAME` | `released NAME`, or `failed NAME kind=…` |
 //! | `status NAME` | `status NAME held=… valid_ms=…` |
 //! | `work NAME FILE MS` | sleeps that long and writes to FILE as `write` does, again and again, inside `while_held`; at its end `stopped NAME reason=…` |
@@ -117,6 +117,12 @@ impl Peer {
         let mut options = AcquireOptions::new();
         if let Some(wait) = words.iter().find_map(|word| word.strip_prefix("wait=")) {
             options = options.wait(millis(wait)?);
+        }
+        if let Some(delay) = words
+            .iter()
+            .find_map(|word| word.strip_prefix("lock_delay="))
+        {
+            options = options.lock_delay(millis(delay)?);
         }
         match self.lock(name, words).acquire_with(options).await {
             Ok(guard) => {

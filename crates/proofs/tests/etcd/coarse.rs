@@ -1,10 +1,12 @@
-//! What a coarse-grained lock service tells its users: unsure before lost, and holds in writing.
+//! What a coarse-grained lock service tells its users: unsure before lost, holds in writing, and delays.
 
 use std::time::Instant;
 
+use testkit::process::Spawned;
 use testkit::servers::EtcdServer;
-use tidelock::{Client, FencingToken, Guard, HoldState, Sequencer};
+use tidelock::{AcquireOptions, Client, FencingToken, Guard, HoldState, Sequencer};
 
+use crate::etcdctl::{count, foreign};
 use crate::world::{SOON, client, lease_of, ms, soon, until_keys, waits};
 
 async fn until(guard: &Guard, state: HoldState) {
@@ -63,4 +65,104 @@ async fn a_sequencer_is_checked_by_anothers_client_on_etcd() {
     next.release().await.unwrap();
     server.admin(&["put", "till/1f", "foreign"]).unwrap();
     assert!(!b.check(&its).await.unwrap());
+}
+
+/// Another process, with leases of two seconds.
+fn peer(server: &EtcdServer) -> Spawned {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_peer"));
+    command.args([server.url().as_str(), "2000"]);
+    let mut peer = Spawned::start(command).unwrap();
+    peer.wait_line("ready", SOON).unwrap();
+    peer
+}
+
+/// The keys of the lock, without what processes say about themselves.
+async fn until_places(server: &EtcdServer, count: usize) -> Vec<String> {
+    let end = Instant::now() + SOON;
+    loop {
+        let list = server
+            .admin(&["get", "till/", "--prefix", "--keys-only"])
+            .unwrap();
+        let keys: Vec<String> = list.split_whitespace().map(str::to_owned).collect();
+        if keys.len() == count {
+            return keys;
+        }
+        assert!(Instant::now() < end, "{count} keys: {keys:?}");
+        tokio::time::sleep(ms(10)).await;
+    }
+}
+
+/// The holder's process is killed, and `etcdctl lock`, which knows nothing of delays, has the lock when its has passed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcdctl_waits_for_a_delay_too() {
+    let server = EtcdServer::start().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mut peer = peer(&server);
+    peer.write_line("acquire till lock_delay=3000").unwrap();
+    peer.wait_line("acquired till", SOON).unwrap();
+    let mut other = foreign(&server, dir.path(), 1);
+    until_places(&server, 3).await;
+    let begun = Instant::now();
+    peer.kill().unwrap();
+    let ended = tokio::task::spawn_blocking(move || other.wait()).await;
+    assert!(ended.unwrap().unwrap().success());
+    assert_eq!(count(dir.path(), "turns"), 1);
+    // At least two thirds of a lease were left of the hold.
+    let waited = begun.elapsed();
+    assert!(waited >= ms(4000) && waited < ms(12_000), "{waited:?}");
+    until_places(&server, 0).await;
+}
+
+/// A place in the queue is no hold: who vanishes while it waits delays nobody, whatever it had asked for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_that_vanishes_leaves_no_delay() {
+    let server = EtcdServer::start().unwrap();
+    let a = client(&server.url()).await;
+    let guard = a.lock("till").acquire().await.unwrap();
+    let mut peer = peer(&server);
+    peer.write_line("acquire till lock_delay=3600000").unwrap();
+    until_places(&server, 3).await;
+    peer.kill().unwrap();
+    until_places(&server, 1).await;
+    guard.release().await.unwrap();
+    let guard = soon("the lock", a.lock("till").acquire()).await.unwrap();
+    guard.release().await.unwrap();
+}
+
+/// A marker moves with its key, goes with it in good order, stands when its key has gone by itself, and goes by force. A
+/// sequencer is that of the key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_marker_goes_with_a_release_and_by_force() {
+    let server = EtcdServer::start().unwrap();
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let delayed = || AcquireOptions::new().lock_delay(ms(3_600_000));
+    let guard = a.lock("till").acquire_with(delayed()).await.unwrap();
+    until_places(&server, 2).await;
+    guard.extend(ms(9000)).await.unwrap();
+    until_places(&server, 2).await;
+    guard.release().await.unwrap();
+    until_places(&server, 0).await;
+    let guard = a.lock("till").acquire_with(delayed()).await.unwrap();
+    let its = guard.sequencer().unwrap();
+    let waiter = waits(&b, "till");
+    let keys = until_places(&server, 3).await;
+    assert!(b.check(&its).await.unwrap());
+    assert_eq!(b.lock("till").inspect().await.unwrap().waiters, Some(1));
+    let marker = keys.iter().find(|key| key.ends_with(".delay")).unwrap();
+    let key = marker.strip_suffix(".delay").unwrap();
+    let lease = lease_of(&server, key);
+    assert_ne!(lease, lease_of(&server, marker));
+    server.admin(&["lease", "revoke", &lease]).unwrap();
+    until_places(&server, 2).await;
+    assert!(!b.check(&its).await.unwrap());
+    let seen = b.lock("till").inspect().await.unwrap();
+    assert!(!seen.is_locked() && seen.waiters == Some(1), "{seen:?}");
+    soon("the loss", guard.lost()).await;
+    drop(guard);
+    tokio::time::sleep(ms(1500)).await;
+    assert!(!waiter.is_finished());
+    assert!(a.lock("till").force_release().await.unwrap());
+    let (next, _) = soon("the waiter", waiter).await.unwrap();
+    next.release().await.unwrap();
+    until_places(&server, 0).await;
 }

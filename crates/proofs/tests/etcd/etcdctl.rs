@@ -12,12 +12,12 @@ use crate::world::{client, ms, until_keys};
 /// Makes a file that must not be there, holds it for a moment, and counts.
 const SCRIPT: &str = r#"set -C; { : > "$0/in"; } 2>/dev/null || echo x >> "$0/overlaps"; rm -f "$0/in"; echo x >> "$0/turns""#;
 
-fn count(dir: &Path, file: &str) -> usize {
+pub(crate) fn count(dir: &Path, file: &str) -> usize {
     std::fs::read_to_string(dir.join(file)).map_or(0, |text| text.lines().count())
 }
 
 /// One `etcdctl lock` after the other, so many times.
-fn foreign(server: &EtcdServer, dir: &Path, turns: usize) -> Child {
+pub(crate) fn foreign(server: &EtcdServer, dir: &Path, turns: usize) -> Child {
     let ctl = server.etcdctl();
     let mut shell = std::process::Command::new("sh");
     for (key, value) in ctl.get_envs() {

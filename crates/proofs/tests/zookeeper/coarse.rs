@@ -1,10 +1,10 @@
-//! What a coarse-grained lock service tells its users: unsure before lost, and holds in writing.
+//! What a coarse-grained lock service tells its users: unsure before lost, holds in writing, and delays.
 
 use std::time::Instant;
 
 use tidelock::{AcquireOptions, FencingToken, Guard, HoldState, Sequencer};
 
-use crate::world::{SOON, World, ms};
+use crate::world::{SOON, World, free, ms, soon, waits};
 
 async fn until(guard: &Guard, state: HoldState) {
     let end = Instant::now() + SOON;
@@ -61,4 +61,36 @@ async fn a_sequencer_is_checked_by_anothers_client_on_zookeeper() {
     assert!(world.near.check(&next.sequencer().unwrap()).await.unwrap());
     world.heal();
     next.release().await.unwrap();
+}
+
+/// The holder's process is killed: its session ends, and the lock is nobody's for the delay that it had asked for. What a
+/// holder gives back in good order leaves nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delay_outlives_the_session_of_a_killed_holder() {
+    let world = World::new(ms(1500)).await;
+    let mut peer = world.peer();
+    peer.write_line("acquire till lock_delay=3000").unwrap();
+    peer.wait_line("acquired till", SOON).unwrap();
+    let next = waits(&world.near, "till");
+    world.until_nodes(2).await;
+    peer.kill().unwrap();
+    world.until_nodes(1).await;
+    let ended = Instant::now();
+    assert!(!next.is_finished());
+    let seen = world.far.lock("till").inspect().await.unwrap();
+    assert!(!seen.is_locked() && seen.waiters == Some(1), "{seen:?}");
+    let (next, taken) = soon("the next holder", next).await.unwrap();
+    let waited = taken - ended;
+    assert!(waited >= ms(2800) && waited < ms(5000), "{waited:?}");
+    next.release().await.unwrap();
+    free(&world.far, "till").await;
+    let mut peer = world.peer();
+    peer.write_line("acquire till lock_delay=3600000").unwrap();
+    peer.wait_line("acquired till", SOON).unwrap();
+    let next = waits(&world.near, "till");
+    world.until_nodes(2).await;
+    peer.write_line("release till").unwrap();
+    let (next, _) = soon("the next holder", next).await.unwrap();
+    next.release().await.unwrap();
+    world.until_nodes(0).await;
 }

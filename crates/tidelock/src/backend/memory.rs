@@ -25,6 +25,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     queues: false,
     shared: false,
     durable: false,
+    delays: true,
     sequencers: true,
 };
 
@@ -59,6 +60,8 @@ struct World(
 #[derive(Debug, Default)]
 struct Records {
     locks: HashMap<Name, Record>,
+    /// Locks that are nobody's until then.
+    barred: HashMap<Name, Moment>,
     tokens: HashMap<Name, u64>,
     withdrawn: HashMap<OwnerId, Moment>,
     clients: HashMap<ClientId, ClientInfo>,
@@ -70,6 +73,7 @@ struct Record {
     owner: OwnerId,
     ends: Moment,
     token: u64,
+    delay: Duration,
 }
 
 impl World {
@@ -102,14 +106,27 @@ impl Drop for Memory {
 impl Records {
     /// The holder at this instant; a lease that has ended is no holder.
     fn holder(&mut self, name: &Name, now: Moment) -> Option<&mut Record> {
-        if self
-            .locks
-            .get(name)
-            .is_some_and(|record| record.ends <= now)
+        if let Some(record) = self.locks.get(name)
+            && record.ends <= now
         {
+            // It ended by itself, then: not when somebody looks.
+            if !record.delay.is_zero() {
+                let until = record.ends + record.delay;
+                self.barred.insert(name.clone(), until);
+            }
             self.locks.remove(name);
         }
         self.locks.get_mut(name)
+    }
+
+    /// For how long the lock, which nobody has, is nobody's yet.
+    fn barred(&mut self, name: &Name, now: Moment) -> Option<Duration> {
+        let left = self.barred.get(name)?.since(now);
+        if left.is_zero() {
+            self.barred.remove(name);
+            return None;
+        }
+        Some(left)
     }
 
     /// Who is to be told, once the records are free for others: a task may be run inside of its wake-up.
@@ -150,6 +167,11 @@ impl Memory {
                 Ok(Attempt::Held(Wait { wake, recheck }))
             }
             None => {
+                if let Some(left) = records.barred(name, now) {
+                    drop(records);
+                    let recheck = Some(left);
+                    return Ok(Attempt::Held(Wait { wake, recheck }));
+                }
                 let count = records.tokens.entry(name.clone()).or_default();
                 let token = *count + 1;
                 *count = token + u64::from(ask.spare);
@@ -159,6 +181,7 @@ impl Memory {
                         owner: owner.clone(),
                         ends: now + ask.lease,
                         token,
+                        delay: ask.delay,
                     },
                 );
                 drop(records);
@@ -267,6 +290,7 @@ impl Backend for Memory {
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
         let mut records = self.world.lock();
         let held = records.holder(name, self.timers.now()).is_some();
+        let held = records.barred.remove(name).is_some() || held;
         let listeners = if held { records.free(name) } else { Vec::new() };
         drop(records);
         tell(&listeners, name);

@@ -87,6 +87,9 @@ pub struct Ask {
     /// How many more fencing tokens to reserve with the grant, for those of this process who come next. A store that
     /// cannot, or need not, reserves none: see [`Grant::more`].
     pub spare: u32,
+    /// How long nobody is to be granted the lock after this hold has ended by itself. A release ends it at once, and so does
+    /// force. Zero: not at all. Only asked where [`Capabilities::delays`] says so.
+    pub delay: Duration,
     /// Whether anybody still waits for the answer.
     pub asker: Asker,
 }
@@ -172,6 +175,8 @@ pub struct Capabilities {
     pub shared: bool,
     /// A grant that was reported survives a crash of the store.
     pub durable: bool,
+    /// A lock whose hold ended without a release can be kept from everybody for a time: [`Ask::delay`].
+    pub delays: bool,
     /// It can be asked whether a given grant has the lock now: [`Backend::check`].
     pub sequencers: bool,
 }

@@ -78,6 +78,13 @@ impl Acquisition {
                 return Err(Error::new(ErrorKind::Unsupported)
                     .because("this store cannot count, so it has no fencing tokens"));
             }
+            if options.lock_delay.is_some_and(|delay| !delay.is_zero())
+                && !site.front().capabilities().delays
+            {
+                return Err(Error::new(ErrorKind::Unsupported).because(
+                    "this store cannot keep a lock back after its hold has ended (lock_delay)",
+                ));
+            }
             if options.cancel.as_ref().is_some_and(Cancel::is_fired) {
                 return Err(Error::new(ErrorKind::Cancelled));
             }

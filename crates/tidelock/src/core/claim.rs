@@ -39,6 +39,7 @@ impl<'a> Claim<'a> {
                 .unwrap_or(one.base.core.settings.acknowledge),
             part: 0,
             spare: 0,
+            delay: one.options.lock_delay.unwrap_or_default(),
             asker: Asker::new(&one.caller),
         };
         Self {

@@ -178,6 +178,7 @@ impl Loop {
             lease: self.term.length,
             renewed: self.term.renewed,
             wish: self.options.acknowledge.unwrap_or(settings.acknowledge),
+            delay: self.options.lock_delay.unwrap_or_default(),
         }
     }
 

@@ -21,6 +21,8 @@ pub(crate) struct Terms {
     pub(crate) lease: Duration,
     pub(crate) renewed: bool,
     pub(crate) wish: Acknowledge,
+    /// How long the lock is to be nobody's after an end without a release.
+    pub(crate) delay: Duration,
 }
 
 /// How a task that waits is called.

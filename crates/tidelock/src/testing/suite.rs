@@ -84,6 +84,12 @@ macro_rules! conformance {
             release_after_loss_never_touches_the_next_holder
             a_lost_renewal_reply_loses_nothing
         );
+        $crate::conformance!(@tests $fixture; delay:
+            a_hold_that_ended_by_itself_leaves_a_delay
+            a_release_leaves_no_delay
+            force_overrules_a_delay
+            a_delay_ends_also_for_those_who_only_try
+        );
         $crate::conformance!(@tests $fixture; sequencer:
             a_sequencer_is_good_while_its_hold_has_the_lock
             a_sequencer_of_a_lost_hold_is_refused

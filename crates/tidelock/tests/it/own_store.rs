@@ -104,6 +104,7 @@ impl Backend for Face {
             queues: false,
             shared: false,
             durable: false,
+            delays: false,
             sequencers: false,
         }
     }

@@ -12,7 +12,7 @@ use super::api::{KeyValue, Op, TxnRequest, TxnResponse};
 use super::calls::{created, found, get, is_empty, newest, oldest, ops, put, whole_seconds};
 use super::claims::Lease;
 use super::errors::{Trouble, unexpected, unsent};
-use super::keys::Folder;
+use super::keys::{self, Folder};
 use crate::backend::{Ask, Attempt, Grant, Moment, Ticket, Wait, Wake};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
@@ -46,7 +46,16 @@ impl Etcd {
             if waits && wake.is_none() {
                 wake = Some(self.shared.signals.arm(&place.key));
             }
-            let txn = self.question(ask, &place, lease.id);
+            // Who only asks has the lock at once, if at all.
+            let marker = if ask.patience.is_zero() {
+                self.marker_lease(ask, lease, deadline).await?
+            } else {
+                None
+            };
+            let txn = self.question(ask, &place, lease.id, marker);
+            if !ask.delay.is_zero() {
+                claims.marking(&ask.ticket, ask.delay);
+            }
             claims.sending(&ask.ticket)?;
             let asked = self.link.txn(txn, deadline);
             let (kept, answer) = if fresh {
@@ -147,14 +156,16 @@ impl Etcd {
         Ok(kept.contains_key(&lease.id))
     }
 
-    fn question(&self, ask: &Ask, place: &Place, lease: i64) -> TxnRequest {
-        let Place { key, folder } = place;
-        let own = put(key, ask.ticket.owner.text(), lease);
+    fn question(&self, ask: &Ask, place: &Place, lease: i64, marker: Option<i64>) -> TxnRequest {
+        let (Place { key, folder }, owner) = (place, ask.ticket.owner.text());
+        let own = put(key, owner, lease);
+        let marks = !ask.delay.is_zero();
+        let marker = marks.then(|| put(&place.marker(), owner, marker.unwrap_or(lease)));
         let first = Op::Range(oldest(folder));
         if ask.patience.is_zero() {
             return TxnRequest {
                 compare: vec![is_empty(folder)],
-                success: ops([own]),
+                success: ops([own].into_iter().chain(marker)),
                 failure: ops([Op::Range(get(key)), first]),
             };
         }
@@ -164,7 +175,14 @@ impl Etcd {
         }
         TxnRequest {
             compare: vec![created(key.as_bytes(), 0)],
-            success: ops([own, first, Op::Range(newest(folder, 2, 0))]),
+            // The last of others is behind one's own.
+            success: ops([
+                own,
+                first,
+                Op::Range(newest(folder, 2 + i64::from(marks), 0)),
+            ]
+            .into_iter()
+            .chain(marker)),
             failure: ops(look),
         }
     }
@@ -199,6 +217,13 @@ impl Etcd {
         match stand {
             Stand::First(revision) => {
                 claims.created(&ask.ticket, revision);
+                if !ask.delay.is_zero() {
+                    let marked = answer.succeeded && ask.patience.is_zero();
+                    if !marked && !self.outlive(ask, place, lease, revision, deadline).await? {
+                        return Ok(held(wake, Duration::ZERO));
+                    }
+                    claims.holds(&ask.ticket);
+                }
                 let token = u64::try_from(revision).unwrap_or_default();
                 Ok(Attempt::Acquired(Grant {
                     token: Some(FencingToken::new(token)),
@@ -239,13 +264,23 @@ impl Place {
             folder: store.shared.keys.folder(&ticket.name),
         })
     }
+
+    /// The key of its marker.
+    pub(super) fn marker(&self) -> String {
+        keys::marker(&self.key)
+    }
+
+    /// It is its key, or the marker beside it.
+    pub(super) fn owns(&self, key: &[u8]) -> bool {
+        keys::marked(key).unwrap_or(key) == self.key.as_bytes()
+    }
 }
 
 /// Its key is the oldest.
 fn is_first(ask: &Ask, place: &Place, answer: &TxnResponse) -> bool {
     let first = found(answer.responses.get(1)).and_then(|first| first.kvs.first());
     let alone = answer.succeeded && ask.patience.is_zero();
-    alone || first.is_some_and(|kv| kv.key == place.key.as_bytes())
+    alone || first.is_some_and(|kv| place.owns(&kv.key))
 }
 
 fn held(wake: Option<Wake>, recheck: Duration) -> Attempt {
@@ -264,7 +299,7 @@ pub(super) fn stand(
 ) -> Result<Stand> {
     let now = now(answer);
     let range = |n: usize| found(answer.responses.get(n));
-    let is_own = |kv: &&KeyValue| kv.key == place.key.as_bytes();
+    let is_own = |kv: &&KeyValue| place.owns(&kv.key);
     if answer.succeeded && ask.patience.is_zero() {
         return Ok(Stand::First(now));
     }

@@ -53,6 +53,12 @@ struct Claim {
     id: Option<i64>,
     /// The one its key stands under, or is to be written under, is the last.
     leases: Vec<Lease>,
+    /// Those its marker stands under, or may; all of them are kept, and all end with a release.
+    markers: Vec<Lease>,
+    /// How long the marker is to stand alone. Not zero: there is one beside its key.
+    delay: Duration,
+    /// It holds the lock, or held it: its marker ends with a release, or by itself.
+    granted: bool,
     /// The revision at which its key was created.
     revision: Option<i64>,
     /// Its key may be there.
@@ -156,7 +162,50 @@ impl Claims {
     pub(super) fn ended(&self, ticket: &Ticket, id: i64) {
         if let Some(claim) = self.lock().tickets.get_mut(&key(ticket)) {
             claim.leases.retain(|lease| lease.id != id);
+            claim.markers.retain(|lease| lease.id != id);
         }
+    }
+
+    /// A marker is about to be written beside its key, to stand alone for that time.
+    pub(super) fn marking(&self, ticket: &Ticket, delay: Duration) {
+        let mut known = self.lock();
+        self.at(&mut known, ticket).delay = delay;
+    }
+
+    /// How long its marker is to stand alone. Zero: it has none.
+    pub(super) fn delay(&self, ticket: &Ticket) -> Duration {
+        let known = self.lock();
+        let claim = known.tickets.get(&key(ticket));
+        claim.map_or(Duration::ZERO, |claim| claim.delay)
+    }
+
+    /// Notes a lease for its marker before anything is written under it. An error: the ticket has been withdrawn.
+    pub(super) fn marked(&self, ticket: &Ticket, lease: Lease) -> Result<()> {
+        let mut known = self.lock();
+        let claim = self.at(&mut known, ticket);
+        claim.refuse_if_withdrawn()?;
+        claim.markers.push(lease);
+        Ok(())
+    }
+
+    /// The leases of its marker, the newest last.
+    pub(super) fn markers(&self, ticket: &Ticket) -> Vec<i64> {
+        let known = self.lock();
+        let claim = known.tickets.get(&key(ticket));
+        claim.map_or_else(Vec::new, |claim| ids(&claim.markers))
+    }
+
+    /// From now on its marker ends only with a release, or by itself.
+    pub(super) fn holds(&self, ticket: &Ticket) {
+        let mut known = self.lock();
+        self.at(&mut known, ticket).granted = true;
+    }
+
+    /// The leases of its marker that have to end now: all, unless its hold has ended without a release.
+    pub(super) fn needless(&self, ticket: &Ticket, released: bool) -> Vec<i64> {
+        let known = self.lock();
+        let claim = known.tickets.get(&key(ticket));
+        claim.map_or_else(Vec::new, |claim| claim.needless(released))
     }
 
     /// Its key stands under this one: the newest of those it has been granted, or an older one if moving it has failed.
@@ -200,6 +249,8 @@ impl Claims {
             return Vec::new();
         };
         claim.stands = false;
+        let needless = claim.needless(lives);
+        claim.markers.clear();
         let clear = claim.unanswered == 0;
         let mut leases = std::mem::take(&mut claim.leases);
         if !claim.withdrawn {
@@ -212,7 +263,7 @@ impl Claims {
         {
             known.spare.push((lease, now + lease.ttl / 2));
         }
-        leases.into_iter().map(|lease| lease.id).collect()
+        needless.into_iter().chain(ids(&leases)).collect()
     }
 
     fn at<'a>(&self, known: &'a mut Known, ticket: &Ticket) -> &'a mut Claim {
@@ -225,6 +276,9 @@ impl Claims {
         let claim = claim.or_insert_with(|| Claim {
             id: None,
             leases: Vec::new(),
+            markers: Vec::new(),
+            delay: Duration::ZERO,
+            granted: false,
             revision: None,
             stands: false,
             unanswered: 0,
@@ -246,7 +300,19 @@ fn key(ticket: &Ticket) -> (OwnerId, Name) {
     (ticket.owner.clone(), ticket.name.clone())
 }
 
+fn ids(leases: &[Lease]) -> Vec<i64> {
+    leases.iter().map(|lease| lease.id).collect()
+}
+
 impl Claim {
+    fn needless(&self, released: bool) -> Vec<i64> {
+        if released || !self.granted {
+            ids(&self.markers)
+        } else {
+            Vec::new()
+        }
+    }
+
     fn refuse_if_withdrawn(&self) -> Result<()> {
         if self.withdrawn {
             return Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"));

@@ -6,6 +6,7 @@ use super::attempt::Place;
 use super::calls::{created, delete, found, oldest, ops, says};
 use super::claims::Remains;
 use super::errors::Trouble;
+use super::keys;
 use crate::backend::{Moment, Name, Released, Ticket};
 use crate::error::Result;
 
@@ -35,7 +36,8 @@ impl Etcd {
         // First, because whoever revokes is not told whether the key was still there.
         let removed = self.remove(ticket, &place, deadline).await?;
         match remains {
-            Remains::Requests(leases) => {
+            Remains::Requests(mut leases) => {
+                leases.extend(claims.needless(ticket, removed.is_some()));
                 for id in leases {
                     let revoked = self.link.revoke(id, deadline).await;
                     revoked.map_err(Trouble::error)?;
@@ -56,19 +58,24 @@ impl Etcd {
         deadline: Moment,
     ) -> Result<Option<bool>> {
         let Place { key, folder } = place;
+        // In good order: with its key goes its marker.
+        let marks = !self.shared.claims.delay(ticket).is_zero();
+        let marker = marks.then(|| delete(place.marker().as_bytes()));
         let mut compare = vec![says(key, ticket.owner.text())];
         if let Some(revision) = self.shared.claims.revision(ticket) {
             compare.push(created(key.as_bytes(), revision));
         }
         let txn = TxnRequest {
             compare,
-            success: ops([Op::Range(oldest(folder)), delete(key.as_bytes())]),
+            success: ops([Op::Range(oldest(folder)), delete(key.as_bytes())]
+                .into_iter()
+                .chain(marker)),
             failure: Vec::new(),
         };
         let answer = self.link.txn(txn, deadline).await;
         let answer = answer.map_err(Trouble::error)?;
         let first = found(answer.responses.first()).and_then(|first| first.kvs.first());
-        let was_first = first.is_some_and(|first| first.key == key.as_bytes());
+        let was_first = first.is_some_and(|first| place.owns(&first.key));
         Ok(answer.succeeded.then_some(was_first))
     }
 
@@ -97,10 +104,12 @@ impl Etcd {
             let Some(holder) = holder else {
                 return Ok(false);
             };
+            // Its marker too, and a marker that stands alone: force is an operator's word.
+            let key = keys::marked(&holder.key).unwrap_or(&holder.key);
             // Only the key: under a lease of somebody else there may stand what is no business of ours.
             let txn = TxnRequest {
                 compare: vec![created(&holder.key, holder.create_revision)],
-                success: ops([delete(&holder.key)]),
+                success: ops([delete(key), delete(&keys::marker_of(key))]),
                 failure: Vec::new(),
             };
             let answer = self.link.txn(txn, deadline).await;

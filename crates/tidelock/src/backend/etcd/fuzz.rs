@@ -79,6 +79,7 @@ fn stand(answer: &TxnResponse) {
     for patience in [Duration::ZERO, Duration::from_secs(1)] {
         let ask = Ask {
             spare: 0,
+            delay: Duration::ZERO,
             ticket: ticket.clone(),
             lease: Duration::from_secs(30),
             patience,
@@ -100,6 +101,9 @@ fn stand(answer: &TxnResponse) {
 fn range(found: &RangeResponse) {
     let keys = Keys::new("");
     look::waiters(found.count);
+    if let Some(kv) = look::holder(found) {
+        assert!(!kv.key.ends_with(b".delay"), "a marker holds nothing");
+    }
     look::next(found);
     for kv in &found.kvs {
         owner(kv);

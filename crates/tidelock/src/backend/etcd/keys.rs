@@ -23,6 +23,23 @@ pub(super) struct Folder {
 /// No escaped name contains this: `%` is always followed by two digits there.
 const CLIENTS: &str = "%clients/";
 
+/// Behind a key: what stands beside it. It is no number, so no key of a holder ends with it.
+const MARKER: &str = ".delay";
+
+/// The marker of that key.
+pub(super) fn marker(key: &str) -> String {
+    format!("{key}{MARKER}")
+}
+
+pub(super) fn marker_of(key: &[u8]) -> Vec<u8> {
+    [key, MARKER.as_bytes()].concat()
+}
+
+/// The key whose marker this is.
+pub(super) fn marked(key: &[u8]) -> Option<&[u8]> {
+    key.strip_suffix(MARKER.as_bytes())
+}
+
 impl Keys {
     pub(super) fn new(prefix: &str) -> Self {
         let prefix = prefix.trim_end_matches('/');
@@ -136,5 +153,18 @@ mod tests {
         let keys = Keys::new("");
         let key = keys.client_of("abc");
         assert_eq!(keys.name_of(key.as_bytes()), None);
+    }
+
+    #[test]
+    fn markers_stand_in_the_queue_and_are_no_holders() {
+        let keys = Keys::new("shop");
+        let (name, folder) = (name("a"), keys.folder(&name("a")));
+        let key = keys.own(&name, 0x1f);
+        let beside = marker(&key);
+        assert_eq!(beside, "shop/a/1f.delay");
+        assert!(*folder.first <= *beside.as_bytes() && *beside.as_bytes() < *folder.end);
+        assert_eq!(keys.name_of(beside.as_bytes()), None);
+        assert_eq!(marked(beside.as_bytes()), Some(key.as_bytes()));
+        assert_eq!(marked(key.as_bytes()), None);
     }
 }

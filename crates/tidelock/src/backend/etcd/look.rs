@@ -9,6 +9,7 @@ use super::api::{
 use super::attempt::untouched;
 use super::calls::{get, oldest};
 use super::errors::Trouble;
+use super::keys::{self, Folder};
 use crate::backend::glob::matches_glob;
 use crate::backend::{ClientId, Moment, Name, Page};
 use crate::error::Result;
@@ -22,11 +23,15 @@ impl Etcd {
     pub(super) async fn look(&self, name: &Name) -> Result<Snapshot> {
         let deadline = self.link.deadline();
         let folder = self.shared.keys.folder(name);
-        let queue = self.link.range(oldest(&folder), deadline).await;
+        let queue = self.link.range(first_with_marker(&folder), deadline).await;
         let queue = queue.map_err(Trouble::error)?;
         let mut snapshot = Snapshot::free(name.as_str());
         snapshot.waiters = Some(waiters(queue.count));
-        let Some(first) = queue.kvs.first() else {
+        let marks = queue.kvs.iter().any(is_marker);
+        if marks {
+            snapshot.waiters = Some(self.waiters_between_markers(&folder, deadline).await?);
+        }
+        let Some(first) = holder(&queue) else {
             return Ok(snapshot);
         };
         if first.lease != 0 {
@@ -48,11 +53,24 @@ impl Etcd {
 
     /// Whether the key of that revision is the first of its queue. A range is linearizable unless it asks not to be.
     pub(super) async fn holds(&self, name: &Name, generation: FencingToken) -> Result<bool> {
-        let first = oldest(&self.shared.keys.folder(name));
+        let first = first_with_marker(&self.shared.keys.folder(name));
         let first = self.link.range(first, self.link.deadline()).await;
-        let first = first.map_err(untouched)?;
-        let revision = |kv: &KeyValue| u64::try_from(kv.create_revision).ok();
-        Ok(first.kvs.first().and_then(revision) == Some(generation.get()))
+        let first = holder(&first.map_err(untouched)?).map(|kv| kv.create_revision);
+        Ok(first.and_then(|first| u64::try_from(first).ok()) == Some(generation.get()))
+    }
+
+    /// Where there are markers, keys have to be told from them.
+    async fn waiters_between_markers(&self, folder: &Folder, deadline: Moment) -> Result<u64> {
+        let all = RangeRequest {
+            keys_only: true,
+            limit: 0,
+            ..oldest(folder)
+        };
+        let all = self.link.range(all, deadline).await;
+        let all = all.map_err(Trouble::error)?;
+        let keys = all.kvs.iter().filter(|kv| !is_marker(kv)).count() as u64;
+        // While a delay is running nobody holds, and all of them wait.
+        Ok(keys - u64::from(holder(&all).is_some()))
     }
 
     /// Without its details the lock is shown all the same.
@@ -105,6 +123,28 @@ impl Etcd {
         let next = next(&found);
         Ok(Page { names, next })
     }
+}
+
+/// The key that was created first, and its marker: both are of one revision, and come in no order.
+fn first_with_marker(folder: &Folder) -> RangeRequest {
+    RangeRequest {
+        limit: 2,
+        ..oldest(folder)
+    }
+}
+
+fn is_marker(kv: &KeyValue) -> bool {
+    keys::marked(&kv.key).is_some()
+}
+
+/// Who holds, of those that were created first. `None`: nobody, or there is only what the last one has left for a time.
+pub(super) fn holder(queue: &RangeResponse) -> Option<&KeyValue> {
+    let first = queue.kvs.first()?.create_revision;
+    let mut together = queue
+        .kvs
+        .iter()
+        .take_while(|kv| kv.create_revision == first);
+    together.find(|kv| !is_marker(kv))
 }
 
 /// All that stand in a queue but the first.

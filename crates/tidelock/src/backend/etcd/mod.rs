@@ -5,6 +5,7 @@ mod attempt;
 mod calls;
 mod claims;
 mod conn;
+mod delay;
 mod doctor;
 mod ending;
 mod errors;
@@ -43,6 +44,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     queues: true,
     shared: true,
     durable: true,
+    delays: true,
     sequencers: true,
 };
 

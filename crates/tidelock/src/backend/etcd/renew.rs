@@ -35,12 +35,20 @@ impl Etcd {
         let places: Vec<Option<Place>> = places.collect();
         let lease = |one: &Renewal| claims.lease(&one.ticket).ok().flatten();
         let leases: Vec<Option<Lease>> = batch.iter().map(lease).collect();
+        let markers = batch.iter().flat_map(|one| claims.markers(&one.ticket));
+        let markers: Vec<i64> = markers.collect();
         let (alive, seen) = join(
-            self.begin_anew(&leases, deadline),
+            self.begin_anew(&markers, &leases, deadline),
             self.see(&places, deadline),
         )
         .await;
         let (alive, mut seen) = (alive?, seen?.into_iter());
+        for lost in markers.iter().filter(|id| !alive.contains_key(id)) {
+            tracing::warn!(
+                lease = lost,
+                "the lease of a lock-delay has gone: there will be none if this hold ends by itself"
+            );
+        }
         let mut answers = Vec::with_capacity(batch.len());
         for (n, one) in batch.iter().enumerate() {
             let key = match places[n] {
@@ -60,12 +68,15 @@ impl Etcd {
         Ok(answers)
     }
 
+    /// The markers first: each is to outlive its key by the whole delay.
     async fn begin_anew(
         &self,
+        markers: &[i64],
         leases: &[Option<Lease>],
         deadline: Moment,
     ) -> Result<HashMap<i64, Duration>> {
-        let ids: Vec<i64> = leases.iter().flatten().map(|lease| lease.id).collect();
+        let leases = leases.iter().flatten().map(|lease| lease.id);
+        let ids: Vec<i64> = markers.iter().copied().chain(leases).collect();
         if ids.is_empty() {
             return Ok(HashMap::new());
         }
@@ -145,15 +156,22 @@ impl Etcd {
         let old = claims.lease(ticket)?;
         let new = self.lease(ticket, length, deadline).await?;
         let place = Place::of(self, ticket);
-        let Place { key, .. } = place.ok_or_else(|| unexpected("a hold without a key"))?;
-        let owner = ticket.owner.text();
-        let mut compare = vec![says(&key, owner)];
+        let place = place.ok_or_else(|| unexpected("a hold without a key"))?;
+        let (key, owner) = (&place.key, ticket.owner.text());
+        let (markers, delay) = (claims.markers(ticket), claims.delay(ticket));
+        let marker = if delay.is_zero() {
+            None
+        } else {
+            Some(self.new_marker_lease(ticket, new, delay, deadline).await?)
+        };
+        let beside = marker.map(|id| put(&place.marker(), owner, id));
+        let mut compare = vec![says(key, owner)];
         if let Some(revision) = claims.revision(ticket) {
             compare.push(created(key.as_bytes(), revision));
         }
         let txn = TxnRequest {
             compare,
-            success: ops([put(&key, owner, new.id)]),
+            success: ops([put(key, owner, new.id)].into_iter().chain(beside)),
             failure: Vec::new(),
         };
         claims.sending(ticket)?;
@@ -162,15 +180,15 @@ impl Etcd {
             claims.answered(ticket);
         }
         let moved = moved.map_err(Trouble::error)?.succeeded;
-        let needless = if moved {
-            old.map(|old| old.id)
+        let needless: Vec<i64> = if moved {
+            old.map(|old| old.id).into_iter().chain(markers).collect()
         } else {
-            Some(new.id)
+            [new.id].into_iter().chain(marker).collect()
         };
-        if let Some(id) = needless {
-            claims.ended(ticket, id);
-            self.let_go(vec![id]);
+        for id in &needless {
+            claims.ended(ticket, *id);
         }
+        self.let_go(needless);
         Ok(moved)
     }
 

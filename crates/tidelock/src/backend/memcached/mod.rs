@@ -49,6 +49,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     queues: false,
     shared: true,
     durable: false,
+    delays: false,
     sequencers: false,
 };
 

@@ -47,6 +47,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     queues: false,
     shared: true,
     durable: true,
+    delays: false,
     sequencers: false,
 };
 

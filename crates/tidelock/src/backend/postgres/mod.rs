@@ -46,6 +46,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     queues: false,
     shared: true,
     durable: true,
+    delays: false,
     sequencers: false,
 };
 

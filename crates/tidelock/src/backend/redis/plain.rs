@@ -40,6 +40,7 @@ impl Layout {
             queues: false,
             shared: true,
             durable: false,
+            delays: false,
             sequencers: false,
         }
     }

@@ -34,6 +34,7 @@ impl Redis {
         let name = format!("{}probe:{{{}}}", keys::OURS, ClientId::random().as_str());
         Ok(Ask {
             spare: 0,
+            delay: Duration::ZERO,
             ticket: Ticket {
                 kind,
                 name: Name::new(name)?,

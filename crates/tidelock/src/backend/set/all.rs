@@ -152,6 +152,7 @@ async fn ask_part(set: &Shared, ask: &Ask, place: &Place, part: usize) -> Result
     let first = part == place.part;
     let own = Ask {
         spare: 0,
+        delay: Duration::ZERO,
         ticket: set.members[part].ticket(&ask.ticket),
         lease: ask.lease,
         patience: if first && place.patient {

@@ -200,6 +200,7 @@ impl Votes {
 async fn vote(set: &Shared, quorum: &Quorum, ask: &Ask, part: usize) -> Result<Vote> {
     let own = Ask {
         spare: 0,
+        delay: Duration::ZERO,
         ticket: set.members[part].ticket(&ask.ticket),
         lease: ask.lease,
         patience: if ask.armed {

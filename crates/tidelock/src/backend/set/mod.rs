@@ -161,6 +161,7 @@ impl Backend for Set {
             queues: each().any(|can| can.queues),
             shared: each().all(|can| can.shared),
             durable: each().all(|can| can.durable),
+            delays: false,
             sequencers: false,
         }
     }

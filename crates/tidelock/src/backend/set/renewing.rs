@@ -125,6 +125,7 @@ fn mend(set: &Arc<Shared>, side: Side, renewal: &Renewal, part: usize) {
     }
     let ask = Ask {
         spare: 0,
+        delay: std::time::Duration::ZERO,
         ticket: set.members[part].ticket(&renewal.ticket),
         lease: renewal.lease,
         patience: std::time::Duration::ZERO,

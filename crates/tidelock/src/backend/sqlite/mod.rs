@@ -51,6 +51,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     queues: false,
     shared: false,
     durable: true,
+    delays: false,
     sequencers: false,
 };
 

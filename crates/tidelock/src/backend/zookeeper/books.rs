@@ -96,6 +96,7 @@ impl Books {
             create,
             node: None,
             granted: false,
+            marked: false,
             ends,
             ticket: ticket.clone(),
             path: path.to_owned(),
@@ -148,6 +149,13 @@ impl Books {
         drop(inner);
         drop(old); // not under the lock: a task may be dropped with it
         true
+    }
+
+    /// A mark is about to be written for that node.
+    pub(super) fn marks(&self, owner: &OwnerId, node: &Node) {
+        if let Some(entry) = self.lock().at(owner, node) {
+            entry.marked = true;
+        }
     }
 
     /// The ticket holds the lock by that node, until then, and the keeper is to look for a `sign` of life by then. False: it was withdrawn or given up meanwhile.
@@ -219,6 +227,7 @@ impl Books {
             create: entry.create,
             node: entry.node.clone(),
             granted: entry.granted,
+            marked: entry.marked,
         };
         drop(inner);
         drop(watch);

@@ -17,6 +17,8 @@ pub(super) struct Entry {
     pub(super) create: u64,
     pub(super) node: Option<Node>,
     pub(super) granted: bool,
+    /// A mark of it may stand: a release removes it too.
+    pub(super) marked: bool,
     /// When the node is removed unless somebody asks for it or renews it.
     pub(super) ends: Moment,
     pub(super) ticket: Ticket,
@@ -62,6 +64,7 @@ pub(super) struct Left {
     pub(super) create: u64,
     pub(super) node: Option<Node>,
     pub(super) granted: bool,
+    pub(super) marked: bool,
 }
 
 /// A node whose time is up.

@@ -8,7 +8,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::place::Place;
-use super::{examine, names, note};
+use super::{delay, examine, names, note};
 use crate::backend::Name;
 use crate::backend::fuzz::Login;
 use crate::error::Result;
@@ -45,6 +45,9 @@ pub(crate) fn node(text: &str) {
         }
     }
     examine::voters(text);
+    let (generation, delay, seen) = delay::read(text.as_bytes());
+    let again = delay::written(generation, delay, seen);
+    assert_eq!(delay::read(again.as_bytes()), (generation, delay, seen));
     let holder = note::read("node", text.as_bytes());
     assert!(!holder.owner.is_empty());
     written(text);

@@ -5,7 +5,7 @@ use zookeeper_client as zk;
 use super::entry::Node;
 use super::link::Session;
 use super::turn::look;
-use super::{Shared, names, trouble};
+use super::{Shared, delay, names, trouble};
 use crate::backend::{Moment, Name, Released, Ticket};
 use crate::error::{ErrorKind, Result};
 
@@ -18,9 +18,16 @@ pub(super) async fn leave(shared: &Shared, ticket: &Ticket, withdrawn: bool) -> 
     let deadline = shared.link.deadline();
     let session = left.link.session(deadline).await?;
     let parent = shared.path(&ticket.name);
-    let removed = match &left.node {
-        Some(Node { name, .. }) => remove(shared, &session, &parent, name, deadline).await?,
-        None => sweep(shared, &session, &parent, ticket, deadline).await?,
+    let marked = match left.node.as_ref().filter(|_| left.marked) {
+        Some(node) => delay::release(shared, &session, ticket, node, deadline).await?,
+        None => None,
+    };
+    let removed = match (marked, &left.node) {
+        (Some(removed), _) => removed,
+        (None, Some(Node { name, .. })) => {
+            remove(shared, &session, &parent, name, deadline).await?
+        }
+        (None, None) => sweep(shared, &session, &parent, ticket, deadline).await?,
     };
     shared.books.gone(&ticket.owner, left.create);
     Ok(if removed && left.granted {
@@ -74,11 +81,25 @@ pub(super) async fn force(shared: &Shared, name: &Name) -> Result<bool> {
     let deadline = shared.link.deadline();
     let session = shared.link.session(deadline).await?;
     let parent = shared.path(name);
-    let nodes = look(shared, &session, &parent, deadline).await?;
-    let queue = names::in_order(nodes.unwrap_or_default());
+    let (nodes, mark) = delay::look(shared, &session, name, deadline).await?;
+    let queue = names::in_order(nodes);
+    if mark.is_some() {
+        delay::remove(shared, &session, name, deadline).await?;
+    }
     let Some(holder) = queue.first() else {
-        return Ok(false);
+        return Ok(mark.is_some());
     };
+    if let Some(mark) = mark {
+        let path = format!("{parent}/{holder}");
+        let stat = session.client.check_stat(&path);
+        let stat = shared.timers.until(deadline, stat).await;
+        let stat = stat.ok_or_else(|| trouble::late(ErrorKind::Unavailable))?;
+        let stat = stat.map_err(trouble::unread)?;
+        // A delay was running, and this one only waited for its end.
+        if stat.is_none_or(|stat| stat.czxid != mark.generation) {
+            return Ok(true);
+        }
+    }
     // One that has gone by itself meanwhile has been freed as well; the next holder is not meant.
     remove(shared, &session, &parent, holder, deadline).await?;
     Ok(true)

@@ -3,7 +3,7 @@
 use super::matches_glob;
 use super::names;
 use super::turn::{look, some};
-use super::{Shared, note, trouble};
+use super::{Shared, delay, note, trouble};
 use crate::backend::{Name, Page};
 use crate::error::{ErrorKind, Result};
 use crate::guard::FencingToken;
@@ -17,8 +17,8 @@ pub(super) async fn inspect(shared: &Shared, name: &Name) -> Result<Snapshot> {
     let session = shared.link.session(deadline).await?;
     let parent = shared.path(name);
     loop {
-        let nodes = look(shared, &session, &parent, deadline).await?;
-        let queue = names::in_order(nodes.unwrap_or_default());
+        let (nodes, mark) = delay::look(shared, &session, name, deadline).await?;
+        let queue = names::in_order(nodes);
         let mut snapshot = Snapshot::free(name.as_str());
         snapshot.waiters = Some(queue.len().saturating_sub(1) as u64);
         let Some(first) = queue.first() else {
@@ -33,10 +33,16 @@ pub(super) async fn inspect(shared: &Shared, name: &Name) -> Result<Snapshot> {
         let Some((data, stat)) = some(data)? else {
             continue; // it has just gone
         };
+        let holder = note::read(first, &data);
+        // A delay is running, and the first of ours waits for its end. Others know of no delays: they hold.
+        if mark.is_some_and(|mark| mark.generation != stat.czxid) && holder.owner != *first {
+            snapshot.waiters = Some(queue.len() as u64);
+            return Ok(snapshot);
+        }
         snapshot.token = Some(FencingToken::new(stat.czxid.unsigned_abs()));
         let ends = shared.books.ends(&parent, first);
         snapshot.expires_in = ends.map(|ends| ends.since(shared.timers.now()));
-        snapshot.holders.push(note::read(first, &data));
+        snapshot.holders.push(holder);
         return Ok(snapshot);
     }
 }

@@ -5,6 +5,7 @@
 //! own affair: it removes what was not renewed in time ([`keep`]), and if it cannot, the session ends.
 
 mod books;
+mod delay;
 mod entry;
 mod examine;
 #[cfg(feature = "fuzzing")]
@@ -45,6 +46,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     queues: true,
     shared: true,
     durable: true,
+    delays: true,
     sequencers: true,
 };
 
@@ -62,6 +64,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         link: link(env.lease),
         short: (1..=halvings).map(|n| link(env.lease / (1 << n))).collect(),
         books: Books::default(),
+        sights: delay::Sights::default(),
         signals: Signals::new(env.timers.clone(), |_| {}),
         timers: env.timers.clone(),
         background: env.background.clone(),
@@ -84,6 +87,7 @@ struct Shared {
     /// short lease is to be followed as soon when it crashes. Made when they are needed.
     short: Vec<Arc<Link>>,
     books: Books,
+    sights: delay::Sights,
     /// A channel for each ticket: its watch wakes nobody else.
     signals: Signals,
     timers: Timers,

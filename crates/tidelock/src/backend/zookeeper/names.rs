@@ -107,7 +107,7 @@ mod tests {
             assert!(seen.insert(segment), "{name}");
         }
         assert_eq!(escape("stock:42 ü"), "stock:42 ü");
-        for foreign in ["%clients", "%41", "a%2fb", "%+1", ""] {
+        for foreign in ["%clients", "%delays", "%41", "a%2fb", "%+1", ""] {
             assert_eq!(name_of(foreign), None, "{foreign}");
         }
     }

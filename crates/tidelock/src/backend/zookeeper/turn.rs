@@ -1,11 +1,13 @@
 //! One attempt: a place in the queue, and whether it is the first.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, Abortable};
 use zookeeper_client as zk;
 
+use super::delay::{self, First, Mark, Way};
 use super::entry::{Node, Standing, Watch};
 use super::leave::leave;
 use super::link::{Link, Session};
@@ -48,6 +50,12 @@ pub(super) async fn attempt(shared: &Shared, ask: &Ask) -> Result<Attempt> {
                     recheck: None,
                 }));
             }
+            Step::Barred(left) => {
+                return Ok(Attempt::Held(Wait {
+                    wake,
+                    recheck: Some(left),
+                }));
+            }
             Step::Again => {}
         }
     }
@@ -65,6 +73,8 @@ struct Turn<'a> {
 enum Step {
     Granted(Node),
     Refused,
+    /// It is first, and the last hold has ended by itself: nobody has the lock for so long yet.
+    Barred(Duration),
     /// Something was different from what had been seen.
     Again,
 }
@@ -81,9 +91,9 @@ impl Turn<'_> {
                 Ok(Step::Again)
             }
             Standing::At(node) => {
-                let nodes = look(self.shared, session, &self.parent, self.deadline).await?;
-                let nodes = nodes.unwrap_or_default();
-                self.decide(session, &node, nodes, sent).await
+                let name = &self.ask.ticket.name;
+                let (nodes, mark) = delay::look(self.shared, session, name, self.deadline).await?;
+                self.decide(session, &node, nodes, mark, sent).await
             }
         }
     }
@@ -106,17 +116,19 @@ impl Turn<'_> {
         );
         let mode = zk::CreateMode::EphemeralSequential.with_acls(rights);
         let (owner, books) = (&self.ask.ticket.owner, &self.shared.books);
-        // One trip for both: the list is made after the node.
-        let both = || {
+        // One trip for all: the list is made after the node.
+        let mark = delay::path(self.shared, &self.ask.ticket.name);
+        let all = || {
             (
                 session.client.create(&path, &data, &mode),
                 session.client.list_children(&self.parent),
+                session.client.get_data(&mark),
             )
         };
         let ends = self.patience_ends(sent);
         let here = (self.link, session.id());
-        let begun = books.create(&self.ask.ticket, here, &self.parent, ends, both)?;
-        let Some((create, (created, listed))) = begun else {
+        let begun = books.create(&self.ask.ticket, here, &self.parent, ends, all)?;
+        let Some((create, (created, listed, marked))) = begun else {
             return Ok(Step::Again); // another attempt of the same ticket was quicker
         };
         let answer = self.shared.timers.until(self.deadline, created).await;
@@ -142,8 +154,9 @@ impl Turn<'_> {
         };
         books.created(owner, create, node.clone());
         let nodes = some(self.until(listed).await?)?.unwrap_or_default();
-        let step = self.decide(session, &node, nodes, sent).await?;
-        if matches!(step, Step::Refused) && self.ask.patience.is_zero() {
+        let mark = delay::mark(self.until(marked).await?)?;
+        let step = self.decide(session, &node, nodes, mark, sent).await?;
+        if matches!(step, Step::Refused | Step::Barred(_)) && self.ask.patience.is_zero() {
             // Others were quicker. A place that nobody comes back to would hold up all behind it.
             leave(self.shared, &self.ask.ticket, false).await?;
         }
@@ -187,6 +200,7 @@ impl Turn<'_> {
         session: &Session,
         node: &Node,
         nodes: Vec<String>,
+        mark: Option<Mark>,
         sent: Moment,
     ) -> Result<Step> {
         let (owner, books) = (&self.ask.ticket.owner, &self.shared.books);
@@ -196,19 +210,13 @@ impl Turn<'_> {
             return Ok(Step::Again);
         };
         let Some(before) = at.checked_sub(1).map(|before| &queue[before]) else {
-            session.heard(sent);
-            let ends = sent + self.ask.lease;
-            let granted = books.grant(owner, node, ends, session.next_sign(ends));
-            return Ok(if granted {
-                Step::Granted(node.clone())
-            } else {
-                Step::Again
-            });
+            return self.come_first(session, node, mark, sent).await;
         };
         let watch = if self.ask.patience.is_zero() {
             None
         } else {
-            let Some(watch) = self.watch(session, before).await? else {
+            let path = format!("{}/{before}", self.parent);
+            let Some(watch) = self.watch(session, &path).await? else {
                 return Ok(Step::Again); // it has just gone
             };
             Some(watch)
@@ -217,11 +225,57 @@ impl Turn<'_> {
         Ok(if kept { Step::Refused } else { Step::Again })
     }
 
-    /// Has the ticket woken when the node before its own goes. `None`: it has gone.
-    async fn watch(&self, session: &Session, before: &str) -> Result<Option<Watch>> {
-        let path = format!("{}/{before}", self.parent);
+    /// It is first, and has the lock unless a delay is running.
+    async fn come_first(
+        &self,
+        session: &Session,
+        node: &Node,
+        mark: Option<Mark>,
+        sent: Moment,
+    ) -> Result<Step> {
+        let (owner, books) = (&self.ask.ticket.owner, &self.shared.books);
+        let first = First {
+            shared: self.shared,
+            session,
+            ask: self.ask,
+            node,
+            deadline: self.deadline,
+        };
+        match first.pass(mark).await? {
+            Way::Open => {}
+            Way::Again => return Ok(Step::Again),
+            Way::Barred(left) => {
+                let mut watch = None;
+                if !self.ask.patience.is_zero() {
+                    // An operator may end the delay.
+                    let path = delay::path(self.shared, &self.ask.ticket.name);
+                    watch = self.watch(session, &path).await?;
+                    if watch.is_none() {
+                        return Ok(Step::Again);
+                    }
+                }
+                let kept = books.waits(owner, node, self.patience_ends(sent), watch);
+                return Ok(if kept {
+                    Step::Barred(left)
+                } else {
+                    Step::Again
+                });
+            }
+        }
+        session.heard(sent);
+        let ends = sent + self.ask.lease;
+        let granted = books.grant(owner, node, ends, session.next_sign(ends));
+        Ok(if granted {
+            Step::Granted(node.clone())
+        } else {
+            Step::Again
+        })
+    }
+
+    /// Has the ticket woken when that node goes. `None`: it has gone.
+    async fn watch(&self, session: &Session, path: &str) -> Result<Option<Watch>> {
         let answer = self
-            .until(session.client.check_and_watch_stat(&path))
+            .until(session.client.check_and_watch_stat(path))
             .await?;
         let (stat, watcher) = answer.map_err(trouble::unread)?;
         if stat.is_none() {

@@ -12,6 +12,7 @@ use crate::testing::fixture::{Fixture, unique};
 fn ask(mint: &OwnerMint, name: &str, lease: Duration) -> Ask {
     Ask {
         spare: 0,
+        delay: Duration::ZERO,
         ticket: Ticket {
             kind: Kind::Mutex,
             name: Name::new(name).expect("a good name"),

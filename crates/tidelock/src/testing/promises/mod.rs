@@ -3,6 +3,7 @@
 pub mod cancel;
 pub mod close;
 pub mod contract;
+pub mod delay;
 pub mod every_await;
 pub mod fenced;
 pub mod force;

@@ -1,0 +1,158 @@
+//! Lock-delay: time for what a dead holder still had on its way.
+
+use std::time::{Duration, Instant};
+
+use crate::error::ErrorKind;
+use crate::options::AcquireOptions;
+use crate::testing::fixture::{Fixture, eventually, unique, within};
+use crate::testing::party::Held;
+
+/// Longer than any promise takes.
+const FOR_EVER: Duration = Duration::from_secs(3600);
+
+/// A store that cannot says so before any traffic, for every face.
+async fn refuses(fixture: &Fixture) {
+    let (a, plug) = fixture.mortal(fixture.builder()).await;
+    let asked = plug.requests();
+    let options = AcquireOptions::new().lock_delay(fixture.lease());
+    let place = a.lock(&unique("primary"));
+    let error = place.acquire_with(options).await.expect_err("unsupported");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert_eq!(plug.requests(), asked, "before any traffic");
+    let none = AcquireOptions::new().lock_delay(Duration::ZERO);
+    let held = place
+        .acquire_with(none)
+        .await
+        .expect("no delay is asked for");
+    held.release().await.expect("held");
+}
+
+/// Takes the lock as somebody who vanishes. Yields the instant at which it was known to be lost; it ends no earlier.
+async fn dies_with_it(fixture: &Fixture, name: &str, delay: Duration) -> (Held, Instant) {
+    let (a, plug) = fixture.mortal(fixture.builder()).await;
+    let options = AcquireOptions::new().lock_delay(delay);
+    let held = a.lock(name).acquire_with(options).await.expect("free");
+    // Renewed once, so that a delay is not only that of the first lease.
+    tokio::time::sleep(fixture.lease() / 2).await;
+    plug.pull();
+    within("the loss", fixture.lease() * 2, held.lost()).await;
+    (held, Instant::now())
+}
+
+/// Who waits behind a holder that has vanished gets the lock when its lease and then the delay have passed.
+pub async fn a_hold_that_ended_by_itself_leaves_a_delay(fixture: &Fixture) {
+    if !fixture.capabilities().await.delays {
+        return refuses(fixture).await;
+    }
+    let (name, delay) = (unique("primary"), fixture.lease() * 2);
+    let b = fixture.party().await;
+    let place = b.lock(&name);
+    let early = fixture.client(fixture.builder()).await;
+    let (dead, lost) = dies_with_it(fixture, &name, delay).await;
+    let next = tokio::spawn(async move {
+        let next = place.acquire().await.expect("it waits");
+        (next, Instant::now())
+    });
+    while lost.elapsed() < delay / 2 {
+        if let Ok(granted) = early.lock(&name).try_acquire().await {
+            assert!(granted.is_none(), "{:?} after the loss", lost.elapsed());
+        }
+        tokio::time::sleep(fixture.lease() / 8).await;
+    }
+    let next = within("the follower", delay + fixture.lease() * 5, next).await;
+    let (next, taken) = next.expect("no panic");
+    assert!(taken - lost >= delay, "{:?}, not {delay:?}", taken - lost);
+    next.release().await.expect("held");
+    // Its end is the end of it.
+    let place = b.lock(&name);
+    let again = within("the next", fixture.lease(), place.acquire()).await;
+    again.expect("free").release().await.expect("held");
+    drop(dead);
+}
+
+/// A release hands over at once, waited for or not, however long the delay would have been.
+pub async fn a_release_leaves_no_delay(fixture: &Fixture) {
+    if !fixture.capabilities().await.delays {
+        return refuses(fixture).await;
+    }
+    let name = unique("primary");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    let delayed = || AcquireOptions::new().lock_delay(FOR_EVER);
+    for waits in [true, false, true] {
+        let held = a.lock(&name).acquire_with(delayed()).await.expect("free");
+        let place = b.lock(&name);
+        let next = tokio::spawn(async move { place.acquire_with(delayed()).await });
+        tokio::time::sleep(fixture.lease() / 2).await;
+        assert!(!next.is_finished());
+        if waits {
+            held.release().await.expect("held");
+        } else {
+            drop(held);
+        }
+        let next = within("the next", fixture.lease() * 4, next).await;
+        let next = next.expect("no panic").expect("it waits");
+        next.release().await.expect("held");
+    }
+    // Nor does one that left the line.
+    let held = a.lock(&name).acquire_with(delayed()).await.expect("free");
+    let waited = delayed().wait(fixture.lease() / 4);
+    let left = b.lock(&name).acquire_with(waited).await;
+    left.expect_err("it is held");
+    held.release().await.expect("held");
+    let next = within("the next", fixture.lease() * 4, b.lock(&name).acquire()).await;
+    next.expect("free").release().await.expect("held");
+}
+
+/// Force is an operator's word: it ends the hold and its delay, and a delay that is running.
+pub async fn force_overrules_a_delay(fixture: &Fixture) {
+    if !fixture.capabilities().await.delays {
+        return refuses(fixture).await;
+    }
+    let name = unique("primary");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    let delayed = AcquireOptions::new().lock_delay(FOR_EVER);
+    let held = a.lock(&name).acquire_with(delayed).await.expect("free");
+    let lock = b.lock(&name);
+    assert!(lock.lock().force_release().await.expect("done"));
+    let next = within("the next", fixture.lease() * 4, lock.acquire()).await;
+    next.expect("free").release().await.expect("held");
+    drop(held);
+    let (dead, _) = dies_with_it(fixture, &name, FOR_EVER).await;
+    let place = b.lock(&name);
+    let next = tokio::spawn(async move { place.acquire().await.expect("it waits") });
+    let over = fixture.lease() * 3; // a store may end a lease somewhat late
+    tokio::time::sleep(over).await;
+    assert!(!next.is_finished(), "it is nobody's");
+    eventually("nobody is shown as its holder", over, || async {
+        !a.lock(&name).is_locked().await
+    })
+    .await;
+    assert!(lock.lock().force_release().await.expect("done"));
+    let next = within("the waiter", fixture.lease() * 3, next).await;
+    next.expect("no panic").release().await.expect("held");
+    drop(dead);
+}
+
+/// Those who only look now and then, each for itself, see the end of a delay too: nothing stays locked for ever.
+pub async fn a_delay_ends_also_for_those_who_only_try(fixture: &Fixture) {
+    if !fixture.capabilities().await.delays {
+        return refuses(fixture).await;
+    }
+    let (name, delay) = (unique("primary"), fixture.lease() * 2);
+    let (dead, lost) = dies_with_it(fixture, &name, delay).await;
+    let next = within("one of the tries", delay + fixture.lease() * 6, async {
+        loop {
+            // Somebody else each time: nobody has seen it before.
+            let stranger = fixture.party().await;
+            if let Ok(Some(held)) = stranger.lock(&name).try_acquire().await {
+                break (held, stranger);
+            }
+            stranger.close(Duration::ZERO).await;
+            tokio::time::sleep(fixture.lease() / 8).await;
+        }
+    });
+    let (held, _stranger) = next.await;
+    assert!(lost.elapsed() >= delay, "{:?}", lost.elapsed());
+    held.release().await.expect("held");
+    drop(dead);
+}
