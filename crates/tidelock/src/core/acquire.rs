@@ -78,8 +78,10 @@ impl Acquisition {
                 return Err(Error::new(ErrorKind::Unsupported)
                     .because("this store cannot count, so it has no fencing tokens"));
             }
+            // For locks of one holder: of several each would leave a delay that bars the others.
             if options.lock_delay.is_some_and(|delay| !delay.is_zero())
-                && !site.front().capabilities().delays
+                && !(site.front().capabilities().delays
+                    && matches!(kind, Kind::Mutex | Kind::Fenced))
             {
                 return Err(Error::new(ErrorKind::Unsupported).because(
                     "this store cannot keep a lock back after its hold has ended (lock_delay)",

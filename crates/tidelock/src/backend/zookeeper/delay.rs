@@ -218,17 +218,17 @@ impl First<'_> {
         self.will_be_marked();
         let mode = zk::CreateMode::Persistent.with_acls(self.shared.link.rights());
         let data = self.own();
-        let made = self.session.client.create(&path, data.as_bytes(), &mode);
-        let made = self.shared.timers.until(self.deadline, made).await;
-        match made.ok_or_else(|| trouble::late(ErrorKind::OutcomeUnknown))? {
+        let answer = self.session.client.create(&path, data.as_bytes(), &mode);
+        let answer = self.shared.timers.until(self.deadline, answer).await;
+        match answer.ok_or_else(|| trouble::late(ErrorKind::OutcomeUnknown))? {
             Ok(_) => Ok(Way::Open),
             Err(zk::Error::NodeExists) => Ok(Way::Again),
             Err(zk::Error::NoNode) => {
                 let home = self.shared.link.place().path(HOME);
-                let made = self.session.client.mkdir(&home, &mode);
-                let made = self.shared.timers.until(self.deadline, made).await;
-                let made = made.ok_or_else(|| trouble::late(ErrorKind::Unavailable))?;
-                made.map_err(trouble::unread)?;
+                let answer = self.session.client.mkdir(&home, &mode);
+                let answer = self.shared.timers.until(self.deadline, answer).await;
+                let answer = answer.ok_or_else(|| trouble::late(ErrorKind::Unavailable))?;
+                answer.map_err(trouble::unread)?;
                 Ok(Way::Again)
             }
             Err(error) => Err(trouble::unwritten(error)),
