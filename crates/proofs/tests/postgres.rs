@@ -13,6 +13,8 @@ mod promises;
 mod servers;
 #[path = "postgres/tables.rs"]
 mod tables;
+#[path = "postgres/tls.rs"]
+mod tls;
 
 use std::future::Future;
 use std::time::Duration;

@@ -200,7 +200,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Trusts the authorities in this PEM file instead of the public ones. For `rediss://`.
+    /// Trusts the authorities in this PEM file instead of the public ones. For URLs that ask for TLS: `rediss://`,
+    /// `etcds://`, `postgres://…?sslmode=verify-full`.
     ///
     /// # Examples
     /// ```no_run
@@ -217,7 +218,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Shows this certificate to the store. Both are PEM files. For `rediss://`.
+    /// Shows this certificate to the store. Both are PEM files. For URLs that ask for TLS, as [`tls_ca`](Self::tls_ca) names them.
     ///
     /// # Examples
     /// ```no_run

@@ -1,6 +1,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, getuid, kill_process};
 use tempfile::TempDir;
 
-use super::{Ground, port, wait};
+use super::{Certs, Ground, Tls, port, wait};
 use crate::{process, reaper};
 
 /// Where Debian has the programs of each version.
@@ -25,6 +26,7 @@ pub struct PostgresServer {
     child: Mutex<Option<Child>>,
     programs: PathBuf,
     ground: Ground,
+    tls: Option<(Tls, Certs)>,
     // Last, so that the directory goes after the server.
     dir: TempDir,
 }
@@ -35,7 +37,7 @@ impl PostgresServer {
     /// # Errors
     /// When the package is missing, or the server does not answer.
     pub fn start() -> Result<Self> {
-        Self::start_on(Ground::default())
+        Self::make(Ground::default(), None)
     }
 
     /// As [`start`](Self::start), on a disk or under a clock of its own.
@@ -43,16 +45,35 @@ impl PostgresServer {
     /// # Errors
     /// As `start`.
     pub fn start_on(ground: Ground) -> Result<Self> {
+        Self::make(ground, None)
+    }
+
+    /// One that speaks TLS, and to whom nobody but the operator speaks in plain text.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_tls(tls: Tls) -> Result<Self> {
+        Self::make(Ground::default(), Some(tls))
+    }
+
+    fn make(ground: Ground, tls: Option<Tls>) -> Result<Self> {
+        let dir = TempDir::with_prefix("tidelock-")?;
+        let tls = tls.map(|tls| Certs::create(dir.path(), tls.cert).map(|certs| (tls, certs)));
         let server = Self {
             port: port::free()?,
             child: Mutex::new(None),
             programs: programs()?,
             ground,
-            dir: TempDir::with_prefix("tidelock-")?,
+            tls: tls.transpose()?,
+            dir,
         };
+        if let Some((_, certs)) = &server.tls {
+            // The server refuses a key that others may read.
+            fs::set_permissions(&certs.server_key, fs::Permissions::from_mode(0o600))?;
+        }
         if getuid().is_root() && server.ground.disk().is_err() {
             let owner = server.dir.path().display().to_string();
-            run(Command::new("chown").args(["postgres", &owner]))?;
+            run(Command::new("chown").args(["-R", "postgres", &owner]))?;
         }
         let mut init = server.command("initdb");
         init.arg("-D").arg(server.data());
@@ -70,6 +91,16 @@ impl PostgresServer {
             init.arg("--wal-segsize=1");
         }
         run(&mut init)?;
+        if let Some((tls, _)) = &server.tls {
+            let shown = if tls.client_certs {
+                "clientcert=verify-ca"
+            } else {
+                ""
+            };
+            let rules =
+                format!("local all all trust\nhostssl all all 127.0.0.1/32 trust {shown}\n");
+            fs::write(server.data().join("pg_hba.conf"), rules)?;
+        }
         server.run()?;
         Ok(server)
     }
@@ -84,9 +115,17 @@ impl PostgresServer {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// `postgres://postgres@127.0.0.1:PORT/postgres`.
+    /// `postgres://postgres@127.0.0.1:PORT/postgres`, by the name in its certificate if it has one.
     pub fn url(&self) -> String {
-        self.url_at(self.addr())
+        match self.tls {
+            Some(_) => format!("postgres://postgres@localhost:{}/postgres", self.port),
+            None => self.url_at(self.addr()),
+        }
+    }
+
+    /// The certificates, if it speaks TLS.
+    pub fn certs(&self) -> Option<&Certs> {
+        self.tls.as_ref().map(|(_, certs)| certs)
     }
 
     /// The same by another way.
@@ -124,7 +163,9 @@ impl PostgresServer {
     pub fn query_as(&self, user: &str, statements: &str) -> Result<String> {
         let mut psql = Command::new(self.programs.join("psql"));
         let port = self.port.to_string();
-        psql.args(["-h", "127.0.0.1", "-p", &port, "-U", user, "-d", "postgres"]);
+        // Through the socket, which has no TLS.
+        psql.arg("-h").arg(self.dir.path());
+        psql.args(["-p", &port, "-U", user, "-d", "postgres"]);
         psql.args([
             "-X",
             "-q",
@@ -248,6 +289,16 @@ impl PostgresServer {
         command.arg(self.dir.path());
         for setting in ["fsync=off", "shared_buffers=16MB", "max_connections=200"] {
             command.args(["-c", setting]);
+        }
+        if let Some((_, certs)) = &self.tls {
+            for (setting, file) in [
+                ("ssl_cert_file", &certs.server),
+                ("ssl_key_file", &certs.server_key),
+                ("ssl_ca_file", &certs.ca),
+            ] {
+                command.args(["-c", &format!("{setting}={}", file.display())]);
+            }
+            command.args(["-c", "ssl=on"]);
         }
         if !getuid().is_root() {
             self.ground.set_clock(&mut command);

@@ -19,6 +19,8 @@ pub(crate) mod registry;
 pub(crate) mod set;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]
+pub(crate) mod tls;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
 
@@ -347,7 +349,7 @@ impl fmt::Debug for Env {
 }
 
 /// PEM files for TLS.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsFiles {
     /// Certificates of the authorities to trust instead of the public ones.
     pub ca: Option<std::path::PathBuf>,

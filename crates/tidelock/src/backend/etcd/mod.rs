@@ -31,7 +31,7 @@ use watch::Watcher;
 
 use crate::backend::{
     Ask, Attempt, Backend, Background, BoxFuture, Capabilities, ClientId, Env, Name, Page,
-    Released, Renewal, Renewed, Signals, Store, Ticket,
+    Released, Renewal, Renewed, Signals, Store, Ticket, tls,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
@@ -51,9 +51,8 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
 /// Connects. Fails now if no member can be reached or lets us in.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let target = Target::parse(url)?;
-    let tls = &env.tls;
     let secured = target.places.iter().any(|place| place.tls);
-    if !secured && (tls.ca.is_some() || tls.cert.is_some() || tls.key.is_some()) {
+    if !secured && tls::is_wanted(&env.tls) {
         return Err(Error::new(ErrorKind::InvalidOptions).because(
             "certificates are given, but the URL asks for no TLS; write etcds:// instead of etcd://",
         ));
@@ -70,8 +69,20 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
             shared: Arc::clone(&shared),
         })
     });
-    front.greet().await?;
+    let greeted = front.greet().await;
+    greeted.map_err(|error| missing_certificate(error, secured && env.tls.cert.is_none()))?;
     Ok(Store { front, back })
+}
+
+/// A server that wants a certificate says so behind the handshake and hangs up, often before its reason is read.
+fn missing_certificate(error: Error, none_shown: bool) -> Error {
+    match error.detail() {
+        Some(why) if none_shown && why.contains("the connection broke") => {
+            let advice = "if the server wants a client certificate, set `tls_identity`";
+            Error::new(error.kind()).because(format!("{why}; {advice}"))
+        }
+        _ => error,
+    }
 }
 
 /// What the two faces have in common.

@@ -11,7 +11,9 @@ mod examine;
 pub(crate) mod fuzz;
 mod link;
 mod look;
+mod options;
 mod place;
+mod secure;
 mod sql;
 mod trouble;
 

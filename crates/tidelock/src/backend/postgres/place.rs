@@ -4,13 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_postgres::config::{Host, SslMode};
-use tokio_postgres::{Config, NoTls};
+use tokio_postgres::config::{Host, SslMode, SslNegotiation};
+use tokio_postgres::{Client, Config, Connection, Socket};
 
+use super::options::Options;
+use super::secure::{Secure, Secured};
 use super::trouble::Trouble;
-use crate::backend::Env;
+use crate::Credentials;
+use crate::backend::tls::{self, Check};
+use crate::backend::{Env, TlsFiles};
 use crate::core::rt;
-use crate::credentials::Credentials;
 use crate::error::{Error, ErrorKind, Result};
 
 const TABLE: &str = "tidelock_locks";
@@ -23,38 +26,51 @@ pub(super) struct Place {
     config: Config,
     pub(super) table: String,
     credentials: Option<Arc<dyn Fn() -> Credentials + Send + Sync>>,
+    /// What is checked of the server's certificate. `None`: plain text.
+    tls: Option<Check>,
+    files: TlsFiles,
 }
 
 impl Place {
-    /// Reads `postgres://[user[:password]@]host[:port][/database][?table=schema.name&…]`.
+    /// Reads `postgres://[user[:password]@]host[:port][/database][?table=schema.name&sslmode=verify-full&…]`.
     pub(super) fn parse(url: &str, env: &Env) -> Result<Self> {
-        let Self {
-            mut config, table, ..
-        } = Self::read(url)?;
-        let files = &env.tls;
-        let tls = files.ca.is_some() || files.cert.is_some() || files.key.is_some();
-        if tls || !matches!(config.get_ssl_mode(), SslMode::Disable | SslMode::Prefer) {
-            return Err(Error::new(ErrorKind::Unsupported).because(
-                "TLS to PostgreSQL is not there yet, and what was asked to be encrypted is not sent in the clear; \
-                 connect through a local proxy that speaks TLS, or write sslmode=disable",
-            ));
-        }
-        config.ssl_mode(SslMode::Disable);
+        let mut place = Self::read(url)?;
+        place.files = tls::named(&env.tls, place.files);
+        place.check_tls()?;
+        let config = &mut place.config;
+        config.ssl_mode(match place.tls {
+            Some(_) => SslMode::Require,
+            None => SslMode::Disable,
+        });
         config.connect_timeout(env.response_timeout.max(Duration::from_millis(1)));
         if config.get_application_name().is_none() {
             config.application_name("tidelock");
         }
-        Ok(Self {
-            config,
-            table,
-            credentials: env.credentials.clone(),
-        })
+        place.credentials.clone_from(&env.credentials);
+        Ok(place)
+    }
+
+    /// What is to be encrypted is not sent in the clear, and what is said about TLS is said for a use.
+    fn check_tls(&self) -> Result<()> {
+        let direct = self.config.get_ssl_negotiation() == SslNegotiation::Direct;
+        if self.tls.is_none() && (direct || tls::is_wanted(&self.files)) {
+            return Err(invalid(
+                "certificates or sslnegotiation are given, but it asks for no TLS; write sslmode=verify-full",
+            ));
+        }
+        let file = |host: &Host| !matches!(host, Host::Tcp(_));
+        if self.tls.is_some() && self.config.get_hosts().iter().any(file) {
+            return Err(invalid(
+                "a socket file leads to no other machine, and has no TLS; write sslmode=disable",
+            ));
+        }
+        Ok(())
     }
 
     /// What the URL itself says.
     fn read(url: &str) -> Result<Self> {
-        let (url, table) = take_table(url);
-        let table = table.unwrap_or_else(|| TABLE.to_owned());
+        let (url, own) = Options::take(url)?;
+        let table = own.table.unwrap_or_else(|| TABLE.to_owned());
         check(&table)?;
         if bare_at(&url) {
             return Err(invalid("write %40 for an @ in a password"));
@@ -70,6 +86,8 @@ impl Place {
             config,
             table,
             credentials: None,
+            tls: own.tls,
+            files: own.files,
         })
     }
 
@@ -105,38 +123,24 @@ impl Place {
         ))
     }
 
-    pub(super) async fn dial(
-        &self,
-    ) -> Result<
-        (
-            tokio_postgres::Client,
-            tokio_postgres::Connection<tokio_postgres::Socket, tokio_postgres::tls::NoTlsStream>,
-        ),
-        Trouble,
-    > {
-        let connected = self.config().await?.connect(NoTls).await;
+    /// Connects and logs in. The caller bounds the time.
+    pub(super) async fn dial(&self) -> Result<(Client, Driver), Trouble> {
+        let connector = match self.tls {
+            Some(check) => {
+                let direct = self.config.get_ssl_negotiation() == SslNegotiation::Direct;
+                let alpn: &[&[u8]] = if direct { &[b"postgresql"] } else { &[] };
+                let made = tls::connector(&self.files, check, alpn).await;
+                Some(made.map_err(Trouble::Setup)?)
+            }
+            None => None,
+        };
+        let connected = self.config().await?.connect(Secure(connector)).await;
         connected.map_err(|error| Trouble::connecting(self, &error))
     }
 }
 
-fn take_table(url: &str) -> (String, Option<String>) {
-    let Some((base, query)) = url.split_once('?') else {
-        return (url.to_owned(), None);
-    };
-    let (mut rest, mut table) = (Vec::new(), None);
-    for pair in query.split('&') {
-        match pair.strip_prefix("table=") {
-            Some(name) => table = Some(name.to_owned()),
-            None => rest.push(pair),
-        }
-    }
-    let url = if rest.is_empty() {
-        base.to_owned()
-    } else {
-        format!("{base}?{}", rest.join("&"))
-    };
-    (url, table)
-}
+/// What moves the bytes of a connection.
+pub(super) type Driver = Connection<Socket, Secured<Socket>>;
 
 /// The driver ends a password at the first `@`: what comes behind it would be a host or a database, which messages name.
 fn bare_at(url: &str) -> bool {
@@ -163,7 +167,7 @@ fn check(table: &str) -> Result<()> {
     Ok(())
 }
 
-fn invalid(why: &str) -> Error {
+pub(super) fn invalid(why: &str) -> Error {
     Error::new(ErrorKind::InvalidOptions).because(format!("the URL of PostgreSQL: {why}"))
 }
 
@@ -215,18 +219,5 @@ mod tests {
         for good in ["h/d", "u:a%40b@h/d", "u@h/d?user=a@b", "h/d?user=a@b"] {
             assert!(!bare_at(&format!("postgres://{good}")), "{good}");
         }
-    }
-
-    #[test]
-    fn the_table_is_taken_out_of_the_url() {
-        assert_eq!(
-            take_table("postgres://h/d?table=t&sslmode=disable"),
-            (
-                "postgres://h/d?sslmode=disable".to_owned(),
-                Some("t".to_owned())
-            )
-        );
-        assert_eq!(take_table("postgres://h/d").1, None);
-        assert_eq!(take_table("postgres://h/d?table=t").0, "postgres://h/d");
     }
 }

@@ -2,11 +2,18 @@
 
 use tokio_postgres::error::{DbError, SqlState};
 
+use crate::backend::tls;
 use crate::error::{Error, ErrorKind};
+
+const NO_TLS: &str = "write sslmode=disable";
+const NO_TLS_HERE: &str =
+    "; let the server speak it (ssl = on), or write sslmode=disable if everybody may read along";
 
 /// Why a statement brought no answer.
 #[derive(Debug)]
 pub(super) enum Trouble {
+    /// It was not sent, because of what we were told to connect with.
+    Setup(Error),
     /// It was not sent.
     Unsent(String),
     /// The server said no: what it had begun it took back.
@@ -40,7 +47,13 @@ impl Trouble {
             None => {
                 let source = std::error::Error::source(error);
                 let why = source.map_or_else(|| error.to_string(), ToString::to_string);
-                Self::Unsent(format!("{place}: {why}"))
+                let why = tls::explain(&why, NO_TLS);
+                let advice = if why.contains("does not support TLS") {
+                    NO_TLS_HERE
+                } else {
+                    ""
+                };
+                Self::Unsent(format!("{place}: {why}{advice}"))
             }
         }
     }
@@ -55,20 +68,29 @@ impl Trouble {
         match self {
             Self::Broken(_) => true,
             Self::Refused(why) => *why.code() == SqlState::READ_ONLY_SQL_TRANSACTION,
-            Self::Unsent(_) => false,
+            Self::Setup(_) | Self::Unsent(_) => false,
         }
     }
 
     pub(super) fn error(self) -> Error {
         match self {
+            Self::Setup(error) => error,
             Self::Unsent(why) => Error::new(ErrorKind::Unavailable).because(why),
             Self::Broken(why) => Error::new(ErrorKind::OutcomeUnknown).because(why),
             Self::Refused(why) => {
-                let (kind, advice) = meaning(why.code());
+                let (kind, mut advice) = meaning(why.code());
+                if kind == ErrorKind::Refused && wants_tls(why.message()) {
+                    advice = "; the server wants TLS: write sslmode=verify-full";
+                }
                 Error::new(kind).because(format!("{}{advice}", why.message()))
             }
         }
     }
+}
+
+/// Said by a server that has an entry for us with TLS only; the second until version 13.
+fn wants_tls(text: &str) -> bool {
+    text.contains("no encryption") || text.contains("SSL off")
 }
 
 fn ends_session(code: &SqlState) -> bool {

@@ -16,7 +16,7 @@ use super::sentinel::{self, Sentinel};
 use super::stations::Stations;
 use super::subscriber::{Subscriber, Ways};
 use super::{Redis, Shared};
-use crate::backend::{Env, Store};
+use crate::backend::{Env, Store, tls};
 use crate::error::{Error, ErrorKind, Result};
 use crate::servers::{Messages, Servers};
 
@@ -37,8 +37,7 @@ pub(crate) async fn connect_servers(servers: &Servers, env: &Env) -> Result<Stor
 }
 
 async fn open(layout: Layout, target: Target, env: &Env) -> Result<Store> {
-    let tls = &env.tls;
-    if !target.is_tls() && (tls.ca.is_some() || tls.cert.is_some() || tls.key.is_some()) {
+    if !target.is_tls() && tls::is_wanted(&env.tls) {
         return Err(Error::new(ErrorKind::InvalidOptions).because(
             "certificates are given, but no TLS is asked for; write rediss:// instead of redis://, or Servers::tls",
         ));
@@ -48,13 +47,13 @@ async fn open(layout: Layout, target: Target, env: &Env) -> Result<Store> {
         user: target.user,
         password: target.password,
         credentials: env.credentials.clone(),
-        tls: tls.clone(),
+        tls: env.tls.clone(),
     };
     match target.way {
         Way::One(place) => one(layout, Finder::Fixed(place), entry, env).await,
         Way::Sentinels(who) => {
             let (background, timers) = (&env.background, &env.timers);
-            let sentinel = Sentinel::new(who, tls, background, timers, env.response_timeout);
+            let sentinel = Sentinel::new(who, &env.tls, background, timers, env.response_timeout);
             one(layout, Finder::Sentinel(Box::new(sentinel)), entry, env).await
         }
         Way::Cluster(nodes) => many(layout, nodes, entry, env).await,

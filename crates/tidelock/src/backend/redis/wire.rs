@@ -2,20 +2,15 @@
 
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
 use super::errors::unsent;
 use super::place::Place;
 use crate::backend::TlsFiles;
-use crate::core::rt;
-use crate::error::{Error, ErrorKind, Result};
+use crate::backend::tls::{self, Check};
+use crate::error::{Error, Result};
 
 /// A byte stream of any kind.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Sync {}
@@ -55,7 +50,7 @@ async fn dial_socket(path: &Path, place: &Place) -> Result<Pin<Box<dyn Stream>>>
     reason = "the same shape as where sockets have files"
 )]
 async fn dial_socket(_path: &Path, _place: &Place) -> Result<Pin<Box<dyn Stream>>> {
-    Err(Error::new(ErrorKind::Unsupported).because("this system has no socket files"))
+    Err(Error::new(crate::error::ErrorKind::Unsupported).because("this system has no socket files"))
 }
 
 fn unreachable_at(place: &Place, why: &std::io::Error) -> Error {
@@ -68,93 +63,13 @@ async fn secure(
     host: &str,
     files: &TlsFiles,
 ) -> Result<Pin<Box<dyn Stream>>> {
-    let name = ServerName::try_from(host.to_owned())
-        .map_err(|_| bad_tls(format!("{host:?} is no host name a certificate can be for")))?;
-    // On another thread: reading the authorities of a machine takes a while, and this one may be the steward's.
-    let files = files.clone();
-    let config = rt::blocking(move || config(&files))
-        .await
-        .ok_or_else(|| bad_tls("the certificates could not be read"))??;
-    let connector = TlsConnector::from(Arc::new(config));
+    let name = tls::name(host)?;
+    let connector = tls::connector(files, Check::Everything, &[]).await?;
     match connector.connect(name, tcp).await {
         Ok(stream) => Ok(Box::pin(stream)),
-        Err(e) => Err(unsent(format_args!("{place}: TLS: {}", explain(&e)))),
-    }
-}
-
-/// Adds what to do to what the TLS library says.
-fn explain(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    let advice = if text.contains("UnknownIssuer") {
-        "; name the authority that signed the server's certificate with `tls_ca`"
-    } else if text.contains("NotValidForName") || text.contains("not valid for name") {
-        "; connect by a name the certificate is for"
-    } else if text.contains("Expired") || text.contains("expired") {
-        "; renew the server's certificate, and check this machine's clock"
-    } else if text.contains("InvalidContentType") || text.contains("corrupt message") {
-        "; the port may speak plain text: write redis:// instead of rediss://"
-    } else if text.contains("CertificateRequired") {
-        "; the server wants a client certificate: set `tls_identity`"
-    } else {
-        ""
-    };
-    format!("{text}{advice}")
-}
-
-/// Read at each connect, so that renewed files are taken up without a restart. The crypto provider is named, because
-/// the process-wide default panics when a program links two of them or none.
-fn config(files: &TlsFiles) -> Result<ClientConfig> {
-    let provider = Arc::new(crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(bad_tls)?
-        .with_root_certificates(roots(files.ca.as_deref())?);
-    match (&files.cert, &files.key) {
-        (Some(cert), Some(key)) => {
-            let chain = certificates(cert)?;
-            let key = PrivateKeyDer::from_pem_file(key)
-                .map_err(|e| bad_tls(format!("the client's key {}: {e}", key.display())))?;
-            builder
-                .with_client_auth_cert(chain, key)
-                .map_err(|e| bad_tls(format!("the client's certificate and key: {e}")))
-        }
-        (None, None) => Ok(builder.with_no_client_auth()),
-        _ => Err(bad_tls(
-            "a client certificate and its key are needed together",
-        )),
-    }
-}
-
-/// The authorities of the given file, else those this machine trusts: they include what its administrator added, and
-/// are kept up to date with the system, which a list built into the program would not be.
-fn roots(ca: Option<&Path>) -> Result<RootCertStore> {
-    let mut roots = RootCertStore::empty();
-    match ca {
-        Some(ca) => {
-            for certificate in certificates(ca)? {
-                roots
-                    .add(certificate)
-                    .map_err(|e| bad_tls(format!("{}: {e}", ca.display())))?;
-            }
-        }
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        Err(e) => {
+            let why = tls::explain(&e, "write redis:// instead of rediss://");
+            Err(unsent(format_args!("{place}: TLS: {why}")))
         }
     }
-    if roots.is_empty() {
-        return Err(bad_tls(
-            "no certificate of an authority was found; name a PEM file with `tls_ca`",
-        ));
-    }
-    Ok(roots)
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect)
-        .map_err(|e| bad_tls(format!("{}: {e}", path.display())))
-}
-
-fn bad_tls(why: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::InvalidOptions).because(format!("TLS: {why}"))
 }
