@@ -9,6 +9,8 @@ mod fence;
 mod promises;
 #[path = "mysql/tables.rs"]
 mod tables;
+#[path = "mysql/tls.rs"]
+mod tls;
 #[path = "mysql/trips.rs"]
 mod trips;
 

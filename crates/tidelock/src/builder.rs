@@ -201,7 +201,7 @@ impl ClientBuilder {
     }
 
     /// Trusts the authorities in this PEM file instead of the public ones. For URLs that ask for TLS: `rediss://`,
-    /// `etcds://`, `postgres://…?sslmode=verify-full`.
+    /// `etcds://`, `postgres://…?sslmode=verify-full`, `mysql://…?ssl-mode=VERIFY_IDENTITY`.
     ///
     /// # Examples
     /// ```no_run

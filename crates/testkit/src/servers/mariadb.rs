@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
-use super::{Ground, port};
+use super::{Certs, Ground, Tls, port};
 use crate::{process, reaper};
 
 /// A start takes 0.1 to 1 s; a loaded machine may need more, a broken server all of it.
@@ -28,6 +28,7 @@ pub struct MariaDb {
     args: Vec<String>,
     child: Mutex<Option<Child>>,
     ground: Ground,
+    certs: Option<Certs>,
     // Last, so that the directory goes after the server.
     dir: TempDir,
 }
@@ -46,7 +47,7 @@ impl MariaDb {
     /// # Errors
     /// As `start`.
     pub fn start_with(args: &[&str]) -> Result<Self> {
-        Self::start_on(Ground::default(), args)
+        Self::make(Ground::default(), args, None)
     }
 
     /// As [`start_with`](Self::start_with), on a disk or under a clock of its own.
@@ -54,13 +55,32 @@ impl MariaDb {
     /// # Errors
     /// As `start`.
     pub fn start_on(ground: Ground, args: &[&str]) -> Result<Self> {
+        Self::make(ground, args, None)
+    }
+
+    /// One that speaks TLS, and to whom nobody but the operator speaks in plain text.
+    ///
+    /// # Errors
+    /// As `start`.
+    pub fn start_tls(tls: Tls) -> Result<Self> {
+        let args = ["--require-secure-transport=ON"];
+        let server = Self::make(Ground::default(), &args, Some(tls))?;
+        if tls.client_certs {
+            server.query(&format!("ALTER USER {USER}@'127.0.0.1' REQUIRE X509"))?;
+        }
+        Ok(server)
+    }
+
+    fn make(ground: Ground, args: &[&str], tls: Option<Tls>) -> Result<Self> {
         let dir = TempDir::with_prefix("tidelock-")?;
         install(&ground, dir.path())?;
+        let certs = tls.map(|tls| Certs::create(dir.path(), tls.cert));
         let mut server = Self {
             port: 0,
             args: args.iter().map(|&arg| arg.to_owned()).collect(),
             child: Mutex::new(None),
             ground,
+            certs: certs.transpose()?,
             dir,
         };
         for _ in 0..4 {
@@ -112,9 +132,20 @@ impl MariaDb {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// `mysql://tide:pass@127.0.0.1:PORT/locks`
+    /// `mysql://tide:pass@127.0.0.1:PORT/locks`, by the name in its certificate if it has one.
     pub fn url(&self) -> String {
-        self.url_at(self.addr(), USER)
+        match self.certs {
+            Some(_) => format!(
+                "mysql://{USER}:{PASSWORD}@localhost:{}/{DATABASE}",
+                self.port
+            ),
+            None => self.url_at(self.addr(), USER),
+        }
+    }
+
+    /// The certificates, if it speaks TLS.
+    pub fn certs(&self) -> Option<&Certs> {
+        self.certs.as_ref()
     }
 
     /// As [`url`](Self::url), of another user or through a proxy.
@@ -237,8 +268,17 @@ impl MariaDb {
         let log = File::create(dir.join("log"))?;
         let mut command = self.ground.command(daemon());
         self.ground.set_clock(&mut command);
+        command.arg("--no-defaults");
+        if let Some(certs) = &self.certs {
+            for (option, file) in [
+                ("--ssl-cert", &certs.server),
+                ("--ssl-key", &certs.server_key),
+                ("--ssl-ca", &certs.ca),
+            ] {
+                command.arg(format!("{option}={}", file.display()));
+            }
+        }
         let child = command
-            .arg("--no-defaults")
             .arg(format!("--datadir={}", self.ground.data(dir).display()))
             .arg(format!("--socket={}", self.socket().display()))
             .arg(format!("--tmpdir={}", dir.display()))

@@ -19,7 +19,12 @@ pub(crate) mod registry;
 pub(crate) mod set;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
-#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis"
+))]
 pub(crate) mod tls;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;

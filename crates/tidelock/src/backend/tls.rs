@@ -53,7 +53,7 @@ pub(crate) async fn connector(
 }
 
 /// Those of the builder before those that a URL names.
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) fn named(builder: &TlsFiles, url: TlsFiles) -> TlsFiles {
     let own = builder.cert.is_some() || builder.key.is_some();
     let (cert, key) = if own {
@@ -63,6 +63,35 @@ pub(crate) fn named(builder: &TlsFiles, url: TlsFiles) -> TlsFiles {
     };
     let ca = builder.ca.clone().or(url.ca);
     TlsFiles { ca, cert, key }
+}
+
+/// The authorities to trust, for a driver that makes its own connections: checked as for ours, with the files of the client,
+/// because a driver does not say which file is wrong.
+///
+/// Such a driver takes the process-wide crypto provider, and panics where there is none or it cannot choose between two.
+#[cfg(feature = "mysql")]
+pub(crate) async fn authorities(files: &TlsFiles) -> Result<Vec<Vec<u8>>> {
+    if crypto::CryptoProvider::get_default().is_none() {
+        // An error means that the program has just chosen its own.
+        let _ = crypto::ring::default_provider().install_default();
+    }
+    let files = files.clone();
+    let read = rt::blocking(move || {
+        config(&files, Check::Everything)?;
+        let all = match &files.ca {
+            Some(ca) => certificates(ca)?,
+            None => rustls_native_certs::load_native_certs().certs,
+        };
+        // One that makes no sense would be an error to the driver, and the others on this machine are good.
+        let good = |one: &CertificateDer<'static>| RootCertStore::empty().add(one.clone()).is_ok();
+        Ok(all
+            .into_iter()
+            .filter(good)
+            .map(|one| one.to_vec())
+            .collect())
+    });
+    read.await
+        .ok_or_else(|| bad("the certificates could not be read"))?
 }
 
 /// Adds what to do to what the TLS library says. `plain`: what to write where the port speaks plain text.

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Opts, OptsBuilder, Row, Value};
+use mysql_async::{ClientIdentity, Conn, DriverError, OptsBuilder, Row, SslOpts, Value};
 
 use super::place::{Place, Target};
 use super::trouble::{Trouble, unsent};
 use crate::Credentials;
+use crate::backend::{TlsFiles, tls};
 use crate::error::{Error, Result};
 
 /// The largest packet we send or take; the server may allow less.
@@ -45,7 +46,13 @@ impl Line {
         login: Option<Credentials>,
         wait: Duration,
     ) -> Result<Self> {
-        let conn = Conn::new(options(target, login)).await;
+        let ssl = if target.tls {
+            Some(ssl(&target.files).await?)
+        } else {
+            None
+        };
+        let options = options(target, login).ssl_opts(ssl);
+        let conn = Conn::new(options).await;
         let conn = conn.map_err(|error| closed(target, error))?;
         let mut line = Self(Some(conn));
         line.ask(&beginning(wait))
@@ -93,7 +100,20 @@ impl Drop for Line {
     }
 }
 
-fn options(target: &Target, login: Option<Credentials>) -> Opts {
+/// All of a certificate is checked, its host's name too. A server without TLS is refused by the driver.
+async fn ssl(files: &TlsFiles) -> Result<SslOpts> {
+    let roots = tls::authorities(files).await?;
+    let identity = files.cert.clone().zip(files.key.clone());
+    Ok(SslOpts::default()
+        .with_root_certs(roots.into_iter().map(Into::into).collect())
+        // The driver has a list of its own; what this machine trusts is for its administrator to say.
+        .with_disable_built_in_roots(true)
+        .with_client_identity(
+            identity.map(|(cert, key)| ClientIdentity::new(cert.into(), key.into())),
+        ))
+}
+
+fn options(target: &Target, login: Option<Credentials>) -> OptsBuilder {
     let (user, password) = match login {
         Some(login) => (login.user.or(target.user.clone()), login.password),
         None => (target.user.clone(), target.password.clone()),
@@ -114,7 +134,6 @@ fn options(target: &Target, login: Option<Credentials>) -> Opts {
         Place::Tcp { host, port } => options.ip_or_hostname(host.clone()).tcp_port(*port),
         Place::Socket(path) => options.socket(Some(path.display().to_string())),
     }
-    .into()
 }
 
 fn words(row: Row) -> Words {
@@ -141,8 +160,16 @@ fn trouble(error: mysql_async::Error, first: bool) -> Trouble {
 
 /// While it connects nothing of ours can have happened.
 fn closed(target: &Target, error: mysql_async::Error) -> Error {
+    if let mysql_async::Error::Driver(DriverError::NoClientSslFlagFromServer) = error {
+        return unsent(format_args!(
+            "{target}: the server speaks no TLS; let it, or write ssl-mode=DISABLED if everybody may read along"
+        ));
+    }
     match trouble(error, true) {
-        Trouble::Broken(why) => unsent(format_args!("{target}: {why}")),
+        Trouble::Broken(why) => {
+            let why = tls::explain(&why, "write ssl-mode=DISABLED");
+            unsent(format_args!("{target}: {why}"))
+        }
         refused @ Trouble::Refused { .. } => {
             let error = refused.error().prefix(target);
             if error.outcome_unknown() {

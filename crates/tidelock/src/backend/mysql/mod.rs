@@ -27,7 +27,7 @@ use self::trouble::unanswered;
 use super::glob::matches_glob;
 use crate::backend::{
     Ask, Asker, Attempt, Backend, BoxFuture, Capabilities, ClientId, Env, Grant, Moment, Name,
-    Page, Released, Renewal, Renewed, Store, Ticket, TlsFiles, Wait,
+    Page, Released, Renewal, Renewed, Store, Ticket, Wait, tls,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::fence::SqlFence;
@@ -53,11 +53,9 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
 
 /// Connects, and makes the tables if there are none.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
-    let target = Target::parse(url)?;
-    let TlsFiles { ca, cert, key } = &env.tls;
-    if ca.is_some() || cert.is_some() || key.is_some() {
-        return Err(place::no_tls());
-    }
+    let mut target = Target::parse(url)?;
+    target.files = tls::named(&env.tls, target.files);
+    target.check_tls()?;
     let face = |most| {
         Arc::new(Mysql {
             pool: Pool::new(target.clone(), env, most),

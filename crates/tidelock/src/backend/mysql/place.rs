@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::backend::percent;
+use crate::backend::{TlsFiles, percent, tls};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Where the server is.
@@ -20,10 +20,13 @@ pub(super) struct Target {
     pub(super) database: String,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
+    /// Whether what is said is encrypted, and the server's certificate checked with all that is in it.
+    pub(super) tls: bool,
+    pub(super) files: TlsFiles,
 }
 
 impl Target {
-    /// Reads `mysql://[user[:password]@]host[:port]/database[?socket=/path]`; `mariadb://` is the same.
+    /// Reads `mysql://[user[:password]@]host[:port]/database[?socket=/path&ssl-mode=…]`; `mariadb://` is the same.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let url = url::Url::parse(text).map_err(|e| invalid(format!("it is no URL: {e}")))?;
         if url.fragment().is_some() {
@@ -40,9 +43,15 @@ impl Target {
             host: host(&url)?,
             port: url.port().unwrap_or(3306),
         };
+        let (mut tls, mut files) = (false, TlsFiles::default());
         for (key, value) in url.query_pairs() {
+            let file = || Some(PathBuf::from(&*value));
             match &*key {
+                "ssl-mode" => tls = is_secure(&value)?,
                 "socket" if !value.is_empty() => place = Place::Socket(PathBuf::from(&*value)),
+                "ssl-ca" if !value.is_empty() => files.ca = file(),
+                "ssl-cert" if !value.is_empty() => files.cert = file(),
+                "ssl-key" if !value.is_empty() => files.key = file(),
                 _ => return Err(no_option(&key)),
             }
         }
@@ -57,23 +66,55 @@ impl Target {
             database,
             user: Some(decode(url.username())?).filter(|user| !user.is_empty()),
             password: url.password().map(decode).transpose()?,
+            tls,
+            files,
         })
     }
+
+    /// What is to be encrypted is not sent in the clear, and what is said about TLS is said for a use.
+    pub(super) fn check_tls(&self) -> Result<()> {
+        if !self.tls && tls::is_wanted(&self.files) {
+            return Err(invalid(
+                "certificates are given, but it asks for no TLS; write ssl-mode=VERIFY_IDENTITY",
+            ));
+        }
+        if self.tls && matches!(self.place, Place::Socket(_)) {
+            return Err(invalid(
+                "a socket file leads to no other machine, and has no TLS; write ssl-mode=DISABLED",
+            ));
+        }
+        Ok(())
+    }
 }
 
-/// Only an option that is known to have its effect is taken: above all none that asks for TLS. The message does not
-/// repeat it: that is what remains of a password with a bare `?`.
+/// Stricter than MySQL's own clients where those would be content with any server, or with plain text.
+fn is_secure(mode: &str) -> Result<bool> {
+    match mode.to_ascii_uppercase().as_str() {
+        "DISABLED" => Ok(false),
+        "REQUIRED" | "VERIFY_IDENTITY" => Ok(true),
+        "PREFERRED" => Err(invalid(
+            "ssl-mode=PREFERRED would send in plain text what was to be encrypted, without a word; write VERIFY_IDENTITY, or DISABLED",
+        )),
+        "VERIFY_CA" => Err(Error::new(ErrorKind::Unsupported).because(
+            "ssl-mode=VERIFY_CA: a certificate is checked with its host's name or not at all; write VERIFY_IDENTITY",
+        )),
+        _ => Err(invalid(
+            "ssl-mode is DISABLED, REQUIRED or VERIFY_IDENTITY",
+        )),
+    }
+}
+
+/// Only an option that is known to have its effect is taken: above all none that asks for TLS in other words. The message
+/// does not repeat it: that is what remains of a password with a bare `?`.
 fn no_option(key: &str) -> Error {
     if key.contains("ssl") || key.contains("tls") {
-        return no_tls();
+        return Error::new(ErrorKind::Unsupported).because(
+            "TLS was asked for in words this store does not know; nothing was sent. Write ssl-mode=VERIFY_IDENTITY, with ssl-ca=/path where the \
+             machine does not know the authority",
+        );
     }
-    invalid("the only option is socket; write %3F for a ? in a password")
-}
-
-/// TLS was asked for, and must not silently be left out.
-pub(super) fn no_tls() -> Error {
-    Error::new(ErrorKind::Unsupported).because(
-        "TLS was asked for, which this store does not speak to MySQL; nothing was sent. Use a socket, a tunnel, or a proxy on this machine",
+    invalid(
+        "the options are socket, ssl-mode, ssl-ca, ssl-cert and ssl-key; write %3F for a ? in a password",
     )
 }
 
@@ -130,8 +171,16 @@ mod tests {
 
     #[test]
     fn what_asks_for_tls_never_gets_plain_text() {
+        for mode in ["REQUIRED", "VERIFY_IDENTITY", "required"] {
+            let target = Target::parse(&format!("mysql://h/d?ssl-mode={mode}")).unwrap();
+            assert!(target.tls, "{mode}");
+        }
+        let given = Target::parse("mysql://h/d?ssl-ca=/ca.pem&ssl-mode=DISABLED").unwrap();
+        assert!(!given.tls && given.check_tls().is_err());
+        let socket = "mysql://h/d?socket=/s&ssl-mode=REQUIRED";
+        assert!(Target::parse(socket).unwrap().check_tls().is_err());
         for option in [
-            "ssl-mode=REQUIRED",
+            "ssl-mode=VERIFY_CA",
             "require_ssl=true",
             "tls=1",
             "sslmode=disable",
@@ -146,6 +195,8 @@ mod tests {
         for text in [
             "mysql://u:hunter2@h",
             "mysql://u:hunter2@h/d?x=1",
+            "mysql://h/d?ssl-mode=hunter2",
+            "mysql://u:hunter2@h/d?ssl-mode=PREFERRED",
             "mysql://u:hunter2@h/a/b",
             "mysql:hunter2",
             "mysql://u:1?hunter2@h/d",

@@ -115,11 +115,15 @@ fn meaning(code: u16) -> (ErrorKind, &'static str) {
         ),
         1045 | 1130 | 1129 | 1251 | 1698 | 1820 | 1862 => (
             ErrorKind::Refused,
-            "authentication: check user, password and from where the user may connect",
+            "authentication: check user, password, from where the user may connect, and whether with TLS only (ssl-mode=VERIFY_IDENTITY)",
         ),
         1044 | 1142 | 1143 | 1227 => (
             ErrorKind::Refused,
             "the user may not use the tables; it needs SELECT, INSERT, UPDATE and DELETE",
+        ),
+        3159 => (
+            ErrorKind::Refused,
+            "the server wants TLS: write ssl-mode=VERIFY_IDENTITY",
         ),
         1049 => (ErrorKind::InvalidOptions, "there is no such database"),
         1054 | 1064 | 1136 | 1193 | 1231 | 1364 => (
