@@ -15,5 +15,7 @@ mod leases;
 mod promises;
 #[path = "etcd/rights.rs"]
 mod rights;
+#[path = "etcd/secured.rs"]
+mod secured;
 #[path = "etcd/world.rs"]
 mod world;

@@ -244,6 +244,11 @@ impl Link {
         }
     }
 
+    /// Whether requests are still sent on it.
+    pub(super) fn uses(&self, conn: &Arc<Conn>) -> bool {
+        self.live().is_some_and(|live| Arc::ptr_eq(&live, conn))
+    }
+
     /// A new login needs a new connection; the member is as good as it was.
     fn put_out(&self, conn: &Arc<Conn>) {
         let mut slot = self.slot.write().unwrap_or_else(PoisonError::into_inner);

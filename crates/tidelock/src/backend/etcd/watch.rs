@@ -143,7 +143,7 @@ impl Watcher {
     fn hear(&self, said: &WatchResponse) {
         let mut books = self.lock();
         books.failures = 0;
-        if said.canceled && said.compact_revision == 0 {
+        if is_refused(said) {
             tracing::debug!(
                 reason = said.cancel_reason,
                 "a watch was refused; its waiter looks by itself"
@@ -234,6 +234,10 @@ async fn listen(
     };
     loop {
         match conn::next::<WatchResponse>(&mut answers).await {
+            // The stream is as old as its connection, and so is its token; requests have logged in anew since.
+            Ok(Some(answer)) if is_refused(&answer) && !link.uses(&conn) => {
+                return Trouble::Unsent("the token has run out".to_owned());
+            }
             Ok(Some(answer)) => match watcher.upgrade() {
                 Some(watcher) => watcher.hear(&answer),
                 None => return Trouble::Unsent("the client has gone".to_owned()),
@@ -242,6 +246,10 @@ async fn listen(
             Err(trouble) => return trouble,
         }
     }
+}
+
+fn is_refused(said: &WatchResponse) -> bool {
+    said.canceled && said.compact_revision == 0
 }
 
 fn pause(failures: u32) -> Duration {

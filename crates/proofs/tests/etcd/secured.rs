@@ -1,0 +1,187 @@
+//! TLS and users: who is trusted, who is let in, and what is said when something does not fit.
+
+use std::time::Instant;
+
+use testkit::servers::{Certs, EtcdServer, ServerCert, Tls};
+use tidelock::{Client, ClientBuilder, ErrorKind};
+
+use crate::world::{ms, soon, until_keys, waits};
+
+fn start(cert: ServerCert, client_certs: bool) -> (EtcdServer, Certs) {
+    let builder = EtcdServer::builder().tls(Tls { cert, client_certs });
+    let server = builder.start().unwrap();
+    let certs = server.certs().unwrap().clone();
+    (server, certs)
+}
+
+fn builder() -> ClientBuilder {
+    Client::builder()
+        .lease(ms(4000))
+        .response_timeout(ms(2000))
+        .details(false)
+}
+
+async fn locks(client: &Client) {
+    let guard = client.lock("till").acquire().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+async fn fails(builder: ClientBuilder, url: &str, words: &str) {
+    let start = Instant::now();
+    let error = builder.connect(url).await.expect_err("refused");
+    let text = error.to_string();
+    assert!(text.contains(words), "{words}: {text}");
+    assert!(!format!("{text} {error:?}").contains("hunter2"), "{text}");
+    let expected = [
+        ErrorKind::Unavailable,
+        ErrorKind::InvalidOptions,
+        ErrorKind::Refused,
+    ];
+    assert!(expected.contains(&error.kind()), "{error:?}");
+    assert!(start.elapsed() < ms(4000), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_of_the_given_authority_is_trusted() {
+    let (server, certs) = start(ServerCert::Good, false);
+    let url = server.url();
+    let by = || builder().tls_ca(&certs.ca).connect(&url);
+    let (a, b) = (by().await.unwrap(), by().await.unwrap());
+    let guard = a.lock("till").acquire().await.unwrap();
+    let next = waits(&b, "till");
+    until_keys(&server, 2).await;
+    guard.release().await.unwrap();
+    let (guard, _) = soon("the waiter's turn", next).await.unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_certificate_is_shown() {
+    let (server, certs) = start(ServerCert::Good, true);
+    let known = builder()
+        .tls_ca(&certs.ca)
+        .tls_identity(&certs.client, &certs.client_key);
+    locks(&known.connect(&server.url()).await.unwrap()).await;
+    let unknown = builder().tls_ca(&certs.ca);
+    fails(unknown, &server.url(), "tls_identity").await;
+    let stranger = builder()
+        .tls_ca(&certs.ca)
+        .tls_identity(&certs.stranger, &certs.stranger_key);
+    fails(stranger, &server.url(), "cannot be reached").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t29_what_does_not_fit_is_said_and_does_not_hang() {
+    let (server, certs) = start(ServerCert::Good, false);
+    let url = server.url();
+    fails(builder().tls_ca(&certs.other_ca), &url, "tls_ca").await;
+    let plain = url.replace("etcds://", "etcd://");
+    fails(builder().tls_ca(&certs.ca), &plain, "etcds://").await;
+    let lost = builder().tls_ca(certs.ca.with_file_name("missing.pem"));
+    fails(lost, &url, "missing.pem").await;
+
+    let (wrong, certs) = start(ServerCert::WrongHost, false);
+    let trusting = || builder().tls_ca(&certs.ca);
+    fails(trusting(), &wrong.url(), "connect by a name").await;
+    let (expired, certs) = start(ServerCert::Expired, false);
+    let words = "renew the server's certificate";
+    fails(builder().tls_ca(&certs.ca), &expired.url(), words).await;
+
+    let plain = EtcdServer::start().unwrap();
+    let url = format!("etcds://localhost:{}", plain.addr().port());
+    fails(builder().tls_ca(&certs.ca), &url, "plain text").await;
+}
+
+const ROOT: [&str; 2] = ["--user", "root:secret"];
+
+/// A server that lets in `root` and a user of locks under `shop/`, both with passwords.
+fn with_users() -> EtcdServer {
+    let server = EtcdServer::start().unwrap();
+    for words in [
+        "role add locks",
+        "role grant-permission locks --prefix=true readwrite shop/",
+        "user add locks:hunter2",
+        "user grant-role locks locks",
+        "user add root:secret",
+        "auth enable",
+    ] {
+        let words: Vec<&str> = words.split(' ').collect();
+        server.admin(&words).unwrap();
+    }
+    server
+}
+
+fn as_root(server: &EtcdServer, words: &str) {
+    let words = ROOT.into_iter().chain(words.split(' '));
+    server.admin(&words.collect::<Vec<_>>()).unwrap();
+}
+
+fn url(server: &EtcdServer, login: &str, prefix: &str) -> String {
+    format!("etcd://{login}{}/{prefix}", server.addr())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_with_the_rights_of_the_page_is_let_in() {
+    let server = with_users();
+    let right = url(&server, "locks:hunter2@", "shop");
+    let client = builder().connect(&right).await.unwrap();
+    locks(&client).await;
+    let given = builder().credentials(tidelock::Credentials::new("locks", "hunter2"));
+    let client = given.connect(&url(&server, "", "shop")).await.unwrap();
+    locks(&client).await;
+
+    let wrong = url(&server, "locks:hunter22@", "shop");
+    fails(builder(), &wrong, "authentication failed").await;
+    let nobody = url(&server, "", "shop");
+    fails(builder(), &nobody, "wants a user").await;
+    let elsewhere = url(&server, "locks:hunter2@", "bank");
+    match builder().connect(&elsewhere).await {
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Refused, "{error}"),
+        Ok(client) => {
+            let error = client.lock("till").acquire().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+        }
+    }
+}
+
+/// Tokens are forgotten when authentication is switched off and on, as when five minutes have passed: the connections stand.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_has_run_out_is_followed_by_a_login() {
+    let server = with_users();
+    let url = url(&server, "locks:hunter2@", "shop");
+    let a = builder().connect(&url).await.unwrap();
+    let b = builder().connect(&url).await.unwrap();
+    // One after another, with somebody who waits each time: its watches need a token too.
+    for round in 0..3 {
+        let guard = soon("the lock", a.lock("till").acquire()).await.unwrap();
+        let next = waits(&b, "till");
+        tokio::time::sleep(ms(300)).await;
+        let released = Instant::now();
+        soon("the release", guard.release()).await.unwrap();
+        let (guard, at) = soon("the waiter's turn", next).await.unwrap();
+        let took = at.duration_since(released);
+        assert!(took < ms(700), "round {round}: woken after {took:?}");
+        soon("the release", guard.release()).await.unwrap();
+        as_root(&server, "auth disable");
+        server.admin(&["auth", "enable"]).unwrap();
+    }
+    let guard = a.lock("till").acquire().await.unwrap();
+    as_root(&server, "auth disable");
+    server.admin(&["auth", "enable"]).unwrap();
+    guard.extend(ms(8000)).await.unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_was_restarted_is_logged_in_to_again() {
+    let server = with_users();
+    let url = url(&server, "locks:hunter2@", "shop");
+    // Longer than a start takes on a machine that is busy.
+    let builder = builder().lease(ms(20_000));
+    let client = builder.connect(&url).await.unwrap();
+    let guard = client.lock("till").acquire().await.unwrap();
+    server.restart().unwrap();
+    guard.extend(ms(30_000)).await.unwrap();
+    guard.release().await.unwrap();
+    locks(&client).await;
+}
