@@ -11,6 +11,8 @@ mod fence;
 mod promises;
 #[path = "postgres/servers.rs"]
 mod servers;
+#[path = "postgres/session.rs"]
+mod session;
 #[path = "postgres/tables.rs"]
 mod tables;
 #[path = "postgres/tls.rs"]

@@ -12,7 +12,7 @@ use crate::reaper;
 
 const PROGRAM: &str = "/usr/sbin/pgbouncer";
 
-/// A pooler before a PostgreSQL server that gives a connection away after each transaction, as long as this value lives.
+/// A pooler before a PostgreSQL server, as long as this value lives.
 #[derive(Debug)]
 pub struct Pgbouncer {
     port: u16,
@@ -21,19 +21,31 @@ pub struct Pgbouncer {
 }
 
 impl Pgbouncer {
-    /// With two connections to the server for all.
+    /// One that gives a connection away after each transaction, with two of them to the server for all.
     ///
     /// # Errors
     /// When the package is missing, or it does not answer.
     pub fn start(server: &PostgresServer) -> Result<Self> {
+        Self::make(server, "pool_mode = transaction\ndefault_pool_size = 2")
+    }
+
+    /// One that gives a connection away only when its client has gone.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn keeping_sessions(server: &PostgresServer) -> Result<Self> {
+        Self::make(server, "pool_mode = session\ndefault_pool_size = 20")
+    }
+
+    fn make(server: &PostgresServer, mode: &str) -> Result<Self> {
         let dir = TempDir::with_prefix("tidelock-")?;
         let (port, path) = (port::free()?, dir.path().display());
         let users = dir.path().join("users");
         fs::write(&users, "\"postgres\" \"\"\n")?;
         let conf = format!(
             "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
-             unix_socket_dir =\nauth_type = trust\nauth_file = {path}/users\npool_mode = transaction\n\
-             default_pool_size = 2\nmax_client_conn = 500\n",
+             unix_socket_dir =\nauth_type = trust\nauth_file = {path}/users\n{mode}\n\
+             max_client_conn = 500\n",
             server.port(),
         );
         fs::write(dir.path().join("conf"), conf)?;

@@ -213,7 +213,8 @@ pub struct Page {
 /// 6. Each call ends within the response timeout of its [`Env`], with an error if need be.
 /// 7. A future of this trait may be polled on several runtimes in turn, the last of them the background's: it must not
 ///    own timers or sockets of the runtime it was first polled on; use [`Timers`].
-/// 8. A grant stands until its lease ends, or what its [`Bond`] names does; nobody else gets the lock before.
+/// 8. A grant stands until its lease ends, or what its [`Bond`] names does; nobody else gets the lock before. Where a store
+///    can only tell that this has ended, it severs the bond at that moment.
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// What the store can do. Constant.
     fn capabilities(&self) -> Capabilities;

@@ -23,6 +23,11 @@ pub(crate) const ABILITIES: &[(&str, Capabilities)] = &[
     ),
     #[cfg(feature = "postgres")]
     ("postgres:", crate::backend::postgres::CAPABILITIES),
+    #[cfg(feature = "postgres")]
+    (
+        "postgres:…?locks=session",
+        crate::backend::postgres::session::CAPABILITIES,
+    ),
     #[cfg(feature = "mysql")]
     ("mysql:", crate::backend::mysql::CAPABILITIES),
     #[cfg(feature = "zookeeper")]

@@ -1,8 +1,11 @@
 //! What a hold depends on besides its lease.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use crate::core::clock::Moment;
 use crate::options::Drift;
@@ -17,6 +20,9 @@ enum Kind {
         span: Duration,
         heard: Box<dyn Fn() -> Moment + Send + Sync>,
         connected: Box<dyn Fn() -> bool + Send + Sync>,
+        severed: AtomicBool,
+        /// Of those who depend on it.
+        bells: Mutex<Vec<Weak<Notify>>>,
     },
     /// So many of these are needed.
     Several { needed: usize, bonds: Vec<Bond> },
@@ -40,7 +46,48 @@ impl Bond {
             span,
             heard: Box::new(heard),
             connected: Box::new(connected),
+            severed: AtomicBool::new(false),
+            bells: Mutex::default(),
         }))
+    }
+
+    /// It has ended, whatever was proved: who depends on it is told now, and not when it would have ended by itself.
+    pub fn sever(&self) {
+        if let Kind::One { severed, bells, .. } = &*self.0 {
+            severed.store(true, Ordering::SeqCst);
+            let bells = std::mem::take(&mut *bells.lock().unwrap_or_else(PoisonError::into_inner));
+            for bell in bells.iter().filter_map(Weak::upgrade) {
+                bell.notify_waiters();
+            }
+        }
+    }
+
+    /// So much of it was severed that it lasts no longer.
+    pub(crate) fn is_severed(&self) -> bool {
+        match &*self.0 {
+            Kind::One { severed, .. } => severed.load(Ordering::SeqCst),
+            Kind::Several { needed, bonds } => {
+                let whole = bonds.iter().filter(|bond| !bond.is_severed()).count();
+                whole < *needed
+            }
+        }
+    }
+
+    /// Rings when it is severed. To be looked at after this call: it may have been before.
+    pub(crate) fn ring(&self, bell: &Arc<Notify>) {
+        match &*self.0 {
+            Kind::One { bells, .. } => {
+                let mut bells = bells.lock().unwrap_or_else(PoisonError::into_inner);
+                // Those who have gone are cleared away each time their number may have doubled.
+                if bells.len() == bells.capacity() {
+                    bells.retain(|bell| bell.strong_count() > 0);
+                    let left = bells.len();
+                    bells.reserve(left + 8);
+                }
+                bells.push(Arc::downgrade(bell));
+            }
+            Kind::Several { bonds, .. } => bonds.iter().for_each(|bond| bond.ring(bell)),
+        }
     }
 
     /// It lasts as long as so many of the parts do. Parts without a bond last for ever. `None`: so does the whole.
@@ -54,6 +101,7 @@ impl Bond {
     /// Until when it is proved.
     pub(crate) fn until(&self, drift: &Drift) -> Moment {
         match &*self.0 {
+            Kind::One { severed, .. } if severed.load(Ordering::SeqCst) => Moment(0),
             Kind::One { span, heard, .. } => heard() + drift.proved(*span),
             Kind::Several { needed, bonds } => {
                 let mut each: Vec<Moment> = bonds.iter().map(|bond| bond.until(drift)).collect();
@@ -95,6 +143,35 @@ mod tests {
 
     fn bond(heard: u64) -> Bond {
         Bond::new(Duration::from_nanos(10), move || Moment(heard))
+    }
+
+    #[test]
+    fn what_is_severed_is_over_and_told() {
+        let exact = Drift {
+            share: 0.0,
+            fixed: Duration::ZERO,
+        };
+        let (one, two) = (bond(5), bond(7));
+        let both = Bond::of(2, vec![Some(one.clone()), Some(two.clone())]).unwrap();
+        let either = Bond::of(1, vec![Some(one.clone()), Some(two)]).unwrap();
+        let bell = Arc::new(Notify::new());
+        let mut rung = armed(&bell);
+        both.ring(&bell);
+        for _ in 0..100 {
+            one.ring(&Arc::default());
+        }
+        assert!(!rung.as_mut().enable() && !both.is_severed());
+        one.sever();
+        assert!(rung.as_mut().enable(), "the holder is told");
+        assert!(one.is_severed() && both.is_severed() && !either.is_severed());
+        assert_eq!(both.until(&exact), Moment(0));
+        assert_eq!(either.until(&exact), Moment(17));
+    }
+
+    fn armed(bell: &Arc<Notify>) -> std::pin::Pin<Box<tokio::sync::futures::Notified<'_>>> {
+        let mut rung = Box::pin(bell.notified());
+        rung.as_mut().enable();
+        rung
     }
 
     #[test]

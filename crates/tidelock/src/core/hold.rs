@@ -162,10 +162,12 @@ impl Status {
     /// The status of the next who has the same hold. What is proved is to be taken over with [`inherit`](Self::inherit).
     pub(super) fn next(&self) -> Self {
         let mut next = Self::new(Moment(0), self.clock);
-        next.bond.clone_from(&self.bond);
         next.reign.clone_from(&self.reign);
         next.pace = self.pace;
-        next
+        match self.bond.as_deref() {
+            Some((bond, drift)) => next.bound(Some(bond.clone()), *drift),
+            None => next,
+        }
     }
 
     /// What was proved for the one before.
@@ -181,6 +183,9 @@ impl Status {
 
     /// The same, but no longer than that.
     pub(crate) fn bound(mut self, bond: Option<Bond>, drift: Drift) -> Self {
+        if let Some(bond) = &bond {
+            bond.ring(&self.bell());
+        }
         self.bond = bond.map(|bond| Box::new((bond, drift)));
         self
     }
@@ -245,7 +250,11 @@ impl Status {
     }
 
     /// The first reason wins. Nothing is lost that was released before.
-    pub(crate) fn lose(&self, reason: LostReason) {
+    pub(crate) fn lose(&self, mut reason: LostReason) {
+        let bond = self.bond.as_deref().map(|(bond, _)| bond);
+        if reason == LostReason::Expired && bond.is_some_and(Bond::is_severed) {
+            reason = LostReason::Taken;
+        }
         if self
             .state
             .compare_exchange(

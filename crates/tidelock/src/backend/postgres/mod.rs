@@ -3,7 +3,8 @@
 //! Every verb is one statement ([`sql`]) and no state is left in the session, so it works behind a pooler that gives a
 //! connection away after each transaction. Waiters are told by `NOTIFY` on a connection of its own ([`ears`]); where
 //! that cannot be had they ask again and again. Each face has a connection ([`link`]) that lives on the steward's thread,
-//! where a caller's runtime that goes takes nothing with it.
+//! where a caller's runtime that goes takes nothing with it. `?locks=session` chooses the server's advisory locks instead
+//! ([`session`]).
 
 mod ears;
 mod examine;
@@ -14,6 +15,7 @@ mod look;
 mod options;
 mod place;
 mod secure;
+pub(crate) mod session;
 mod sql;
 mod trouble;
 
@@ -55,6 +57,9 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
 /// Opens the store, and makes its tables if there are none.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let place = Arc::new(Place::parse(url, env)?);
+    if place.session_locks {
+        return session::open(Link::new(place, env), env).await;
+    }
     let sql = Arc::new(Sql::new(&place.table));
     let link = || Link::new(Arc::clone(&place), env);
     let front = link();

@@ -12,6 +12,8 @@ use super::place::invalid;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) table: Option<String>,
+    /// The server's advisory locks instead of rows with leases.
+    pub(super) session_locks: bool,
     /// What is checked of the server's certificate. `None`: plain text.
     pub(super) tls: Option<Check>,
     pub(super) files: TlsFiles,
@@ -46,6 +48,7 @@ impl Options {
         let file = |value| path(value).map(Some);
         match &*key {
             "table" => self.table = Some(value.to_owned()),
+            "locks" => self.session_locks = kind(value)?,
             "sslmode" => self.tls = check(value)?,
             "sslrootcert" => self.files.ca = file(value)?,
             "sslcert" => self.files.cert = file(value)?,
@@ -57,6 +60,14 @@ impl Options {
 }
 
 const ESCAPES: &str = "a % is followed by two hexadecimal digits; write %25 for a %";
+
+fn kind(locks: &str) -> Result<bool> {
+    match locks {
+        "rows" => Ok(false),
+        "session" => Ok(true),
+        _ => Err(invalid("locks is rows or session")),
+    }
+}
 
 /// Stricter than the server's own library where that would be content with any server, or with plain text.
 fn check(mode: &str) -> Result<Option<Check>> {
@@ -94,7 +105,9 @@ mod tests {
         let (url, own) = Options::take("postgres://h/d?table=t&keepalives=0").unwrap();
         assert_eq!(url, "postgres://h/d?keepalives=0");
         assert_eq!(own.table.as_deref(), Some("t"));
-        assert_eq!(own.tls, None);
+        assert_eq!((own.tls, own.session_locks), (None, false));
+        let (_, own) = Options::take("postgres://h/d?locks=session").unwrap();
+        assert!(own.session_locks);
         assert_eq!(Options::take("postgres://h/d").unwrap().1.table, None);
         assert_eq!(
             Options::take("postgres://h/d?table=t").unwrap().0,
@@ -132,6 +145,7 @@ mod tests {
             "sslmode=hunter2",
             "sslrootcert=hunter2@h",
             "sslcert=",
+            "locks=hunter2",
         ] {
             let error = Options::take(&format!("postgres://h/d?{bad}")).unwrap_err();
             assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");

@@ -29,6 +29,8 @@ pub(super) struct Place {
     /// What is checked of the server's certificate. `None`: plain text.
     tls: Option<Check>,
     files: TlsFiles,
+    /// The server's advisory locks instead of rows with leases.
+    pub(super) session_locks: bool,
 }
 
 impl Place {
@@ -70,6 +72,9 @@ impl Place {
     /// What the URL itself says.
     fn read(url: &str) -> Result<Self> {
         let (url, own) = Options::take(url)?;
+        if own.session_locks && own.table.is_some() {
+            return Err(invalid("locks=session needs no table"));
+        }
         let table = own.table.unwrap_or_else(|| TABLE.to_owned());
         check(&table)?;
         if bare_at(&url) {
@@ -88,6 +93,7 @@ impl Place {
             credentials: None,
             tls: own.tls,
             files: own.files,
+            session_locks: own.session_locks,
         })
     }
 

@@ -1,0 +1,296 @@
+//! The server's own advisory locks: `?locks=session`.
+
+use std::time::{Duration, Instant};
+
+use testkit::proxy::{Mode, Proxy};
+use testkit::servers::{Pgbouncer, PostgresServer};
+use tidelock::{Client, ErrorKind, LostReason, Severity};
+
+use super::{LEASE, client, server, soon};
+
+/// The sessions that hold an advisory lock.
+const HOLDERS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted";
+
+fn url(server: &PostgresServer) -> String {
+    format!("{}?locks=session", server.url())
+}
+
+mod promises {
+    use std::sync::LazyLock;
+
+    use tidelock::testing::Fixture;
+
+    use super::{Duration, PostgresServer, server, url};
+
+    static SERVER: LazyLock<PostgresServer> = LazyLock::new(server);
+
+    fn fixture() -> Fixture {
+        Fixture::url(url(&SERVER)).lease_of(Duration::from_millis(1800))
+    }
+
+    /// The suite without three promises, which the page says are not kept: others see neither names (`a_nasty_name_is_nothing_but_a_name`)
+    /// nor owners (`every_good_name_works`), and no more is proved than the client's lease (`an_extended_lease_lasts_longer`).
+    macro_rules! promises {
+        ($fixture:expr) => {
+            tidelock::conformance!(@tests $fixture; contract:
+                an_acquire_after_its_withdrawal_takes_no_effect
+                a_withdrawal_frees_what_was_held
+                a_repeated_attempt_neither_counts_nor_shortens
+                a_renewal_never_shortens
+                a_batch_answers_each_name_apart
+                a_strangers_release_changes_nothing
+                a_refusal_says_when_to_ask_again
+            );
+            tidelock::conformance!(@tests $fixture; force:
+                a_loss_is_told_also_after_a_lost_reply
+            );
+            promises!(faces: $fixture);
+        };
+        (faces: $fixture:expr) => {
+            tidelock::conformance!(@tests $fixture; cancel:
+                an_acquire_dropped_anywhere_leaves_nothing
+                a_wait_dropped_anywhere_leaves_nothing
+                a_release_dropped_anywhere_still_releases
+                an_extension_dropped_anywhere_harms_nothing
+                an_acquire_left_without_a_reply_is_withdrawn
+                a_cancelled_wait_passes_its_wake_on
+                a_panic_releases
+                a_guard_dropped_outside_a_runtime_releases
+                the_end_of_a_runtime_leaves_nothing
+                dropped_at_random_moments_4000
+                an_owner_that_leaves_blocks_nobody
+            );
+            tidelock::conformance!(@tests $fixture; reentry:
+                the_last_guard_out_releases
+                guards_released_together_release
+                a_reentry_costs_no_trip
+                an_explicit_owner_reenters
+                an_owner_in_two_tasks_shares_one_hold
+                an_owner_holds_per_client
+                a_lost_hold_is_not_reentered
+            );
+            tidelock::conformance!(@tests $fixture; close: closing_meets_an_acquire_anywhere);
+            tidelock::conformance!(@tests $fixture; fenced: a_reentry_keeps_the_token);
+            promises!(blocking: $fixture);
+        };
+        (blocking: $fixture:expr) => {
+            tidelock::conformance!(@tests $fixture; mutex:
+                one_holder_at_a_time
+                a_refused_try_changes_nothing
+                a_dropped_guard_releases
+                a_release_is_done_when_it_returns
+                two_acquisitions_of_one_task_exclude_each_other
+                inspect_shows_the_holder
+                list_finds_what_is_held
+            );
+            tidelock::conformance!(@tests $fixture; wake:
+                a_waiter_gets_the_lock_when_it_is_released
+                every_waiter_gets_its_turn
+                wakes_reach_someone_who_is_still_waiting
+                a_dropped_waiter_leaves_nothing
+                names_do_not_wait_for_each_other
+            );
+            tidelock::conformance!(@tests $fixture; lease:
+                a_kept_lease_is_renewed
+                a_lease_of_ones_own_is_renewed
+                expires_after_ends_and_is_told_before_another_gets_it
+                max_hold_is_told
+                a_crashed_holder_is_followed_within_its_lease
+                release_after_loss_never_touches_the_next_holder
+                a_lost_renewal_reply_loses_nothing
+            );
+            tidelock::conformance!(@tests $fixture; cancel:
+                a_lost_reply_is_cleaned_up
+                a_lost_release_reply_is_no_error
+            );
+            tidelock::conformance!(@tests $fixture; fenced:
+                tokens_only_grow
+                a_fenced_lock_excludes_a_plain_one
+                inspect_shows_the_token
+            );
+            tidelock::conformance!(@tests $fixture; force:
+                force_release_wakes_and_is_told
+                forcing_a_free_lock_says_so
+            );
+            tidelock::conformance!(@tests $fixture; close:
+                a_closed_client_refuses
+                closing_tells_and_gives_a_grace
+                closing_releases_the_rest
+                closing_waits_for_releases_under_way
+                closing_ends_waits
+                closing_stops_renewals
+            );
+            tidelock::conformance!(@tests $fixture; names:
+                bad_names_are_refused_before_traffic
+                a_prefix_makes_no_name
+            );
+            tidelock::conformance!(@tests $fixture; options:
+                senseless_durations_are_refused
+                a_wait_ends_in_time
+                a_wait_of_zero_asks_once
+                a_cancelled_wait_ends
+                a_cancel_that_was_fired_before_stops_it_at_once
+            );
+        };
+    }
+
+    mod plain {
+        promises!(super::fixture());
+    }
+
+    mod chaos {
+        promises!(faces: super::fixture().through_chaos());
+    }
+
+    mod threads {
+        promises!(blocking: super::fixture().blocking());
+    }
+}
+
+/// A client whose leases are so long that no look of its own tells it anything in these tests.
+async fn patient(url: &str) -> Client {
+    let builder = Client::builder().lease(Duration::from_secs(60));
+    builder.connect(url).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everybody_who_locks_the_same_number_is_excluded() {
+    let server = server();
+    let a = client(&url(&server)).await;
+    let guard = a.lock("till").acquire().await.unwrap();
+    let take = "SELECT pg_try_advisory_lock(hashtextextended('till', 0))";
+    assert_eq!(server.query(take).unwrap(), "f");
+    guard.release().await.unwrap();
+    assert_eq!(
+        server.query(take).unwrap(),
+        "t",
+        "and free when psql has gone"
+    );
+    let tables = "SELECT count(*) FROM pg_tables WHERE tablename LIKE 'tidelock%'";
+    assert_eq!(server.query(tables).unwrap(), "0", "it needs none");
+    let guard = soon("the next", a.lock("till").acquire()).await.unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(server.query(HOLDERS).unwrap(), "0");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_a_connection_is_told_at_once() {
+    let server = server();
+    let (a, b) = (patient(&url(&server)).await, patient(&url(&server)).await);
+    let (one, two) = (
+        a.lock("till").acquire().await.unwrap(),
+        a.lock("safe").acquire().await.unwrap(),
+    );
+    let start = Instant::now();
+    let ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE locktype = 'advisory'";
+    assert_eq!(server.query(ended).unwrap(), "2");
+    for guard in [&one, &two] {
+        assert_eq!(soon("the loss", guard.lost()).await, LostReason::Taken);
+        assert!(!guard.is_held());
+    }
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "a lease is a minute"
+    );
+    let next = soon("the next", b.lock("till").acquire()).await.unwrap();
+    assert!(one.release().await.is_err());
+    assert_eq!(server.query(HOLDERS).unwrap(), "1");
+    next.release().await.unwrap();
+    // With a session of its own again.
+    let again = soon("again", a.lock("till").acquire()).await.unwrap();
+    again.release().await.unwrap();
+}
+
+/// Cut off without a word it is told by its own clock; then the server, which has heard nothing either, lets others in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_that_is_cut_off_is_told_before_another_gets_it() {
+    let server = server();
+    let proxy = Proxy::start_opaque(server.addr()).unwrap();
+    let through = format!("{}?locks=session", server.url_at(proxy.addr()));
+    let (a, b) = (client(&through).await, client(&url(&server)).await);
+    let guard = a.lock("till").acquire().await.unwrap();
+    let lock = b.lock("till");
+    let waiting = tokio::spawn(async move {
+        let next = lock.acquire().await;
+        (next, Instant::now())
+    });
+    tokio::time::sleep(LEASE).await;
+    assert!(guard.is_held() && !waiting.is_finished());
+    proxy.set_both(Mode::Hold);
+    let reason = soon("the loss", guard.lost()).await;
+    let told = Instant::now();
+    assert_eq!(reason, LostReason::Expired);
+    let (next, taken) = soon("the next", waiting).await.unwrap();
+    assert!(told < taken, "told {:?} late", told - taken);
+    next.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_server_has_forgotten_and_that_is_told() {
+    let server = server();
+    let a = patient(&url(&server)).await;
+    let guard = a.lock("till").acquire().await.unwrap();
+    server.restart().unwrap();
+    assert_eq!(soon("the loss", guard.lost()).await, LostReason::Taken);
+    let next = soon("the next", a.lock("till").acquire()).await.unwrap();
+    next.release().await.unwrap();
+}
+
+/// Behind a pooler that gives connections away after each transaction a lock would be left with whoever comes next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t56_session_locks_are_refused_behind_a_transaction_pooler() {
+    let server = server();
+    let pooler = Pgbouncer::start(&server).unwrap();
+    let through = format!("{}?locks=session", server.url_at(pooler.addr()));
+    // Alone, and while others make connections change hands.
+    let rows = client(&server.url_at(pooler.addr())).await;
+    for round in 0..6 {
+        let busy = (round > 2).then(|| {
+            let lock = rows.lock("traffic");
+            tokio::spawn(async move {
+                loop {
+                    lock.acquire().await.unwrap().release().await.unwrap();
+                }
+            })
+        });
+        let error = Client::builder().connect(&through).await;
+        let error = error.expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("pool_mode = session"), "{error}");
+        if let Some(busy) = busy {
+            busy.abort();
+        }
+    }
+    assert_eq!(server.query(HOLDERS).unwrap(), "0");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_that_keeps_sessions_is_as_good_as_none() {
+    let server = server();
+    let pooler = Pgbouncer::keeping_sessions(&server).unwrap();
+    let through = format!("{}?locks=session", server.url_at(pooler.addr()));
+    let (a, b) = (client(&through).await, client(&through).await);
+    let guard = a.lock("till").acquire().await.unwrap();
+    assert!(b.lock("till").try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    let next = b.lock("till").acquire().await.unwrap();
+    next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_it_cannot_do_is_said() {
+    let server = server();
+    let (a, b) = (client(&url(&server)).await, client(&url(&server)).await);
+    let error = a.fenced_lock("till").acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let guard = a.lock("till").acquire().await.unwrap();
+    assert!(guard.sql_fence().is_err());
+    let seen = b.lock("till").inspect().await.unwrap();
+    assert!(seen.holders[0].owner.starts_with("session "), "{seen:?}");
+    let findings = b.examine().await.unwrap();
+    let silence = findings.iter().find(|one| one.subject == "silence");
+    assert_eq!(silence.unwrap().severity, Severity::Good, "{findings:?}");
+    // By ending the session: nobody else can give it back.
+    assert!(b.lock("till").force_release().await.unwrap());
+    assert_eq!(soon("the loss", guard.lost()).await, LostReason::Taken);
+}

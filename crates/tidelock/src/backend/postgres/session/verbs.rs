@@ -1,0 +1,219 @@
+//! Taking, keeping and giving back. All but [`renew`] run to their end whether or not somebody waits for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_postgres::types::Type;
+
+use super::Shared;
+use super::life::{GIVE, SIGN, Session, TAKE};
+use super::look;
+use super::slots::{Slot, State};
+use crate::backend::postgres::trouble::Trouble;
+use crate::backend::{Ask, Attempt, Grant, Moment, Name, Released, Renewal, Renewed, Ticket, Wait};
+use crate::error::{Error, ErrorKind, Result};
+
+pub(super) async fn attempt(shared: &Shared, ask: &Ask) -> Result<Attempt> {
+    let deadline = shared.deadline();
+    let session = shared.session(deadline).await?;
+    let key = session.key(ask.ticket.name.as_str(), deadline).await;
+    let key = key.map_err(|trouble| unsent(trouble.error()))?;
+    let slot = session.slots.slot(key);
+    let decided = decide(shared, &session, &slot, key, ask, deadline).await;
+    session.slots.tidy(key, &slot);
+    decided
+}
+
+async fn decide(
+    shared: &Shared,
+    session: &Session,
+    slot: &Slot,
+    key: i64,
+    ask: &Ask,
+    deadline: Moment,
+) -> Result<Attempt> {
+    let owner = &ask.ticket.owner;
+    let Some(_turn) = shared.timers.until(deadline, slot.turn.lock()).await else {
+        return Err(busy());
+    };
+    if shared.is_withdrawn(owner) {
+        return Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"));
+    }
+    let now = shared.timers.now();
+    match slot.get() {
+        State::Held { ticket, .. } if ticket.owner == *owner => {
+            if slot.extend(owner, now, now + ask.lease) {
+                return Ok(granted(session));
+            }
+            return Ok(refused(Some(Duration::ZERO)));
+        }
+        State::Held { ends, .. } => return Ok(refused(Some(ends.since(now)))),
+        // A lock that is taken twice by one session is held twice: first it is settled what became of the other question.
+        State::Unclear { .. } => {
+            let settled = session.ask_for(GIVE, key, deadline).await;
+            settled.map_err(|trouble| unsent(trouble.error()))?;
+            slot.set(State::Free);
+        }
+        State::Free => {}
+    }
+    let taken = if ask.asker.has_left() {
+        Err(Trouble::Unsent("nobody waits for the answer".to_owned()))
+    } else {
+        take(shared, session, slot, key, ask, deadline).await
+    };
+    match taken {
+        Ok(true) => Ok(granted(session)),
+        Ok(false) => Ok(refused(None)),
+        Err(trouble) => Err(trouble.error()),
+    }
+}
+
+async fn take(
+    shared: &Shared,
+    session: &Session,
+    slot: &Slot,
+    key: i64,
+    ask: &Ask,
+    deadline: Moment,
+) -> Result<bool, Trouble> {
+    let (sent, ticket) = (shared.timers.now(), ask.ticket.clone());
+    slot.set(State::Unclear {
+        owner: ticket.owner.clone(),
+        held: false,
+        by: deadline + shared.limit,
+    });
+    shared.bell.notify_one();
+    let taken = session.ask_for(TAKE, key, deadline).await;
+    match &taken {
+        Ok(true) => {
+            let ends = sent + ask.lease;
+            slot.set(State::Held { ticket, ends });
+            shared.bell.notify_one();
+        }
+        Err(Trouble::Broken(_)) => {}
+        Ok(false) | Err(_) => slot.set(State::Free),
+    }
+    taken
+}
+
+fn granted(session: &Session) -> Attempt {
+    Attempt::Acquired(Grant {
+        bond: Some(session.bond.clone()),
+        ..Grant::default()
+    })
+}
+
+fn refused(left: Option<Duration>) -> Attempt {
+    Attempt::Held(Wait {
+        wake: None,
+        // One more, so that it is over then.
+        recheck: left.map(|left| left + Duration::from_millis(1)),
+    })
+}
+
+fn busy() -> Error {
+    Error::new(ErrorKind::Unavailable).because("the server did not come to it in time")
+}
+
+/// What was asked before the question itself was, so that is surely not done.
+fn unsent(error: Error) -> Error {
+    if !error.outcome_unknown() {
+        return error;
+    }
+    let why = error.detail().unwrap_or_default();
+    Error::new(ErrorKind::Unavailable).because(why)
+}
+
+/// One sign of life for all of them: the server keeps them as long as it keeps the session.
+pub(super) async fn renew(shared: &Arc<Shared>, batch: &[Renewal]) -> Result<Vec<Renewed>> {
+    let gone = || batch.iter().map(|_| Renewed::Gone).collect();
+    let Some(session) = shared.current() else {
+        return Ok(gone());
+    };
+    let (asked, deadline, sent) = (Arc::clone(&session), shared.deadline(), shared.timers.now());
+    let work = async move { Ok(asked.ask(SIGN, None, deadline).await.map(drop)) };
+    match shared.run(work).await? {
+        Ok(()) => {}
+        Err(_) if session.is_over() => return Ok(gone()),
+        Err(trouble) => return Err(trouble.error()),
+    }
+    let now = shared.timers.now();
+    let each = batch.iter().map(|renewal| {
+        let Ticket { name, owner, .. } = &renewal.ticket;
+        let slot = session.known_key(name.as_str());
+        let slot = slot.and_then(|key| session.slots.find(key));
+        if slot.is_some_and(|slot| slot.extend(owner, now, sent + renewal.lease)) {
+            Renewed::Kept
+        } else {
+            Renewed::Gone
+        }
+    });
+    let each = each.collect();
+    shared.bell.notify_one();
+    Ok(each)
+}
+
+/// Gives back what that ticket has, or may have.
+pub(super) async fn end(shared: &Shared, ticket: &Ticket) -> Result<Released> {
+    let deadline = shared.deadline();
+    let Some(session) = shared.current() else {
+        return Ok(Released::NotHeld); // the server has freed it with its session
+    };
+    let Some(key) = session.known_key(ticket.name.as_str()) else {
+        return Ok(Released::NotHeld);
+    };
+    let is_meant = |state: &State| state.is_of(&ticket.owner);
+    let was_held = give_back(shared, &session, key, is_meant, deadline).await?;
+    Ok(if was_held {
+        Released::Freed
+    } else {
+        Released::NotHeld
+    })
+}
+
+/// Gives a lock back, if that is so of it. Whether it had been held.
+pub(super) async fn give_back(
+    shared: &Shared,
+    session: &Session,
+    key: i64,
+    is_meant: impl Fn(&State) -> bool,
+    deadline: Moment,
+) -> Result<bool> {
+    let Some(slot) = session.slots.find(key) else {
+        return Ok(false);
+    };
+    let Some(turn) = shared.timers.until(deadline, slot.turn.lock()).await else {
+        return Err(busy());
+    };
+    let Some(held) = slot.begin_end(is_meant, deadline + shared.limit) else {
+        drop(turn);
+        session.slots.tidy(key, &slot);
+        return Ok(false);
+    };
+    let freed = session.ask_for(GIVE, key, deadline).await;
+    if freed.is_ok() {
+        slot.set(State::Free);
+    }
+    drop(turn);
+    session.slots.tidy(key, &slot);
+    match freed {
+        Ok(freed) => Ok(freed || held),
+        Err(_) if session.is_over() => Ok(false),
+        Err(trouble) => Err(trouble.error()),
+    }
+}
+
+/// Ends the session of whoever has it: nobody but that session can give it back.
+pub(super) async fn force(shared: &Shared, name: &Name) -> Result<bool> {
+    let deadline = shared.deadline();
+    let session = shared.session(deadline).await?;
+    let key = session.key(name.as_str(), deadline).await;
+    let key = key.map_err(Trouble::error)?;
+    let held = |state: &State| matches!(state, State::Held { ticket, .. } if ticket.name == *name);
+    if give_back(shared, &session, key, held, deadline).await? {
+        return Ok(true);
+    }
+    let asked = session.ask(look::END, Some((&key, Type::INT8)), deadline);
+    let rows = asked.await.map_err(Trouble::error)?;
+    Ok(rows.first().is_some_and(|row| row.get::<_, i64>(1) > 0))
+}
