@@ -15,3 +15,83 @@ mod all_of_three_with_faults {
 
     tidelock::conformance!(faces: Fixture::all_of([part(), part(), part()]));
 }
+
+mod doubt {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use tidelock::backend::{Ask, Attempt, Backend, BoxFuture, Released, Ticket};
+    use tidelock::testing::{Fixture, Twist, Twisted};
+    use tidelock::{Error, ErrorKind, Result};
+    use tokio::sync::Semaphore;
+
+    /// Its first grant is not heard of, and nothing is withdrawn before the gate is open.
+    #[derive(Debug, Clone, Default)]
+    struct Mute {
+        spoken: Arc<AtomicBool>,
+        gate: Arc<Gate>,
+    }
+
+    #[derive(Debug)]
+    struct Gate {
+        come: Semaphore,
+        open: Semaphore,
+    }
+
+    impl Default for Gate {
+        fn default() -> Self {
+            let (come, open) = (Semaphore::new(0), Semaphore::new(0));
+            Self { come, open }
+        }
+    }
+
+    impl Twist for Mute {
+        fn attempt<'a>(
+            &'a self,
+            inner: &'a dyn Backend,
+            ask: &'a Ask,
+        ) -> BoxFuture<'a, Result<Attempt>> {
+            Box::pin(async move {
+                let answer = inner.attempt(ask).await;
+                if self.spoken.swap(true, Ordering::SeqCst) {
+                    return answer;
+                }
+                Err(Error::new(ErrorKind::OutcomeUnknown).because("the reply was lost"))
+            })
+        }
+
+        fn withdraw<'a>(
+            &'a self,
+            inner: &'a dyn Backend,
+            ticket: &'a Ticket,
+        ) -> BoxFuture<'a, Result<Released>> {
+            Box::pin(async move {
+                self.gate.come.add_permits(1);
+                let _open = self.gate.open.acquire().await;
+                inner.withdraw(ticket).await
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn who_only_asks_is_not_refused_by_its_own_ticket() {
+        let mute = Mute::default();
+        let gate = Arc::clone(&mute.gate);
+        let second = Fixture::memory().wrapped(move |_, store| Twisted::wrap(store, mute.clone()));
+        let first = Fixture::memory();
+        let (one, other) = (
+            first.client(first.builder()).await,
+            second.client(second.builder()).await,
+        );
+        let both = one.multi_lock([one.lock("a"), other.lock("b")]).unwrap();
+        let mut asking = tokio::spawn(async move { both.try_acquire().await });
+        // Its first ticket has the second lock, and is being withdrawn.
+        gate.come.acquire().await.unwrap().forget();
+        let early = tokio::time::timeout(Duration::from_millis(200), &mut asking).await;
+        assert!(early.is_err(), "refused by its own ticket: {early:?}");
+        gate.open.add_permits(Semaphore::MAX_PERMITS);
+        let guard = asking.await.unwrap().unwrap().expect("it is free");
+        guard.release().await.unwrap();
+    }
+}

@@ -151,9 +151,14 @@ pub(super) type Driver = Connection<Socket, Secured<Socket>>;
 /// The driver ends a password at the first `@`: what comes behind it would be a host or a database, which messages name.
 fn bare_at(url: &str) -> bool {
     let (login, place) = url.split_once('@').unwrap_or(("", url));
-    let has_password = login.matches(':').count() > 1; // one is behind the scheme
-    let end = if has_password { None } else { place.find('?') };
-    !login.is_empty() && place[..end.unwrap_or(place.len())].contains('@')
+    if login.matches(':').count() > 1 {
+        return place.contains('@'); // one colon is behind the scheme, the other before a password
+    }
+    let (place, options) = place.split_once('?').unwrap_or((place, ""));
+    let may_have_one =
+        |option: &str| option.starts_with("user=") || option.starts_with("password=");
+    let bare = |option: &str| option.contains('@') && !may_have_one(option);
+    !login.is_empty() && (place.contains('@') || options.split('&').any(bare))
 }
 
 /// It is written into statements, so it is nothing but a name.
@@ -219,6 +224,7 @@ mod tests {
             "u:a@x/hunter2@h",
             "u:a?b@hunter2@h",
             "u:a@h/d?dbname=hunter2@i",
+            "u@=?host=?:hunter2@",
         ] {
             assert!(bare_at(&format!("postgres://{bad}")), "{bad}");
         }
