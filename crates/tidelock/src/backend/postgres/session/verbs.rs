@@ -45,9 +45,9 @@ async fn decide(
             if slot.extend(owner, now, now + ask.lease) {
                 return Ok(granted(session));
             }
-            return Ok(refused(Some(Duration::ZERO)));
+            return Ok(refused(shared, Some(Duration::ZERO)));
         }
-        State::Held { ends, .. } => return Ok(refused(Some(ends.since(now)))),
+        State::Held { ends, .. } => return Ok(refused(shared, Some(ends.since(now)))),
         // A lock that is taken twice by one session is held twice: first it is settled what became of the other question.
         State::Unclear { .. } => {
             let settled = session.ask_for(GIVE, key, deadline).await;
@@ -63,7 +63,7 @@ async fn decide(
     };
     match taken {
         Ok(true) => Ok(granted(session)),
-        Ok(false) => Ok(refused(None)),
+        Ok(false) => Ok(refused(shared, None)),
         Err(trouble) => Err(trouble.error()),
     }
 }
@@ -103,11 +103,11 @@ fn granted(session: &Session) -> Attempt {
     })
 }
 
-fn refused(left: Option<Duration>) -> Attempt {
+fn refused(shared: &Shared, left: Option<Duration>) -> Attempt {
     Attempt::Held(Wait {
         wake: None,
-        // One more, so that it is over then.
-        recheck: left.map(|left| left + Duration::from_millis(1)),
+        // One more, so that it is over then. Never later than the client's own lease.
+        recheck: left.map(|left| (left + Duration::from_millis(1)).min(shared.span)),
     })
 }
 
