@@ -92,7 +92,7 @@ async fn strangers_are_refused_and_no_password_is_told() -> Result<()> {
     let error = secured.connect(&good).await.unwrap_err();
     assert_eq!(
         error.kind(),
-        ErrorKind::Unsupported,
+        ErrorKind::InvalidOptions,
         "no plain text: {error}"
     );
     server.kill()?;

@@ -93,8 +93,8 @@ async fn a_url_that_cannot_be_meant_is_refused_without_its_password() {
             ErrorKind::InvalidOptions,
         ),
         (
-            "postgres://u:secret@h/db?sslmode=require",
-            ErrorKind::Unsupported,
+            "postgres://u:secret@h/db?sslmode=prefer",
+            ErrorKind::InvalidOptions,
         ),
     ] {
         let error = Client::connect(url).await.unwrap_err();
