@@ -1,0 +1,339 @@
+//! Those who leave the line, stop within it, or stand in it when the store or the client goes.
+
+use tidelock::backend::{Ask, Attempt, Backend, BoxFuture};
+use tidelock::testing::{Twist, Twisted};
+use tidelock::{AcquireOptions, ErrorKind, HandOff, LostReason, Result};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use super::*;
+
+/// Whoever leaves the line, asleep, called or leading, leaves it to those behind.
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_is_not_taken_goes_on() {
+    for rules in [HandOff::default(), HandOff::OFF] {
+        for called in [false, true] {
+            for polled in [false, true] {
+                let (client, _) = counted(builder().hand_off(rules), &store()).await;
+                let lock = client.lock("a");
+                let held = lock.acquire().await.unwrap();
+                let mut first = Box::pin(lock.acquire());
+                assert!(futures_util::poll!(first.as_mut()).is_pending());
+                let (tasks, order) = crowd(&lock, 2, Duration::ZERO).await;
+                if called {
+                    held.release().await.unwrap();
+                    if polled {
+                        // It has the lock, or has asked for it.
+                        drop(futures_util::poll!(first.as_mut()));
+                    }
+                    drop(first);
+                } else {
+                    drop(first);
+                    held.release().await.unwrap();
+                }
+                timeout(SECOND, tasks.join_all())
+                    .await
+                    .expect("they get it");
+                assert_eq!(*order.lock().unwrap(), [0, 1]);
+                sleep(SECOND).await;
+                assert!(client.is_idle());
+            }
+        }
+    }
+}
+
+/// A future that is kept and not polled must not keep everybody out: after a third of the lease it is passed over.
+#[tokio::test(start_paused = true)]
+async fn who_does_not_come_is_passed_over() {
+    for rules in [HandOff::default(), HandOff::OFF] {
+        let (client, _) = counted(builder().hand_off(rules), &store()).await;
+        let lock = client.lock("a");
+        let held = lock.acquire().await.unwrap();
+        let mut idle = Box::pin(lock.acquire());
+        assert!(futures_util::poll!(idle.as_mut()).is_pending());
+        let (tasks, _) = crowd(&lock, 3, Duration::ZERO).await;
+        held.release().await.unwrap();
+        timeout(SECOND * 21, tasks.join_all())
+            .await
+            .expect("they get it");
+        // And it is not forgotten.
+        idle.await.unwrap().release().await.unwrap();
+        assert!(client.is_idle());
+    }
+}
+
+/// Nor may one that asks for all, and is not polled any more: the next in line asks for itself then.
+#[tokio::test(start_paused = true)]
+async fn who_leads_and_stops_is_passed_over() {
+    let store = store();
+    let (here, there) = (client(&store).await, client(&store).await);
+    let held = there.lock("a").acquire().await.unwrap();
+    let lock = here.lock("a");
+    let mut idle = Box::pin(lock.acquire());
+    for _ in 0..5 {
+        assert!(futures_util::poll!(idle.as_mut()).is_pending());
+        sleep(Duration::from_millis(1)).await;
+    }
+    held.release().await.unwrap();
+    let (tasks, order) = crowd(&lock, 4, Duration::ZERO).await;
+    timeout(SECOND * 41, tasks.join_all())
+        .await
+        .expect("they get it");
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
+    assert!(lock.acquire().await.unwrap().release().await.is_ok());
+    // It has lost its lead, and harms nobody.
+    drop(idle);
+    lock.acquire().await.unwrap().release().await.unwrap();
+    assert!(here.is_idle());
+}
+
+/// As little as one that was called to lead, and stops then.
+#[tokio::test(start_paused = true)]
+async fn who_was_called_and_stops_is_passed_over() {
+    let store = store();
+    let (here, there) = (client(&store).await, client(&store).await);
+    let lock = here.lock("a");
+    let mine = lock.acquire().await.unwrap();
+    // Other terms: it is called to ask the store.
+    let other = AcquireOptions::new().expires_after(SECOND * 5);
+    let mut idle = Box::pin(lock.acquire_with(other));
+    assert!(futures_util::poll!(idle.as_mut()).is_pending());
+    let far = there.lock("a");
+    let far = tokio::spawn(async move { far.acquire().await.unwrap() });
+    settled().await;
+    mine.release().await.unwrap();
+    let far = far.await.unwrap();
+    for _ in 0..3 {
+        assert!(futures_util::poll!(idle.as_mut()).is_pending());
+        sleep(Duration::from_millis(1)).await;
+    }
+    far.release().await.unwrap();
+    let guard = timeout(SECOND * 41, lock.acquire())
+        .await
+        .expect("it gets it");
+    guard.unwrap().release().await.unwrap();
+    drop(idle);
+}
+
+/// A release goes on in the background only when its future is dropped: one that is kept must not keep everybody out.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_not_polled_keeps_nobody_out() {
+    let store = store();
+    let plug = Plug::default();
+    let hand = plug.clone();
+    let client = builder()
+        .connect_to(async |env| {
+            let store = tidelock::testing::open(&store, env).await?;
+            Ok(Chaos::wrap(store, env, Faults::pending(1), hand))
+        })
+        .await
+        .unwrap();
+    let lock = client.lock("a");
+    let mut release = Box::pin(lock.acquire().await.unwrap().release());
+    assert!(futures_util::poll!(release.as_mut()).is_pending());
+    let guard = timeout(SECOND * 71, lock.acquire())
+        .await
+        .expect("it gets it");
+    guard.unwrap().release().await.unwrap();
+    drop(release);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trouble_that_is_over_is_not_told() {
+    let store = store();
+    let (client, plug) = counted(builder(), &store).await;
+    let far = counted(builder(), &store).await.0;
+    let held = far.lock("a").acquire().await.unwrap();
+    let lock = client.lock("a");
+    let wait = |seconds| AcquireOptions::new().wait(SECOND * seconds);
+    let mut first = Box::pin(lock.acquire_with(wait(9)));
+    assert!(futures_util::poll!(first.as_mut()).is_pending());
+    let second = lock.clone();
+    let second = tokio::spawn(async move { second.acquire_with(wait(300)).await });
+    settled().await;
+    plug.pull();
+    let first = tokio::spawn(first);
+    sleep(SECOND * 8).await;
+    first.abort();
+    plug.put_back();
+    let error = second.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    held.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_told_to_all_who_wait() {
+    let (client, plug) = counted(builder(), &store()).await;
+    let other = client.lock("a").acquire().await.unwrap();
+    drop(other);
+    settled().await;
+    plug.pull();
+    let mut tasks = JoinSet::new();
+    for _ in 0..50 {
+        let lock = client.lock("a");
+        tasks.spawn(async move { lock.acquire().await.unwrap_err().kind() });
+    }
+    let brief = client.lock("a");
+    let brief = brief.acquire_with(AcquireOptions::new().wait(SECOND * 10));
+    assert_eq!(
+        brief.await.unwrap_err().kind(),
+        ErrorKind::Unavailable,
+        "why it was not answered says more than that the time is up"
+    );
+    let all = timeout(SECOND * 40, tasks.join_all())
+        .await
+        .expect("all within a lease");
+    assert!(
+        all.iter()
+            .all(|kind| matches!(kind, ErrorKind::Unavailable | ErrorKind::OutcomeUnknown))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_ends_those_who_wait_in_line() {
+    let client = client(&store()).await;
+    let lock = client.lock("a");
+    let held = lock.acquire().await.unwrap();
+    let mut tasks = JoinSet::new();
+    for _ in 0..5 {
+        let lock = lock.clone();
+        tasks.spawn(async move { lock.acquire().await.map(drop).unwrap_err().kind() });
+    }
+    settled().await;
+    let closing = tokio::spawn(async move { client.close(SECOND).await });
+    assert_eq!(held.lost().await, LostReason::Closed);
+    held.release().await.unwrap();
+    let kinds = tasks.join_all().await;
+    assert!(
+        kinds.iter().all(|kind| *kind == ErrorKind::Closed),
+        "{kinds:?}"
+    );
+    assert_eq!(closing.await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn rules_that_make_no_sense_are_refused() {
+    let rules = HandOff::default().times(u32::MAX);
+    let error = Client::builder()
+        .hand_off(rules)
+        .connect("memory:")
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOptions);
+}
+
+/// Freed from elsewhere: the holder hears of it at its next renewal, and those behind it ask the store.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_freed_elsewhere_is_asked_for_again() {
+    let store = store();
+    let (here, there) = (client(&store).await, client(&store).await);
+    let lock = here.lock("a");
+    let held = lock.acquire().await.unwrap();
+    let (tasks, order) = crowd(&lock, 3, Duration::ZERO).await;
+    assert!(there.lock("a").force_release().await.unwrap());
+    let told = timeout(SECOND * 11, held.lost()).await;
+    assert_eq!(told.expect("a third of the lease"), LostReason::Taken);
+    timeout(SECOND, tasks.join_all()).await.expect("they ask");
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2]);
+    drop(held);
+    settled().await;
+    assert!(here.is_idle());
+}
+
+/// A store that does not answer the question with that number before it is told to.
+#[derive(Debug, Clone)]
+struct Slow {
+    left: Arc<AtomicUsize>,
+    asked: Arc<Notify>,
+    answer: Arc<Notify>,
+}
+
+impl Twist for Slow {
+    fn attempt<'a>(
+        &'a self,
+        inner: &'a dyn Backend,
+        ask: &'a Ask,
+    ) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(async move {
+            if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
+                self.asked.notify_one();
+                self.answer.notified().await;
+            }
+            inner.attempt(ask).await
+        })
+    }
+}
+
+/// One leads the line and stops; the next in line looks for itself. Gives the one that stopped, and the one that looks.
+async fn a_scout(
+    lock: &Lock,
+) -> (
+    impl Future<Output = Result<tidelock::Guard>> + use<>,
+    tokio::task::JoinHandle<Result<tidelock::Guard>>,
+) {
+    let mut idle = Box::pin(lock.acquire());
+    for _ in 0..5 {
+        assert!(futures_util::poll!(idle.as_mut()).is_pending());
+        sleep(Duration::from_millis(1)).await;
+    }
+    let next = lock.clone();
+    let next = tokio::spawn(async move { next.acquire().await });
+    settled().await;
+    (idle, next)
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_looks_for_itself_and_leaves_leaves_nothing() {
+    let store = store();
+    let far = client(&store).await;
+    // Two questions of the one that leads and stops; the third is the other's.
+    let slow = Slow {
+        left: Arc::new(AtomicUsize::new(3)),
+        asked: Arc::default(),
+        answer: Arc::default(),
+    };
+    let twist = slow.clone();
+    let here = builder()
+        .connect_to(async |env| {
+            let store = tidelock::testing::open(&store, env).await?;
+            Ok(Twisted::wrap(store, twist))
+        })
+        .await
+        .unwrap();
+    let held = far.lock("a").acquire().await.unwrap();
+    let (idle, next) = a_scout(&here.lock("a")).await;
+    let asked = timeout(SECOND * 21, slow.asked.notified()).await;
+    assert!(asked.is_ok(), "{:?} questions are left", slow.left);
+    next.abort();
+    assert!(next.await.unwrap_err().is_cancelled());
+    held.release().await.unwrap();
+    // Granted now, to nobody.
+    slow.answer.notify_one();
+    let next = far.lock("a");
+    let next = timeout(SECOND, next.acquire()).await.expect("it is free");
+    next.unwrap().release().await.unwrap();
+    drop(idle);
+    settled().await;
+    assert!(here.is_idle());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_looks_for_itself_without_an_answer_waits_on() {
+    let store = store();
+    let far = client(&store).await;
+    let (here, plug) = counted(builder(), &store).await;
+    let held = far.lock("a").acquire().await.unwrap();
+    let (idle, next) = a_scout(&here.lock("a")).await;
+    plug.pull();
+    let before = plug.requests();
+    sleep(SECOND * 15).await;
+    assert!(plug.requests() > before, "it has looked");
+    assert!(!next.is_finished());
+    plug.put_back();
+    held.release().await.unwrap();
+    let guard = timeout(SECOND * 41, next).await.expect("it looks again");
+    guard.unwrap().unwrap().release().await.unwrap();
+    drop(idle);
+    settled().await;
+    assert!(here.is_idle());
+}

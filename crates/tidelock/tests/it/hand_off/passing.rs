@@ -1,0 +1,272 @@
+//! Who gets it next, on what terms, and for how long it stays.
+
+use tidelock::{AcquireOptions, ErrorKind, Guard, HandOff, LostReason};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_off_makes_no_trip() {
+    let (client, plug) = counted(builder(), &store()).await;
+    let lock = client.lock("a");
+    let held = lock.acquire().await.unwrap();
+    let (tasks, order) = crowd(&lock, 5, Duration::ZERO).await;
+    assert_eq!(plug.requests(), 1, "those who wait here ask nothing");
+    held.release().await.unwrap();
+    tasks.join_all().await;
+    assert_eq!(
+        *order.lock().unwrap(),
+        [0, 1, 2, 3, 4],
+        "first come, first served"
+    );
+    // The first reserved no tokens, because nobody waited yet; the others have one acquisition and one release together.
+    assert_eq!(plug.requests(), 2 + 2);
+    assert!(client.is_idle());
+}
+
+#[tokio::test(start_paused = true)]
+async fn switched_off_every_turn_is_the_stores() {
+    let (client, plug) = counted(builder().hand_off(HandOff::OFF), &store()).await;
+    let lock = client.lock("a");
+    let held = lock.acquire().await.unwrap();
+    let (tasks, order) = crowd(&lock, 5, Duration::ZERO).await;
+    held.release().await.unwrap();
+    tasks.join_all().await;
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4]);
+    assert_eq!(
+        plug.requests(),
+        2 * 6,
+        "one outside waiter: nothing asked in vain"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_does_not_overtake() {
+    let client = client(&store()).await;
+    let lock = client.lock("a");
+    let held = lock.acquire().await.unwrap();
+    let (tasks, order) = crowd(&lock, 3, Duration::from_millis(1)).await;
+    held.release().await.unwrap();
+    let mine = lock.acquire().await.unwrap();
+    assert_eq!(order.lock().unwrap().len(), 3);
+    mine.release().await.unwrap();
+    tasks.join_all().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn so_many_times_in_a_row_and_no_more() {
+    let rules = HandOff::default().times(3).within(SECOND);
+    let (client, plug) = counted(builder().hand_off(rules), &store()).await;
+    let lock = client.lock("a");
+    let held = lock.acquire().await.unwrap();
+    let (tasks, _) = crowd(&lock, 7, Duration::ZERO).await;
+    held.release().await.unwrap();
+    tasks.join_all().await;
+    // After the first, four holders to a tenure, each of which is acquired and released.
+    assert_eq!(plug.requests(), 2 + 2 * 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn so_long_in_a_row_and_no_longer() {
+    let rules = HandOff::default().within(Duration::from_millis(10));
+    let (client, plug) = counted(builder().hand_off(rules), &store()).await;
+    let lock = client.lock("a");
+    let held = lock.acquire().await.unwrap();
+    let (tasks, _) = crowd(&lock, 9, Duration::from_millis(4)).await;
+    held.release().await.unwrap();
+    tasks.join_all().await;
+    // After the first: a tenure is passed on after 4 and 8 ms, and not after 12.
+    assert_eq!(plug.requests(), 2 + 2 * 3);
+}
+
+/// A waiter of another process gets its turn within the time, and one hold.
+#[tokio::test(start_paused = true)]
+async fn others_get_their_turn_within_the_time() {
+    let store = store();
+    let (here, there) = (client(&store).await, client(&store).await);
+    let lock = here.lock("a");
+    let held = lock.acquire().await.unwrap();
+    let (tasks, order) = crowd(&lock, 100, Duration::from_millis(3)).await;
+    let begun = Instant::now();
+    held.release().await.unwrap();
+    let guard = there.lock("a").acquire().await.unwrap();
+    assert!(
+        begun.elapsed() <= Duration::from_millis(10 + 3),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert!(order.lock().unwrap().len() <= 5);
+    guard.release().await.unwrap();
+    tasks.join_all().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_grow_across_hand_offs_and_processes() {
+    let store = store();
+    let rules = HandOff::default().times(4);
+    let seen = Arc::<Mutex<Vec<u64>>>::default();
+    let mut tasks = JoinSet::new();
+    for _ in 0..3 {
+        let (client, _) = counted(builder().hand_off(rules), &store).await;
+        for _ in 0..4 {
+            let (lock, seen) = (client.fenced_lock("a"), Arc::clone(&seen));
+            tasks.spawn(async move {
+                for _ in 0..20 {
+                    let guard = lock.acquire().await.unwrap();
+                    seen.lock().unwrap().push(guard.token().unwrap().get());
+                    guard.release().await.unwrap();
+                }
+            });
+        }
+    }
+    tasks.join_all().await;
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len(), 3 * 4 * 20);
+    assert!(
+        seen.is_sorted_by(|before, after| before < after),
+        "{seen:?}"
+    );
+}
+
+/// A holder, and a task that gets the lock from it: tokens have been reserved.
+async fn holder_and_heir(lock: &Lock, heir: AcquireOptions) -> (Guard, JoinHandle<Guard>) {
+    let first = lock.acquire().await.unwrap();
+    let (second, third) = (lock.clone(), lock.clone());
+    let second = tokio::spawn(async move { second.acquire().await.unwrap() });
+    settled().await;
+    let third = tokio::spawn(async move { third.acquire_with(heir).await.unwrap() });
+    settled().await;
+    first.release().await.unwrap();
+    (second.await.unwrap(), third)
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_holder_has_its_own_guard() {
+    let client = client(&store()).await;
+    let lock = client.lock("a");
+    let (held, next) = holder_and_heir(&lock, AcquireOptions::new()).await;
+    let (lost_before, token_before) = (held.lost(), held.token());
+    held.release().await.unwrap();
+    let guard = next.await.unwrap();
+    assert!(guard.token() > token_before);
+    assert!(lock.force_release().await.unwrap());
+    assert_eq!(
+        timeout(SECOND * 11, guard.lost()).await,
+        Ok(LostReason::Taken)
+    );
+    assert!(
+        timeout(SECOND * 100, lost_before).await.is_err(),
+        "it was released before"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_handed_on_is_renewed() {
+    let client = client(&store()).await;
+    let (held, next) = holder_and_heir(&client.lock("a"), AcquireOptions::new()).await;
+    held.release().await.unwrap();
+    let guard = next.await.unwrap();
+    assert!(timeout(SECOND * 1000, guard.lost()).await.is_err());
+    assert!(guard.valid_for() > SECOND * 15);
+    guard.release().await.unwrap();
+    assert!(client.is_idle());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cap_on_the_hold_is_each_holders_own() {
+    let client = client(&store()).await;
+    let lock = client.lock("a");
+    let held = lock
+        .acquire_with(AcquireOptions::new().max_hold(SECOND))
+        .await
+        .unwrap();
+    let waits = lock.clone();
+    let cap = AcquireOptions::new().max_hold(SECOND * 40);
+    let next = tokio::spawn(async move { waits.acquire_with(cap).await.unwrap() });
+    settled().await;
+    held.release().await.unwrap();
+    let guard = next.await.unwrap();
+    let begun = Instant::now();
+    assert_eq!(guard.lost().await, LostReason::MaxHold);
+    assert_eq!(begun.elapsed().as_secs(), 40);
+}
+
+/// It passes on only to one who asked for the same: the other gets it of the store.
+#[tokio::test(start_paused = true)]
+async fn other_terms_are_the_stores_to_grant() {
+    let (client, plug) = counted(builder(), &store()).await;
+    let lock = client.lock("a");
+    for options in [
+        AcquireOptions::new().lease(SECOND * 5),
+        AcquireOptions::new().expires_after(SECOND * 5),
+    ] {
+        let held = lock.acquire().await.unwrap();
+        let before = plug.requests();
+        let waits = lock.clone();
+        let next = tokio::spawn(async move { waits.acquire_with(options).await.unwrap() });
+        settled().await;
+        held.release().await.unwrap();
+        let guard = next.await.unwrap();
+        assert_eq!(plug.requests() - before, 2, "released, and acquired");
+        assert!(guard.valid_for() <= SECOND * 5);
+        guard.release().await.unwrap();
+    }
+}
+
+/// Of a lease that is nearly over nothing is handed on: there might be no time to hear of its loss.
+#[tokio::test(start_paused = true)]
+async fn a_third_of_the_lease_must_be_proved() {
+    let (client, plug) = counted(
+        builder().hand_off(HandOff::default().within(SECOND * 60)),
+        &store(),
+    )
+    .await;
+    let lock = client.lock("a");
+    for (age, trips) in [(19, 0), (21, 2)] {
+        let (held, next) = holder_and_heir(&lock, AcquireOptions::new()).await;
+        plug.pull(); // no renewal from here on
+        sleep(SECOND * age).await;
+        plug.put_back();
+        let before = plug.requests();
+        held.release().await.unwrap();
+        let guard = next.await.unwrap();
+        assert_eq!(plug.requests() - before, trips, "after {age} s");
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_do_not_wait_for_what_is_lost() {
+    let store = store();
+    let (client, plug) = counted(builder(), &store).await;
+    let lock = client.lock("a");
+    let held = lock.acquire().await.unwrap();
+    let waits = lock.clone();
+    let next = tokio::spawn(async move { waits.acquire().await });
+    settled().await;
+    plug.pull();
+    assert_eq!(held.lost().await, LostReason::Expired);
+    plug.put_back();
+    // Its guard is still about; the lease in the store runs out.
+    let guard = timeout(SECOND * 5, next).await.unwrap().unwrap().unwrap();
+    assert!(guard.is_held() && !held.is_held());
+    assert_eq!(held.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forced_release_is_not_waited_out() {
+    let client = client(&store()).await;
+    let lock = client.lock("a");
+    let held = lock.acquire().await.unwrap();
+    let waits = lock.clone();
+    let next = tokio::spawn(async move { waits.acquire().await.unwrap() });
+    settled().await;
+    assert!(lock.force_release().await.unwrap());
+    let guard = timeout(SECOND, next).await.unwrap().unwrap();
+    drop(held);
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+}
