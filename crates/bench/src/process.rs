@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use load::{Answer, Order, Stamp};
-use testkit::process::Spawned;
+use testkit::process::{Spawned, cpu_time};
 
 /// Longer than any peer takes to start on a busy machine.
 const START: Duration = Duration::from_secs(30);
@@ -64,18 +64,8 @@ impl Process {
 
     /// Its time on a processor so far, to a hundredth of a second.
     pub(crate) fn cpu(&self) -> Result<Duration> {
-        cpu(self.pid())
+        cpu_time(self.pid())
     }
-}
-
-/// The time of that process on a processor so far, to a hundredth of a second.
-pub(crate) fn cpu(pid: u32) -> Result<Duration> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // `pid (name) state …`; the name may contain anything. After it, user and system time are the 12th and 13th.
-    let (_, rest) = stat.rsplit_once(')').context("no name in stat")?;
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    let ticks = |at: usize| -> Result<u64> { Ok(fields.get(at).context("a short stat")?.parse()?) };
-    Ok(Duration::from_millis((ticks(11)? + ticks(12)?) * 10))
 }
 
 /// What a run has noted.

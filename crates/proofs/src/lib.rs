@@ -1,6 +1,7 @@
 //! Tests of the promises on real servers.
 
 pub mod machine;
+pub mod waiting;
 
 use std::time::Duration;
 

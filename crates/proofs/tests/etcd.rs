@@ -7,6 +7,8 @@
 
 #[path = "etcd/coarse.rs"]
 mod coarse;
+#[path = "etcd/costs.rs"]
+mod costs;
 #[path = "etcd/etcdctl.rs"]
 mod etcdctl;
 #[path = "etcd/leases.rs"]

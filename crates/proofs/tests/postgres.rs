@@ -5,6 +5,8 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "postgres/costs.rs"]
+mod costs;
 #[path = "postgres/fence.rs"]
 mod fence;
 #[path = "postgres/promises.rs"]

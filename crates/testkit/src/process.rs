@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 pub use clock::FakeClock;
 pub use spawned::Spawned;
-pub use stats::{open_fds, rss_bytes, state, threads};
+pub use stats::{cpu_time, open_fds, rss_bytes, state, threads};
 
 /// How long the kernel may take to stop or continue a process before a test fails.
 const PATIENCE: Duration = Duration::from_secs(10);

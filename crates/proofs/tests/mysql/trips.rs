@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use proofs::waiting::hand_overs;
+use testkit::process::cpu_time;
 use testkit::servers::MariaDb;
 use tidelock::Client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -140,13 +142,13 @@ async fn a_crowd_of_waiters_costs_little() -> Result<()> {
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     counter.spent();
-    let before = cpu_ticks()?;
+    let before = cpu_time(std::process::id())?;
     tokio::time::sleep(Duration::from_secs(SECONDS)).await;
     let spent = counter.spent();
     println!(
-        "{} trips a second, {} ticks of CPU in {SECONDS} s",
+        "{} trips a second, {:?} of a core in {SECONDS} s",
         spent / SECONDS,
-        cpu_ticks()? - before
+        cpu_time(std::process::id())?.saturating_sub(before)
     );
     ensure!(spent <= 30 * SECONDS, "{spent} trips in {SECONDS} s");
     held.release().await?;
@@ -156,50 +158,13 @@ async fn a_crowd_of_waiters_costs_little() -> Result<()> {
     Ok(())
 }
 
-/// Hundredths of a second of CPU this process has had.
-fn cpu_ticks() -> Result<u64> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let mut fields = stat
-        .rsplit(')')
-        .next()
-        .context("fields")?
-        .split(' ')
-        .skip(12);
-    let mut next = || {
-        fields
-            .next()
-            .context("a field")?
-            .parse::<u64>()
-            .context("a number")
-    };
-    Ok(next()? + next()?)
-}
-
 /// From a release in one client to the grant in another, which polls.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hand_over_takes_half_a_pause() -> Result<()> {
     let server = MariaDb::start()?;
     let (a, b) = (client(&server.url()).await?, client(&server.url()).await?);
-    let mut took = Vec::new();
-    for round in 0..30 {
-        let guard = a.lock("stock").acquire().await?;
-        let lock = b.lock("stock");
-        let waiter = tokio::spawn(async move {
-            let guard = lock.acquire().await?;
-            let got = Instant::now();
-            guard.release().await.map(|()| got)
-        });
-        // Long enough for the pauses to have become as long as they get, at different points of them.
-        tokio::time::sleep(Duration::from_millis(500 + round * 7)).await;
-        let released = Instant::now();
-        guard.release().await?;
-        took.push(
-            soon("the waiter's turn", waiter)
-                .await??
-                .saturating_duration_since(released),
-        );
-    }
-    took.sort();
+    // Long enough for the pauses to have become as long as they get, at different points of them.
+    let took = hand_overs(&a, &b, 30, |turn| Duration::from_millis(500 + turn * 7)).await?;
     let (median, worst) = (took[took.len() / 2], took[took.len() - 1]);
     println!("hand-over: median {median:?}, worst {worst:?}");
     ensure!(median <= Duration::from_millis(50), "{median:?}");

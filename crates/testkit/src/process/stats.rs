@@ -1,4 +1,5 @@
 use std::fs;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -26,6 +27,20 @@ pub fn rss_bytes(pid: u32) -> Result<u64> {
 /// When there is no such process.
 pub fn threads(pid: u32) -> Result<u64> {
     status_number(pid, "Threads:")
+}
+
+/// The time of `pid` on a processor so far, to a hundredth of a second.
+///
+/// # Errors
+/// When there is no such process.
+pub fn cpu_time(pid: u32) -> Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))
+        .with_context(|| format!("no process {pid}"))?;
+    // `pid (name) state …`; the name may contain anything. After it, user and system time are the 12th and 13th.
+    let (_, rest) = stat.rsplit_once(')').context("no name in stat")?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let ticks = |at: usize| -> Result<u64> { Ok(fields.get(at).context("a short stat")?.parse()?) };
+    Ok(Duration::from_millis((ticks(11)? + ticks(12)?) * 10))
 }
 
 /// The state letter of `pid` as `ps` prints it: `R` runs, `S` sleeps, `T` is stopped, `Z` has ended.
