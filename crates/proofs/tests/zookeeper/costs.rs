@@ -98,8 +98,12 @@ async fn a_hundred_waiters_cost_next_to_nothing() {
         peer.write_line("acquire till").unwrap();
     }
     until_waiters(&world.near, "till", 100).await;
-    assert_eq!(world.server.number("zk_watch_count").unwrap(), 100);
-    tokio::time::sleep(ms(500)).await;
+    soon("a watch for each", async {
+        while world.server.number("zk_watch_count").unwrap() != 100 {
+            tokio::time::sleep(ms(20)).await;
+        }
+    })
+    .await;
     let packets = || world.server.number("zk_packets_received").unwrap();
     let (busy, sent) = (cpu_time(peer.pid()).unwrap(), packets());
     tokio::time::sleep(WINDOW).await;
