@@ -19,5 +19,7 @@ mod promises;
 mod rights;
 #[path = "zookeeper/sessions.rs"]
 mod sessions;
+#[path = "zookeeper/sides.rs"]
+mod sides;
 #[path = "zookeeper/world.rs"]
 mod world;

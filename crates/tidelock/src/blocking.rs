@@ -22,6 +22,7 @@
 //! ```
 
 mod guard;
+mod read_write;
 
 use std::cell::RefCell;
 use std::fmt;
@@ -39,6 +40,7 @@ use crate::snapshot::{Finding, Snapshot};
 use crate::{Client as AsyncClient, ClientBuilder};
 
 pub use self::guard::Guard;
+pub use self::read_write::ReadWriteLock;
 
 /// A connection to a store of locks, for threads. The clones are one client.
 ///
@@ -182,6 +184,30 @@ impl Client {
     /// ```
     pub fn plain_lock(&self, name: &str) -> Lock {
         self.locked(self.client.plain_lock(name))
+    }
+
+    /// A lock with two sides; see [`Client::read_write_lock`](crate::Client::read_write_lock). Re-entrancy is by thread: one
+    /// that holds the write side may read, one that holds the read side and would write is refused.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> tidelock::Result<()> {
+    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let prices = client.read_write_lock("prices")?;
+    /// let reader = prices.read().acquire()?;
+    /// reader.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read_write_lock(&self, name: &str) -> Result<ReadWriteLock> {
+        let sides = self.client.read_write_lock(name)?;
+        Ok(ReadWriteLock {
+            read: self.locked(sides.read()),
+            write: self.locked(sides.write()),
+        })
     }
 
     /// Several locks as one; see [`Client::multi_lock`](crate::Client::multi_lock).

@@ -14,6 +14,7 @@ use crate::guard::LostReason;
 use crate::lock::Lock;
 use crate::multi;
 use crate::owner::Owner;
+use crate::read_write::ReadWriteLock;
 use crate::sequencer::{self, Sequencer};
 use crate::snapshot::Finding;
 
@@ -154,6 +155,31 @@ impl Client {
     /// ```
     pub fn plain_lock(&self, name: &str) -> Lock {
         Lock::plain(&self.0, name)
+    }
+
+    /// A lock with two sides: any number of guards for reading, or one for writing; see [`ReadWriteLock`]. First come, first
+    /// served, so neither side starves. On ZooKeeper it is Curator's `InterProcessReadWriteLock`; [`lock`](Self::lock) on the
+    /// same name excludes both sides.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the store has none (only ZooKeeper and `memory:` have), and
+    /// [`InvalidName`](crate::ErrorKind::InvalidName). Nothing is sent.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let prices = client.read_write_lock("prices")?;
+    /// let one = prices.read().acquire().await?;
+    /// let other = prices.read().acquire().await?; // together
+    /// assert!(prices.write().try_acquire().await?.is_none());
+    /// # drop((one, other));
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
+    pub fn read_write_lock(&self, name: &str) -> Result<ReadWriteLock> {
+        ReadWriteLock::new(&self.0, name)
     }
 
     /// Several locks as one: its guard holds all of them, and nobody gets some. They may be locks of other clients and

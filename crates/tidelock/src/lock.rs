@@ -88,7 +88,8 @@ impl Lock {
     /// The same lock with fencing tokens: [`Client::fenced_lock`](crate::Client::fenced_lock) for any lock. The token of a
     /// [plain lock](crate::Client::plain_lock) is counted in a key beside it, and only by those that ask for it.
     ///
-    /// A store that cannot count, and a set of locks, refuses its verbs with [`Unsupported`](ErrorKind::Unsupported).
+    /// A store that cannot count, and a set of locks, refuses its verbs with [`Unsupported`](ErrorKind::Unsupported). The
+    /// grants of a [read-write lock](crate::ReadWriteLock) have tokens anyway.
     ///
     /// # Examples
     /// ```
@@ -102,7 +103,9 @@ impl Lock {
     /// ```
     #[must_use]
     pub fn fenced(mut self) -> Self {
-        self.kind = Kind::Fenced;
+        if !self.kind.is_read_write() {
+            self.kind = Kind::Fenced;
+        }
         self
     }
 

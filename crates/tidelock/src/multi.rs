@@ -32,6 +32,11 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
                 "a set of locks has no fencing token; take a fenced lock by itself, beside the set",
             ));
         }
+        if lock.kind.is_read_write() {
+            return Err(Error::new(ErrorKind::Unsupported).on_lock(lock.name()).because(
+                "a set of locks has no readers and writers; take a read-write lock by itself, beside the set",
+            ));
+        }
         parts.push((lock.checked_name()?, lock.clone()));
     }
     if parts.is_empty() {

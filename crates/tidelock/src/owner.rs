@@ -202,6 +202,11 @@ impl Owner {
         kind: Kind,
         name: &Name,
     ) -> Arc<Slot> {
+        // Both sides of a read-write lock: who holds one of them is not to wait for itself on the other.
+        let kind = match kind {
+            Kind::Read => Kind::Write,
+            other => other,
+        };
         let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Slots nobody uses and nothing is held by would otherwise pile up with every name ever locked.
         slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.has_guards());

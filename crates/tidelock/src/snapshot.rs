@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use crate::backend::Kind;
 use crate::guard::FencingToken;
 
 /// A lock as the store showed it at one instant. It may be different by the time you read it: for operators and logs, not for decisions.
@@ -58,6 +59,45 @@ impl Snapshot {
     }
 }
 
+/// As what somebody holds a lock.
+///
+/// # Examples
+/// ```
+/// # async fn f() -> tidelock::Result<()> {
+/// # let client = tidelock::Client::connect("memory:").await?;
+/// use tidelock::Mode;
+///
+/// let prices = client.read_write_lock("prices")?;
+/// let readers = [prices.read().acquire().await?, prices.read().acquire().await?];
+/// let seen = prices.read().inspect().await?;
+/// assert_eq!(seen.holders.len(), 2);
+/// assert!(seen.holders.iter().all(|holder| holder.mode == Mode::Read));
+/// # drop(readers);
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Mode {
+    /// Nobody else holds it: a lock without sides.
+    Exclusive,
+    /// The read side of a read-write lock: with other readers.
+    Read,
+    /// The write side of a read-write lock: nobody else holds it.
+    Write,
+}
+
+impl From<Kind> for Mode {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Mutex | Kind::Fenced => Self::Exclusive,
+            Kind::Read => Self::Read,
+            Kind::Write => Self::Write,
+        }
+    }
+}
+
 /// One holder of a lock.
 ///
 /// # Examples
@@ -77,6 +117,8 @@ impl Snapshot {
 pub struct Holder {
     /// The owner as written in the store: `uuid:n` for tidelock and for Redisson.
     pub owner: String,
+    /// What it may do, which says who else may hold the lock.
+    pub mode: Mode,
     /// Hold count in the store: 1 for tidelock, which counts re-entries in the process; any for Redisson.
     pub holds: u64,
     /// Which process that is, where it has left its details. Redisson leaves none.
@@ -84,7 +126,7 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// A holder without details. For stores.
+    /// A holder that excludes everybody, without details. For stores.
     ///
     /// # Examples
     /// ```
@@ -97,6 +139,7 @@ impl Holder {
     pub fn new(owner: impl Into<String>, holds: u64) -> Self {
         Self {
             owner: owner.into(),
+            mode: Mode::Exclusive,
             holds,
             client: None,
         }

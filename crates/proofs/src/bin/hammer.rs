@@ -2,14 +2,14 @@
 //! of the Java peer does, in Rust. Prints a report like the Java one's.
 //!
 //! Arguments: store, or several with spaces between them; `plain`, `fenced`, `multi` (the name is several with `+` between
-//! them) or `majority`; name, rounds of each task, tasks, word file, microseconds of each hold.
+//! them), `majority` or `sides` (a read-write lock: two holds of three are a reader's); name, rounds of each task, tasks, word file, microseconds of each hold.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use testkit::java::{HammerReport, WordFile};
-use tidelock::{Client, Lock, RedLock};
+use tidelock::{Client, FencingToken, Lock, RedLock};
 
 struct Plan {
     store: String,
@@ -53,14 +53,19 @@ async fn main() -> Result<()> {
             let settings = RedLock::builder(clients.clone()).restart_guard(false);
             settings.build()?.lock(&plan.name)
         }
+        "sides" => client.read_write_lock(&plan.name)?.write(),
         _ => client.lock(&plan.name),
+    };
+    let read = match &*plan.kind {
+        "sides" => Some(client.read_write_lock(&plan.name)?.read()),
+        _ => None,
     };
     let mut running = Vec::new();
     for task in 1..=u64::from(plan.tasks) {
         let me = u64::from(std::process::id()) << 16 | task;
         let word = WordFile::open(&plan.word_file)?;
         running.push(tokio::spawn(work(
-            lock.clone(),
+            (read.clone(), lock.clone()),
             word,
             me,
             plan.rounds,
@@ -89,7 +94,7 @@ async fn main() -> Result<()> {
 }
 
 async fn work(
-    lock: Lock,
+    (read, write): (Option<Lock>, Lock),
     word: WordFile,
     me: u64,
     rounds: u32,
@@ -97,23 +102,38 @@ async fn work(
 ) -> Result<(HammerReport, Vec<u64>)> {
     let mut report = HammerReport::default();
     let mut waits = Vec::new();
-    for _ in 0..rounds {
+    for round in 0..u64::from(rounds) {
         let asked = Instant::now();
-        let guard = lock.acquire().await?;
+        let side = read.as_ref().filter(|_| (round + me) % 3 != 0);
+        let guard = side.unwrap_or(&write).acquire().await?;
         waits.push(u64::try_from(asked.elapsed().as_nanos())?);
-        let (alone, counter) = word.enter(me)?;
-        if let Some(token) = guard.token() {
-            report.token_faults += u64::from(!word.note_token(token.get())?);
-            report.last_token = report.last_token.max(token.get());
-        }
-        let end = Instant::now() + hold;
-        while Instant::now() < end {
-            tokio::task::yield_now().await;
-        }
-        report.overlaps += u64::from(!word.leave(me, counter)? || !alone);
+        let token = guard.token().map_or(0, FencingToken::get);
+        report.last_token = report.last_token.max(token);
+        let alone = if side.is_some() {
+            // Of readers only writers are older or newer.
+            report.token_faults += u64::from(!word.is_newer(token)?);
+            let (alone, counter) = word.enter_reading()?;
+            stay(hold).await;
+            word.leave_reading(counter)? && alone
+        } else {
+            let (alone, counter) = word.enter(me)?;
+            if token > 0 {
+                report.token_faults += u64::from(!word.note_token(token)?);
+            }
+            stay(hold).await;
+            word.leave(me, counter)? && alone
+        };
+        report.overlaps += u64::from(!alone);
         guard.release().await?;
     }
     Ok((report, waits))
+}
+
+async fn stay(hold: Duration) {
+    let end = Instant::now() + hold;
+    while Instant::now() < end {
+        tokio::task::yield_now().await;
+    }
 }
 
 fn at(sorted: &[u64], percent: usize) -> u64 {

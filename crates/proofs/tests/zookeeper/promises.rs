@@ -21,14 +21,17 @@ fn fixture() -> Fixture {
 
 mod plain {
     tidelock::conformance!(super::fixture());
+    tidelock::conformance!(read_write: super::fixture());
 }
 
 mod chaos {
     tidelock::conformance!(faces: super::fixture().through_chaos());
+    tidelock::conformance!(read_write: super::fixture().through_chaos());
 }
 
 mod threads {
     tidelock::conformance!(blocking: super::fixture().blocking());
+    tidelock::conformance!(read_write: super::fixture().blocking());
 }
 
 /// With a part on a store that does not queue: the place of a refused part is given up like all the rest.

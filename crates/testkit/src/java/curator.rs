@@ -1,4 +1,4 @@
-//! Curator's `InterProcessMutex`, in a Java process that does what it is told.
+//! Curator's `InterProcessMutex` and `InterProcessReadWriteLock`, in a Java process that does what it is told.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -12,8 +12,9 @@ use crate::process::Spawned;
 /// A JVM takes its time to start, and Curator to connect.
 const START: Duration = Duration::from_secs(60);
 
-/// Starts a process with the lock of that path, and returns once it is connected. It understands `acquire`, `try MS`,
-/// `release` and `hammer ROUNDS THREADS WORD_FILE HOLD_US`, and answers `acquired`, `refused`, `released`, a report like
+/// Starts a process with the locks of that path, and returns once it is connected. It understands `acquire`, `try MS`,
+/// `release` and `hammer ROUNDS THREADS WORD_FILE HOLD_US`, for the mutex; with `read` or `write` behind them (`sides` for
+/// the hammer) for the read-write lock; and answers `acquired`, `refused`, `released`, a report like
 /// that of the other hammers, or `failed …`, each line with the time of `CLOCK_MONOTONIC` before it.
 ///
 /// # Errors

@@ -53,6 +53,30 @@ impl WordFile {
         Ok(alone)
     }
 
+    /// Steps in to read: whether no writer was there. Returns the counter to hand to [`leave_reading`](Self::leave_reading).
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn enter_reading(&self) -> io::Result<(bool, u64)> {
+        Ok((self.get(INSIDE)? == 0, self.get(COUNTER)?))
+    }
+
+    /// Steps out: whether no writer came in meanwhile.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn leave_reading(&self, counter: u64) -> io::Result<bool> {
+        Ok(self.get(INSIDE)? == 0 && self.get(COUNTER)? == counter)
+    }
+
+    /// Whether that token is above the last one that was noted.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn is_newer(&self, token: u64) -> io::Result<bool> {
+        Ok(token > self.get(TOKEN)?)
+    }
+
     /// Notes a holder's token: whether it is above the last one.
     ///
     /// # Errors

@@ -2,10 +2,13 @@
 //!
 //! Each `memory:` is a store of its own; all that connect to `memory:NAME` in one process share one.
 
+mod queue;
+
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use self::queue::{Place, Queue};
 use super::glob::matches_glob;
 use crate::backend::{
     Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Env, Grant, Moment, Name, OwnerId,
@@ -27,7 +30,12 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     durable: false,
     delays: true,
     sequencers: true,
+    read_write: true,
 };
+
+/// For how many of the client's leases a place in a queue is kept for somebody who does not come back to ask. Whoever
+/// still waits asks within each of them.
+const KEPT: u32 = 3;
 
 /// Opens `memory:NAME`, or a new store if the name is empty.
 pub(crate) fn open(name: &str, env: &Env) -> Store {
@@ -48,6 +56,7 @@ pub(crate) fn open(name: &str, env: &Env) -> Store {
         world,
         signals,
         timers: env.timers.clone(),
+        lease: env.lease,
     }))
 }
 
@@ -59,21 +68,13 @@ struct World(
 
 #[derive(Debug, Default)]
 struct Records {
-    locks: HashMap<Name, Record>,
+    locks: HashMap<Name, Queue>,
     /// Locks that are nobody's until then.
     barred: HashMap<Name, Moment>,
     tokens: HashMap<Name, u64>,
     withdrawn: HashMap<OwnerId, Moment>,
     clients: HashMap<ClientId, ClientInfo>,
     listeners: Vec<Signals>,
-}
-
-#[derive(Debug)]
-struct Record {
-    owner: OwnerId,
-    ends: Moment,
-    token: u64,
-    delay: Duration,
 }
 
 impl World {
@@ -92,6 +93,8 @@ struct Memory {
     world: Arc<World>,
     signals: Signals,
     timers: Timers,
+    /// The client's.
+    lease: Duration,
 }
 
 impl Drop for Memory {
@@ -104,117 +107,150 @@ impl Drop for Memory {
 }
 
 impl Records {
-    /// The holder at this instant; a lease that has ended is no holder.
-    fn holder(&mut self, name: &Name, now: Moment) -> Option<&mut Record> {
-        if let Some(record) = self.locks.get(name)
-            && record.ends <= now
-        {
-            // It ended by itself, then: not when somebody looks.
-            if !record.delay.is_zero() {
-                let until = record.ends + record.delay;
-                self.barred.insert(name.clone(), until);
-            }
+    /// The queue of a name at this instant: a lease that has ended holds nothing. `None`: nobody holds it or waits for it.
+    fn queue(&mut self, name: &Name, now: Moment) -> Option<&mut Queue> {
+        let queue = self.locks.get_mut(name)?;
+        if let Some(until) = queue.tidy(now) {
+            self.barred.insert(name.clone(), until);
+        }
+        if queue.is_empty() {
             self.locks.remove(name);
         }
         self.locks.get_mut(name)
     }
 
-    /// For how long the lock, which nobody has, is nobody's yet.
-    fn barred(&mut self, name: &Name, now: Moment) -> Option<Duration> {
-        let left = self.barred.get(name)?.since(now);
-        if left.is_zero() {
+    /// Until when the lock, which nobody has, is nobody's yet.
+    fn barred(&mut self, name: &Name, now: Moment) -> Option<Moment> {
+        let until = *self.barred.get(name)?;
+        if until <= now {
             self.barred.remove(name);
             return None;
         }
-        Some(left)
+        Some(until)
     }
 
-    /// Who is to be told, once the records are free for others: a task may be run inside of its wake-up.
+    /// Who is to be told that somebody has left, once the records are free for others: a task may be run inside of its
+    /// wake-up.
     #[must_use]
-    fn free(&mut self, name: &Name) -> Vec<Signals> {
-        self.locks.remove(name);
-        self.listeners.clone()
+    fn left(&mut self, name: &Name, now: Moment) -> Vec<(Signals, Box<str>)> {
+        let channels: Vec<Box<str>> = match self.queue(name, now) {
+            Some(queue) => queue.next().map(|owner| owner.text().into()).collect(),
+            None => vec![name.as_str().into()],
+        };
+        let told = channels.iter().flat_map(|channel| {
+            let listeners = self.listeners.iter();
+            listeners.map(|signals| (signals.clone(), channel.clone()))
+        });
+        told.collect()
+    }
+
+    fn count(&mut self, name: &Name, spare: u32) -> u64 {
+        let count = self.tokens.entry(name.clone()).or_default();
+        let token = *count + 1;
+        *count = token + u64::from(spare);
+        token
     }
 }
 
-fn tell(listeners: &[Signals], name: &Name) {
-    for signals in listeners {
-        signals.wake_one(name.as_str());
+fn tell(told: &[(Signals, Box<str>)]) {
+    for (signals, channel) in told {
+        signals.wake_one(channel);
     }
+}
+
+/// Where a ticket is called: the sides of a read-write lock apart, each when its turn has come.
+fn channel(ticket: &Ticket) -> &str {
+    if ticket.kind.is_read_write() {
+        ticket.owner.text()
+    } else {
+        ticket.name.as_str()
+    }
+}
+
+fn granted(token: u64, more: u32) -> Attempt {
+    Attempt::Acquired(Grant {
+        token: Some(FencingToken::new(token)),
+        more,
+        ..Grant::default()
+    })
 }
 
 impl Memory {
     fn decide(&self, ask: &Ask) -> Result<Attempt> {
-        let wake = (!ask.armed).then(|| self.signals.arm(ask.ticket.name.as_str()));
+        let Ticket { kind, name, owner } = &ask.ticket;
+        // A mutex is waited for in no place but this; a side of a read-write lock in its queue, once it is to be waited for.
+        let waits = !ask.patience.is_zero();
+        let arms = !ask.armed && (waits || !kind.is_read_write());
+        let wake = arms.then(|| self.signals.arm(channel(&ask.ticket)));
         let now = self.timers.now();
         let mut records = self.world.lock();
-        let Ticket { name, owner, .. } = &ask.ticket;
         if records.withdrawn.contains_key(owner) {
             return Err(crate::Error::new(crate::ErrorKind::Cancelled)
                 .because("the attempt had been withdrawn"));
         }
-        match records.holder(name, now) {
-            Some(record) if record.owner == *owner => {
-                record.ends = record.ends.max(now + ask.lease);
-                Ok(Attempt::Acquired(Grant {
-                    token: Some(FencingToken::new(record.token)),
-                    ..Grant::default()
-                }))
-            }
-            Some(record) => {
-                let recheck = Some(record.ends.since(now));
-                drop(records);
-                Ok(Attempt::Held(Wait { wake, recheck }))
-            }
-            None => {
-                if let Some(left) = records.barred(name, now) {
-                    drop(records);
-                    let recheck = Some(left);
-                    return Ok(Attempt::Held(Wait { wake, recheck }));
-                }
-                let count = records.tokens.entry(name.clone()).or_default();
-                let token = *count + 1;
-                *count = token + u64::from(ask.spare);
-                records.locks.insert(
-                    name.clone(),
-                    Record {
-                        owner: owner.clone(),
-                        ends: now + ask.lease,
-                        token,
-                        delay: ask.delay,
-                    },
-                );
-                drop(records);
-                Ok(Attempt::Acquired(Grant {
-                    token: Some(FencingToken::new(token)),
-                    more: ask.spare,
-                    ..Grant::default()
-                }))
-            }
+        let held = records.queue(name, now).and_then(|queue| {
+            let place = queue.held_by(owner)?;
+            place.ends = place.ends.max(now + ask.lease);
+            place.token
+        });
+        if let Some(token) = held {
+            return Ok(granted(token, 0));
         }
+        let way = records.queue(name, now);
+        let way = way.and_then(|queue| queue.in_the_way(owner, *kind));
+        // A delay that is running keeps back every kind, and whoever queues keeps its place meanwhile.
+        let first_end = way.or_else(|| records.barred(name, now));
+        let (ends, token) = match first_end {
+            None => (now + ask.lease, Some(records.count(name, ask.spare))),
+            Some(_) => (now + self.lease * KEPT, None),
+        };
+        if token.is_some() || kind.is_read_write() && waits {
+            let queue = records.locks.entry(name.clone()).or_default();
+            queue.put(Place {
+                kind: *kind,
+                owner: owner.clone(),
+                ends,
+                token,
+                delay: ask.delay,
+            });
+        }
+        drop(records);
+        Ok(match token {
+            Some(token) => granted(token, ask.spare),
+            None => Attempt::Held(Wait {
+                wake,
+                recheck: first_end.map(|end| end.since(now)),
+            }),
+        })
     }
 
     fn end(&self, ticket: &Ticket) -> Released {
+        let now = self.timers.now();
         let mut records = self.world.lock();
-        match records.holder(&ticket.name, self.timers.now()) {
-            Some(record) if record.owner == ticket.owner => {
-                let listeners = records.free(&ticket.name);
-                drop(records);
-                tell(&listeners, &ticket.name);
-                Released::Freed
-            }
-            _ => Released::NotHeld,
+        let queue = records.queue(&ticket.name, now);
+        let Some(held) = queue.and_then(|queue| queue.remove(&ticket.owner)) else {
+            return Released::NotHeld;
+        };
+        let told = records.left(&ticket.name, now);
+        drop(records);
+        tell(&told);
+        if held {
+            Released::Freed
+        } else {
+            Released::NotHeld
         }
     }
 
     fn keep(&self, renewal: &Renewal) -> Renewed {
         let now = self.timers.now();
-        match self.world.lock().holder(&renewal.ticket.name, now) {
-            Some(record) if record.owner == renewal.ticket.owner => {
-                record.ends = record.ends.max(now + renewal.lease);
+        let mut records = self.world.lock();
+        let queue = records.queue(&renewal.ticket.name, now);
+        match queue.and_then(|queue| queue.held_by(&renewal.ticket.owner)) {
+            Some(place) => {
+                place.ends = place.ends.max(now + renewal.lease);
                 Renewed::Kept
             }
-            _ => Renewed::Gone,
+            None => Renewed::Gone,
         }
     }
 
@@ -226,15 +262,23 @@ impl Memory {
             .listeners
             .iter()
             .filter(|signals| signals.is_watched(name.as_str()));
-        snapshot.waiters = Some(waiting.count() as u64);
+        let mut waiting = waiting.count();
         snapshot.token = records.tokens.get(name).copied().map(FencingToken::new);
-        if let Some(record) = records.holder(name, now) {
-            let (owner, left) = (record.owner.clone(), record.ends.since(now));
-            snapshot.expires_in = Some(left);
-            let mut holder = Holder::new(owner.to_string(), 1);
-            holder.client = records.clients.get(owner.client()).cloned();
-            snapshot.holders.push(holder);
+        if let Some(queue) = records.queue(name, now) {
+            waiting += queue.waiters();
+            for place in queue.holders() {
+                let left = place.ends.since(now);
+                snapshot.expires_in = snapshot.expires_in.max(Some(left));
+                let mut holder = Holder::new(place.owner.text(), 1);
+                holder.mode = place.kind.into();
+                snapshot.holders.push(holder);
+            }
         }
+        for holder in &mut snapshot.holders {
+            let client = holder.owner.split_once(':').map(|(client, _)| client);
+            holder.client = client.and_then(|client| records.clients.get(client).cloned());
+        }
+        snapshot.waiters = Some(waiting as u64);
         snapshot
     }
 }
@@ -281,19 +325,28 @@ impl Backend for Memory {
         generation: FencingToken,
     ) -> BoxFuture<'a, Result<bool>> {
         let mut records = self.world.lock();
-        let holder = records.holder(name, self.timers.now());
-        let same = holder.is_some_and(|record| record.token == generation.get());
+        let queue = records.queue(name, self.timers.now());
+        let same = queue.is_some_and(|queue| {
+            let mut holders = queue.holders();
+            holders.any(|place| place.token == Some(generation.get()))
+        });
         drop(records);
         ready(Ok(same))
     }
 
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        let now = self.timers.now();
         let mut records = self.world.lock();
-        let held = records.holder(name, self.timers.now()).is_some();
-        let held = records.barred.remove(name).is_some() || held;
-        let listeners = if held { records.free(name) } else { Vec::new() };
+        let held = records.queue(name, now).is_some_and(Queue::force);
+        let held = records.barred(name, now).is_some() || held;
+        records.barred.remove(name);
+        let told = if held {
+            records.left(name, now)
+        } else {
+            Vec::new()
+        };
         drop(records);
-        tell(&listeners, name);
+        tell(&told);
         ready(Ok(held))
     }
 
@@ -304,8 +357,11 @@ impl Backend for Memory {
     fn list<'a>(&'a self, pattern: &'a str, _cursor: u64) -> BoxFuture<'a, Result<Page>> {
         let now = self.timers.now();
         let records = self.world.lock();
-        let held = records.locks.iter().filter(|(_, record)| record.ends > now);
-        let names = held
+        let held = |queue: &Queue| queue.holders().any(|place| place.ends > now);
+        let names = records
+            .locks
+            .iter()
+            .filter(|(_, queue)| held(queue))
             .map(|(name, _)| name.as_str())
             .filter(|name| matches_glob(pattern, name))
             .map(str::to_owned)

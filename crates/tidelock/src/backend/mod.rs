@@ -62,6 +62,23 @@ pub enum Kind {
     Mutex,
     /// One holder, and every grant has a token larger than all before. Excludes [`Mutex`](Self::Mutex) on the same name.
     Fenced,
+    /// Any number of holders, all of this kind. Only for stores that [have it](Capabilities::read_write), as the next one.
+    Read,
+    /// One holder. Excludes every kind on the same name.
+    Write,
+}
+
+impl Kind {
+    /// A side of a read-write lock. Who waits for one has a place in a queue of the store, whatever the store does for
+    /// other kinds: a stream of readers would otherwise leave no gap for a writer.
+    pub fn is_read_write(self) -> bool {
+        matches!(self, Self::Read | Self::Write)
+    }
+
+    /// Both may hold the lock at the same time.
+    pub fn shares_with(self, other: Self) -> bool {
+        self == Self::Read && other == Self::Read
+    }
 }
 
 /// All that is needed to renew, release or clean up one acquisition. Made before the first byte is sent, so that no
@@ -186,6 +203,8 @@ pub struct Capabilities {
     pub delays: bool,
     /// It can be asked whether a given grant has the lock now: [`Backend::check`].
     pub sequencers: bool,
+    /// [`Kind::Read`] and [`Kind::Write`] can be asked for.
+    pub read_write: bool,
 }
 
 /// One page of [`Backend::list`].
@@ -215,6 +234,10 @@ pub struct Page {
 ///    own timers or sockets of the runtime it was first polled on; use [`Timers`].
 /// 8. A grant stands until its lease ends, or what its [`Bond`] names does; nobody else gets the lock before. Where a store
 ///    can only tell that this has ended, it severs the bond at that moment.
+/// 9. Tickets of a read-write lock are served in the order in which they came: one of [`Kind::Read`] waits until no other
+///    kind is before it, all others until nobody is. One that was refused with patience keeps its place until it is
+///    withdrawn, or has not been asked for during two leases. All kinds of one name stand in each other's way, and every
+///    grant of a read-write lock has a token.
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// What the store can do. Constant.
     fn capabilities(&self) -> Capabilities;

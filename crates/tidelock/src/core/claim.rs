@@ -80,7 +80,7 @@ impl<'a> Claim<'a> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        if !self.settled && (self.unclear || self.base.site.front().capabilities().queues) {
+        if !self.settled && (self.unclear || self.base.site.queues(self.ask.ticket.kind)) {
             self.withdraw(None);
         }
     }

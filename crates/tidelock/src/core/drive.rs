@@ -69,7 +69,7 @@ impl Loop {
             slot.turn.lock().await
         };
         if let Some(hold) = slot.current() {
-            return Ok(Some(hold));
+            return hold.shared_with(self.kind).map(Some);
         }
         let hold = self.queue_up().await?;
         if let Some(hold) = &hold {
@@ -83,7 +83,7 @@ impl Loop {
     /// The place is taken before a future is made: what asks the store is large, and of many who wait one asks.
     fn queue_up(self) -> Entering {
         // A store with a queue has one place for each that waits; only that one's own asking keeps it.
-        let stands = !self.patience.is_zero() && !self.base.site.front().capabilities().queues;
+        let stands = !self.patience.is_zero() && !self.base.site.queues(self.kind);
         let lines = self.base.site.lines().filter(|_| stands).map(Arc::clone);
         let Some(lines) = lines else {
             return Box::pin(async move { self.drive(None).await });

@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::acknowledge::{Acknowledge, Acknowledged};
-use crate::backend::{Moment, Ticket};
+use crate::backend::{Kind, Moment, Ticket};
 use crate::core::bond::Bond;
 use crate::core::clock::Clock;
 use crate::core::lead::{Reign, Tenure};
 use crate::core::site::Base;
 use crate::core::steward::Chore;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{FencingToken, LostReason};
 use crate::options::Drift;
 use crate::state::HoldState;
@@ -49,6 +49,17 @@ pub(crate) struct Hold {
 impl Hold {
     pub(crate) fn is_held(&self) -> bool {
         self.status.check(self.base.core.timers.clock()).is_none()
+    }
+
+    /// The hold, for its owner who asks again. Who holds a read-write lock for writing may read. Who reads and would write is
+    /// refused: it waits for all readers, and so for itself.
+    pub(super) fn shared_with(self: Arc<Self>, kind: Kind) -> Result<Arc<Self>> {
+        if kind == Kind::Write && self.ticket.kind == Kind::Read {
+            return Err(Error::new(ErrorKind::InvalidOptions).because(
+                "this owner holds the lock for reading, and would wait for itself; release that first, or take it for writing from the start",
+            ));
+        }
+        Ok(self)
     }
 
     /// When its lease has ended in the store at the latest, as far as we know.
@@ -319,7 +330,7 @@ impl Status {
     pub(crate) fn refusal(&self) -> Option<Error> {
         match self.check(self.clock)? {
             Gone::Lost(reason) => Some(Error::lost(reason)),
-            Gone::Ended => Some(Error::new(crate::ErrorKind::NotHeld).because("it was released")),
+            Gone::Ended => Some(Error::new(ErrorKind::NotHeld).because("it was released")),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::backend::{Backend, Name, Signals, Store, Timers};
+use crate::backend::{Backend, Kind, Name, Signals, Store, Timers};
 use crate::core::Core;
 use crate::core::line::Lines;
 use crate::hand_off::HandOff;
@@ -117,6 +117,11 @@ impl Site {
     /// Tells a set from a single lock of the same name, and from other sets. Two that were made alike are the same.
     pub(crate) fn set(&self) -> Option<&Arc<str>> {
         self.set.as_ref()
+    }
+
+    /// Each that waits for such a lock has a place in the store itself, and gives it up by its own withdrawal.
+    pub(crate) fn queues(&self, kind: Kind) -> bool {
+        kind.is_read_write() || self.front().capabilities().queues
     }
 
     /// Who waits for what in this process.

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use super::chaos::{Chaos, Faults, Plug};
 use super::party::Party;
+use super::twist::Twisted;
+use super::writer::Writer;
 use crate::backend::set::{self, Member, Quorum, Rule};
 use crate::backend::{
     Background, BoxFuture, Capabilities, Clock, Env, Store, Timers, TlsFiles, registry,
@@ -119,6 +121,12 @@ impl Fixture {
             }),
             ..self
         }
+    }
+
+    /// The same store, each of its locks the side for writing of a read-write lock: it keeps the promises of any lock.
+    #[must_use]
+    pub fn as_writer(self) -> Self {
+        self.wrapped(|_, store| Twisted::wrap(store, Writer))
     }
 
     /// Keeps something, a folder or a server, for as long as the fixture is used.

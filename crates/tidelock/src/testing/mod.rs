@@ -21,6 +21,7 @@ mod suite;
 #[cfg(feature = "blocking")]
 mod threads;
 mod twist;
+mod writer;
 
 pub use chaos::{Chaos, Faults, Plug};
 pub use fixture::{Fixture, open};

@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::guard::{FencingToken, Guard, LostReason};
 use crate::lock::Lock;
 use crate::options::AcquireOptions;
+use crate::read_write::ReadWriteLock;
 use crate::sequencer::Sequencer;
 use crate::state::HoldState;
 
@@ -77,6 +78,41 @@ impl Party {
             return threads::apart(move || client.check(&sequencer)).await;
         }
         self.client.check(sequencer).await
+    }
+
+    /// The side for reading of a read-write lock of that name.
+    ///
+    /// # Panics
+    /// If the store has no such locks.
+    pub fn read(&self, name: &str) -> Place {
+        Place {
+            lock: self.sides(name).read(),
+            #[cfg(feature = "blocking")]
+            blocking: self.blocking_sides(name).map(|sides| sides.read()),
+        }
+    }
+
+    /// Its side for writing.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
+    pub fn write(&self, name: &str) -> Place {
+        Place {
+            lock: self.sides(name).write(),
+            #[cfg(feature = "blocking")]
+            blocking: self.blocking_sides(name).map(|sides| sides.write()),
+        }
+    }
+
+    fn sides(&self, name: &str) -> ReadWriteLock {
+        let sides = self.client.read_write_lock(name);
+        sides.expect("the store has read-write locks")
+    }
+
+    #[cfg(feature = "blocking")]
+    fn blocking_sides(&self, name: &str) -> Option<crate::blocking::ReadWriteLock> {
+        let sides = self.blocking.as_ref()?.read_write_lock(name);
+        Some(sides.expect("the store has read-write locks"))
     }
 
     /// Closes the client.
@@ -151,8 +187,13 @@ impl Place {
 
     /// Nobody waits for it, as far as the store can tell.
     pub async fn nobody_waits(&self) -> bool {
+        self.waiters().await == 0
+    }
+
+    /// How many wait for it, as far as the store can tell.
+    pub async fn waiters(&self) -> u64 {
         let waiters = self.lock.inspect().await.expect("it can be read").waiters;
-        waiters.unwrap_or(0) == 0
+        waiters.unwrap_or(0)
     }
 }
 

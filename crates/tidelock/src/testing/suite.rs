@@ -3,7 +3,8 @@
 /// Makes one test of every promise, each with a fixture of its own: `conformance!(Fixture::memory())`.
 ///
 /// `conformance!(blocking: …)` leaves out what only futures can do, `conformance!(faces: …)` what is asked of the bare store
-/// (where faults have nothing to add). The test crate needs tokio with `macros` and `rt-multi-thread`.
+/// (where faults have nothing to add). `conformance!(read_write: …)` is what a store with read-write locks promises besides.
+/// The test crate needs tokio with `macros` and `rt-multi-thread`.
 #[macro_export]
 macro_rules! conformance {
     ($fixture:expr) => {
@@ -57,6 +58,26 @@ macro_rules! conformance {
             a_reentry_keeps_the_token
         );
         $crate::conformance!(blocking: $fixture);
+    };
+    (read_write: $fixture:expr) => {
+        $crate::conformance!(@tests $fixture; read_write:
+            readers_share
+            a_writer_excludes_all
+            readers_and_writers_never_meet
+            the_first_to_come_is_the_first_to_go
+            a_writer_is_not_starved_by_readers
+            readers_behind_a_writer_enter_together
+            a_waiter_that_leaves_lets_those_behind_it_pass
+            a_wait_for_a_side_dropped_anywhere_leaves_nothing
+            a_reader_is_told_of_its_loss_before_a_writer_has_the_lock
+            a_reader_that_vanishes_is_followed_by_a_writer
+            who_writes_may_read_and_stays_alone
+            who_reads_and_would_write_is_refused
+            force_ends_every_reader
+        );
+        $crate::conformance!(@tests $fixture; delay:
+            a_delay_keeps_back_both_sides
+        );
     };
     (blocking: $fixture:expr) => {
         $crate::conformance!(@tests $fixture; mutex:

@@ -9,14 +9,15 @@ use tidelock::testing::abilities;
 fn row((store, can): &(&str, Capabilities)) -> String {
     let word = |able| if able { "yes" } else { "no" };
     format!(
-        "| `{store}` | {} | {} | {} | {} | {} | {} | {} |",
+        "| `{store}` | {} | {} | {} | {} | {} | {} | {} | {} |",
         word(can.shared),
         word(can.durable),
         word(can.wakes),
         word(can.queues),
         word(can.tokens),
         word(can.sequencers),
-        word(can.delays)
+        word(can.delays),
+        word(can.read_write)
     )
 }
 
@@ -27,13 +28,13 @@ fn the_table_of_abilities_is_what_the_stores_say() {
     let text = fs::read_to_string(&page).unwrap();
     let rows: Vec<String> = abilities().iter().map(row).collect();
     let (before, rest) = text
-        .split_once("| --- | --- | --- | --- | --- | --- | --- | --- |\n")
+        .split_once("| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
         .unwrap();
     let (table, after) = rest.split_once("\n\n").unwrap();
     if std::env::var_os("TIDELOCK_WRITE_DOCS").is_some() {
         let table = rows.join("\n");
         let text = format!(
-            "{before}| --- | --- | --- | --- | --- | --- | --- | --- |\n{table}\n\n{after}"
+            "{before}| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n{table}\n\n{after}"
         );
         return fs::write(page, text).unwrap();
     }

@@ -29,10 +29,12 @@ fn public_types_go_anywhere() {
         AcquireOptions,
         Cancel,
         Owner,
+        ReadWriteLock,
         RedLock,
         RedLockBuilder,
         Snapshot,
         Holder,
+        Mode,
         ClientInfo,
         Finding,
         Severity,
@@ -178,4 +180,38 @@ async fn a_store_without_plain_locks_refuses_their_verbs() {
     }
     let error = client.plain_lock("").acquire().await.map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidName);
+}
+
+/// Told before there is a lock at all, and before any traffic.
+#[tokio::test]
+async fn a_store_without_read_write_locks_makes_none() {
+    use tidelock::testing::{Fixture, Plug};
+
+    let plug = Plug::default();
+    let hand = plug.clone();
+    // A set of one: sets have none, whatever their members have.
+    let fixture = Fixture::all_of([Fixture::memory()]).wrapped(move |env, store| {
+        tidelock::testing::Chaos::wrap(store, env, tidelock::testing::Faults::none(), hand.clone())
+    });
+    let client = fixture.client(fixture.builder()).await;
+    let before = plug.requests();
+    let error = client.read_write_lock("prices").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert_eq!(error.lock_name(), Some("prices"));
+    assert_eq!(plug.requests(), before);
+    let client = Client::connect("memory:").await.unwrap();
+    let error = client.read_write_lock("").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidName);
+    // A side has no part in a set, and stays what it is when tokens are asked for: it has them.
+    let sides = client.read_write_lock("prices").unwrap();
+    for side in [sides.read(), sides.write()] {
+        let error = client.multi_lock([&side]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        let held = side.acquire().await.unwrap();
+        assert!(held.token().is_some());
+        held.release().await.unwrap();
+    }
+    let readers = [sides.read().fenced(), sides.read().fenced()];
+    let one = readers[0].try_acquire().await.unwrap();
+    assert!(one.is_some() && readers[1].try_acquire().await.unwrap().is_some());
 }

@@ -15,6 +15,20 @@ macro_rules! left {
     )*};
 }
 
+mod writer {
+    use super::{Faults, Fixture, every_await};
+
+    /// Who waits has a place in the store, which has to go with it.
+    fn pending() -> Fixture {
+        Fixture::memory().as_writer().through(Faults::pending(3))
+    }
+
+    left! {
+        acquire_cancelled_at_every_await_leaves_nothing
+        wait_cancelled_at_every_await_leaves_nothing
+    }
+}
+
 left! {
     acquire_cancelled_at_every_await_leaves_nothing
     try_acquire_cancelled_at_every_await_leaves_nothing

@@ -4,12 +4,21 @@ mod plain {
     use tidelock::testing::Fixture;
 
     tidelock::conformance!(Fixture::memory());
+    tidelock::conformance!(read_write: Fixture::memory());
 }
 
 mod chaos {
     use tidelock::testing::Fixture;
 
     tidelock::conformance!(faces: Fixture::memory().through_chaos());
+    tidelock::conformance!(read_write: Fixture::memory().through_chaos());
+}
+
+/// A writer is alone as the holder of any lock is, and waits in a queue of the store.
+mod writer {
+    use tidelock::testing::Fixture;
+
+    tidelock::conformance!(Fixture::memory().as_writer());
 }
 
 #[cfg(feature = "blocking")]
@@ -17,4 +26,5 @@ mod threads {
     use tidelock::testing::Fixture;
 
     tidelock::conformance!(blocking: Fixture::memory().blocking());
+    tidelock::conformance!(read_write: Fixture::memory().blocking());
 }

@@ -106,6 +106,7 @@ impl Backend for Face {
             durable: false,
             delays: false,
             sequencers: false,
+            read_write: false,
         }
     }
 

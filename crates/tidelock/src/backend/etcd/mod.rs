@@ -46,6 +46,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     durable: true,
     delays: true,
     sequencers: true,
+    read_write: false,
 };
 
 /// Connects. Fails now if no member can be reached or lets us in.

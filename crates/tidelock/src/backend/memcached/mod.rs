@@ -51,6 +51,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     durable: false,
     delays: false,
     sequencers: false,
+    read_write: false,
 };
 
 /// Connects. Fails now if the server cannot be reached, or cannot keep locks.

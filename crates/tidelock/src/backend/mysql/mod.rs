@@ -49,6 +49,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     durable: true,
     delays: false,
     sequencers: false,
+    read_write: false,
 };
 
 /// Connects, and makes the tables if there are none.

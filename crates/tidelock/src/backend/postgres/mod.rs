@@ -52,6 +52,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     durable: true,
     delays: false,
     sequencers: false,
+    read_write: false,
 };
 
 /// Opens the store, and makes its tables if there are none.

@@ -152,13 +152,13 @@ impl Redis {
         let lease = digits.format(millis(ask.lease));
         let args = [lease, owner, tokens.format(ask.spare.saturating_add(1))];
         let token = match ticket.kind {
-            Kind::Mutex => String::new(),
             Kind::Fenced => keys::token(&ticket.name),
+            _ => String::new(),
         };
         let keys = [ticket.name.as_str(), &*tombstone, &*token];
         let (keys, args) = match ticket.kind {
-            Kind::Mutex => (&keys[..2], &args[..2]),
             Kind::Fenced => (&keys[..], &args[..]),
+            _ => (&keys[..2], &args[..2]),
         };
         let demand = self.demand(Purpose::Acquire, ask.wish, ask.lease);
         self.routes

@@ -42,6 +42,7 @@ impl Layout {
             durable: false,
             delays: false,
             sequencers: false,
+            read_write: false,
         }
     }
 
@@ -109,8 +110,8 @@ impl Redis {
         let token = keys::plain_token(name);
         let keys = [name.as_str(), &*tombstone, &*token];
         let keys = match ask.ticket.kind {
-            Kind::Mutex => &keys[..2],
             Kind::Fenced => &keys[..],
+            _ => &keys[..2],
         };
         let demand = self.demand(Purpose::Acquire, ask.wish, ask.lease);
         if self.may_script() {

@@ -8,9 +8,9 @@ use crate::guard::FencingToken;
 /// The first of them. A lock that is not fenced has none.
 pub(super) fn first(kind: Kind, token: i64) -> Result<Option<FencingToken>> {
     match (kind, u64::try_from(token)) {
-        (Kind::Mutex, _) => Ok(None),
         (Kind::Fenced, Ok(token)) if token > 0 => Ok(Some(FencingToken::new(token))),
-        _ => Err(unexpected(&token)),
+        (Kind::Fenced, _) => Err(unexpected(&token)),
+        _ => Ok(None),
     }
 }
 

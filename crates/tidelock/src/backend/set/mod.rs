@@ -163,6 +163,8 @@ impl Backend for Set {
             durable: each().all(|can| can.durable),
             delays: false,
             sequencers: false,
+            // Readers of several stores at once have no order in common.
+            read_write: false,
         }
     }
 

@@ -53,6 +53,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     durable: true,
     delays: false,
     sequencers: false,
+    read_write: false,
 };
 
 /// Opens `sqlite:PATH`, and makes the file if there is none.

@@ -32,6 +32,10 @@ pub(crate) fn node(text: &str) {
     let queue = names::in_order(nodes.clone());
     assert!(queue.len() <= nodes.len());
     assert_eq!(names::in_order(queue.clone()), queue);
+    let holders = names::holders(&queue).len();
+    assert!(holders <= queue.len() && (holders == 0) == queue.is_empty());
+    let shared = |node: &String| names::mode(node) == crate::snapshot::Mode::Read;
+    assert!(holders <= 1 || queue[..holders].iter().all(shared));
     let mut turned = nodes;
     turned.reverse();
     assert_eq!(

@@ -1,5 +1,6 @@
 //! What ends a place in the queue: a release, a withdrawal, force.
 
+use futures_util::future::try_join_all;
 use zookeeper_client as zk;
 
 use super::entry::Node;
@@ -45,7 +46,7 @@ async fn sweep(
     ticket: &Ticket,
     deadline: Moment,
 ) -> Result<bool> {
-    let prefix = names::prefix(&ticket.owner);
+    let prefix = names::prefix(ticket);
     let nodes = look(shared, session, parent, deadline)
         .await?
         .unwrap_or_default();
@@ -76,7 +77,7 @@ async fn remove(
     }
 }
 
-/// Removes the node that is first, whoever made it.
+/// Removes the nodes that hold the lock, whoever made them.
 pub(super) async fn force(shared: &Shared, name: &Name) -> Result<bool> {
     let deadline = shared.link.deadline();
     let session = shared.link.session(deadline).await?;
@@ -86,21 +87,25 @@ pub(super) async fn force(shared: &Shared, name: &Name) -> Result<bool> {
     if mark.is_some() {
         delay::remove(shared, &session, name, deadline).await?;
     }
-    let Some(holder) = queue.first() else {
+    let holders = names::holders(&queue);
+    let Some(first) = holders.first() else {
         return Ok(mark.is_some());
     };
     if let Some(mark) = mark {
-        let path = format!("{parent}/{holder}");
+        let path = format!("{parent}/{first}");
         let stat = session.client.check_stat(&path);
         let stat = shared.timers.until(deadline, stat).await;
         let stat = stat.ok_or_else(|| trouble::late(ErrorKind::Unavailable))?;
         let stat = stat.map_err(trouble::unread)?;
-        // A delay was running, and this one only waited for its end.
+        // A delay was running, and these only waited for its end.
         if stat.is_none_or(|stat| stat.czxid != mark.generation) {
             return Ok(true);
         }
     }
     // One that has gone by itself meanwhile has been freed as well; the next holder is not meant.
-    remove(shared, &session, &parent, holder, deadline).await?;
+    let removed = holders
+        .iter()
+        .map(|node| remove(shared, &session, &parent, node, deadline));
+    try_join_all(removed).await?;
     Ok(true)
 }

@@ -1,10 +1,12 @@
 //! What can be seen from outside.
 
+use std::time::Duration;
+
 use super::matches_glob;
 use super::names;
 use super::turn::{look, some};
 use super::{Shared, delay, note, trouble};
-use crate::backend::{Name, Page};
+use crate::backend::{Moment, Name, Page};
 use crate::error::{ErrorKind, Result};
 use crate::guard::FencingToken;
 use crate::snapshot::Snapshot;
@@ -19,32 +21,50 @@ pub(super) async fn inspect(shared: &Shared, name: &Name) -> Result<Snapshot> {
     loop {
         let (nodes, mark) = delay::look(shared, &session, name, deadline).await?;
         let queue = names::in_order(nodes);
+        let nodes = names::holders(&queue);
+        let asked: Vec<_> = nodes
+            .iter()
+            .map(|node| session.client.get_data(&format!("{parent}/{node}")))
+            .collect();
         let mut snapshot = Snapshot::free(name.as_str());
-        snapshot.waiters = Some(queue.len().saturating_sub(1) as u64);
-        let Some(first) = queue.first() else {
-            return Ok(snapshot);
-        };
-        let path = format!("{parent}/{first}");
-        let data = shared
-            .timers
-            .until(deadline, session.client.get_data(&path))
-            .await;
-        let data = data.ok_or_else(|| trouble::late(ErrorKind::Unavailable))?;
-        let Some((data, stat)) = some(data)? else {
-            continue; // it has just gone
-        };
-        let holder = note::read(first, &data);
-        // A delay is running, and the first of ours waits for its end. Others know of no delays: they hold.
-        if mark.is_some_and(|mark| mark.generation != stat.czxid) && holder.owner != *first {
-            snapshot.waiters = Some(queue.len() as u64);
+        let mut ends = Vec::new();
+        let mut barred = 0;
+        for (node, asked) in nodes.iter().zip(asked) {
+            let data = shared.timers.until(deadline, asked).await;
+            let data = data.ok_or_else(|| trouble::late(ErrorKind::Unavailable))?;
+            let Some((data, stat)) = some(data)? else {
+                continue; // it has just gone
+            };
+            let holder = note::read(node, &data);
+            let delayed = mark
+                .as_ref()
+                .is_some_and(|mark| mark.generation != stat.czxid);
+            // A delay is running, and those of ours wait for its end. Others know of no delays: they hold.
+            if delayed && holder.owner != *node {
+                barred += 1;
+                continue;
+            }
+            let token = FencingToken::new(stat.czxid.unsigned_abs());
+            snapshot.token = snapshot.token.max(Some(token));
+            snapshot.holders.push(holder);
+            ends.push(shared.books.ends(&parent, node));
+        }
+        snapshot.waiters = Some((queue.len() - nodes.len() + barred) as u64);
+        if snapshot.is_locked() {
+            snapshot.expires_in = at_the_least(&ends, shared.timers.now());
+        }
+        if snapshot.is_locked() || barred > 0 || queue.is_empty() {
             return Ok(snapshot);
         }
-        snapshot.token = Some(FencingToken::new(stat.czxid.unsigned_abs()));
-        let ends = shared.books.ends(&parent, first);
-        snapshot.expires_in = ends.map(|ends| ends.since(shared.timers.now()));
-        snapshot.holders.push(holder);
-        return Ok(snapshot);
     }
+}
+
+/// For how long a lock is held at the least, whose holds end then. `None`: of the leases of others nothing is known.
+fn at_the_least(ends: &[Option<Moment>], now: Moment) -> Option<Duration> {
+    let mut ends = ends.iter();
+    ends.try_fold(Duration::ZERO, |most, ends| {
+        Some(most.max((*ends)?.since(now)))
+    })
 }
 
 /// Whether the node of that transaction is the first of its queue, as the leader knows it.

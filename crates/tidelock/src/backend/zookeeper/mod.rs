@@ -1,7 +1,8 @@
-//! `zookeeper://host:port,…/base`: a queue of ephemeral nodes, in the layout of Curator's `InterProcessMutex`.
+//! `zookeeper://host:port,…/base`: a queue of ephemeral nodes, in the layout of Curator's `InterProcessMutex` and
+//! `InterProcessReadWriteLock`.
 //!
-//! A ticket that wants the lock has a node under the lock's path, and the first node holds it ([`turn`]); each waiter
-//! watches only the one before it. A node lives as long as the session that made it ([`link`]). Leases are this process's
+//! A ticket that wants the lock has a node under the lock's path, and the first node holds it, together with the readers
+//! behind it if it is a reader's ([`turn`]); each waiter watches only the last one that has to go before it. A node lives as long as the session that made it ([`link`]). Leases are this process's
 //! own affair: it removes what was not renewed in time ([`keep`]), and if it cannot, the session ends.
 
 mod books;
@@ -48,6 +49,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     durable: true,
     delays: true,
     sequencers: true,
+    read_write: true,
 };
 
 /// Opens `zookeeper://…`.

@@ -1,13 +1,16 @@
 //! From lock names to paths and back, and the names of the nodes that queue under them.
 
-use std::cmp::Ordering;
-
-use crate::backend::{OwnerId, percent};
+use crate::backend::{Kind, Ticket, percent};
+use crate::snapshot::Mode;
 
 /// What Curator puts before the node of a protected create, so that it is found again when the reply is lost.
 const PROTECTED: &str = "_c_";
 /// What Curator's `InterProcessMutex` calls its nodes.
 const LOCK: &str = "lock-";
+/// What its `InterProcessReadWriteLock` calls those of readers.
+const READ: &str = "__READ__";
+/// And those of writers.
+const WRITE: &str = "__WRIT__";
 
 /// One segment of a path that stands for this name, and for no other.
 ///
@@ -42,16 +45,45 @@ pub(super) fn name_of(segment: &str) -> Option<String> {
 }
 
 /// How every node of this ticket begins, and no other node: the server adds the number.
-pub(super) fn prefix(owner: &OwnerId) -> String {
+pub(super) fn prefix(ticket: &Ticket) -> String {
+    let (owner, word) = (&ticket.owner, word(ticket.kind));
     let client = uuid::Uuid::parse_str(owner.client()).unwrap_or_default();
     // As many tickets as a client makes, each with a UUID of its own that can be found again from the ticket.
     let own = uuid::Uuid::from_u128(client.as_u128() ^ u128::from(owner.number()));
-    format!("{PROTECTED}{own}-{LOCK}")
+    format!("{PROTECTED}{own}-{word}")
+}
+
+fn word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Mutex | Kind::Fenced => LOCK,
+        Kind::Read => READ,
+        Kind::Write => WRITE,
+    }
+}
+
+/// As what a node queues. Whatever another recipe calls its nodes, they share with nobody.
+pub(super) fn mode(node: &str) -> Mode {
+    let has = |word| {
+        node.rsplit_once(word)
+            .is_some_and(|(_, rest)| is_number(rest))
+    };
+    if has(READ) {
+        Mode::Read
+    } else if has(WRITE) {
+        Mode::Write
+    } else {
+        Mode::Exclusive
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    text.parse::<i64>().is_ok()
 }
 
 /// The number the server gave a node. `None`: this is no place in a queue.
 fn number(node: &str) -> Option<i64> {
-    let digits = match node.rsplit_once(LOCK) {
+    let mut words = [LOCK, READ, WRITE].into_iter();
+    let digits = match words.find_map(|word| node.rsplit_once(word)) {
         Some((_, digits)) => digits,
         // Other recipes have other words; what all have in common is the number of ten digits.
         None => node.get(node.len().checked_sub(10)?..)?,
@@ -59,22 +91,35 @@ fn number(node: &str) -> Option<i64> {
     digits.parse().ok()
 }
 
-/// The nodes that queue, first come first.
+/// The nodes that queue, first come first. A writer of Curator that reads as well has two nodes of one number.
 pub(super) fn in_order(nodes: Vec<String>) -> Vec<String> {
-    let mut queue: Vec<(i64, String)> = nodes
+    let mut queue: Vec<(i64, bool, String)> = nodes
         .into_iter()
-        .filter_map(|node| Some((number(&node)?, node)))
+        .filter_map(|node| Some((number(&node)?, mode(&node) == Mode::Read, node)))
         .collect();
-    queue.sort_unstable_by(|a, b| match a.0.cmp(&b.0) {
-        Ordering::Equal => a.1.cmp(&b.1),
-        other => other,
-    });
-    queue.into_iter().map(|(_, node)| node).collect()
+    queue.sort_unstable();
+    queue.into_iter().map(|(_, _, node)| node).collect()
+}
+
+/// Of the nodes before its own the last one that has to go first: a reader lets other readers be.
+pub(super) fn in_the_way(before: &[String], kind: Kind) -> Option<&String> {
+    match kind {
+        Kind::Read => before.iter().rfind(|node| mode(node) != Mode::Read),
+        _ => before.last(),
+    }
+}
+
+/// Those of a queue that hold the lock: its first node, and the readers behind a reader.
+pub(super) fn holders(queue: &[String]) -> &[String] {
+    let readers = queue.iter().take_while(|node| mode(node) == Mode::Read);
+    let count = readers.count().max(1).min(queue.len());
+    &queue[..count]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::Name;
     use crate::owner::OwnerMint;
 
     #[test]
@@ -115,10 +160,59 @@ mod tests {
     #[test]
     fn each_ticket_has_a_prefix_of_its_own() {
         let mint = OwnerMint::new();
-        let (one, two) = (mint.fresh(), mint.fresh());
+        let ticket = |kind| Ticket {
+            kind,
+            name: Name::new("stock").unwrap(),
+            owner: mint.fresh(),
+        };
+        let (one, two) = (ticket(Kind::Mutex), ticket(Kind::Mutex));
         assert_eq!(prefix(&one), prefix(&one));
         assert_ne!(prefix(&one), prefix(&two));
         assert_eq!(prefix(&one).len(), "_c_".len() + 36 + "-lock-".len());
+        assert!(prefix(&ticket(Kind::Read)).ends_with("-__READ__"));
+        assert!(prefix(&ticket(Kind::Write)).ends_with("-__WRIT__"));
+    }
+
+    fn strings(nodes: &[&str]) -> Vec<String> {
+        nodes.iter().map(|node| (*node).to_owned()).collect()
+    }
+
+    #[test]
+    fn readers_share_what_no_writer_is_before() {
+        let (r1, r2, w3) = (
+            "_c_z-__READ__0000000001",
+            "a-__READ__0000000002",
+            "w-__WRIT__0000000003",
+        );
+        let (r4, m5, r6) = (
+            "_c_b-__READ__0000000004",
+            "_c_a-lock-0000000005",
+            "r-__READ__0000000006",
+        );
+        let queue = in_order(strings(&[m5, r6, r2, r4, w3, r1]));
+        assert_eq!(queue, [r1, r2, w3, r4, m5, r6]);
+        assert_eq!(holders(&queue), [r1, r2]);
+        assert_eq!(holders(&queue[2..]), [w3]);
+        assert_eq!(holders(&queue[4..]), [m5]);
+        assert!(holders(&[]).is_empty());
+        for (at, kind, way) in [
+            (0, Kind::Write, None),
+            (1, Kind::Read, None),
+            (1, Kind::Write, Some(r1)),
+            (2, Kind::Mutex, Some(r2)),
+            (3, Kind::Read, Some(w3)),
+            (4, Kind::Fenced, Some(r4)),
+            (5, Kind::Read, Some(m5)),
+        ] {
+            let found = in_the_way(&queue[..at], kind).map(String::as_str);
+            assert_eq!(found, way, "{kind:?} at {at}");
+        }
+        // A number that has turned over, a writer that reads as well, and a name that only sounds like a reader's.
+        let turned = in_order(strings(&["_c_a-__READ__-2147483647", r1]));
+        assert_eq!(turned[1], r1);
+        let both = in_order(strings(&["_c_a-__READ__0000000003", w3]));
+        assert_eq!(holders(&both), [w3]);
+        assert_eq!(mode("__READ__x-lease-0000000001"), Mode::Exclusive);
     }
 
     #[test]

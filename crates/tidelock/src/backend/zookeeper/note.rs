@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use super::names;
 use crate::snapshot::{ClientInfo, Holder};
 
 /// One line each: the owner, and where the client has left them, its host, process, program and start.
@@ -25,6 +26,7 @@ pub(super) fn read(node: &str, data: &[u8]) -> Holder {
     let mut lines = text.lines();
     let owner = lines.next().filter(|line| is_owner(line));
     let mut holder = Holder::new(owner.unwrap_or(node), 1);
+    holder.mode = names::mode(node);
     if owner.is_some() {
         holder.client = client(lines);
     }

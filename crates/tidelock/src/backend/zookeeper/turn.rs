@@ -29,7 +29,7 @@ pub(super) async fn attempt(shared: &Shared, ask: &Ask) -> Result<Attempt> {
         ask,
         deadline,
         parent: shared.path(&ask.ticket.name),
-        prefix: names::prefix(&ask.ticket.owner),
+        prefix: names::prefix(&ask.ticket),
     };
     loop {
         let session = link.session(deadline).await?;
@@ -73,7 +73,7 @@ struct Turn<'a> {
 enum Step {
     Granted(Node),
     Refused,
-    /// It is first, and the last hold has ended by itself: nobody has the lock for so long yet.
+    /// Nobody stands in its way, but the last hold has ended by itself: nobody has the lock for so long yet.
     Barred(Duration),
     /// Something was different from what had been seen.
     Again,
@@ -102,7 +102,8 @@ impl Turn<'_> {
     async fn queue(&self, session: &Session, sent: Moment) -> Result<Step> {
         if self.ask.patience.is_zero() {
             let seen = look(self.shared, session, &self.parent, self.deadline).await?;
-            let free = |nodes: Vec<String>| names::in_order(nodes).is_empty();
+            let kind = self.ask.ticket.kind;
+            let free = |nodes| names::in_the_way(&names::in_order(nodes), kind).is_none();
             match seen.map(free) {
                 Some(true) => {}
                 Some(false) => return Ok(Step::Refused),
@@ -209,7 +210,7 @@ impl Turn<'_> {
             books.lost(owner, node);
             return Ok(Step::Again);
         };
-        let Some(before) = at.checked_sub(1).map(|before| &queue[before]) else {
+        let Some(before) = names::in_the_way(&queue[..at], self.ask.ticket.kind) else {
             return self.come_first(session, node, mark, sent).await;
         };
         let watch = if self.ask.patience.is_zero() {
@@ -225,7 +226,7 @@ impl Turn<'_> {
         Ok(if kept { Step::Refused } else { Step::Again })
     }
 
-    /// It is first, and has the lock unless a delay is running.
+    /// Nobody stands in its way, and it has the lock unless a delay is running.
     async fn come_first(
         &self,
         session: &Session,

@@ -156,3 +156,51 @@ pub async fn a_delay_ends_also_for_those_who_only_try(fixture: &Fixture) {
     held.release().await.expect("held");
     drop(dead);
 }
+
+/// The delay of a lock without sides that ended by itself keeps back readers and writers of the same name. Those who wait
+/// for its end are no holders, keep their places, and get the lock together when it has come.
+pub async fn a_delay_keeps_back_both_sides(fixture: &Fixture) {
+    if !fixture.capabilities().await.delays {
+        return;
+    }
+    let (name, delay) = (unique("prices"), fixture.lease() * 3);
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    for side in [a.read(&name), a.write(&name)] {
+        let delayed = AcquireOptions::new().lock_delay(delay);
+        let error = side.acquire_with(delayed).await.expect_err("unsupported");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "a side leaves none");
+    }
+    let (dead, lost) = dies_with_it(fixture, &name, delay).await;
+    let readers = [a.read(&name), b.read(&name)].map(|place| {
+        tokio::spawn(async move { (place.acquire().await.expect("it waits"), Instant::now()) })
+    });
+    let place = b.lock(&name);
+    eventually("both wait for nobody", fixture.lease() * 3, || async {
+        let seen = place.lock().inspect().await.expect("it can be read");
+        seen.holders.is_empty() && seen.waiters == Some(2)
+    })
+    .await;
+    while lost.elapsed() < delay / 2 {
+        for side in [a.read(&name), a.write(&name)] {
+            if let Ok(granted) = side.try_acquire().await {
+                assert!(granted.is_none(), "{:?} after the loss", lost.elapsed());
+            }
+        }
+        tokio::time::sleep(fixture.lease() / 8).await;
+    }
+    let mut held = Vec::new();
+    for reader in readers {
+        let reader = within("the readers", delay + fixture.lease() * 5, reader).await;
+        let (reader, taken) = reader.expect("no panic");
+        assert!(taken - lost >= delay, "{:?}, not {delay:?}", taken - lost);
+        held.push(reader);
+    }
+    assert_eq!(held.len(), 2, "together");
+    for reader in held {
+        assert!(reader.is_held().await);
+        reader.release().await.expect("held");
+    }
+    let next = within("the next", fixture.lease() * 4, b.write(&name).acquire()).await;
+    next.expect("free").release().await.expect("held");
+    drop(dead);
+}

@@ -11,6 +11,7 @@ pub mod lease;
 pub mod mutex;
 pub mod names;
 pub mod options;
+pub mod read_write;
 pub mod reentry;
 pub mod sequencer;
 pub mod state;

@@ -39,6 +39,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     durable: false,
     delays: false,
     sequencers: false,
+    read_write: false,
 };
 
 /// How long a withdrawn owner is remembered: longer than any request of it can be on its way within this process.

@@ -14,20 +14,25 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 
-/** Takes the lock again and again on several threads, and checks in a file of words that nobody else is inside. */
+/**
+ * Takes the lock again and again on several threads, and checks in a file of words that nobody else is inside. With a
+ * side for reading, two holds of three are a reader's, which checks that no writer is inside.
+ */
 final class Hammer {
     private static final int INSIDE = 0;
     private static final int COUNTER = 8;
 
-    private final InterProcessMutex lock;
+    private final InterProcessMutex read;
+    private final InterProcessMutex write;
     private final int rounds;
     private final int threads;
     private final String file;
     private final long holdNs;
     private final List<Long> waits = Collections.synchronizedList(new ArrayList<>());
 
-    Hammer(InterProcessMutex lock, String[] words) {
-        this.lock = lock;
+    Hammer(InterProcessMutex read, InterProcessMutex write, String[] words) {
+        this.read = read;
+        this.write = write;
         rounds = Integer.parseInt(words[1]);
         threads = Integer.parseInt(words[2]);
         file = words[3];
@@ -60,24 +65,44 @@ final class Hammer {
         long overlaps = 0;
         for (int round = 0; round < rounds; round++) {
             long asked = System.nanoTime();
+            boolean reads = read != null && (round + me) % 3 != 0;
+            InterProcessMutex lock = reads ? read : write;
             lock.acquire();
             try {
                 waits.add(System.nanoTime() - asked);
-                boolean overlap = read(word, INSIDE) != 0;
-                write(word, INSIDE, me);
-                long counter = read(word, COUNTER);
-                for (long end = System.nanoTime() + holdNs; System.nanoTime() < end; ) {
-                    Thread.yield();
-                }
-                write(word, COUNTER, counter + 1);
-                overlap |= read(word, INSIDE) != me;
-                write(word, INSIDE, 0);
+                boolean overlap = reads ? look(word) : change(word, me);
                 overlaps += overlap ? 1 : 0;
             } finally {
                 lock.release();
             }
         }
         return overlaps;
+    }
+
+    /** True: somebody else was inside. */
+    private boolean change(FileChannel word, long me) throws Exception {
+        boolean overlap = read(word, INSIDE) != 0;
+        write(word, INSIDE, me);
+        long counter = read(word, COUNTER);
+        stay();
+        write(word, COUNTER, counter + 1);
+        overlap |= read(word, INSIDE) != me;
+        write(word, INSIDE, 0);
+        return overlap;
+    }
+
+    /** True: a writer was inside. */
+    private boolean look(FileChannel word) throws Exception {
+        boolean overlap = read(word, INSIDE) != 0;
+        long counter = read(word, COUNTER);
+        stay();
+        return overlap || read(word, INSIDE) != 0 || read(word, COUNTER) != counter;
+    }
+
+    private void stay() {
+        for (long end = System.nanoTime() + holdNs; System.nanoTime() < end; ) {
+            Thread.yield();
+        }
     }
 
     private static long read(FileChannel word, long at) throws Exception {

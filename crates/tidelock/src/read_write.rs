@@ -1,0 +1,127 @@
+//! A lock with two sides.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::backend::Kind;
+use crate::core::Core;
+use crate::error::{Error, ErrorKind, Result};
+use crate::lock::Lock;
+
+/// Two [`Lock`]s of one name: any number of guards of [`read`](Self::read), or one of [`write`](Self::write). Free to make,
+/// `Clone`, and without state, as they are. Made by [`Client::read_write_lock`](crate::Client::read_write_lock).
+///
+/// *In which order?* First come, first served, over all processes: a reader waits for the writers that came before it, a
+/// writer for all that came before it. So a stream of readers cannot keep a writer out, and readers that wait for one
+/// writer enter together. `try_acquire` of the read side is refused while a writer holds the lock *or waits for it*.
+///
+/// *What does it exclude?* Each other as said, also in other processes, and [`Client::lock`](crate::Client::lock) of the same
+/// name, which counts as a writer. On ZooKeeper also Curator's `InterProcessReadWriteLock` on the same path, but Curator
+/// pays no heed to mutexes there: share a name with Java as one or as the other.
+///
+/// *Re-entry?* With an [`Owner`](crate::Owner), as for every lock. An owner that holds the write side and asks for the read
+/// side gets a guard of what it holds: the lock stays exclusive until the last of them is released, there is no downgrade.
+/// An owner that holds the read side and asks for the write side would wait for itself; it is refused with
+/// [`InvalidOptions`](ErrorKind::InvalidOptions). Without an owner nobody can tell, and a task that waits for the write side
+/// while it has a guard of the read side waits for ever, as with any lock that it takes twice.
+///
+/// Guards of both sides have fencing tokens: a writer's is larger than those of all who held the lock before it.
+///
+/// # Examples
+/// ```
+/// # async fn f() -> tidelock::Result<()> {
+/// # let client = tidelock::Client::connect("memory:").await?;
+/// let prices = client.read_write_lock("prices")?;
+/// let one = prices.read().acquire().await?;
+/// let other = prices.read().acquire().await?; // readers share
+/// assert!(prices.write().try_acquire().await?.is_none());
+/// one.release().await?;
+/// other.release().await?;
+/// let writer = prices.write().acquire().await?;
+/// assert!(prices.read().try_acquire().await?.is_none());
+/// # drop(writer);
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct ReadWriteLock {
+    read: Lock,
+    write: Lock,
+}
+
+impl ReadWriteLock {
+    pub(crate) fn new(core: &Arc<Core>, name: &str) -> Result<Self> {
+        let side = |kind| Lock::new(core, kind, name);
+        let name = side(Kind::Write).checked_name()?;
+        if !core.home.front().capabilities().read_write {
+            return Err(Error::new(ErrorKind::Unsupported)
+                .on_lock(&name)
+                .because("this store has no read-write locks; ZooKeeper has"));
+        }
+        Ok(Self {
+            read: side(Kind::Read),
+            write: side(Kind::Write),
+        })
+    }
+
+    /// The side for reading: its guards exclude writers, not each other.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let prices = client.read_write_lock("prices")?;
+    /// let guard = prices.read().acquire().await?;
+    /// assert!(prices.read().try_acquire().await?.is_some());
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
+    pub fn read(&self) -> Lock {
+        self.read.clone()
+    }
+
+    /// The side for writing: its guard excludes everybody.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// let prices = client.read_write_lock("prices")?;
+    /// let guard = prices.write().acquire().await?;
+    /// assert!(prices.read().try_acquire().await?.is_none());
+    /// assert!(prices.write().try_acquire().await?.is_none());
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
+    pub fn write(&self) -> Lock {
+        self.write.clone()
+    }
+
+    /// The name of both sides, prefix included.
+    ///
+    /// # Examples
+    /// ```
+    /// # async fn f() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::builder().prefix("shop:").connect("memory:").await?;
+    /// assert_eq!(client.read_write_lock("prices")?.name(), "shop:prices");
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
+    pub fn name(&self) -> &str {
+        self.write.name()
+    }
+}
+
+impl fmt::Debug for ReadWriteLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadWriteLock")
+            .field("name", &self.name())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,409 @@
+//! Read-write locks: who shares, who waits for whom, and what becomes of those who leave.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinHandle;
+
+use crate::error::ErrorKind;
+use crate::guard::LostReason;
+use crate::options::AcquireOptions;
+use crate::snapshot::Mode;
+use crate::testing::fixture::{Fixture, eventually, unique, within};
+use crate::testing::party::{Held, Party, Place};
+use crate::testing::polls::poll_times;
+
+const DRIFT: f64 = 0.01;
+
+/// One that waits, once that can be seen: as many as given wait then.
+async fn waiting(fixture: &Fixture, place: &Place, count: u64) -> JoinHandle<Held> {
+    let mine = place.clone();
+    let task = tokio::spawn(async move { mine.acquire().await.expect("it waits") });
+    eventually("it waits", fixture.lease() * 4, || async {
+        place.waiters().await == count
+    })
+    .await;
+    task
+}
+
+async fn next(fixture: &Fixture, what: &str, waiter: JoinHandle<Held>) -> Held {
+    within(what, fixture.soon(), waiter)
+        .await
+        .expect("no panic")
+}
+
+async fn refused(place: &Place) -> bool {
+    place.try_acquire().await.expect("answered").is_none()
+}
+
+async fn free(fixture: &Fixture, place: &Place) {
+    let soon = AcquireOptions::new().wait(fixture.soon());
+    let held = place.acquire_with(soon).await.expect("free");
+    held.release().await.expect("held");
+}
+
+/// Readers of one client and of several hold the lock at the same time, and are shown so.
+pub async fn readers_share(fixture: &Fixture) {
+    let name = unique("prices");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    let mut readers = Vec::new();
+    for party in [&a, &a, &b] {
+        readers.push(party.read(&name).acquire().await.expect("shared"));
+    }
+    let asked = b.read(&name).try_acquire().await.expect("answered");
+    readers.push(asked.expect("shared"));
+    let seen = a.lock(&name).lock().inspect().await.expect("readable");
+    let mut shown: Vec<_> = seen.holders.iter().map(|one| one.owner.clone()).collect();
+    let mut held = Vec::new();
+    for reader in &readers {
+        assert!(reader.is_held().await);
+        held.push(reader.owner_id().await);
+    }
+    shown.sort();
+    held.sort();
+    assert_eq!(shown, held);
+    assert!(seen.holders.iter().all(|one| one.mode == Mode::Read));
+    assert_eq!(seen.waiters, Some(0));
+    for reader in readers {
+        assert!(refused(&b.write(&name)).await, "a reader is left");
+        reader.release().await.expect("held");
+    }
+    free(fixture, &b.write(&name)).await;
+}
+
+/// A writer shares with nobody, and nobody with it; a lock without sides is as a writer.
+pub async fn a_writer_excludes_all(fixture: &Fixture) {
+    let name = unique("prices");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    let all = |party: &Party| [party.read(&name), party.write(&name), party.lock(&name)];
+    for (alone, mode) in [
+        (a.write(&name), Mode::Write),
+        (a.lock(&name), Mode::Exclusive),
+    ] {
+        let held = alone.acquire().await.expect("free");
+        let seen = alone.lock().inspect().await.expect("readable");
+        let modes: Vec<_> = seen.holders.iter().map(|one| one.mode).collect();
+        assert_eq!(modes, [mode]);
+        for other in all(&a).iter().chain(&all(&b)) {
+            assert!(refused(other).await, "{other:?} beside {mode:?}");
+        }
+        held.release().await.expect("held");
+    }
+    let reader = a.read(&name).acquire().await.expect("free");
+    for party in [&a, &b] {
+        assert!(refused(&party.write(&name)).await);
+        assert!(refused(&party.lock(&name)).await);
+    }
+    reader.release().await.expect("held");
+    for side in &all(&b) {
+        free(fixture, side).await;
+    }
+}
+
+/// Inside: so many readers, or -1 for a writer; the largest token that has been inside, and the last writer's.
+#[derive(Default)]
+struct Inside {
+    who: AtomicI64,
+    newest: AtomicU64,
+    writer: AtomicU64,
+}
+
+impl Inside {
+    async fn read(&self, token: u64) {
+        assert!(
+            self.who.fetch_add(1, Ordering::SeqCst) >= 0,
+            "a writer is inside"
+        );
+        assert!(token > self.writer.load(Ordering::SeqCst), "an old token");
+        tokio::task::yield_now().await;
+        self.newest.fetch_max(token, Ordering::SeqCst);
+        assert!(self.who.fetch_sub(1, Ordering::SeqCst) > 0);
+    }
+
+    async fn write(&self, token: u64) {
+        let alone = self
+            .who
+            .compare_exchange(0, -1, Ordering::SeqCst, Ordering::SeqCst);
+        assert_eq!(alone, Ok(0), "somebody is inside");
+        let newest = self.newest.fetch_max(token, Ordering::SeqCst);
+        assert!(token > newest, "token {token} after {newest}");
+        self.writer.store(token, Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        assert_eq!(self.who.swap(0, Ordering::SeqCst), -1);
+    }
+}
+
+/// Many tasks of two clients read and write in turns. A token tells a writer from all who were before it.
+pub async fn readers_and_writers_never_meet(fixture: &Fixture) {
+    let (name, inside) = (unique("prices"), Arc::new(Inside::default()));
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    let mut tasks = tokio::task::JoinSet::new();
+    for n in 0..12_u32 {
+        let party = if n % 2 == 0 { &a } else { &b };
+        let (read, write) = (party.read(&name), party.write(&name));
+        let inside = Arc::clone(&inside);
+        tasks.spawn(async move {
+            for turn in 0..6 {
+                let writes = (n + turn) % 3 == 0;
+                let side = if writes { &write } else { &read };
+                let held = side.acquire().await.expect("it waits");
+                let token = held.token().await.expect("counted").get();
+                if writes {
+                    inside.write(token).await;
+                } else {
+                    inside.read(token).await;
+                }
+                held.release().await.expect("held");
+            }
+        });
+    }
+    let limit = fixture.lease() * 40;
+    within("all have had their turns", limit, tasks.join_all()).await;
+    free(fixture, &a.write(&name)).await;
+}
+
+/// Whoever waits is served in its order, whichever side it waits for.
+pub async fn the_first_to_come_is_the_first_to_go(fixture: &Fixture) {
+    let name = unique("prices");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    let (read, write) = (b.read(&name), a.write(&name));
+    let held = a.write(&name).acquire().await.expect("free");
+    let first = waiting(fixture, &read, 1).await;
+    let second = waiting(fixture, &write, 2).await;
+    let third = waiting(fixture, &read, 3).await;
+    let fourth = waiting(fixture, &write, 4).await;
+    held.release().await.expect("held");
+    for (what, waiter, left) in [
+        ("the first reader", first, 3),
+        ("the first writer", second, 2),
+        ("the second reader", third, 1),
+        ("the second writer", fourth, 0),
+    ] {
+        let held = next(fixture, what, waiter).await;
+        assert_eq!(read.waiters().await, left, "{what} came alone");
+        held.release().await.expect("held");
+    }
+}
+
+/// A writer that waits keeps newcomers among the readers out, so it gets the lock when those before it have gone.
+pub async fn a_writer_is_not_starved_by_readers(fixture: &Fixture) {
+    let name = unique("prices");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    let (read, write) = (a.read(&name), b.write(&name));
+    let old = [read.acquire().await, read.acquire().await].map(|held| held.expect("shared"));
+    let writer = waiting(fixture, &write, 1).await;
+    assert!(refused(&read).await, "a writer waits");
+    let newcomer = waiting(fixture, &read, 2).await;
+    for held in old {
+        assert!(!writer.is_finished(), "a reader was inside");
+        held.release().await.expect("held");
+    }
+    let held = next(fixture, "the writer", writer).await;
+    assert!(!newcomer.is_finished(), "a writer is inside");
+    held.release().await.expect("held");
+    let held = next(fixture, "the newcomer", newcomer).await;
+    held.release().await.expect("held");
+}
+
+/// All readers that wait for one writer enter when it has gone, and none waits for another.
+pub async fn readers_behind_a_writer_enter_together(fixture: &Fixture) {
+    let name = unique("prices");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    let held = a.write(&name).acquire().await.expect("free");
+    let mut waiters = Vec::new();
+    for n in 1..=6 {
+        let party = if n % 2 == 0 { &a } else { &b };
+        waiters.push(waiting(fixture, &party.read(&name), n).await);
+    }
+    held.release().await.expect("held");
+    let mut inside = Vec::new();
+    for waiter in waiters {
+        inside.push(next(fixture, "a reader beside the others", waiter).await);
+    }
+    for held in inside {
+        held.release().await.expect("held");
+    }
+    free(fixture, &a.write(&name)).await;
+}
+
+/// A writer that stops waiting lets the readers behind it in, at whatever moment it leaves.
+pub async fn a_waiter_that_leaves_lets_those_behind_it_pass(fixture: &Fixture) {
+    let name = unique("prices");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    let (read, write) = (a.read(&name), b.write(&name));
+    for round in 0..6_u32 {
+        let held = read.acquire().await.expect("shared");
+        let leaver = waiting(fixture, &write, 1).await;
+        let stayer = waiting(fixture, &read, 2).await;
+        // Also at the moment at which it would have had the lock.
+        let mut held = Some(held);
+        if round % 2 == 1 {
+            let held = held.take().expect("not yet");
+            held.release().await.expect("held");
+            for _ in 0..round * 3 {
+                tokio::task::yield_now().await;
+            }
+        }
+        leaver.abort();
+        drop(leaver.await); // if it had got the lock, this releases it
+        let stayer = next(fixture, "the stayer", stayer).await;
+        stayer.release().await.expect("held");
+        drop(held);
+        free(fixture, &write).await;
+    }
+}
+
+/// A wait for either side, dropped after every possible number of polls, while others wait before it and behind it.
+pub async fn a_wait_for_a_side_dropped_anywhere_leaves_nothing(fixture: &Fixture) {
+    let name = unique("prices");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    for polls in 0..20 {
+        for side in [a.read(&name), a.write(&name)] {
+            let held = b.write(&name).acquire().await.expect("free");
+            let left = side.lock().clone();
+            let waiter = tokio::spawn(async move {
+                poll_times(left.acquire(), polls, Duration::from_secs(5)).await
+            });
+            if polls % 2 == 0 {
+                tokio::time::sleep(Duration::from_millis(3)).await;
+            }
+            held.release().await.expect("held");
+            waiter.abort();
+            drop(waiter.await);
+            free(fixture, &b.write(&name)).await;
+        }
+    }
+    let place = b.write(&name);
+    eventually("nobody waits", fixture.lease() * 4, || place.nobody_waits()).await;
+    eventually("nobody holds it", fixture.lease() * 4, || async {
+        !place.is_locked().await
+    })
+    .await;
+}
+
+/// One reader's lease ends while another goes on: it is told, and a writer gets the lock when the other has gone too.
+pub async fn a_reader_is_told_of_its_loss_before_a_writer_has_the_lock(fixture: &Fixture) {
+    let name = unique("prices");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    let short = AcquireOptions::new().expires_after(fixture.lease());
+    let ends = a.read(&name).acquire_with(short).await.expect("free");
+    let stays = b.read(&name).acquire().await.expect("shared");
+    let writer = waiting(fixture, &a.write(&name), 1).await;
+    let reason = within("the loss", fixture.lease() * 2, ends.lost()).await;
+    assert_eq!(reason, LostReason::Expired);
+    tokio::time::sleep(fixture.lease() / 2).await;
+    assert!(!writer.is_finished() && stays.is_held().await);
+    stays.release().await.expect("held");
+    let writer = within("the writer", fixture.lease() * 4, writer).await;
+    assert!(!ends.is_held().await);
+    let late = ends.release().await.expect_err("lost");
+    assert_eq!(late.kind(), ErrorKind::Lost);
+    writer
+        .expect("no panic")
+        .release()
+        .await
+        .expect("untouched");
+}
+
+/// A reader that has vanished is followed when its lease ends, and not before it knows.
+pub async fn a_reader_that_vanishes_is_followed_by_a_writer(fixture: &Fixture) {
+    let name = unique("prices");
+    let settings = fixture.builder().drift(DRIFT, Duration::from_millis(5));
+    let (a, plug) = fixture.mortal(settings).await;
+    let b = fixture.party().await;
+    let held = a.read(&name).acquire().await.expect("free");
+    let writer = waiting(fixture, &b.write(&name), 1).await;
+    let writer = tokio::spawn(async move { (writer.await, Instant::now()) });
+    plug.pull();
+    let told = tokio::spawn(async move {
+        let reason = held.lost().await;
+        (held, reason, Instant::now())
+    });
+    let follower = within("the writer", fixture.lease() * 5 / 2, writer).await;
+    let (writer, taken) = follower.expect("no panic");
+    let told = within("the loss", fixture.lease(), told).await;
+    let (held, reason, at) = told.expect("no panic");
+    assert_eq!(reason, LostReason::Expired);
+    assert!(at < taken, "told {:?} after the next had it", at - taken);
+    assert!(!held.is_held().await);
+    plug.put_back();
+    writer.expect("no panic").release().await.expect("held");
+}
+
+/// An owner that holds the side for writing reads without waiting for itself, and nobody else comes in before both have gone.
+pub async fn who_writes_may_read_and_stays_alone(fixture: &Fixture) {
+    let name = unique("prices");
+    let a = fixture.client(fixture.builder()).await;
+    let b = fixture.party().await;
+    let sides = a.read_write_lock(&name).expect("the store has them");
+    let me = AcquireOptions::new().owner(&a.owner());
+    let writer = sides.write().acquire_with(me.clone()).await.expect("free");
+    let waiter = waiting(fixture, &b.write(&name), 1).await;
+    let asked = within("itself", fixture.soon(), sides.read().acquire_with(me)).await;
+    let reader = asked.expect("the same owner");
+    assert_eq!(reader.token(), writer.token());
+    writer.release().await.expect("still held by the reader");
+    assert!(reader.is_held());
+    assert!(refused(&b.read(&name)).await && !waiter.is_finished());
+    reader.release().await.expect("held");
+    let next = next(fixture, "the writer that waited", waiter).await;
+    next.release().await.expect("held");
+}
+
+/// An owner that holds the side for reading and asks for the other one is told that it would wait for itself; when it has
+/// released, it gets it.
+pub async fn who_reads_and_would_write_is_refused(fixture: &Fixture) {
+    let name = unique("prices");
+    let a = fixture.client(fixture.builder()).await;
+    let sides = a.read_write_lock(&name).expect("the store has them");
+    let me = AcquireOptions::new().owner(&a.owner());
+    let reader = sides.read().acquire_with(me.clone()).await.expect("free");
+    let again = sides
+        .read()
+        .acquire_with(me.clone())
+        .await
+        .expect("the same owner");
+    let waits = within(
+        "an answer",
+        fixture.soon(),
+        sides.write().acquire_with(me.clone()),
+    )
+    .await;
+    let tries = sides.write().try_acquire_with(me.clone()).await;
+    for error in [waits.expect_err("refused"), tries.expect_err("refused")] {
+        assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
+        assert_eq!(error.lock_name(), Some(&*name));
+    }
+    reader.release().await.expect("held");
+    again.release().await.expect("held");
+    let writer = within(
+        "itself alone",
+        fixture.soon(),
+        sides.write().acquire_with(me),
+    )
+    .await;
+    writer.expect("free").release().await.expect("held");
+}
+
+/// Force frees a lock of many readers, tells each of them, and lets the next one in.
+pub async fn force_ends_every_reader(fixture: &Fixture) {
+    let name = unique("prices");
+    let (a, b) = (fixture.party().await, fixture.party().await);
+    let readers = [
+        a.read(&name).acquire().await.expect("free"),
+        b.read(&name).acquire().await.expect("shared"),
+    ];
+    let writer = waiting(fixture, &b.write(&name), 1).await;
+    let lock = a.client().lock(&name);
+    // With faults its reply may be lost; what it left undone is done by the second.
+    while let Err(error) = lock.force_release().await {
+        assert!(error.is_retryable(), "{error}");
+    }
+    let writer = next(fixture, "the writer", writer).await;
+    for reader in readers {
+        let reason = within("the loss", fixture.lease(), reader.lost()).await;
+        assert_eq!(reason, LostReason::Taken);
+    }
+    writer.release().await.expect("held");
+}

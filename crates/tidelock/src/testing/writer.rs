@@ -1,0 +1,71 @@
+//! A store whose every lock is the side for writing of a read-write lock.
+
+use super::twist::Twist;
+use crate::backend::{
+    Ask, Attempt, Backend, BoxFuture, Capabilities, Kind, Released, Renewal, Renewed, Ticket,
+};
+use crate::error::Result;
+
+/// Asks for the side for writing whatever it is asked for.
+#[derive(Debug)]
+pub(super) struct Writer;
+
+fn write(ticket: &Ticket) -> Ticket {
+    Ticket {
+        kind: Kind::Write,
+        ..ticket.clone()
+    }
+}
+
+impl Twist for Writer {
+    fn capabilities(&self, inner: &dyn Backend) -> Capabilities {
+        Capabilities {
+            // As those who wait for a side do in every store that has them.
+            queues: true,
+            ..inner.capabilities()
+        }
+    }
+
+    fn attempt<'a>(
+        &'a self,
+        inner: &'a dyn Backend,
+        ask: &'a Ask,
+    ) -> BoxFuture<'a, Result<Attempt>> {
+        let ask = Ask {
+            ticket: write(&ask.ticket),
+            ..ask.clone()
+        };
+        Box::pin(async move { inner.attempt(&ask).await })
+    }
+
+    fn renew<'a>(
+        &'a self,
+        inner: &'a dyn Backend,
+        batch: &'a [Renewal],
+    ) -> BoxFuture<'a, Result<Vec<Renewed>>> {
+        let batch = batch.iter().map(|renewal| Renewal {
+            ticket: write(&renewal.ticket),
+            ..renewal.clone()
+        });
+        let batch: Vec<_> = batch.collect();
+        Box::pin(async move { inner.renew(&batch).await })
+    }
+
+    fn release<'a>(
+        &'a self,
+        inner: &'a dyn Backend,
+        ticket: &'a Ticket,
+    ) -> BoxFuture<'a, Result<Released>> {
+        let ticket = write(ticket);
+        Box::pin(async move { inner.release(&ticket).await })
+    }
+
+    fn withdraw<'a>(
+        &'a self,
+        inner: &'a dyn Backend,
+        ticket: &'a Ticket,
+    ) -> BoxFuture<'a, Result<Released>> {
+        let ticket = write(ticket);
+        Box::pin(async move { inner.withdraw(&ticket).await })
+    }
+}
