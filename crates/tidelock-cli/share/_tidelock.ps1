@@ -117,6 +117,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--tls-ca', '--tls-ca', [CompletionResultType]::ParameterName, 'Trust the authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]')
             [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Show this certificate to the store [env: TIDELOCK_TLS_CERT]')
             [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Key of the certificate [env: TIDELOCK_TLS_KEY]')
+            [CompletionResult]::new('--modes', '--modes', [CompletionResultType]::ParameterName, 'Also how each is held (exclusive, read or write), and by how many; asks for each of them')
             [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'One JSON object per lock')
             [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
             [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')

@@ -367,7 +367,7 @@ _tidelock() {
             return 0
             ;;
         tidelock__subcmd__ls)
-            opts="-v -h -V --most --json --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
+            opts="-v -h -V --most --modes --json --store --lease --prefix --user --password-file --tls-ca --tls-cert --tls-key --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

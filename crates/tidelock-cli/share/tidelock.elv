@@ -110,6 +110,7 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand --tls-ca 'Trust the authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]'
             cand --tls-cert 'Show this certificate to the store [env: TIDELOCK_TLS_CERT]'
             cand --tls-key 'Key of the certificate [env: TIDELOCK_TLS_KEY]'
+            cand --modes 'Also how each is held (exclusive, read or write), and by how many; asks for each of them'
             cand --json 'One JSON object per lock'
             cand -v 'Say on stderr what happens; twice for more'
             cand --verbose 'Say on stderr what happens; twice for more'

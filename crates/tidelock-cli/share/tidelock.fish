@@ -98,6 +98,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l password-file -
 complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l tls-ca -d 'Trust the authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l tls-cert -d 'Show this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l tls-key -d 'Key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
+complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l modes -d 'Also how each is held (exclusive, read or write), and by how many; asks for each of them'
 complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l json -d 'One JSON object per lock'
 complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -s v -l verbose -d 'Say on stderr what happens; twice for more'
 complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -s h -l help -d 'Print help (see more with \'--help\')'

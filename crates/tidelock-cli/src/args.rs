@@ -191,6 +191,9 @@ pub(crate) struct LsArgs {
     /// At most this many
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(crate) most: usize,
+    /// Also how each is held (exclusive, read or write), and by how many; asks for each of them
+    #[arg(long)]
+    pub(crate) modes: bool,
     /// One JSON object per lock
     #[arg(long)]
     pub(crate) json: bool,

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidelock::{Client, Holder, Severity, Snapshot};
+use tidelock::{Client, Holder, Mode, Severity, Snapshot};
 
 use crate::args::{DoctorArgs, LsArgs, ShowArgs, StoreArgs, UnlockArgs};
 use crate::exit::{self, Failure, Outcome, say};
@@ -59,10 +59,21 @@ pub(crate) async fn ls(args: &StoreArgs, what: LsArgs) -> Outcome {
             .list(&format!("{prefix}{}", what.pattern), what.most)
             .await?
         {
+            let mut object = json!({ "name": name });
+            let mut line = name.clone();
+            if what.modes {
+                // What is listed carries the prefix already.
+                let own = name.strip_prefix(&prefix).unwrap_or(&name);
+                let seen = client.lock(own).inspect().await?;
+                let mode = seen.holders.first().map(|holder| mode_of(holder.mode));
+                object["mode"] = json!(mode);
+                object["holders"] = json!(seen.holders.len());
+                line = format!("{name}\t{}\t{}", mode.unwrap_or("free"), seen.holders.len());
+            }
             if what.json {
-                print_line(&json!({ "name": name }))?;
+                print_line(&object)?;
             } else {
-                print_line(&name)?;
+                print_line(&line)?;
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -154,6 +165,7 @@ fn holder_as_json(holder: &Holder) -> Value {
     let client = holder.client.as_ref();
     json!({
         "owner": holder.owner,
+        "mode": mode_of(holder.mode),
         "holds": holder.holds,
         "host": client.map(|client| &client.host),
         "pid": client.map(|client| client.pid),
@@ -201,8 +213,21 @@ fn holder_as_text(holder: &Holder) -> String {
         // Redisson leaves its client's UUID and the number of the thread.
         None => holder.owner.clone(),
     };
+    let who = match holder.mode {
+        Mode::Exclusive => who,
+        side => format!("{who} to {}", mode_of(side)),
+    };
     match holder.holds {
         1 => who,
         holds => format!("{who}, {holds} times"),
+    }
+}
+
+/// In one word.
+fn mode_of(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Read => "read",
+        Mode::Write => "write",
+        _ => "exclusive",
     }
 }

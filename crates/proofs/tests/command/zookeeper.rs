@@ -43,6 +43,29 @@ fn every_verb_works_on_zookeeper() -> Result<()> {
     Ok(())
 }
 
+/// Read-write locks are shown with what each holder may do, and forced as a whole.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_sides_of_a_read_write_lock_are_shown() -> Result<()> {
+    let server = ZooKeeperServer::start()?;
+    let url = format!("{}/shop", server.url());
+    let client = tidelock::Client::connect(&url).await?;
+    let sides = client.read_write_lock("prices")?;
+    let readers = [sides.read().acquire().await?, sides.read().acquire().await?];
+    let seen = say(&url, &["show", "prices", "--json"])?.objects()?;
+    let holders = seen[0]["holders"].as_array().context("a list")?;
+    ensure!(holders.len() == 2, "{seen:?}");
+    ensure!(holders.iter().all(|one| one["mode"] == "read"), "{seen:?}");
+    let told = say(&url, &["show", "prices"])?.out;
+    ensure!(told.matches(" to read").count() == 2, "{told}");
+    ensure!(say(&url, &["ls", "--modes"])?.out == "prices\tread\t2\n");
+    say(&url, &["unlock", "--force", "prices"])?.must(0, "prices: unlocked")?;
+    drop(readers);
+    let writer = sides.write().acquire().await?;
+    ensure!(say(&url, &["ls", "--modes"])?.out == "prices\twrite\t1\n");
+    writer.release().await?;
+    Ok(())
+}
+
 #[test]
 fn the_shop_never_oversells_on_zookeeper() -> Result<()> {
     let server = ZooKeeperServer::start()?;

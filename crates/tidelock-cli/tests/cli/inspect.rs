@@ -21,12 +21,17 @@ fn show_and_ls_tell_who_holds_what() {
     assert_eq!(holder["pid"], run.child.id());
     assert_eq!(holder["program"], "tidelock");
     assert_eq!(holder["holds"], 1);
+    assert_eq!(holder["mode"], "exclusive");
     assert!(holder["since"].as_str().unwrap().ends_with('Z'));
     assert!((1..=30_000).contains(&shown["expires_in_ms"].as_u64().unwrap()));
     let text = String::from_utf8(bench.output(&["show"]).stdout).unwrap();
     assert!(text.starts_with("job: held by tidelock (pid "), "{text}");
     assert_eq!(bench.output(&["ls", "j*"]).stdout, b"job\n");
     assert_eq!(bench.output(&["ls", "x*"]).stdout, b"");
+    assert_eq!(
+        bench.output(&["ls", "--modes"]).stdout,
+        b"job\texclusive\t1\n"
+    );
     assert_eq!(json(&bench.output(&["ls", "--json"]).stdout)["name"], "job");
     assert!(
         bench
