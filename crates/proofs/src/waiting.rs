@@ -24,7 +24,7 @@ pub async fn hand_overs(
     for turn in 0..turns {
         let held = one.lock("turns").acquire().await?;
         let lock = other.lock("turns");
-        let waiter = tokio::spawn(async move {
+        let next = tokio::spawn(async move {
             let guard = lock.acquire().await?;
             let got = Instant::now();
             guard.release().await.map(|()| got)
@@ -32,7 +32,7 @@ pub async fn hand_overs(
         tokio::time::sleep(waited(turn)).await;
         let released = Instant::now();
         held.release().await?;
-        let got = tokio::time::timeout(SOON, waiter).await;
+        let got = tokio::time::timeout(SOON, next).await;
         let got = got.context("a waiter was not served")???;
         took.push(got.saturating_duration_since(released));
     }

@@ -104,7 +104,7 @@ async fn work(
     let mut waits = Vec::new();
     for round in 0..u64::from(rounds) {
         let asked = Instant::now();
-        let side = read.as_ref().filter(|_| (round + me) % 3 != 0);
+        let side = read.as_ref().filter(|_| !(round + me).is_multiple_of(3));
         let guard = side.unwrap_or(&write).acquire().await?;
         waits.push(u64::try_from(asked.elapsed().as_nanos())?);
         let token = guard.token().map_or(0, FencingToken::get);
