@@ -28,122 +28,18 @@ mod promises {
         Fixture::url(url(&SERVER)).lease_of(Duration::from_millis(1800))
     }
 
-    /// The suite without three promises, which the page says are not kept: others see neither names (`a_nasty_name_is_nothing_but_a_name`)
-    /// nor owners (`every_good_name_works`), and no more is proved than the client's lease (`an_extended_lease_lasts_longer`).
-    macro_rules! promises {
-        ($fixture:expr) => {
-            tidelock::conformance!(@tests $fixture; contract:
-                an_acquire_after_its_withdrawal_takes_no_effect
-                a_withdrawal_frees_what_was_held
-                a_repeated_attempt_neither_counts_nor_shortens
-                a_renewal_never_shortens
-                a_batch_answers_each_name_apart
-                a_strangers_release_changes_nothing
-                a_refusal_says_when_to_ask_again
-            );
-            tidelock::conformance!(@tests $fixture; force:
-                a_loss_is_told_also_after_a_lost_reply
-            );
-            promises!(faces: $fixture);
-        };
-        (faces: $fixture:expr) => {
-            tidelock::conformance!(@tests $fixture; cancel:
-                an_acquire_dropped_anywhere_leaves_nothing
-                a_wait_dropped_anywhere_leaves_nothing
-                a_release_dropped_anywhere_still_releases
-                an_extension_dropped_anywhere_harms_nothing
-                an_acquire_left_without_a_reply_is_withdrawn
-                a_cancelled_wait_passes_its_wake_on
-                a_panic_releases
-                a_guard_dropped_outside_a_runtime_releases
-                the_end_of_a_runtime_leaves_nothing
-                dropped_at_random_moments_4000
-                an_owner_that_leaves_blocks_nobody
-            );
-            tidelock::conformance!(@tests $fixture; reentry:
-                the_last_guard_out_releases
-                guards_released_together_release
-                a_reentry_costs_no_trip
-                an_explicit_owner_reenters
-                an_owner_in_two_tasks_shares_one_hold
-                an_owner_holds_per_client
-                a_lost_hold_is_not_reentered
-            );
-            tidelock::conformance!(@tests $fixture; close: closing_meets_an_acquire_anywhere);
-            tidelock::conformance!(@tests $fixture; fenced: a_reentry_keeps_the_token);
-            promises!(blocking: $fixture);
-        };
-        (blocking: $fixture:expr) => {
-            tidelock::conformance!(@tests $fixture; mutex:
-                one_holder_at_a_time
-                a_refused_try_changes_nothing
-                a_dropped_guard_releases
-                a_release_is_done_when_it_returns
-                two_acquisitions_of_one_task_exclude_each_other
-                inspect_shows_the_holder
-                list_finds_what_is_held
-            );
-            tidelock::conformance!(@tests $fixture; wake:
-                a_waiter_gets_the_lock_when_it_is_released
-                every_waiter_gets_its_turn
-                wakes_reach_someone_who_is_still_waiting
-                a_dropped_waiter_leaves_nothing
-                names_do_not_wait_for_each_other
-            );
-            tidelock::conformance!(@tests $fixture; lease:
-                a_kept_lease_is_renewed
-                a_lease_of_ones_own_is_renewed
-                expires_after_ends_and_is_told_before_another_gets_it
-                max_hold_is_told
-                a_crashed_holder_is_followed_within_its_lease
-                release_after_loss_never_touches_the_next_holder
-                a_lost_renewal_reply_loses_nothing
-            );
-            tidelock::conformance!(@tests $fixture; cancel:
-                a_lost_reply_is_cleaned_up
-                a_lost_release_reply_is_no_error
-            );
-            tidelock::conformance!(@tests $fixture; fenced:
-                tokens_only_grow
-                a_fenced_lock_excludes_a_plain_one
-                inspect_shows_the_token
-            );
-            tidelock::conformance!(@tests $fixture; force:
-                force_release_wakes_and_is_told
-                forcing_a_free_lock_says_so
-            );
-            tidelock::conformance!(@tests $fixture; close:
-                a_closed_client_refuses
-                closing_tells_and_gives_a_grace
-                closing_releases_the_rest
-                closing_waits_for_releases_under_way
-                closing_ends_waits
-                closing_stops_renewals
-            );
-            tidelock::conformance!(@tests $fixture; names:
-                bad_names_are_refused_before_traffic
-                a_prefix_makes_no_name
-            );
-            tidelock::conformance!(@tests $fixture; options:
-                senseless_durations_are_refused
-                a_wait_ends_in_time
-                a_wait_of_zero_asks_once
-                a_cancelled_wait_ends
-                a_cancel_that_was_fired_before_stops_it_at_once
-            );
-        };
-    }
-
+    // Without three promises, which the page says are not kept: others see neither names (`a_nasty_name_is_nothing_but_a_name`)
+    // nor owners (`every_good_name_works`), and no more is proved than the client's lease (`an_extended_lease_lasts_longer`).
     mod plain {
-        promises!(super::fixture());
+        tidelock::conformance!(hashed: super::fixture());
     }
 
     mod chaos {
-        promises!(faces: super::fixture().through_chaos());
+        tidelock::conformance!(hashed faces: super::fixture().through_chaos());
     }
 
     mod threads {
-        promises!(blocking: super::fixture().blocking());
+        tidelock::conformance!(hashed blocking: super::fixture().blocking());
     }
 }
 

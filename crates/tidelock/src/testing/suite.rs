@@ -4,10 +4,37 @@
 ///
 /// `conformance!(blocking: …)` leaves out what only futures can do, `conformance!(faces: …)` what is asked of the bare store
 /// (where faults have nothing to add). `conformance!(read_write: …)` is what a store with read-write locks promises besides.
+/// `hashed`, `hashed faces` and `hashed blocking` leave out what cannot be had where a lock is kept as a number, and for no longer
+/// than the client's lease: the names and owners that others see, and an extension beyond it.
 /// The test crate needs tokio with `macros` and `rt-multi-thread`.
 #[macro_export]
 macro_rules! conformance {
     ($fixture:expr) => {
+        $crate::conformance!(@tests $fixture; names:
+            a_nasty_name_is_nothing_but_a_name
+            every_good_name_works
+        );
+        $crate::conformance!(@tests $fixture; lease:
+            an_extended_lease_lasts_longer
+        );
+        $crate::conformance!(hashed: $fixture);
+    };
+    (faces: $fixture:expr) => {
+        $crate::conformance!(@tests $fixture; names:
+            every_good_name_works
+        );
+        $crate::conformance!(@tests $fixture; lease:
+            an_extended_lease_lasts_longer
+        );
+        $crate::conformance!(hashed faces: $fixture);
+    };
+    (blocking: $fixture:expr) => {
+        $crate::conformance!(@tests $fixture; names:
+            every_good_name_works
+        );
+        $crate::conformance!(hashed blocking: $fixture);
+    };
+    (hashed: $fixture:expr) => {
         $crate::conformance!(@tests $fixture; contract:
             an_acquire_after_its_withdrawal_takes_no_effect
             a_withdrawal_frees_what_was_held
@@ -20,12 +47,9 @@ macro_rules! conformance {
         $crate::conformance!(@tests $fixture; force:
             a_loss_is_told_also_after_a_lost_reply
         );
-        $crate::conformance!(@tests $fixture; names:
-            a_nasty_name_is_nothing_but_a_name
-        );
-        $crate::conformance!(faces: $fixture);
+        $crate::conformance!(hashed faces: $fixture);
     };
-    (faces: $fixture:expr) => {
+    (hashed faces: $fixture:expr) => {
         $crate::conformance!(@tests $fixture; cancel:
             an_acquire_dropped_anywhere_leaves_nothing
             a_wait_dropped_anywhere_leaves_nothing
@@ -51,13 +75,10 @@ macro_rules! conformance {
         $crate::conformance!(@tests $fixture; close:
             closing_meets_an_acquire_anywhere
         );
-        $crate::conformance!(@tests $fixture; lease:
-            an_extended_lease_lasts_longer
-        );
         $crate::conformance!(@tests $fixture; fenced:
             a_reentry_keeps_the_token
         );
-        $crate::conformance!(blocking: $fixture);
+        $crate::conformance!(hashed blocking: $fixture);
     };
     (read_write: $fixture:expr) => {
         $crate::conformance!(@tests $fixture; read_write:
@@ -79,7 +100,7 @@ macro_rules! conformance {
             a_delay_keeps_back_both_sides
         );
     };
-    (blocking: $fixture:expr) => {
+    (hashed blocking: $fixture:expr) => {
         $crate::conformance!(@tests $fixture; mutex:
             one_holder_at_a_time
             a_refused_try_changes_nothing
@@ -142,7 +163,6 @@ macro_rules! conformance {
         $crate::conformance!(@tests $fixture; names:
             bad_names_are_refused_before_traffic
             a_prefix_makes_no_name
-            every_good_name_works
         );
         $crate::conformance!(@tests $fixture; options:
             senseless_durations_are_refused
