@@ -10,6 +10,7 @@ use crate::backend::{
     Page, Released, Renewal, Renewed, Store, Ticket, Timers,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::fence::SqlFence;
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 
@@ -340,6 +341,10 @@ impl Backend for Chaos {
             timers: self.timers.clone(),
             background: self.background.clone(),
         }))
+    }
+
+    fn sql_fence(&self, name: &Name, token: FencingToken) -> Option<SqlFence> {
+        self.inner.sql_fence(name, token)
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
