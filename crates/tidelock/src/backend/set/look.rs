@@ -24,14 +24,18 @@ pub(super) async fn inspect(set: &Shared, name: &Name) -> Result<Snapshot> {
             Err(error) => failed.push((part, error)),
         }
     }
-    let enough = match set.rule {
-        Rule::All => 1,
-        Rule::Majority(_) => set.needed(),
-    };
     if seen.len() < set.needed() {
         return Err(together(set, failed));
     }
-    Ok(merge(name, &seen, enough))
+    Ok(merge(name, &seen, in_the_way(set)))
+}
+
+/// How many members that are held keep everybody else out.
+fn in_the_way(set: &Shared) -> usize {
+    match set.rule {
+        Rule::All => 1,
+        Rule::Majority(_) => set.needed(),
+    }
 }
 
 fn merge(name: &Name, seen: &[Snapshot], enough: usize) -> Snapshot {
@@ -60,21 +64,21 @@ fn merge(name: &Name, seen: &[Snapshot], enough: usize) -> Snapshot {
     whole
 }
 
-/// Frees the lock at every member.
+/// Frees the lock at every member. Whether as much of it had been held as is in the way of others.
 pub(super) async fn force_release(set: &Shared, name: &Name) -> Result<bool> {
     let asked = set
         .members
         .iter()
         .map(|member| member.store.front.force_release(member.name(name)));
-    let (mut held, mut failed) = (false, Vec::new());
+    let (mut held, mut failed) = (0, Vec::new());
     for (part, answer) in join_all(asked).await.into_iter().enumerate() {
         match answer {
-            Ok(one) => held |= one,
+            Ok(one) => held += usize::from(one),
             Err(error) => failed.push((part, error)),
         }
     }
     if failed.is_empty() {
-        Ok(held)
+        Ok(held >= in_the_way(set))
     } else {
         Err(together(set, failed))
     }
