@@ -9,6 +9,7 @@ pub mod proxy;
 pub mod servers;
 
 mod reaper;
+mod scratch;
 
 use std::path::{Path, PathBuf};
 

@@ -1,11 +1,15 @@
-//! Ends what a test process leaves behind when it is itself killed, or keeps in a `static` that is never dropped.
+//! Ends what a test process leaves behind when it is itself killed, or keeps in a `static` that is never dropped, and
+//! removes its directories.
 //!
 //! `PR_SET_PDEATHSIG` would need `unsafe`, and fires when the *thread* that started the server ends, which for a
 //! server shared by several tests is too early. So one shell per test process reads the ids of our children from a pipe
-//! and kills those still listed when the pipe closes, however that comes about.
+//! and kills those still listed when the pipe closes, however that comes about. Then it removes their directories, which
+//! may lie in memory.
 
+use std::fmt::Display;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -14,13 +18,16 @@ use anyhow::{Context, Result};
 const SCRIPT: &str = r#"
 trap '' INT TERM HUP
 pids=" "
-while read -r sign pid; do
+set --
+while read -r sign what; do
   case "$sign" in
-    add) pids="$pids$pid " ;;
-    del) case "$pids" in *" $pid "*) pids="${pids%% $pid *} ${pids#* $pid }" ;; esac ;;
+    add) pids="$pids$what " ;;
+    del) case "$pids" in *" $what "*) pids="${pids%% $what *} ${pids#* $what }" ;; esac ;;
+    dir) set -- "$@" "$what" ;;
   esac
 done
 for pid in $pids; do kill -KILL "$pid" 2>/dev/null; done
+[ $# = 0 ] || rm -rf -- "$@" || { sleep 1; rm -rf -- "$@"; }
 "#;
 
 fn pipe() -> Result<&'static Mutex<ChildStdin>> {
@@ -41,9 +48,9 @@ fn pipe() -> Result<&'static Mutex<ChildStdin>> {
     .context("the shell that cleans up after killed tests did not start")
 }
 
-fn tell(word: &str, pid: u32) -> Result<()> {
+fn tell(word: &str, what: impl Display) -> Result<()> {
     let mut pipe = pipe()?.lock().unwrap_or_else(PoisonError::into_inner);
-    pipe.write_all(format!("{word} {pid}\n").as_bytes())
+    pipe.write_all(format!("{word} {what}\n").as_bytes())
         .context("the shell that cleans up after killed tests is gone")
 }
 
@@ -56,4 +63,9 @@ pub(crate) fn watch(pid: u32) -> Result<()> {
 pub(crate) fn forget(pid: u32) {
     // Too late to matter: without the shell nobody would kill the number either.
     let _ = tell("del", pid);
+}
+
+/// This directory goes with this process, if it has not gone before.
+pub(crate) fn watch_dir(dir: &Path) -> Result<()> {
+    tell("dir", dir.display())
 }

@@ -1,5 +1,6 @@
 //! Children are read, frozen, put under another clock, and never left behind.
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -38,27 +39,35 @@ fn a_child_with_another_clock() -> Result<()> {
 }
 
 #[test]
-fn a_killed_test_leaves_no_server() -> Result<()> {
+fn a_killed_test_leaves_no_server_and_no_data() -> Result<()> {
     const HELPER: &str = "TIDELOCK_TEST_HELPER";
     if std::env::var_os(HELPER).is_some() {
         let server = testkit::servers::RedisServer::start()?;
-        println!("server {}", server.pid()?);
+        println!("server {} {}", server.pid()?, server.dir().display());
         std::thread::sleep(Duration::from_secs(600));
         return Ok(());
     }
     let mut command = Command::new(std::env::current_exe()?);
     command
-        .args(["--exact", "a_killed_test_leaves_no_server", "--nocapture"])
+        .args([
+            "--exact",
+            "a_killed_test_leaves_no_server_and_no_data",
+            "--nocapture",
+        ])
         .env(HELPER, "1");
     let mut child = Spawned::start(command)?;
     let line = child.wait_line("server ", SOON)?;
-    let pid: u32 = line.rsplit(' ').next().unwrap_or_default().parse()?;
+    let mut words = line.split(' ').skip(1);
+    let pid: u32 = words.next().unwrap_or_default().parse()?;
+    let dir = PathBuf::from(words.next().unwrap_or_default());
+    assert!(dir.is_dir(), "{}", dir.display());
     child.kill()?;
     let deadline = std::time::Instant::now() + SOON;
-    while process::is_alive(pid) {
+    while process::is_alive(pid) || dir.exists() {
         assert!(
             std::time::Instant::now() < deadline,
-            "server {pid} outlived its test"
+            "server {pid} or {} outlived its test",
+            dir.display()
         );
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
 use super::{Certs, Ground, Tls, port, wait};
+use crate::scratch::scratch;
 use crate::{process, reaper};
 
 /// A start takes 0.3 s; a loaded machine may need more, a broken server all of it.
@@ -94,7 +95,7 @@ impl EtcdServer {
     }
 
     fn prepare(config: EtcdBuilder, ground: Ground) -> Result<Self> {
-        let dir = TempDir::with_prefix("tidelock-")?;
+        let dir = scratch()?;
         let certs = config
             .tls
             .map(|tls| Certs::create(dir.path(), tls.cert))

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use crate::process::FakeClock;
 use crate::reaper;
+use crate::scratch::scratch;
 
 /// What a server runs on, if not on the machine as it is: a small disk, or a wall clock that a test moves.
 #[derive(Debug, Default)]
@@ -96,7 +97,7 @@ impl Ground {
 
 /// Some servers run as a user of their own, and look into it.
 fn open_dir() -> Result<TempDir> {
-    let dir = TempDir::with_prefix("tidelock-")?;
+    let dir = scratch()?;
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755))?;
     Ok(dir)
 }

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
 use super::{Certs, Ground, Tls, port};
+use crate::scratch::scratch;
 use crate::{process, reaper};
 
 /// A start takes 0.1 to 1 s; a loaded machine may need more, a broken server all of it.
@@ -72,7 +73,7 @@ impl MariaDb {
     }
 
     fn make(ground: Ground, args: &[&str], tls: Option<Tls>) -> Result<Self> {
-        let dir = TempDir::with_prefix("tidelock-")?;
+        let dir = scratch()?;
         install(&ground, dir.path())?;
         let certs = tls.map(|tls| Certs::create(dir.path(), tls.cert));
         let mut server = Self {

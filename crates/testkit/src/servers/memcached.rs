@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
 use super::{port, wait};
+use crate::scratch::scratch;
 use crate::{process, reaper};
 
 /// A start takes some milliseconds; a loaded machine may need more, a broken server all of it.
@@ -45,7 +46,7 @@ impl MemcachedServer {
     /// As [`start`](Self::start).
     pub fn start_with(args: &[&str]) -> Result<Self> {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        Self::launch(args, None, TempDir::with_prefix("tidelock-")?)
+        Self::launch(args, None, scratch()?)
     }
 
     /// A server that lets in this user only.
@@ -53,7 +54,7 @@ impl MemcachedServer {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_guarded(user: &str, password: &str) -> Result<Self> {
-        let dir = TempDir::with_prefix("tidelock-")?;
+        let dir = scratch()?;
         // The server gives up its rights, also that to look into the folder.
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755))?;
         let file = dir.path().join("users");

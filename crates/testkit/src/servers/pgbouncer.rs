@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use super::{PostgresServer, port, wait};
 use crate::reaper;
+use crate::scratch::scratch;
 
 const PROGRAM: &str = "/usr/sbin/pgbouncer";
 
@@ -38,7 +39,7 @@ impl Pgbouncer {
     }
 
     fn make(server: &PostgresServer, mode: &str) -> Result<Self> {
-        let dir = TempDir::with_prefix("tidelock-")?;
+        let dir = scratch()?;
         let (port, path) = (port::free()?, dir.path().display());
         let users = dir.path().join("users");
         fs::write(&users, "\"postgres\" \"\"\n")?;

@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, getuid, kill_process};
 use tempfile::TempDir;
 
 use super::{Certs, Ground, Tls, port, wait};
+use crate::scratch::scratch;
 use crate::{process, reaper};
 
 /// Where Debian has the programs of each version.
@@ -57,7 +58,7 @@ impl PostgresServer {
     }
 
     fn make(ground: Ground, tls: Option<Tls>) -> Result<Self> {
-        let dir = TempDir::with_prefix("tidelock-")?;
+        let dir = scratch()?;
         let tls = tls.map(|tls| Certs::create(dir.path(), tls.cert).map(|certs| (tls, certs)));
         let server = Self {
             port: port::free()?,

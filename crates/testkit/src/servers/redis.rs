@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use super::{Certs, Flavour, RedisBuilder, Reply, admin, builder};
 use crate::process::{self, FakeClock};
 use crate::reaper;
+use crate::scratch::scratch;
 
 /// A start takes 8 to 40 ms; a loaded machine may need more, a broken server all of it.
 const START: Duration = Duration::from_secs(20);
@@ -45,7 +46,7 @@ impl RedisServer {
 
     pub(super) fn launch(config: &RedisBuilder) -> Result<Self> {
         let flavour = config.which()?;
-        let dir = TempDir::with_prefix("tidelock-")?;
+        let dir = scratch()?;
         let certs = config.make_certs(dir.path())?;
         let clock = config.make_clock(dir.path())?;
         config.write_acl(dir.path())?;

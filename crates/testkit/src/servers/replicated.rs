@@ -8,6 +8,7 @@ use super::member::{Part, logs, start_all};
 use super::wait::until;
 use super::{Certs, RedisBuilder, RedisServer};
 use crate::proxy::{Mode, Proxy};
+use crate::scratch::scratch;
 
 /// How long anything here may take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -37,7 +38,7 @@ impl Replicated {
     /// # Errors
     /// As [`RedisBuilder::start`], and when they do not come together; with what they said.
     pub fn start_with(replicas: usize, server: RedisBuilder) -> Result<Self> {
-        let dir = TempDir::with_prefix("tidelock-")?;
+        let dir = scratch()?;
         let certs = server.make_certs(dir.path())?;
         let data = server.member(Part::Data, certs.as_ref());
         let nodes = start_all(vec![data; replicas + 1])?;

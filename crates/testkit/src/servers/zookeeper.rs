@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
 use super::{Ground, port, wait};
+use crate::scratch::scratch;
 use crate::{process, reaper};
 
 /// From Debian's package; it names the jars it needs by itself.
@@ -58,7 +59,7 @@ impl ZooKeeperServer {
             port: port::free()?,
             child: Mutex::new(None),
             ground,
-            dir: TempDir::with_prefix("tidelock-")?,
+            dir: scratch()?,
         };
         let data = server.ground.data(server.dir.path());
         let conf = format!(

@@ -1,12 +1,12 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tempfile::TempDir;
 
 use super::super::member::{Part, logs, start_all};
 use super::super::wait::until;
 use super::super::{Flavour, RedisBuilder, RedisServer};
 use super::{Cluster, PATIENCE, SLOTS, view};
+use crate::scratch::scratch;
 
 /// What a cluster is started with. Made by [`Cluster::builder`].
 #[derive(Debug, Clone)]
@@ -61,7 +61,7 @@ impl ClusterBuilder {
     /// When a server does not start or they do not come together; with what they said.
     pub fn start(self) -> Result<Cluster> {
         let flavour = self.server.which()?;
-        let dir = TempDir::with_prefix("tidelock-")?;
+        let dir = scratch()?;
         let certs = self.server.make_certs(dir.path())?;
         let timeout = self.node_timeout.as_millis().to_string();
         let mut node = self.server.clone().member(Part::Node, certs.as_ref());

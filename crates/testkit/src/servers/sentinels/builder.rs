@@ -2,11 +2,11 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use tempfile::TempDir;
 
 use super::super::member::{Part, start_all};
 use super::super::{Flavour, RedisBuilder, RedisServer, port};
 use super::{SENTINELS, Sentinels};
+use crate::scratch::scratch;
 
 /// What a primary under sentinels is started with. Made by [`Sentinels::builder`].
 #[derive(Debug, Clone)]
@@ -83,7 +83,7 @@ impl SentinelsBuilder {
     /// When a server does not start or they do not come together; with what they said.
     pub fn start(self) -> Result<Sentinels> {
         let flavour = self.server.which()?;
-        let dir = TempDir::with_prefix("tidelock-")?;
+        let dir = scratch()?;
         let certs = self.server.make_certs(dir.path())?;
         let mut data = self.server.clone().member(Part::Data, certs.as_ref());
         // Written by the node itself after each change of its place.
