@@ -1,16 +1,19 @@
 use std::fmt;
+use std::time::Duration;
 
-/// Tests that passed and failed.
+/// Tests that passed and failed, and how long they took by themselves, what was built before them not counted.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     passed: u64,
     failed: u64,
+    time: Duration,
 }
 
 impl Tally {
     pub(crate) fn add(&mut self, other: &Self) {
         self.passed += other.passed;
         self.failed += other.failed;
+        self.time += other.time;
     }
 
     /// Takes in the closing line of a test binary; any other line counts nothing.
@@ -27,6 +30,10 @@ impl Tally {
         };
         self.passed += before(" passed");
         self.failed += before(" failed");
+        let seconds = counts
+            .split_once("finished in ")
+            .and_then(|(_, time)| time.strip_suffix('s')?.parse().ok());
+        self.time += Duration::try_from_secs_f64(seconds.unwrap_or(0.0)).unwrap_or_default();
     }
 
     /// For a part that may have had no tests at all.
@@ -41,7 +48,16 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} passed, {} failed", self.passed, self.failed)
+        let Self {
+            passed,
+            failed,
+            time,
+        } = self;
+        write!(
+            f,
+            "{passed} passed, {failed} failed in {:.1} s",
+            time.as_secs_f64()
+        )
     }
 }
 
@@ -54,7 +70,8 @@ mod tests {
         let mut tally = Tally::default();
         tally.read("test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.01s");
         tally.read("test result: \x1b[31mFAILED\x1b[0m. 7 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
+        tally.read("test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 70.25s");
         tally.read("test a_thing ... ok");
-        assert_eq!(tally.to_string(), "12 passed, 2 failed");
+        assert_eq!(tally.to_string(), "13 passed, 2 failed in 70.3 s");
     }
 }
