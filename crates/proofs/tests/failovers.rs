@@ -20,8 +20,19 @@ use tidelock::Acknowledge;
 use crowd::Crowd;
 use servers::{ENDS, Servers};
 
+/// What the clients say is shown with a test that fails: what is rare is not easily had again.
+fn show_logs() {
+    // An error means that another test of this process has come first.
+    let _ = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::DEBUG)
+        .with_test_writer()
+        .with_ansi(false)
+        .try_init();
+}
+
 /// That many failovers under a crowd of one policy.
 async fn survive(servers: Servers, policy: Acknowledge, failovers: usize) -> Result<()> {
+    show_logs();
     let mut crowd = Crowd::gather(&servers, policy).await?;
     let (mut long, mut settled) = (0, None);
     for number in 0..failovers {
@@ -38,6 +49,7 @@ async fn survive(servers: Servers, policy: Acknowledge, failovers: usize) -> Res
         let limit = crowd::LEASE * 2;
         let met = tokio::task::block_in_place(|| servers.meet(end, &name, limit));
         let outage = met.with_context(story)?;
+        tracing::info!("{}: another one after {outage:?}", story());
         settled = Some(proofs::boot_time());
         crowd.moves_on(periods).await.with_context(story)?;
         // The last renewal may have been a third of a lease before it: no lease outlasts more than the rest.

@@ -96,12 +96,25 @@ impl Client {
     /// # }
     /// ```
     pub fn build(settings: ClientBuilder, url: &str) -> Result<Self> {
-        let blocker = Blocker::start()?;
-        let client = blocker.run(settings.connect(url))??;
-        Ok(Self {
-            client,
-            blocker: Arc::new(blocker),
-        })
+        Self::start(settings.connect(url))
+    }
+
+    /// Connects to servers that are described without a URL. See [`Servers`](crate::Servers).
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Examples
+    /// ```
+    /// use tidelock::{Client, ErrorKind, Servers};
+    ///
+    /// let servers = Servers::one("no host at all");
+    /// let error = tidelock::blocking::Client::connect_servers(Client::builder(), servers).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::InvalidOptions); // nothing was connected to
+    /// ```
+    #[cfg(feature = "redis")]
+    pub fn connect_servers(settings: ClientBuilder, servers: crate::Servers) -> Result<Self> {
+        Self::start(settings.connect_servers(servers))
     }
 
     /// Connects to a store of your own.
@@ -126,8 +139,12 @@ impl Client {
         settings: ClientBuilder,
         open: impl AsyncFnOnce(&crate::backend::Env) -> Result<crate::backend::Store>,
     ) -> Result<Self> {
+        Self::start(settings.connect_to(open))
+    }
+
+    fn start(connecting: impl Future<Output = Result<AsyncClient>>) -> Result<Self> {
         let blocker = Blocker::start()?;
-        let client = blocker.run(settings.connect_to(open))??;
+        let client = blocker.run(connecting)??;
         Ok(Self {
             client,
             blocker: Arc::new(blocker),

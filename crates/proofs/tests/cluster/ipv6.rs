@@ -8,6 +8,14 @@ use tidelock::{Messages, Servers};
 
 use crate::common::{SOON, builder, insist, within};
 
+/// How many requests a node has answered with this redirection.
+fn sent_on(node: &RedisServer, how: &str) -> Result<u64> {
+    let said: String = node.query(&["INFO", "errorstats"])?;
+    let start = format!("errorstat_{how}:count=");
+    let count = said.lines().find_map(|line| line.strip_prefix(&start));
+    Ok(count.map_or(Ok(0), |count| count.trim().parse())?)
+}
+
 /// A slot moves while its lock is held, and its primary hands over: both are followed to an address in brackets.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_of_a_cluster_on_ipv6_follow_slots_and_failovers() -> Result<()> {
@@ -31,12 +39,18 @@ async fn locks_of_a_cluster_on_ipv6_follow_slots_and_failovers() -> Result<()> {
     let migration = cluster.migration(slot, to)?;
     migration.begin()?;
     migration.move_keys()?;
-    // Sent on by ASK, to the node that has the key already.
+    // Sent on to the node that has the key already.
     let shown = client.lock("stock").inspect().await?;
     ensure!(!shown.holders.is_empty(), "{shown:?}");
+    ensure!(sent_on(old, "ASK")? > 0, "nobody was sent on by ASK");
     migration.finish()?;
-    // Sent on by MOVED, or known by now.
+    // Nobody has told this client that the slot belongs to another now.
+    let before = sent_on(old, "MOVED")?;
     guard.release().await?;
+    ensure!(
+        sent_on(old, "MOVED")? > before,
+        "nobody was sent on by MOVED"
+    );
     cluster.failover(slot)?;
     let guard = within(SOON, "the new primary", insist(other.lock("stock"))).await??;
     guard.release().await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use testkit::servers::RedisServer;
-use tidelock::{AcquireOptions, ErrorKind, FencingToken};
+use tidelock::{AcquireOptions, Client, ErrorKind, FencingToken, Servers};
 
 use crate::{channels, client, eventually, listeners};
 
@@ -186,5 +186,17 @@ async fn a_database_that_is_not_there_is_said_at_once() -> Result<()> {
     let server = RedisServer::start()?;
     let error = client(&format!("{}/99", server.url())).await.unwrap_err();
     assert!(error.to_string().contains("database"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn servers_named_in_parts_are_reached_without_async_too() -> Result<()> {
+    let server = RedisServer::start()?;
+    let parts = Servers::one(server.addr().to_string());
+    let client = tidelock::blocking::Client::connect_servers(Client::builder(), parts)?;
+    let guard = client.lock("stock").acquire()?;
+    let fields: BTreeMap<String, String> = server.query(&["HGETALL", "stock"])?;
+    assert_eq!(fields, BTreeMap::from([(guard.owner_id(), "1".to_owned())]));
+    guard.release()?;
     Ok(())
 }
