@@ -33,7 +33,12 @@ fn show_logs() {
 /// That many failovers under a crowd of one policy.
 async fn survive(servers: Servers, policy: Acknowledge, failovers: usize) -> Result<()> {
     show_logs();
-    let mut crowd = Crowd::gather(&servers, policy).await?;
+    let survived = one_after_another(&servers, policy, failovers).await;
+    survived.with_context(|| servers.logs())
+}
+
+async fn one_after_another(servers: &Servers, policy: Acknowledge, failovers: usize) -> Result<()> {
+    let mut crowd = Crowd::gather(servers, policy).await?;
     let (mut long, mut settled) = (0, None);
     for number in 0..failovers {
         let end = ENDS[number % ENDS.len()];
@@ -56,7 +61,7 @@ async fn survive(servers: Servers, policy: Acknowledge, failovers: usize) -> Res
         let outlasted = outage < crowd::LEASE / 2;
         long += usize::from(!outlasted);
         crowd
-            .check(&servers, outlasted)
+            .check(servers, outlasted)
             .await
             .with_context(|| format!("{}, without a primary for {outage:?}", story()))?;
     }

@@ -39,6 +39,14 @@ impl Servers {
         }
     }
 
+    /// What they said last.
+    pub(crate) fn logs(&self) -> String {
+        match self {
+            Self::Sentinels(sentinels) => sentinels.logs(),
+            Self::Cluster(cluster) => cluster.logs(),
+        }
+    }
+
     /// The server that has a lock.
     pub(crate) fn primary_of(&self, name: &str) -> Result<&RedisServer> {
         match self {

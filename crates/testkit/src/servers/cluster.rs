@@ -184,6 +184,11 @@ impl Cluster {
         until("a cluster that works", PATIENCE, || self.check()).with_context(|| logs(&self.nodes))
     }
 
+    /// What its nodes said last.
+    pub fn logs(&self) -> String {
+        logs(&self.nodes)
+    }
+
     /// A slot's way to another primary, step by step.
     ///
     /// # Errors

@@ -103,7 +103,7 @@ pub(super) fn logs<'a>(servers: impl IntoIterator<Item = &'a RedisServer>) -> St
         let log = server.log();
         let lines: Vec<&str> = log.lines().collect();
         let last = lines
-            .get(lines.len().saturating_sub(15)..)
+            .get(lines.len().saturating_sub(40)..)
             .unwrap_or_default();
         // Writing to a string does not fail.
         let _ = write!(text, "\n--- {}\n{}", server.addr(), last.join("\n"));

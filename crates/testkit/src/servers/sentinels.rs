@@ -193,7 +193,8 @@ impl Sentinels {
         done.with_context(|| self.logs())
     }
 
-    fn logs(&self) -> String {
+    /// What its nodes and sentinels said last.
+    pub fn logs(&self) -> String {
         logs(self.nodes.iter().chain(&self.watch))
     }
 
