@@ -75,6 +75,10 @@ impl ClusterBuilder {
             // However old its data: else a replica whose primary was frozen for long never stands for election.
             "--cluster-replica-validity-factor",
             "0",
+            // A replica stays with its shard: on a busy machine another one may seem to have none for the five seconds after
+            // which one moves there, and whoever counts on all of them waits for it in vain.
+            "--cluster-migration-barrier",
+            "1000",
         ]);
         let nodes = start_all(vec![node; self.primaries * (1 + self.replicas)])?;
         let mut cluster = Cluster {

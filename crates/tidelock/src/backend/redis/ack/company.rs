@@ -103,7 +103,19 @@ impl Company {
         seen.get(server).map_or(0, |seen| seen.missed(purpose, now))
     }
 
-    /// The same, of the server that misses most. Asked for each request: where no server ever had one, the clock is left
+    /// Which ones these are, for who is to look after them.
+    pub(super) fn who_left(&self, server: &str, purpose: Purpose, now: Moment) -> String {
+        let seen = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = seen.get(server).into_iter();
+        let mut left: Vec<&str> = left
+            .flat_map(|seen| seen.left(purpose, now))
+            .map(|addr| &**addr)
+            .collect();
+        left.sort_unstable();
+        left.join(", ")
+    }
+
+    /// As [`missed`](Self::missed), of the server that misses most. Asked for each request: where no server ever had one, the clock is left
     /// alone.
     pub(super) fn most_missed(&self, purpose: Purpose, now: impl FnOnce() -> Moment) -> u32 {
         if !self.ever.load(Ordering::SeqCst) {
@@ -118,13 +130,19 @@ impl Company {
 
 impl Seen {
     /// Looks at the clock too: a server that has been replaced is never heard of again.
-    fn missed(&self, purpose: Purpose, now: Moment) -> u32 {
-        let since = self.known.values().filter_map(|known| match purpose {
-            Purpose::Acquire => known.gone,
-            Purpose::Renew => known.out_of_sync.filter(|_| known.had_all),
+    fn left(&self, purpose: Purpose, now: Moment) -> impl Iterator<Item = &Arc<str>> {
+        let left = self.known.iter().filter(move |(_, known)| {
+            let since = match purpose {
+                Purpose::Acquire => known.gone,
+                Purpose::Renew => known.out_of_sync.filter(|_| known.had_all),
+            };
+            since.is_some_and(|at| now.since(at) < MISSED)
         });
-        let missed = since.filter(|at| now.since(*at) < MISSED).count();
-        u32::try_from(missed).unwrap_or(u32::MAX)
+        left.map(|(addr, _)| addr)
+    }
+
+    fn missed(&self, purpose: Purpose, now: Moment) -> u32 {
+        u32::try_from(self.left(purpose, now).count()).unwrap_or(u32::MAX)
     }
 }
 
@@ -184,6 +202,7 @@ mod tests {
         };
         company.note(&server, &with(&["c", "d"], &[]), 2, start());
         assert_eq!(missed(), [1, 1], "b");
+        assert_eq!(company.who_left("a", Purpose::Renew, start()), "b");
         company.note(&server, &with(&["c", "d"], &["b"]), 2, start());
         assert_eq!(missed(), [0, 1], "b copies the data again: it is connected");
         company.note(&server, &with(&["b", "c", "d"], &[]), 3, start());

@@ -143,7 +143,7 @@ fn addresses(info: &str, in_sync: bool) -> Arc<[Arc<str>]> {
     });
     replicas
         .filter(|(_, rest)| rest.starts_with("online,") == in_sync)
-        .map(|(addr, _)| Arc::from(addr))
+        .map(|(addr, _)| Arc::from(addr.replacen("ip=", "", 1).replacen(",port=", ":", 1)))
         .collect()
 }
 
@@ -156,8 +156,8 @@ mod tests {
         let info = "role:master\r\nconnected_slaves:2\r\nslave0:ip=h,port=1,state=online,offset=1,lag=0\r\nslave1:ip=h,port=2,state=wait_bgsave,offset=0,lag=0\r\nmaster_replid:ab12\r\n";
         let seen = replicas(info).unwrap();
         assert_eq!((seen.count, seen.in_sync()), (2, 1));
-        assert_eq!(&*seen.online[0], "ip=h,port=1");
-        assert_eq!(&*seen.copying[0], "ip=h,port=2");
+        assert_eq!(&*seen.online[0], "h:1");
+        assert_eq!(&*seen.copying[0], "h:2");
         assert_eq!(seen.server.as_deref(), Some("ab12"));
         let needed = |purpose| seen.needed(Acknowledge::All, purpose);
         assert_eq!(

@@ -89,18 +89,17 @@ impl Redis {
         let Some(server) = &replicas.server else {
             return Ok(());
         };
-        let missed = self
-            .shared
-            .company
-            .missed(server, purpose, self.shared.timers.now());
+        let (company, now) = (&self.shared.company, self.shared.timers.now());
+        let missed = company.missed(server, purpose, now);
         let all = missed
             + match purpose {
                 Purpose::Renew => replicas.in_sync(),
                 Purpose::Acquire => replicas.count,
             };
         if wish > Acknowledge::Any && *reached < wish.needed(all) {
+            let left = company.who_left(server, purpose, now);
             return Err(unsent(format_args!(
-                "{reached} of {all} replicas acknowledged: the server has lost sight of {missed}, of which one may be about to replace it"
+                "{reached} of {all} replicas acknowledged: the server has lost sight of {missed} ({left}), of which one may be about to replace it"
             )));
         }
         Ok(())
