@@ -4,6 +4,8 @@
 
 #[path = "plain/costs.rs"]
 mod costs;
+#[path = "plain/events.rs"]
+mod events;
 #[path = "plain/foreign.rs"]
 mod foreign;
 #[path = "plain/wire.rs"]
@@ -21,6 +23,18 @@ fn fixture() -> Fixture {
 
 mod promises {
     tidelock::conformance!(super::fixture());
+}
+
+/// A server that tells when keys go.
+#[allow(clippy::expect_used, reason = "a missing server is a failure")]
+fn telling() -> Fixture {
+    let server = RedisServer::builder().args(["--notify-keyspace-events", "Kgx"]);
+    let server = server.start().expect("a server starts");
+    Fixture::url(format!("{}?locks=plain", server.url())).keeping(server)
+}
+
+mod with_events {
+    tidelock::conformance!(super::telling());
 }
 
 /// A user that may not run scripts.

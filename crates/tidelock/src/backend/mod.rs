@@ -286,6 +286,11 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     fn incarnation(&self) -> BoxFuture<'_, Result<Option<Incarnation>>> {
         Box::pin(std::future::ready(Ok(None)))
     }
+    /// How long may pass between two looks of a waiter that has a [`Wake`], where the store does not always wake, but does so
+    /// now. `None`: as long as between those of one that has none. Costs no traffic.
+    fn pause(&self, _name: &Name) -> Option<Duration> {
+        None
+    }
     /// The same store, its locks written as one plain key each, as clients of other languages do. `None`: it has no such locks.
     fn plain(&self) -> Option<Arc<dyn Backend>> {
         None

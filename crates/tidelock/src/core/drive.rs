@@ -313,7 +313,8 @@ impl Loop {
             turn.sleep(recheck)
         } else {
             let polls = site.polls(&core.timers);
-            Some(turn.poll(recheck, polls, self.name.as_str()))
+            let pause = site.front().pause(&self.name);
+            Some(turn.poll(recheck, pause, polls, self.name.as_str()))
         };
         match wake {
             Some(wake) => {

@@ -92,11 +92,19 @@ impl Turn {
         Some(wake)
     }
 
-    /// As [`sleep`](Self::sleep), for a store that does not wake, or not for all of its parts.
-    pub(super) fn poll(&mut self, recheck: Duration, polls: &Signals, name: &str) -> &mut Wake {
-        let step = self.pause.mul_f64(0.75 + chance::share() / 4.0);
-        self.pause = self.pause.mul_f64(GROWTH).min(LONGEST);
-        let recheck = recheck.min(step);
+    /// As [`sleep`](Self::sleep), for a store that does not wake, or not for all of its parts. `pause`: what is enough for
+    /// one that is likely to be woken.
+    pub(super) fn poll(
+        &mut self,
+        recheck: Duration,
+        pause: Option<Duration>,
+        polls: &Signals,
+        name: &str,
+    ) -> &mut Wake {
+        let pause = pause
+            .filter(|_| self.wake.is_some())
+            .unwrap_or_else(|| self.next_pause());
+        let recheck = recheck.min(pause.mul_f64(0.75 + chance::share() / 4.0));
         if let Some(wake) = &mut self.wake {
             wake.recheck_after(recheck);
             wake
@@ -105,5 +113,10 @@ impl Turn {
             place.look_after(recheck);
             place
         }
+    }
+
+    fn next_pause(&mut self) -> Duration {
+        let longer = self.pause.mul_f64(GROWTH).min(LONGEST);
+        std::mem::replace(&mut self.pause, longer)
     }
 }

@@ -332,6 +332,10 @@ impl Backend for Chaos {
         self.inner.incarnation()
     }
 
+    fn pause(&self, name: &Name) -> Option<Duration> {
+        self.inner.pause(name)
+    }
+
     fn plain(&self) -> Option<Arc<dyn Backend>> {
         let inner = self.inner.plain()?;
         Some(Arc::new(Self {

@@ -145,6 +145,10 @@ impl<T: Twist> Backend for Twisted<T> {
         self.inner.incarnation()
     }
 
+    fn pause(&self, name: &Name) -> Option<Duration> {
+        self.inner.pause(name)
+    }
+
     fn plain(&self) -> Option<Arc<dyn Backend>> {
         let inner = self.inner.plain()?;
         let twist = Arc::clone(&self.twist);

@@ -13,6 +13,7 @@ use super::gate::Gate;
 use super::reply::Push;
 use super::session;
 use super::stations::Stations;
+use super::{events, keys};
 use crate::backend::{Background, Moment, Signals, Timers, Wake};
 
 /// How long a refused subscription is not asked for again: the waiters poll meanwhile.
@@ -229,6 +230,11 @@ impl Board {
     /// What a server says on the connection of its subscriptions.
     pub(super) fn hear(self: &Arc<Self>, session: &Arc<Session>, push: Push) {
         match push {
+            Push::Message { channel, payload } if keys::of_events(&channel).is_some() => {
+                if events::frees(&payload) {
+                    self.signals.wake_one(&channel);
+                }
+            }
             // Redisson: 1 after the last reader or a writer has gone, when all may try.
             Push::Message { channel, payload } if payload == b"1" => {
                 self.signals.wake_all(&channel);

@@ -11,6 +11,7 @@ use super::ack;
 use super::conn::Conn;
 use super::driver::Ears;
 use super::errors::unsent;
+use super::events::Knowledge;
 use super::greeting::{Closed, Login};
 use super::pipe::Pipe;
 use super::place::Place;
@@ -34,6 +35,8 @@ pub(super) struct Gate {
     pub(super) limit: Duration,
     /// Counts how often the server behind this gate has become another one. Every connection that was made before ends.
     moves: watch::Sender<u64>,
+    /// What is known of the server's keyspace events.
+    pub(super) events: Knowledge,
     /// The connections that were made.
     made: Mutex<Vec<Weak<Pipe>>>,
 }
@@ -78,6 +81,7 @@ impl Gate {
             timers,
             limit,
             moves: watch::Sender::default(),
+            events: Knowledge::default(),
             made: Mutex::default(),
         }
     }
@@ -114,6 +118,7 @@ impl Gate {
     }
 
     fn note(&self, conn: &Conn) {
+        self.events.doubt(); // the server may be another one, or have been started anew
         let mut made = self.made();
         made.retain(|pipe| pipe.upgrade().is_some_and(|pipe| !pipe.is_over()));
         made.push(Arc::downgrade(&conn.pipe));

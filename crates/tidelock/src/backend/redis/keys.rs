@@ -13,6 +13,18 @@ pub(super) fn channel(name: &Name) -> String {
     prefixed("redisson_lock__channel", name.as_str())
 }
 
+const EVENTS: &str = "__keyspace@";
+
+/// Where the server tells what becomes of a key, if it does.
+pub(super) fn events(db: i64, name: &Name) -> String {
+    joined(&[EVENTS, &db.to_string(), "__:", name.as_str()])
+}
+
+/// The key that a channel is about, if it is one of [`events`].
+pub(super) fn of_events(channel: &str) -> Option<&str> {
+    Some(channel.strip_prefix(EVENTS)?.split_once("__:")?.1)
+}
+
 /// The counter of a fenced lock's tokens.
 pub(super) fn token(name: &Name) -> String {
     prefixed("redisson_lock_token", name.as_str())
@@ -179,6 +191,16 @@ mod tests {
             "ä",
         ] {
             assert_eq!(owner_client(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_channel_of_events_is_about_its_key() {
+        for given in ["stock", "{a}:b", "__keyspace@0__:x", "a__:b"] {
+            let channel = events(3, &name(given));
+            assert_eq!(channel, format!("__keyspace@3__:{given}"));
+            assert_eq!(of_events(&channel), Some(given));
+            assert_eq!(of_events(&super::channel(&name(given))), None);
         }
     }
 

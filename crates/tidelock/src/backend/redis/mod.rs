@@ -10,6 +10,7 @@ mod decode;
 mod doctor;
 mod driver;
 mod errors;
+mod events;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod gate;
@@ -51,6 +52,7 @@ pub(crate) use self::open::{connect, connect_servers};
 
 use self::ack::{Company, Purpose, Receipt, Undoing};
 use self::errors::{unanswered, unexpected};
+use self::events::Events;
 pub(crate) use self::plain::Layout;
 use self::reply::Reply;
 use self::routes::Routes;
@@ -79,7 +81,8 @@ struct Redis {
 struct Shared {
     stations: Stations,
     ways: Ways,
-    subscriber: Subscriber,
+    subscriber: Arc<Subscriber>,
+    events: Events,
     lease: Duration,
     acknowledge_within: Duration,
     timers: Timers,
@@ -128,7 +131,10 @@ impl Redis {
     }
 
     async fn wake_for(&self, ask: &Ask) -> Option<Wake> {
-        if ask.armed || self.layout == Layout::Plain {
+        if self.layout == Layout::Plain {
+            return self.shared.events.wake_for(ask, &self.routes).await;
+        }
+        if ask.armed {
             return None;
         }
         let subscriber = &self.shared.subscriber;
@@ -351,6 +357,13 @@ impl Backend for Redis {
         Box::pin(birth::incarnation(&self.routes, &self.shared.timers))
     }
 
+    fn pause(&self, name: &Name) -> Option<Duration> {
+        match self.layout {
+            Layout::Redisson => None,
+            Layout::Plain => self.shared.events.pause(name),
+        }
+    }
+
     fn plain(&self) -> Option<Arc<dyn Backend>> {
         Some(Arc::new(Self {
             routes: self.routes.clone(),
@@ -361,6 +374,7 @@ impl Backend for Redis {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         self.shared.subscriber.close();
+        self.shared.events.close();
         self.routes.close();
         self.shared.stations.close();
         Box::pin(std::future::ready(()))

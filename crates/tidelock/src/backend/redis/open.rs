@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::ack::{Company, Undoing};
 use super::cluster::{self, Cluster};
+use super::events::Events;
 use super::gate::{Entry, Finder, Gate};
 use super::link::{Home, Link};
 use super::place::{Nodes, Target, Way};
@@ -66,7 +67,7 @@ fn patience(env: &Env) -> Duration {
 }
 
 async fn one(layout: Layout, finder: Finder, entry: Entry, env: &Env) -> Result<Store> {
-    let timers = &env.timers;
+    let (timers, db) = (&env.timers, entry.db);
     let gate = Arc::new(Gate::new(
         finder,
         entry,
@@ -81,7 +82,7 @@ async fn one(layout: Layout, finder: Finder, entry: Entry, env: &Env) -> Result<
     let back = Home::Background(env.background.clone());
     let back = Link::new(Arc::clone(&gate), back);
     let store = faces(
-        layout,
+        (layout, db),
         [Routes::One(front.clone()), Routes::One(back)],
         Stations::One(gate),
         Ways::Plain,
@@ -92,7 +93,7 @@ async fn one(layout: Layout, finder: Finder, entry: Entry, env: &Env) -> Result<
 }
 
 async fn many(layout: Layout, nodes: Nodes, entry: Entry, env: &Env) -> Result<Store> {
-    let (background, timers) = (env.background.clone(), env.timers.clone());
+    let (background, timers, db) = (env.background.clone(), env.timers.clone(), entry.db);
     let cluster = Cluster::new(
         nodes.places,
         entry,
@@ -106,7 +107,8 @@ async fn many(layout: Layout, nodes: Nodes, entry: Entry, env: &Env) -> Result<S
     let follow = cluster::follow(Arc::downgrade(&cluster), timers);
     env.background.spawn(follow);
     let routes = [Face::Front, Face::Back].map(|face| Routes::Cluster(Arc::clone(&cluster), face));
-    Ok(faces(layout, routes, Stations::Cluster(cluster), ways, env))
+    let stations = Stations::Cluster(cluster);
+    Ok(faces((layout, db), routes, stations, ways, env))
 }
 
 /// As Redisson chooses: whoever publishes in one form is not heard by who listens in the other.
@@ -137,9 +139,22 @@ async fn knows_shards(cluster: &Arc<Cluster>) -> Result<bool> {
     }
 }
 
-fn faces(layout: Layout, routes: [Routes; 2], stations: Stations, ways: Ways, env: &Env) -> Store {
+fn faces(
+    (layout, db): (Layout, i64),
+    routes: [Routes; 2],
+    stations: Stations,
+    ways: Ways,
+    env: &Env,
+) -> Store {
+    let subscriber = Arc::new(Subscriber::new(&stations, ways, &env.background));
+    let plainly = match ways {
+        Ways::Plain => Arc::clone(&subscriber),
+        // Servers tell events in the plain way, whatever clients use.
+        _ => Arc::new(Subscriber::new(&stations, Ways::Plain, &env.background)),
+    };
     let shared = Arc::new(Shared {
-        subscriber: Subscriber::new(&stations, ways, &env.background),
+        events: Events::new(db, stations.clone(), plainly),
+        subscriber,
         stations,
         ways,
         lease: env.lease,

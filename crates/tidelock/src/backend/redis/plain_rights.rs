@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use super::Redis;
 use super::doctor::allowed;
-use super::keys;
+use super::{events, keys};
 use crate::backend::{Acknowledge, Ask, Asker, Backend, ClientId, Kind, Name, Renewal, Ticket};
 use crate::error::Result;
 use crate::owner::OwnerMint;
 use crate::snapshot::{Finding, Severity};
 
 use Severity::{Advice, Danger, Good};
+
+const EVENTS: &str = "keyspace events";
 
 /// It goes by itself should the end of it be lost.
 const LEASE: Duration = Duration::from_secs(1);
@@ -21,13 +23,65 @@ impl Redis {
             Good,
             "layout",
             "one plain key a lock",
-            "shared with redis-py, redsync, node-redlock, rslock and bsm/redislock; nobody is told of a release, so waiters look every 8 to 64 ms",
+            "shared with redis-py, redsync, node-redlock, rslock and bsm/redislock",
         );
         Ok(vec![
             reach,
+            self.events().await?,
             self.lock_rights().await?,
             self.token_rights().await?,
         ])
+    }
+
+    /// Whether the servers tell that a key has gone: all of them, for a name may be on any.
+    async fn events(&self) -> Result<Finding> {
+        let mut told = Vec::new();
+        for link in self.routes.everywhere() {
+            told.push(events::setting(&link).await?);
+        }
+        let Some(told) = told.into_iter().collect::<Option<Vec<String>>>() else {
+            return Ok(Finding::new(
+                Advice,
+                EVENTS,
+                "cannot see: CONFIG is not allowed",
+                "waiters look every 8 to 64 ms, whether the server would tell them or not",
+            )
+            .advise("allow +config|get"));
+        };
+        if let Some(little) = told.iter().find(|flags| !events::suffice(flags)) {
+            let found = match &**little {
+                "" => "off".to_owned(),
+                some => format!("{some}: not all that is needed"),
+            };
+            return Ok(Finding::new(
+                Advice,
+                EVENTS,
+                found,
+                "nobody is told of a release, so waiters look every 8 to 64 ms",
+            )
+            .advise("set notify-keyspace-events to Kgx; the server then has a message for each key that goes"));
+        }
+        let ask = Self::probe(Kind::Mutex)?;
+        let heard = self
+            .shared
+            .events
+            .can_listen(&ask.ticket.name, self.routes.limit());
+        Ok(if heard.await {
+            Finding::new(
+                Good,
+                EVENTS,
+                told.join(" | "),
+                "waiters are woken when a key goes, and look once a second besides",
+            )
+        } else {
+            Finding::new(
+                Advice,
+                EVENTS,
+                "told, and not to be heard",
+                "waiters look every 8 to 64 ms, although the server would tell them",
+            )
+            .advise("allow &__keyspace@*__:* with +subscribe +unsubscribe")
+        })
     }
 
     fn probe(kind: Kind) -> Result<Ask> {

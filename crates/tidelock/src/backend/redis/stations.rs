@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::cluster::Cluster;
 use super::errors::{Complaint, Redirection};
 use super::gate::Gate;
-use super::slots;
+use super::{keys, slots};
 use crate::backend::Timers;
 
 /// Where channels are heard.
@@ -29,7 +29,9 @@ impl Stations {
         match self {
             Self::One(gate) => Some(Arc::clone(gate)),
             Self::Cluster(cluster) => {
-                let node = cluster.owner(slots::of(channel))?;
+                // Events are told by the node of their key, and by no other.
+                let slot = slots::of(keys::of_events(channel).unwrap_or(channel));
+                let node = cluster.owner(slot)?;
                 Some(Arc::clone(&node.gate))
             }
         }

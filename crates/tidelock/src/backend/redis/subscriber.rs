@@ -111,6 +111,13 @@ impl Subscriber {
         arm(board, channel, limit).await
     }
 
+    /// Whoever waits on that channel hears what is said there now.
+    pub(super) fn listens(&self, channel: &str) -> bool {
+        self.boards
+            .iter()
+            .all(|board| !board.is_empty() && board.listens(channel))
+    }
+
     /// What became of a release whose message reached so many connections: others than our own wait too, or they do not.
     pub(super) fn freed(&self, channel: &str, heard: i64) -> Released {
         let listens = |board: &&Arc<Board>| !board.is_empty() && board.listens(channel);

@@ -1,0 +1,360 @@
+//! Waiters of plain locks on servers that tell when a key goes, that do not, and that change their mind.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use testkit::proxy::Proxy;
+use testkit::servers::{Cluster, RedisBuilder, RedisServer};
+use tidelock::{Client, Finding, Guard, Severity};
+use tokio::task::JoinHandle;
+
+/// Longer than anything here takes that does not hang.
+const SOON: Duration = Duration::from_secs(20);
+
+/// For how long looks are counted: of the slow ones there are two or three, of the others at least thirty.
+const WINDOW: Duration = Duration::from_secs(2);
+
+const TELLS: [&str; 2] = ["--notify-keyspace-events", "Kgx"];
+
+/// A server, a client straight to it that holds, and one through a proxy that waits.
+struct Shop {
+    server: RedisServer,
+    proxy: Proxy,
+    holder: Client,
+    waiter: Client,
+}
+
+impl Shop {
+    async fn open(server: RedisBuilder, login: &str) -> Result<Self> {
+        let server = server.start()?;
+        let proxy = Proxy::start(server.addr())?;
+        let client = async |port| client(&format!("redis://{login}127.0.0.1:{port}")).await;
+        let (holder, waiter) = (client(server.port()).await?, client(proxy.port()).await?);
+        Ok(Self {
+            server,
+            proxy,
+            holder,
+            waiter,
+        })
+    }
+
+    /// Questions that have gone through the proxy.
+    fn looks(&self) -> u64 {
+        self.proxy.count("EVALSHA") + self.proxy.count("EVAL")
+    }
+
+    async fn until_heard(&self) -> Result<()> {
+        until("a waiter listens", || Ok(listeners(&self.server)? == 1)).await
+    }
+
+    /// How often a waiter that has waited for a while looks within the window.
+    async fn looks_within_the_window(&self) -> u64 {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let before = self.looks();
+        tokio::time::sleep(WINDOW).await;
+        self.looks() - before
+    }
+
+    /// A waiter, and how soon it has the lock after this guard was released.
+    async fn hand_over(&self, held: Guard, waiting: JoinHandle<Had>) -> Result<(Guard, Duration)> {
+        let begun = Instant::now();
+        held.release().await?;
+        let (guard, at) = tokio::time::timeout(SOON, waiting).await???;
+        Ok((guard, at.saturating_duration_since(begun)))
+    }
+}
+
+type Had = Result<(Guard, Instant), tidelock::Error>;
+
+async fn client(url: &str) -> Result<Client> {
+    let builder = Client::builder()
+        .lease(Duration::from_secs(60))
+        .details(false);
+    Ok(builder.connect(url).await?)
+}
+
+fn waits(client: &Client) -> JoinHandle<Had> {
+    let lock = client.plain_lock("stock");
+    tokio::spawn(async move { Ok((lock.acquire().await?, Instant::now())) })
+}
+
+fn listeners(server: &RedisServer) -> Result<u64> {
+    let channel = "__keyspace@0__:stock";
+    let (_, count): (String, u64) = server.query(&["PUBSUB", "NUMSUB", channel])?;
+    Ok(count)
+}
+
+async fn until(what: &str, mut reached: impl FnMut() -> Result<bool>) -> Result<()> {
+    let end = Instant::now() + SOON;
+    while !reached()? {
+        ensure!(Instant::now() < end, "in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+/// Looks alone would find a release after half a second in the median, and every hand-over takes the one question that a
+/// message is answered with, seldom another of the looks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_the_server_tells_a_waiter_is_woken() -> Result<()> {
+    let shop = Shop::open(RedisServer::builder().args(TELLS), "").await?;
+    let (mut took, mut questions) = (Vec::new(), Vec::new());
+    for _ in 0..11 {
+        let held = shop.holder.plain_lock("stock").acquire().await?;
+        let waiting = waits(&shop.waiter);
+        shop.until_heard().await?;
+        // Refused, and asleep.
+        let before = shop.looks();
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        let asleep = shop.looks();
+        let (guard, time) = shop.hand_over(held, waiting).await?;
+        took.push(time);
+        questions.push((asleep - before, shop.looks() - asleep));
+        guard.release().await?;
+    }
+    took.sort_unstable();
+    println!("hand-over: median {:?}, questions {questions:?}", took[5]);
+    ensure!(took[5] <= Duration::from_millis(250), "{took:?}");
+    let asked: u64 = questions.iter().map(|(asleep, woken)| asleep + woken).sum();
+    ensure!(asked <= 3 * 11, "{questions:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_the_server_tells_a_waiter_looks_once_a_second() -> Result<()> {
+    let shop = Shop::open(RedisServer::builder().args(TELLS), "").await?;
+    let held = shop.holder.plain_lock("stock").acquire().await?;
+    let waiting = waits(&shop.waiter);
+    shop.until_heard().await?;
+    let looks = shop.looks_within_the_window().await;
+    ensure!((1..=4).contains(&looks), "{looks} looks in {WINDOW:?}");
+    // Renewals and foreign writes are told too, and wake nobody.
+    let before = shop.looks();
+    for _ in 0..50 {
+        shop.server.admin(&["PEXPIRE", "stock", "60000"])?;
+    }
+    ensure!(shop.looks() - before <= 4, "woken by a renewal");
+    let (guard, _) = shop.hand_over(held, waiting).await?;
+    guard.release().await?;
+    // Nobody waits any more, so nobody listens.
+    until("the last waiter has left", || {
+        Ok(listeners(&shop.server)? == 0)
+    })
+    .await
+}
+
+/// What foreign clients do is told too: looks alone would find it after half a second in the median.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_that_expire_or_are_deleted_by_hand_are_told() -> Result<()> {
+    let shop = Shop::open(RedisServer::builder().args(TELLS), "").await?;
+    for end in [["PEXPIRE", "stock", "1"].as_slice(), &["DEL", "stock"]] {
+        let mut took = Vec::new();
+        for _ in 0..7 {
+            shop.server
+                .admin(&["SET", "stock", "theirs", "PX", "60000"])?;
+            let waiting = waits(&shop.waiter);
+            shop.until_heard().await?;
+            tokio::time::sleep(Duration::from_millis(150)).await;
+            let begun = Instant::now();
+            shop.server.admin(end)?;
+            let (guard, at) = tokio::time::timeout(SOON, waiting).await???;
+            took.push(at.saturating_duration_since(begun));
+            guard.release().await?;
+        }
+        took.sort_unstable();
+        println!("{end:?}: {:?} in the median", took[3]);
+        ensure!(took[3] <= Duration::from_millis(350), "{end:?}: {took:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_it_does_not_tell_a_waiter_looks() -> Result<()> {
+    for flags in ["", "AE", "Kg"] {
+        let args = ["--notify-keyspace-events", flags];
+        let shop = Shop::open(RedisServer::builder().args(args), "").await?;
+        let held = shop.holder.plain_lock("stock").acquire().await?;
+        let waiting = waits(&shop.waiter);
+        let looks = shop.looks_within_the_window().await;
+        ensure!(looks >= 10, "{flags:?}: {looks} looks in {WINDOW:?}");
+        ensure!(shop.proxy.count("SUBSCRIBE") == 0, "{flags:?}");
+        ensure!(shop.proxy.count("CONFIG") == 1, "{flags:?}");
+        let (guard, _) = shop.hand_over(held, waiting).await?;
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_config_is_forbidden_a_waiter_looks() -> Result<()> {
+    let server = RedisServer::builder()
+        .args(TELLS)
+        .acl("user default off\nuser app on >secret ~* &* +@all -config");
+    let shop = Shop::open(server, "app:secret@").await?;
+    let held = shop.holder.plain_lock("stock").acquire().await?;
+    let waiting = waits(&shop.waiter);
+    let looks = shop.looks_within_the_window().await;
+    ensure!(looks >= 10, "{looks} looks in {WINDOW:?}");
+    ensure!(shop.proxy.count("CONFIG") == 1, "asked again");
+    let (guard, _) = shop.hand_over(held, waiting).await?;
+    guard.release().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_channels_are_forbidden_a_waiter_looks() -> Result<()> {
+    let server = RedisServer::builder()
+        .args(TELLS)
+        .acl("user default off\nuser app on >secret ~* resetchannels +@all");
+    let shop = Shop::open(server, "app:secret@").await?;
+    let held = shop.holder.plain_lock("stock").acquire().await?;
+    let waiting = waits(&shop.waiter);
+    let looks = shop.looks_within_the_window().await;
+    ensure!(looks >= 10, "{looks} looks in {WINDOW:?}");
+    ensure!(shop.proxy.count("SUBSCRIBE") == 1, "asked again");
+    let (guard, _) = shop.hand_over(held, waiting).await?;
+    guard.release().await?;
+    Ok(())
+}
+
+/// The lock outlives the restart, the setting does not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_restart_without_events_a_waiter_looks() -> Result<()> {
+    let shop = Shop::open(RedisServer::builder().appendonly(true), "").await?;
+    shop.server
+        .admin(&["CONFIG", "SET", TELLS[0].trim_start_matches('-'), TELLS[1]])?;
+    shop.server
+        .admin(&["SET", "stock", "theirs", "PX", "90000"])?;
+    let waiting = waits(&shop.waiter);
+    shop.until_heard().await?;
+    shop.server.restart()?;
+    shop.until_heard().await?;
+    let looks = shop.looks_within_the_window().await;
+    ensure!(looks >= 10, "{looks} looks in {WINDOW:?}");
+    shop.server.admin(&["DEL", "stock"])?;
+    let (guard, _) = tokio::time::timeout(SOON, waiting).await???;
+    guard.release().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscription_that_is_killed_stands_again() -> Result<()> {
+    let shop = Shop::open(RedisServer::builder().args(TELLS), "").await?;
+    let held = shop.holder.plain_lock("stock").acquire().await?;
+    let waiting = waits(&shop.waiter);
+    shop.until_heard().await?;
+    let before = shop.proxy.count("SUBSCRIBE");
+    let killed: u64 = shop.server.query(&["CLIENT", "KILL", "TYPE", "pubsub"])?;
+    ensure!(killed == 1, "{killed} had subscribed");
+    shop.proxy
+        .wait_until(SOON, |proxy| proxy.count("SUBSCRIBE") > before)?;
+    shop.until_heard().await?;
+    let looks = shop.looks_within_the_window().await;
+    ensure!((1..=4).contains(&looks), "{looks} looks in {WINDOW:?}");
+    let (guard, time) = shop.hand_over(held, waiting).await?;
+    println!("handed over after {time:?}");
+    guard.release().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_does_not_wait_causes_no_traffic() -> Result<()> {
+    let shop = Shop::open(RedisServer::builder().args(TELLS), "").await?;
+    let held = shop.holder.plain_lock("stock").acquire().await?;
+    for _ in 0..3 {
+        ensure!(
+            shop.waiter
+                .plain_lock("stock")
+                .try_acquire()
+                .await?
+                .is_none()
+        );
+    }
+    held.release().await?;
+    shop.waiter
+        .plain_lock("stock")
+        .acquire()
+        .await?
+        .release()
+        .await?;
+    let counts = shop.proxy.counts();
+    for command in ["CONFIG", "SUBSCRIBE"] {
+        ensure!(!counts.contains_key(command), "{counts:?}");
+    }
+    Ok(())
+}
+
+/// Each node tells of its own keys only, so the waiter listens where its key is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_a_cluster_the_node_of_the_key_tells() -> Result<()> {
+    let server = RedisServer::builder().args(TELLS);
+    let cluster = Cluster::builder().server(server).replicas(0).start()?;
+    let (one, two) = (client(&cluster.url()).await?, client(&cluster.url()).await?);
+    let mut took = Vec::new();
+    for n in 0..9 {
+        let name = format!("stock:{n}");
+        let held = one.plain_lock(&name).acquire().await?;
+        let lock = two.plain_lock(&name);
+        let waiting = tokio::spawn(async move {
+            let guard = lock.acquire().await?;
+            let at = Instant::now();
+            guard.release().await.map(|()| at)
+        });
+        let channel = format!("__keyspace@0__:{name}");
+        let node = cluster.node_of(&name)?;
+        until("a waiter listens at that node", || {
+            let (_, count): (String, u64) = node.query(&["PUBSUB", "NUMSUB", &channel])?;
+            Ok(count == 1)
+        })
+        .await?;
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        let begun = Instant::now();
+        held.release().await?;
+        let at = tokio::time::timeout(SOON, waiting).await???;
+        took.push(at.saturating_duration_since(begun));
+    }
+    took.sort_unstable();
+    ensure!(took[4] <= Duration::from_millis(250), "{took:?}");
+    Ok(())
+}
+
+async fn said(client: &Client) -> Result<Finding> {
+    let found = client.examine().await?.into_iter();
+    let mut found = found.filter(|finding| finding.subject == "keyspace events");
+    found.next().context("nothing about events")
+}
+
+#[tokio::test]
+async fn the_doctor_says_whether_the_server_tells() -> Result<()> {
+    let acl = "user default off\nuser seer on >secret ~* &* +@all\nuser deaf on >secret ~* resetchannels +@all\n\
+               user blind on >secret ~* &* +@all -config";
+    let server = RedisServer::builder().acl(acl).start()?;
+    let login = async |user| {
+        client(&format!(
+            "redis://{user}:secret@{}?locks=plain",
+            server.addr()
+        ))
+        .await
+    };
+    let (seer, deaf, blind) = (
+        login("seer").await?,
+        login("deaf").await?,
+        login("blind").await?,
+    );
+    for (flags, words, severity) in [
+        ("", "off", Severity::Advice),
+        ("Kg", "not all", Severity::Advice),
+        ("KA", "K", Severity::Good),
+    ] {
+        server.admin(&["CONFIG", "SET", "notify-keyspace-events", flags])?;
+        let finding = said(&seer).await?;
+        ensure!(finding.severity == severity, "{finding:?}");
+        ensure!(finding.found.contains(words), "{finding:?}");
+    }
+    for (client, words) in [(deaf, "not to be heard"), (blind, "CONFIG is not allowed")] {
+        let finding = said(&client).await?;
+        ensure!(finding.severity == Severity::Advice, "{finding:?}");
+        ensure!(finding.found.contains(words), "{finding:?}");
+    }
+    Ok(())
+}
