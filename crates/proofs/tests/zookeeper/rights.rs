@@ -37,3 +37,15 @@ async fn t27_a_path_of_another_user_is_named_and_found() {
     owner.close(ms(100)).await;
     assert_eq!(server.number("zk_ephemerals_count").unwrap(), 0);
 }
+
+/// Whoever names certificates means that what is sent is secret. It would not be.
+#[tokio::test]
+async fn certificates_are_not_left_out_in_silence() {
+    let builder = Client::builder().tls_ca("/etc/shop/ca.pem");
+    let refused = builder
+        .connect("zookeeper://127.0.0.1:1")
+        .await
+        .unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidOptions, "{refused}");
+    assert!(refused.to_string().contains("no TLS"), "{refused}");
+}

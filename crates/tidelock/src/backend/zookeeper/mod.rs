@@ -31,9 +31,9 @@ use self::place::Place;
 use super::glob::matches_glob;
 use crate::backend::{
     Ask, Attempt, Backend, Background, BoxFuture, Capabilities, ClientId, Env, Name, Page,
-    Released, Renewal, Renewed, Signals, Store, Ticket, Timers,
+    Released, Renewal, Renewed, Signals, Store, Ticket, Timers, TlsFiles,
 };
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 
@@ -54,6 +54,10 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
 
 /// Opens `zookeeper://…`.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
+    if env.tls != TlsFiles::default() {
+        return Err(Error::new(ErrorKind::InvalidOptions)
+            .because("certificates are given, but this client speaks no TLS to ZooKeeper"));
+    }
     let place = Place::parse(url)?;
     let link = |lease| Arc::new(Link::new(env, place.clone(), lease));
     // Whoever says how long a session is means all of them.
