@@ -1,10 +1,17 @@
 //! What it costs to wait, measured the same way on each store.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use testkit::process::{Spawned, cpu_time};
 use tidelock::{Client, Guard};
+
+/// For how long waiters are watched, where that is done for every change.
+pub const A_WHILE: Duration = Duration::from_secs(6);
+
+/// For how long they are watched by what is too long for every change.
+pub const A_MINUTE: Duration = Duration::from_secs(60);
 
 /// Longer than a turn takes that does not hang.
 const SOON: Duration = Duration::from_secs(20);
@@ -54,13 +61,20 @@ pub async fn are_woken(one: &Client, other: &Client) -> Result<()> {
     Ok(())
 }
 
-/// A hundred tasks of a process that does nothing else wait for a name that is held: they take next to nothing of a core, and
-/// when it is released one of them has it.
+/// A hundred tasks of the program `peer`, in a process that does nothing else, wait for a name that is held: within that time they take next to
+/// nothing of a core, and few questions in all, where the server counts them; and when it is released one of them has it.
 ///
 /// # Errors
 /// When they take more, and when the process is gone.
-pub async fn cost_next_to_nothing(mut peer: Spawned, held: Guard) -> Result<()> {
-    const WINDOW: Duration = Duration::from_secs(6);
+pub async fn cost_next_to_nothing(
+    (program, url): (&str, &str),
+    held: Guard,
+    window: Duration,
+    mut asked: impl FnMut() -> Result<u64>,
+) -> Result<()> {
+    let mut command = Command::new(program);
+    command.args([url, "30000"]);
+    let mut peer = Spawned::start(command)?;
     let name = held.name().to_owned();
     peer.wait_line("ready", SOON)?;
     for _ in 0..100 {
@@ -68,11 +82,16 @@ pub async fn cost_next_to_nothing(mut peer: Spawned, held: Guard) -> Result<()> 
     }
     // All have asked.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let before = cpu_time(peer.pid())?;
-    tokio::time::sleep(WINDOW).await;
+    let (before, earlier) = (cpu_time(peer.pid())?, asked()?);
+    tokio::time::sleep(window).await;
     let busy = cpu_time(peer.pid())?.saturating_sub(before);
-    println!("100 waiters for {WINDOW:?}: {busy:?} of a core");
-    ensure!(busy <= WINDOW.mul_f64(0.02), "{busy:?}");
+    let questions = asked()? - earlier;
+    println!("{name}: 100 waiters for {window:?}: {busy:?} of a core, {questions} questions");
+    ensure!(busy <= window.mul_f64(0.02), "{busy:?}");
+    ensure!(
+        questions <= 200 * window.as_secs(),
+        "{questions} questions in {window:?}"
+    );
     held.release().await?;
     peer.wait_line(&format!("acquired {name}"), SOON)?;
     Ok(())

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use proofs::waiting::{A_MINUTE, cost_next_to_nothing};
 use testkit::servers::MemcachedServer;
 use tidelock::Client;
 
@@ -81,4 +82,14 @@ async fn a_hundred_waiters_look_as_one_and_are_handed_over_to_soon() -> Result<(
     println!("handed over after {:?} (median)", waits[10]);
     assert!(waits[10] <= Duration::from_millis(50), "{waits:?}");
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a minute: `cargo xtask full` runs it"]
+async fn a_hundred_waiters_cost_next_to_nothing_for_a_minute() -> Result<()> {
+    let server = MemcachedServer::start()?;
+    let held = client(&server).await?.lock("stock").acquire().await?;
+    let peer = (env!("CARGO_BIN_EXE_peer"), &*server.url());
+    let asked = || Ok(spent(&server)?.iter().sum());
+    cost_next_to_nothing(peer, held, A_MINUTE, asked).await
 }

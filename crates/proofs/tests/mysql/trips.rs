@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use proofs::waiting::hand_overs;
+use proofs::waiting::{A_MINUTE, cost_next_to_nothing, hand_overs};
 use testkit::process::cpu_time;
 use testkit::servers::MariaDb;
 use tidelock::Client;
@@ -34,6 +34,11 @@ impl Counter {
             }
         });
         Ok(Self { addr, commands })
+    }
+
+    /// How many trips so far.
+    fn total(&self) -> u64 {
+        self.commands.load(Ordering::SeqCst)
     }
 
     /// How many trips since it was last asked.
@@ -156,6 +161,17 @@ async fn a_crowd_of_waiters_costs_little() -> Result<()> {
         turn?;
     }
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a minute: `cargo xtask full` runs it"]
+async fn a_hundred_waiters_cost_next_to_nothing_for_a_minute() -> Result<()> {
+    let server = MariaDb::start()?;
+    let counter = Counter::before(server.addr()).await?;
+    let held = client(&server.url()).await?.lock("stock").acquire().await?;
+    let url = server.url_at(counter.addr, "tide");
+    let peer = (env!("CARGO_BIN_EXE_peer"), &*url);
+    cost_next_to_nothing(peer, held, A_MINUTE, || Ok(counter.total())).await
 }
 
 /// From a release in one client to the grant in another, which polls.

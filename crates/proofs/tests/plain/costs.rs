@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use proofs::waiting::{A_MINUTE, cost_next_to_nothing};
 use testkit::proxy::Proxy;
 use testkit::servers::RedisServer;
 use tidelock::Client;
@@ -64,4 +65,32 @@ async fn a_hundred_waiters_look_as_one() -> Result<()> {
     waiters.shutdown().await;
     held.release().await?;
     Ok(())
+}
+
+async fn a_hundred_waiters_for_a_minute(events: &str) -> Result<()> {
+    let server = RedisServer::builder().args(["--notify-keyspace-events", events]);
+    let server = server.start()?;
+    let held = Client::connect(&server.url()).await?;
+    let held = held.plain_lock("stock").acquire().await?;
+    let asked = || {
+        let info: String = server.query(&["INFO", "stats"])?;
+        let count = info
+            .lines()
+            .find_map(|line| line.strip_prefix("total_commands_processed:"));
+        Ok(count.context("no count of commands")?.trim().parse()?)
+    };
+    let url = format!("{}?locks=plain", server.url());
+    cost_next_to_nothing((env!("CARGO_BIN_EXE_peer"), &url), held, A_MINUTE, asked).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a minute: `cargo xtask full` runs it"]
+async fn a_hundred_waiters_cost_next_to_nothing_for_a_minute() -> Result<()> {
+    a_hundred_waiters_for_a_minute("").await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a minute: `cargo xtask full` runs it"]
+async fn with_events_a_hundred_waiters_cost_next_to_nothing_for_a_minute() -> Result<()> {
+    a_hundred_waiters_for_a_minute("Kgx").await
 }
