@@ -5,6 +5,8 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "etcd/clock.rs"]
+mod clock;
 #[path = "etcd/coarse.rs"]
 mod coarse;
 #[path = "etcd/costs.rs"]

@@ -3,6 +3,7 @@
 mod clock;
 mod spawned;
 mod stats;
+mod vdso;
 
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 pub use clock::FakeClock;
 pub use spawned::Spawned;
 pub use stats::{cpu_time, open_fds, rss_bytes, state, threads};
+pub use vdso::shift_wall_clock;
 
 /// How long the kernel may take to stop or continue a process before a test fails.
 const PATIENCE: Duration = Duration::from_secs(10);

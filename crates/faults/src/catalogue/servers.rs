@@ -133,8 +133,7 @@ pub(super) const ROWS: [Row; 18] = [
         Memory => Answer::no(NO_SERVER),
         Sqlite => Answer::no("its deadlines are on the boot clock"),
         Zookeeper | Memcached => Answer::no("its deadlines are on the monotonic clock"),
-        Postgres | Mariadb => Answer::played(&[s::CLOCK_SET]),
-        Etcd => Answer::own(),
+        Postgres | Mariadb | Etcd => Answer::played(&[s::CLOCK_SET]),
         _ => only(store, &[Redis], ""),
     }),
 ];

@@ -39,12 +39,15 @@ pub(crate) const QUOTA_USED_UP: Story = Story::new("quota used up", |stage| {
 })
 .on(On::SmallDisk);
 
-/// Whatever goes by it is suddenly over.
+/// Whatever ends by it is suddenly over.
 fn set_ahead(stage: &mut Stage) -> Result<()> {
     let from = boot_time();
     operate(stage, Deed::SetClock(MINUTE))?;
     let to = boot_time();
-    stage.may_have_freed(Span { from, to });
+    // etcd ends no lease before it is over by its monotonic clock.
+    if stage.store != Store::Etcd {
+        stage.may_have_freed(Span { from, to });
+    }
     Ok(())
 }
 

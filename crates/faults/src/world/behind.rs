@@ -21,6 +21,11 @@ pub(super) const PASSWORD: &str = "old";
 
 /// A server that can stand behind a proxy.
 pub(super) trait Served: Sized + Send {
+    /// What it runs on when its wall clock is to be moved.
+    fn own_clock() -> Result<Ground> {
+        Ground::own_clock()
+    }
+
     /// Starts it, guarded or not.
     fn start(ground: Ground, guarded: bool) -> Result<Self>;
 
@@ -50,6 +55,12 @@ pub(super) trait Served: Sized + Send {
     /// What an operator does to this store, besides what is the same for all.
     fn operate(&self, deed: Deed) -> Result<()> {
         bail!("nobody can do this here: {deed:?}")
+    }
+
+    /// See [`Deed::SetClock`].
+    fn set_clock(&self, seconds: i64) -> Result<()> {
+        let ground = self.ground().context("it stands as it is")?;
+        ground.clock()?.shift(seconds)
     }
 
     /// Lets only this password in from now on.
@@ -107,7 +118,7 @@ impl<S: Served> Behind<S> {
     pub(super) fn start(on: On) -> Result<Self> {
         let ground = match on {
             On::SmallDisk => Ground::small_disk(SMALL)?,
-            On::OwnClock => Ground::own_clock()?,
+            On::OwnClock => S::own_clock()?,
             On::Usual | On::Durable | On::Guarded => Ground::default(),
         };
         let server = S::start(ground, on == On::Guarded)?;
@@ -211,7 +222,7 @@ impl<S: Served> World for Behind<S> {
         match deed {
             Deed::FillDisk => self.fill_disk(),
             Deed::MakeRoom => self.make_room(),
-            Deed::SetClock(seconds) => self.ground()?.clock()?.shift(seconds),
+            Deed::SetClock(seconds) => self.server.set_clock(seconds),
             Deed::SetPassword(password) => self.server.set_password(password),
             Deed::TellPassword(password) => self.tell_password(password),
             _ => self.server.operate(deed),

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc2822;
 
 use super::{Certs, Ground, Tls, port, wait};
 use crate::scratch::scratch;
@@ -208,6 +210,28 @@ impl EtcdServer {
         self.wait_ready()
     }
 
+    /// From now on its wall clock is `seconds` ahead of the true time (behind it, if negative), until it is started again. A
+    /// program in Go asks past libfaketime for the time.
+    ///
+    /// # Errors
+    /// When it does not run, or its clock shows another time than that.
+    pub fn shift_clock(&self, seconds: i64) -> Result<()> {
+        process::shift_wall_clock(self.pid()?, seconds)?;
+        let wanted = time::Duration::seconds(seconds);
+        let earliest = OffsetDateTime::now_utc() + wanted;
+        let said = self.health()?;
+        let latest = OffsetDateTime::now_utc() + wanted;
+        let date = said.lines().find_map(|line| line.strip_prefix("Date: "));
+        let date = date.with_context(|| format!("no date: {said}"))?;
+        let shown = OffsetDateTime::parse(date.trim(), &Rfc2822)?;
+        // It is written in whole seconds.
+        ensure!(
+            shown > earliest - time::Duration::SECOND && shown <= latest,
+            "its clock shows {date}"
+        );
+        Ok(())
+    }
+
     /// `etcdctl` with what it needs to find this server; arguments are still to be added.
     pub fn etcdctl(&self) -> Command {
         let mut command = Command::new("etcdctl");
@@ -375,13 +399,18 @@ impl EtcdServer {
     }
 
     fn check_health(&self) -> Result<()> {
+        let answer = self.health()?;
+        ensure!(answer.contains("\"health\":\"true\""), "not well: {answer}");
+        Ok(())
+    }
+
+    fn health(&self) -> Result<String> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.health))?;
         stream.set_read_timeout(Some(Duration::from_secs(2)))?;
         stream.write_all(b"GET /health HTTP/1.0\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
-        ensure!(answer.contains("\"health\":\"true\""), "not well: {answer}");
-        Ok(())
+        Ok(answer)
     }
 }
 
