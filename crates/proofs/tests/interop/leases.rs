@@ -8,8 +8,8 @@ use tidelock::{AcquireOptions, ErrorKind, Lock};
 use crate::world::{WAKE_BOUND, World, between};
 
 const SHORT: Duration = Duration::from_secs(1);
-/// What a reading may be late on a busy machine.
-const SLACK: Duration = Duration::from_secs(3);
+/// The server counts whole milliseconds of another clock.
+const ROUNDED: Duration = Duration::from_millis(20);
 
 with_each_redisson!(
     rust_takes_over_when_a_java_lease_ends,
@@ -57,66 +57,68 @@ fn java_takes_over_when_a_rust_lease_ends(version: RedissonVersion) {
 }
 
 fn each_side_reads_the_other_ones_time_to_live(version: RedissonVersion) {
-    let world = World::new(version);
+    // None of them ends, and nobody's watchdog renews one, while a busy machine keeps either side waiting.
+    let [short, middle, long] = [100, 200, 600].map(Duration::from_secs);
+    let world = World::with_lease(version, long);
     let lock = world.client.lock("ttl");
     let java = world.java.lock("a", "ttl");
-    let (ten, twenty, thirty) = (10, 20, 30);
 
+    let taken = monotonic_now_ns();
     java.lock().unwrap();
-    sees(&world, &lock, Some(thirty));
-    java.lock_for(Duration::from_secs(ten)).unwrap();
-    sees(&world, &lock, Some(ten));
+    sees(&world, &lock, long, taken);
+    let taken = monotonic_now_ns();
+    java.lock_for(short).unwrap();
+    sees(&world, &lock, short, taken);
     java.unlock().unwrap();
-    sees(&world, &lock, Some(ten));
+    sees(&world, &lock, short, taken);
     java.unlock().unwrap();
-    sees(&world, &lock, None);
+    assert_eq!(world.run(lock.inspect()).unwrap().expires_in, None);
 
+    let taken = monotonic_now_ns();
     let guard = world.acquire(&lock);
-    is_seen(&java, thirty);
+    is_seen(&java, long, taken);
     let inner = guard.reenter();
-    is_seen(&java, thirty);
+    is_seen(&java, long, taken);
     drop(inner);
     world.run(guard.release()).unwrap();
     assert_eq!(java.ttl_ms().unwrap().value, -2);
 
-    let options = AcquireOptions::new().lease(Duration::from_secs(ten));
+    let options = AcquireOptions::new().lease(short);
+    let taken = monotonic_now_ns();
     let guard = world.acquire_with(&lock, options);
-    is_seen(&java, ten);
-    world
-        .run(guard.extend(Duration::from_secs(twenty)))
-        .unwrap();
-    is_seen(&java, twenty);
-    world.run(guard.extend(Duration::from_secs(ten))).unwrap();
-    is_seen(&java, twenty);
+    is_seen(&java, short, taken);
+    let extended = monotonic_now_ns();
+    world.run(guard.extend(middle)).unwrap();
+    is_seen(&java, middle, extended);
+    world.run(guard.extend(short)).unwrap();
+    is_seen(&java, middle, extended);
     world.run(guard.release()).unwrap();
 
-    let options = AcquireOptions::new().expires_after(Duration::from_secs(ten));
+    let options = AcquireOptions::new().expires_after(short);
+    let taken = monotonic_now_ns();
     let guard = world.acquire_with(&lock, options);
-    is_seen(&java, ten);
+    is_seen(&java, short, taken);
     world.run(guard.release()).unwrap();
     assert_eq!(java.ttl_ms().unwrap().value, -2);
 }
 
-/// Rust sees about as much left.
-fn sees(world: &World, lock: &Lock, seconds: Option<u64>) {
-    let left = world.run(lock.inspect()).unwrap().expires_in;
-    match seconds.map(Duration::from_secs) {
-        None => assert_eq!(left, None),
-        Some(lease) => assert!(
-            left.is_some_and(|left| about(left, lease)),
-            "{left:?} of {lease:?}"
-        ),
-    }
+/// Rust sees what is left of a lease that was taken no earlier than then.
+fn sees(world: &World, lock: &Lock, lease: Duration, taken: u64) {
+    let left = world.run(lock.inspect()).unwrap().expires_in.unwrap();
+    is_rest(left, lease, taken);
 }
 
-/// Java sees about as much left.
-fn is_seen(java: &JavaLock, seconds: u64) {
-    let left = java.ttl_ms().unwrap().value;
-    let lease = Duration::from_secs(seconds);
-    let about = u64::try_from(left).is_ok_and(|left| about(Duration::from_millis(left), lease));
-    assert!(about, "{left} ms of {lease:?}");
+/// Java sees it.
+fn is_seen(java: &JavaLock, lease: Duration, taken: u64) {
+    let left = u64::try_from(java.ttl_ms().unwrap().value).unwrap();
+    is_rest(Duration::from_millis(left), lease, taken);
 }
 
-fn about(left: Duration, lease: Duration) -> bool {
-    left <= lease && left > lease.saturating_sub(SLACK)
+/// No more than the lease, and no less than is left of it by our clock: however long it took to read.
+fn is_rest(left: Duration, lease: Duration, taken: u64) {
+    let passed = between(taken, monotonic_now_ns());
+    assert!(
+        left <= lease && left + passed + ROUNDED >= lease,
+        "{left:?} of {lease:?} after {passed:?}"
+    );
 }

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use testkit::golden::{Mask, Observer};
-use testkit::java::{JavaPeer, RedissonVersion, monotonic_now_ns};
+use testkit::java::{JavaPeer, PeerOptions, RedissonVersion, monotonic_now_ns};
 use testkit::servers::RedisServer;
 use tidelock::{AcquireOptions, Client, Guard, Lock};
 use tokio::runtime::Runtime;
@@ -34,9 +34,15 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(version: RedissonVersion) -> Self {
+        Self::with_lease(version, Duration::from_secs(30))
+    }
+
+    /// With another lease on both sides: neither renews before a third of it has passed.
+    pub(crate) fn with_lease(version: RedissonVersion, lease: Duration) -> Self {
         let server = RedisServer::start().unwrap();
-        let java = JavaPeer::start(version, server.url()).unwrap();
-        let (runtime, client) = rust(&server.url(), Duration::from_secs(30));
+        let options = PeerOptions::new(version, server.url()).watchdog(lease);
+        let java = JavaPeer::start_with(&options).unwrap();
+        let (runtime, client) = rust(&server.url(), lease);
         Self {
             runtime,
             client,

@@ -39,9 +39,9 @@ impl Ear {
         Self::open(server, &["PSUBSCRIBE", "*"])
     }
 
-    /// The next command that a client sent, word by word. Passed over are scripts' own commands, chatter, and what the
+    /// The next command that a client sent, word by word, and when by the server's clock since 1970. Passed over are scripts' own commands, chatter, and what the
     /// tests send as operator, through the Unix socket, but for marks.
-    pub(super) fn command(&mut self) -> Result<Vec<String>> {
+    pub(super) fn command(&mut self) -> Result<(Duration, Vec<String>)> {
         loop {
             let Value::SimpleString(line) =
                 self.0.recv_response().context("MONITOR fell silent")?
@@ -55,7 +55,8 @@ impl Ear {
                 .is_none_or(|name| CHATTER.contains(&name.to_uppercase().as_str()));
             let ours = head.contains(" unix:") && words.get(1).is_none_or(|word| word != MARK);
             if !(chatter || ours || head.ends_with(" lua")) {
-                return Ok(words);
+                let at = head.split(' ').next().unwrap_or_default();
+                return Ok((Duration::try_from_secs_f64(at.parse()?)?, words));
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Sees what happens on a server between two looks.
 
 use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,8 @@ pub struct Observer<'a> {
     messages: Ear,
     mask: Mask,
     marks: u64,
+    /// When the last script was seen to run, by the server's clock since 1970.
+    script_at: Duration,
 }
 
 impl fmt::Debug for Observer<'_> {
@@ -53,12 +56,20 @@ impl<'a> Observer<'a> {
             messages,
             mask,
             marks: 0,
+            script_at: Duration::ZERO,
         })
     }
 
     /// The placeholders it uses.
     pub fn mask(&mut self) -> &mut Mask {
         &mut self.mask
+    }
+
+    /// How long ago the last script ran that was looked at: what it has written may be so much older than it would be on a
+    /// machine that keeps nobody waiting.
+    pub fn since_script(&self) -> Duration {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        now.unwrap_or_default().saturating_sub(self.script_at)
     }
 
     /// Waits until each of these commands was sent (`script`, or the command's name; as often as it is listed), then
@@ -96,7 +107,12 @@ impl<'a> Observer<'a> {
     }
 
     fn next_call(&mut self) -> Result<Call> {
-        Ok(self.mask.call(self.monitor.command()?))
+        let (at, words) = self.monitor.command()?;
+        let call = self.mask.call(words);
+        if matches!(call, Call::Script { .. }) {
+            self.script_at = at;
+        }
+        Ok(call)
     }
 
     /// The server serves one command after the other, so what is seen before the mark happened before it.
