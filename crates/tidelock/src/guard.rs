@@ -439,7 +439,7 @@ impl Guard {
             .next()
         {
             Some(Renewed::Kept) => {
-                core.steward.table.renewed(hold.entry, |keep| {
+                core.steward.table.renewed([hold.entry], |keep| {
                     keep.status.prove(sent + core.settings.drift.proved(lease));
                 });
                 // The answer may have come when the loss had been told.

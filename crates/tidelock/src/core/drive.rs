@@ -390,6 +390,7 @@ impl Loop {
             } else {
                 Moment::FAR
             },
+            asked: false,
             ends_at: self.options.max_hold.map_or(Moment::FAR, |cap| sent + cap),
         };
         let hold = Hold {

@@ -1,6 +1,7 @@
 //! What the clones of a client share, and the machinery behind every lock.
 
 pub(crate) mod acquire;
+mod batch;
 pub(crate) mod bond;
 pub(crate) mod caller;
 pub(crate) mod chance;

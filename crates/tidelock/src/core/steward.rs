@@ -2,7 +2,6 @@
 //!
 //! It polls its calls side by side: a renewal that hangs holds up neither a release nor a deadline.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -14,18 +13,16 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::backend::{BoxFuture, Moment, Renewed, Ticket};
+use crate::core::batch::Batch;
 use crate::core::lead::Tenure;
 use crate::core::line::Lines;
 use crate::core::release::{self, Release};
 use crate::core::rt::{Background, Stop};
 use crate::core::site::Site;
-use crate::core::table::{Due, Table};
+use crate::core::table::Table;
 use crate::core::timers::Timers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Drift;
-
-/// The most names in one renewal script, as Redisson.
-const BATCH: usize = 100;
 
 /// Something to be done in the background.
 pub(crate) enum Chore {
@@ -292,32 +289,21 @@ impl Steward {
         calls: &mut FuturesUnordered<BoxFuture<'static, Option<Answers>>>,
     ) {
         let sent = self.timers.now();
-        let mut lanes: HashMap<(*const Site, u64), Vec<Due>> = HashMap::new();
-        for due in table.take_due(sent, |lease| self.ask_again_after(lease)) {
-            let lane = due.site.back().lane(&due.renewal.ticket.name);
-            lanes
-                .entry((Arc::as_ptr(&due.site), lane))
-                .or_default()
-                .push(due);
-        }
-        for mut lane in lanes.into_values() {
-            while !lane.is_empty() {
-                let rest = lane.split_off(lane.len().min(BATCH));
-                let site = Arc::clone(&lane[0].site);
-                let (ids, batch): (Vec<_>, Vec<_>) = std::mem::replace(&mut lane, rest)
-                    .into_iter()
-                    .map(|due| (due.id, due.renewal))
-                    .unzip();
-                calls.push(Box::pin(async move {
-                    let result = contained(site.back().renew(&batch))
-                        .await
-                        .unwrap_or_else(|| {
-                            Err(Error::new(ErrorKind::OutcomeUnknown)
-                                .because("the store's code panicked while it renewed"))
-                        });
-                    Some(Answers { sent, ids, result })
-                }));
-            }
+        for batch in table.take_due(sent, |lease| self.ask_again_after(lease)) {
+            let Batch {
+                site,
+                ids,
+                renewals,
+            } = batch;
+            calls.push(Box::pin(async move {
+                let result = contained(site.back().renew(&renewals))
+                    .await
+                    .unwrap_or_else(|| {
+                        Err(Error::new(ErrorKind::OutcomeUnknown)
+                            .because("the store's code panicked while it renewed"))
+                    });
+                Some(Answers { sent, ids, result })
+            }));
         }
     }
 
@@ -333,32 +319,30 @@ impl Steward {
         let now = self.timers.now();
         match result {
             Ok(each) => {
+                let mut kept = Vec::with_capacity(ids.len());
                 for (id, renewed) in ids.into_iter().zip(each) {
-                    self.note(table, id, sent, now, renewed);
+                    match renewed {
+                        Renewed::Kept => kept.push(id),
+                        Renewed::Gone => gone(table, id),
+                        Renewed::Failed(error) => table.renewed([id], |keep| {
+                            tracing::warn!(lock = %keep.ticket.name, %error, "this lock could not be renewed; trying again within the lease");
+                            keep.failed(sent, now);
+                        }),
+                    }
                 }
+                table.renewed(kept, |keep| keep.proved(sent, &self.drift));
             }
             Err(error) => {
                 tracing::warn!(locks = ids.len(), %error, "renewal failed; trying again within the lease");
-                for id in ids {
-                    table.renewed(id, |keep| keep.failed(sent, now));
-                }
+                table.renewed(ids, |keep| keep.failed(sent, now));
             }
         }
     }
+}
 
-    fn note(&self, table: &Table, id: u64, sent: Moment, now: Moment, renewed: Renewed) {
-        match renewed {
-            Renewed::Kept => table.renewed(id, |keep| keep.proved(sent, &self.drift)),
-            Renewed::Gone => {
-                if let Some(ticket) = table.taken(id) {
-                    tracing::warn!(lock = %ticket.name, owner = %ticket.owner, "the store says that this lock is not held any more");
-                }
-            }
-            Renewed::Failed(error) => table.renewed(id, |keep| {
-                tracing::warn!(lock = %keep.ticket.name, %error, "this lock could not be renewed; trying again within the lease");
-                keep.failed(sent, now);
-            }),
-        }
+fn gone(table: &Table, id: u64) {
+    if let Some(ticket) = table.taken(id) {
+        tracing::warn!(lock = %ticket.name, owner = %ticket.owner, "the store says that this lock is not held any more");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Bound::{Excluded, Included};
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use tokio::sync::Notify;
 
 use crate::acknowledge::Acknowledge;
 use crate::backend::{Moment, Name, Renewal, Ticket};
+use crate::core::batch::{BATCH, Batch, Batches};
 use crate::core::hold::Status;
 use crate::core::site::Site;
 use crate::guard::LostReason;
@@ -30,6 +32,8 @@ pub(crate) struct Keep {
     pub(crate) unclear: bool,
     /// When the next renewal is to be sent. `FAR`: never renewed.
     pub(crate) renew_at: Moment,
+    /// A renewal is on its way.
+    pub(crate) asked: bool,
     /// The cap on the whole hold.
     pub(crate) ends_at: Moment,
 }
@@ -63,7 +67,7 @@ struct Inner {
 }
 
 /// Spreads ids that were counted up. Nobody outside chooses them, so the map needs no defence, and each acquisition
-/// looks them up three times.
+/// looks them up three times. Neighbours lie side by side: they are renewed together.
 #[derive(Debug, Default)]
 struct Spread(u64);
 
@@ -75,8 +79,10 @@ impl Hasher for Spread {
     }
 
     fn write_u64(&mut self, id: u64) {
-        // An odd number near 2^64 divided by the golden ratio: neighbours end up far apart, in the high bits too.
-        self.0 = id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // An odd number near 2^64 divided by the golden ratio: blocks of 64 end up far apart. Within one of them the high
+        // bits differ, by which the map tells neighbours from each other.
+        let block = (id >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = block.wrapping_add(id & 63) ^ (id << 57);
     }
 
     fn finish(&self) -> u64 {
@@ -94,14 +100,6 @@ impl Default for Inner {
             unattended: false,
         }
     }
-}
-
-/// A renewal to be sent, with the entry it is for.
-#[derive(Debug)]
-pub(crate) struct Due {
-    pub(crate) id: u64,
-    pub(crate) site: Arc<Site>,
-    pub(crate) renewal: Renewal,
 }
 
 impl Table {
@@ -183,10 +181,16 @@ impl Table {
         all.map(|(_, keep)| Arc::clone(&keep.status)).collect()
     }
 
-    /// Writes down what a renewal sent at `sent` brought.
-    pub(crate) fn renewed(&self, id: u64, change: impl FnOnce(&mut Keep)) {
+    /// Writes down what a renewal brought to each of them.
+    pub(crate) fn renewed(
+        &self,
+        ids: impl IntoIterator<Item = u64>,
+        mut change: impl FnMut(&mut Keep),
+    ) {
         let mut inner = self.lock();
-        inner.change(id, change);
+        for id in ids {
+            inner.change(id, &mut change);
+        }
         let next = inner.first();
         self.look_by(inner, next);
     }
@@ -235,11 +239,15 @@ impl Table {
         Some(keep.ticket)
     }
 
-    /// Fires what is over and takes the renewals that are due, together with those that nearly are: so they fall into one
-    /// batch from the next period on. Each is marked as sent, to be asked again after `again` unless an answer comes.
-    pub(crate) fn take_due(&self, now: Moment, again: impl Fn(Duration) -> Duration) -> Vec<Due> {
+    /// Fires what is over and takes the renewals that are due. Each is marked as sent, to be asked again after `again`
+    /// unless an answer comes.
+    ///
+    /// Batches that have room take those that are nearly due: from the next period on they go together. No others: all
+    /// that is held would end up in one moment, which neither the server nor this process would get through quickly.
+    pub(crate) fn take_due(&self, now: Moment, again: impl Fn(Duration) -> Duration) -> Vec<Batch> {
         let mut inner = self.lock();
-        let (mut due, mut over) = (Vec::new(), Vec::new());
+        let (mut due, mut over) = (Batches::default(), Vec::new());
+        let mut soon = None;
         while let Some(&(at, id)) = inner.order.first() {
             if at > now {
                 break;
@@ -253,27 +261,14 @@ impl Table {
             } else if now >= keep.ends_at {
                 over.push((LostReason::MaxHold, inner.forget(id)));
             } else if now >= keep.renew_at {
-                due.push(inner.send(id, now, &again));
+                soon.get_or_insert(now + keep.lease / 9);
+                inner.send(id, now, &again, &mut due);
             } else {
                 inner.change(id, |_| {}); // what it is bound to lasts longer than when it was looked at
             }
         }
-        if !due.is_empty() {
-            let soon = now + due[0].renewal.lease / 9;
-            let nearly: Vec<u64> = inner
-                .order
-                .range(..=(soon, u64::MAX))
-                .map(|(_, id)| *id)
-                .collect();
-            for id in nearly {
-                if inner
-                    .keeps
-                    .get(&id)
-                    .is_some_and(|(_, keep)| keep.renew_at <= soon)
-                {
-                    due.push(inner.send(id, now, &again));
-                }
-            }
+        if let Some(soon) = soon {
+            inner.fill(now, soon, &again, &mut due);
         }
         let empty = inner.keeps.is_empty();
         drop(inner);
@@ -285,7 +280,7 @@ impl Table {
         if empty {
             self.emptied.notify_waiters();
         }
-        due
+        due.all()
     }
 
     fn look_by(&self, mut inner: MutexGuard<'_, Inner>, at: Moment) {
@@ -309,9 +304,11 @@ impl Inner {
     fn change(&mut self, id: u64, change: impl FnOnce(&mut Keep)) {
         if let Some((next, keep)) = self.keeps.get_mut(&id) {
             change(keep);
-            self.order.remove(&(*next, id));
-            *next = keep.next();
-            self.order.insert((*next, id));
+            let before = std::mem::replace(next, keep.next());
+            if *next != before {
+                self.order.remove(&(before, id));
+                self.order.insert((*next, id));
+            }
         }
     }
 
@@ -321,19 +318,47 @@ impl Inner {
         Some(keep)
     }
 
-    fn send(&mut self, id: u64, now: Moment, again: &impl Fn(Duration) -> Duration) -> Due {
-        self.change(id, |keep| keep.renew_at = now + again(keep.lease));
-        // `id` was found under the same lock.
-        let (_, keep) = &self.keeps[&id];
-        Due {
-            id,
-            site: Arc::clone(&keep.site),
-            renewal: Renewal {
+    /// What is on its way and what is never renewed may be many: no more than a batch of them is passed over.
+    fn fill(
+        &mut self,
+        now: Moment,
+        soon: Moment,
+        again: &impl Fn(Duration) -> Duration,
+        due: &mut Batches,
+    ) {
+        let (mut from, mut in_vain) = ((now, u64::MAX), 0);
+        while due.have_room() && in_vain < BATCH {
+            let ahead = (Excluded(from), Included((soon, u64::MAX)));
+            let Some(&(at, id)) = self.order.range(ahead).next() else {
+                return;
+            };
+            from = (at, id);
+            let keep = self.keeps.get(&id).map(|(_, keep)| keep);
+            if keep.is_some_and(|keep| keep.renew_at <= soon && !keep.asked) {
+                self.send(id, now, again, due);
+            } else {
+                in_vain += 1;
+            }
+        }
+    }
+
+    fn send(
+        &mut self,
+        id: u64,
+        now: Moment,
+        again: &impl Fn(Duration) -> Duration,
+        to: &mut Batches,
+    ) {
+        self.change(id, |keep| {
+            keep.renew_at = now + again(keep.lease);
+            keep.asked = true;
+            let renewal = Renewal {
                 ticket: keep.ticket.clone(),
                 lease: keep.lease,
                 wish: keep.wish,
-            },
-        }
+            };
+            to.add(&keep.site, id, renewal);
+        });
     }
 }
 
@@ -343,12 +368,14 @@ impl Keep {
         self.status.prove(sent + drift.proved(self.lease));
         self.status.heard(sent);
         self.renew_at = sent + self.lease / 3;
+        self.asked = false;
     }
 
     /// A renewal sent at `sent` brought no proof: it is asked for again soon.
     pub(crate) fn failed(&mut self, sent: Moment, now: Moment) {
         self.status.failed(sent);
         self.renew_at = self.renew_at.min(now + self.lease / 15);
+        self.asked = false;
     }
 }
 

@@ -27,16 +27,15 @@ impl Redis {
             Layout::Plain => &scripts::PLAIN_RENEW,
         };
         names.extend(tombstones.iter().map(String::as_str));
-        let words: Vec<String> = batch
-            .iter()
-            .flat_map(|renewal| {
-                [
-                    millis(renewal.lease).to_string(),
-                    renewal.ticket.owner.text().to_owned(),
-                ]
+        let mut leases = vec![itoa::Buffer::new(); batch.len()];
+        let words: Vec<&str> = leases
+            .iter_mut()
+            .zip(batch)
+            .flat_map(|(text, renewal)| {
+                let lease = text.format(millis(renewal.lease));
+                [lease, renewal.ticket.owner.text()]
             })
             .collect();
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let policy = batch.iter().map(|renewal| renewal.wish).max();
         let shortest = batch.iter().map(|renewal| renewal.lease).min();
         let demand = self.demand(

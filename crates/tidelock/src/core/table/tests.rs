@@ -1,5 +1,6 @@
 //! What becomes of holds that nobody keeps, and of those that are bound to something.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
@@ -8,13 +9,20 @@ use crate::core::site::Manners;
 use crate::hand_off::HandOff;
 use crate::owner::OwnerMint;
 
-fn keep(status: &Arc<Status>, background: &Background) -> Keep {
+const LEASE: Duration = Duration::from_secs(60);
+
+const EXACT: Drift = Drift {
+    share: 0.0,
+    fixed: Duration::ZERO,
+};
+
+fn site(background: &Background) -> Arc<Site> {
     let clock = Clock::Boot;
     let env = Env {
         timers: Timers::new(clock),
         background: background.clone(),
         response_timeout: Duration::from_secs(1),
-        lease: Duration::from_secs(60),
+        lease: LEASE,
         acknowledge_within: Duration::from_secs(1),
         credentials: None,
         tls: TlsFiles::default(),
@@ -25,8 +33,13 @@ fn keep(status: &Arc<Status>, background: &Background) -> Keep {
         patience: Duration::from_secs(20),
         bell: Arc::default(),
     };
+    Site::home(memory::open("", &env), &manners)
+}
+
+/// Never renewed.
+fn keep(site: &Arc<Site>, status: &Arc<Status>) -> Keep {
     Keep {
-        site: Site::home(memory::open("", &env), &manners),
+        site: Arc::clone(site),
         ticket: Ticket {
             kind: Kind::Mutex,
             name: Name::new("a").unwrap(),
@@ -34,10 +47,11 @@ fn keep(status: &Arc<Status>, background: &Background) -> Keep {
         },
         status: Arc::clone(status),
         place: Location::caller(),
-        lease: Duration::from_secs(60),
+        lease: LEASE,
         wish: Acknowledge::Off,
         unclear: false,
         renew_at: Moment::FAR,
+        asked: false,
         ends_at: Moment::FAR,
     }
 }
@@ -46,10 +60,11 @@ fn keep(status: &Arc<Status>, background: &Background) -> Keep {
 fn what_is_granted_when_nobody_keeps_it_is_lost_at_once() {
     let (table, clock) = (Table::default(), Clock::Boot);
     let (background, _stop) = Background::start(clock).unwrap();
+    let site = site(&background);
     let hold = || {
         let until = clock.now() + Duration::from_secs(60);
         let status = Arc::new(Status::new(until, clock));
-        table.insert(keep(&status, &background));
+        table.insert(keep(&site, &status));
         status
     };
     let before = hold();
@@ -69,13 +84,9 @@ fn a_hold_is_lost_with_what_it_is_bound_to() {
     let ear = Arc::clone(&heard);
     let second = Duration::from_secs(1);
     let bond = Bond::new(second * 10, move || Moment(ear.load(Ordering::SeqCst)));
-    let exact = Drift {
-        share: 0.0,
-        fixed: Duration::ZERO,
-    };
-    let status = Status::new(begun + second * 3600, clock).bound(Some(bond), exact);
+    let status = Status::new(begun + second * 3600, clock).bound(Some(bond), EXACT);
     let status = Arc::new(status);
-    table.insert(keep(&status, &background));
+    table.insert(keep(&site(&background), &status));
     assert_eq!(table.next_look(begun), begun + second * 10);
     // Heard from again: it lasts on, and nothing that was never to be renewed is renewed.
     heard.store((begun + second * 5).0, Ordering::SeqCst);
@@ -93,4 +104,53 @@ fn a_hold_is_lost_with_what_it_is_bound_to() {
     );
     assert_eq!(status.signal(), Some(LostReason::Expired));
     assert_eq!(table.len(), 0);
+}
+
+/// Taken a millisecond after each other, by a client whose server takes its time to answer.
+#[test]
+fn renewals_go_in_full_batches_one_at_a_time_and_no_lock_is_asked_for_twice() {
+    const LOCKS: u64 = 1_050;
+    const BATCHES: usize = 11;
+    const PERIODS: u32 = 4;
+    const TRIP: Duration = Duration::from_secs(4);
+    let (period, again) = (LEASE / 3, LEASE / 10);
+    let (table, clock) = (Table::default(), Clock::Boot);
+    let (background, _stop) = Background::start(clock).unwrap();
+    let (site, begun) = (site(&background), clock.now());
+    for number in 0..LOCKS {
+        let taken = begun + Duration::from_millis(number);
+        let status = Arc::new(Status::new(taken + LEASE, clock));
+        table.insert(Keep {
+            renew_at: taken + period,
+            ..keep(&site, &status)
+        });
+    }
+    let (mut now, mut requests) = (begun, 0);
+    let mut on_their_way: VecDeque<(Moment, Vec<u64>)> = VecDeque::new();
+    while now < begun + period * (PERIODS + 1) {
+        while let Some((sent, ids)) = on_their_way.pop_front() {
+            if now < sent + TRIP {
+                on_their_way.push_front((sent, ids));
+                break;
+            }
+            table.renewed(ids, |keep| keep.proved(sent, &EXACT));
+        }
+        let batches = table.take_due(now, |_| again);
+        assert!(batches.len() <= 1, "{} in one moment", batches.len());
+        for batch in batches {
+            let asked = on_their_way.iter().flat_map(|(_, ids)| ids);
+            let twice = asked.filter(|id| batch.ids.contains(id)).count();
+            assert_eq!(twice, 0, "of {} are on their way already", batch.ids.len());
+            requests += 1;
+            on_their_way.push_back((now, batch.ids));
+        }
+        let answer = on_their_way.front().map(|(sent, _)| *sent + TRIP);
+        now = table.next_look(now).min(answer.unwrap_or(Moment::FAR));
+    }
+    assert_eq!(requests, BATCHES * PERIODS as usize);
+    assert_eq!(
+        table.len(),
+        usize::try_from(LOCKS).unwrap(),
+        "none was lost"
+    );
 }

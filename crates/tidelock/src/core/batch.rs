@@ -1,0 +1,52 @@
+//! Which renewals go together.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::backend::Renewal;
+use crate::core::site::Site;
+
+/// The most names in one renewal script, as Redisson.
+pub(crate) const BATCH: usize = 100;
+
+/// Renewals that go in one request: of one site, and of locks that fail together.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) site: Arc<Site>,
+    /// The entries they are for.
+    pub(crate) ids: Vec<u64>,
+    pub(crate) renewals: Vec<Renewal>,
+}
+
+/// Those of one moment: of each lane full ones, and one at most that has room.
+#[derive(Debug, Default)]
+pub(crate) struct Batches {
+    roomy: BTreeMap<(*const Site, u64), Batch>,
+    full: Vec<Batch>,
+}
+
+impl Batches {
+    pub(crate) fn add(&mut self, site: &Arc<Site>, id: u64, renewal: Renewal) {
+        let lane = site.back().lane(&renewal.ticket.name);
+        let lane = (Arc::as_ptr(site), lane);
+        let batch = self.roomy.entry(lane).or_insert_with(|| Batch {
+            site: Arc::clone(site),
+            ids: Vec::new(),
+            renewals: Vec::new(),
+        });
+        batch.ids.push(id);
+        batch.renewals.push(renewal);
+        if batch.ids.len() == BATCH {
+            self.full.extend(self.roomy.remove(&lane));
+        }
+    }
+
+    pub(crate) fn have_room(&self) -> bool {
+        !self.roomy.is_empty()
+    }
+
+    pub(crate) fn all(mut self) -> Vec<Batch> {
+        self.full.extend(self.roomy.into_values());
+        self.full
+    }
+}
