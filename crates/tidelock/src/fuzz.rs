@@ -148,6 +148,11 @@ pub fn times(lease: Duration, share: f64, fixed: Duration, sent: u64, later: Dur
     renewals(deadline, sent + later);
 }
 
+/// When a client connected, as it stands in a store: any number of milliseconds since 1970 is a date.
+pub fn since(millis: u64) {
+    stores::since(millis);
+}
+
 /// Whatever is asked for is taken or refused in words.
 fn options(one: Duration, other: Duration, drift: &Drift) {
     let with = AcquireOptions::new;

@@ -1,6 +1,6 @@
 //! What can be seen of a lock from outside, and of the health of a store.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::backend::Kind;
 use crate::guard::FencingToken;
@@ -200,6 +200,13 @@ impl ClientInfo {
             since,
         }
     }
+}
+
+/// A time that stands in a store as milliseconds since 1970. Anybody may have written it: what is later than the year 9999 is
+/// its end, because to write more years than four is more than a formatter does, and on Windows no clock goes on for so long.
+pub(crate) fn since_epoch(millis: u64) -> SystemTime {
+    const END: u64 = 253_402_300_799_999;
+    UNIX_EPOCH + Duration::from_millis(millis.min(END))
 }
 
 /// How much a [`Finding`] matters to a lock.

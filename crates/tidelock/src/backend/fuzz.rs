@@ -5,11 +5,12 @@
     reason = "what must hold is asserted"
 )]
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use super::glob::matches_glob;
 use crate::error::Result;
 use crate::name::Name;
+use crate::snapshot::ClientInfo;
 
 /// Stands for a password wherever it must not be seen.
 const SECRET: &str = "hunter2";
@@ -95,6 +96,31 @@ impl Login {
             .into_iter()
             .filter(|it| !it.is_empty())
             .collect()
+    }
+}
+
+/// How a store reads a client's details with that start.
+type Client = fn(u64) -> Option<ClientInfo>;
+
+/// Whatever start of a client stands in a store, it is read as a date that every machine has and everybody can write.
+pub(crate) fn since(millis: u64) {
+    let stores: &[Client] = &[
+        #[cfg(feature = "redis")]
+        super::redis::fuzz::client,
+        #[cfg(feature = "zookeeper")]
+        super::zookeeper::fuzz::client,
+        #[cfg(feature = "memcached")]
+        super::memcached::fuzz::client,
+        #[cfg(feature = "etcd")]
+        super::etcd::fuzz::client,
+    ];
+    let year_9999 = Duration::from_secs(253_402_300_799);
+    for client in stores {
+        let since = client(millis).expect("details are read").since;
+        let since = since.duration_since(UNIX_EPOCH).expect("none is earlier");
+        assert!(since.as_secs() <= year_9999.as_secs(), "{since:?}");
+        let given = Duration::from_millis(millis);
+        assert!(given > year_9999 || since == given, "{since:?}");
     }
 }
 

@@ -50,6 +50,13 @@ proptest! {
     }
 
     #[test]
+    fn any_start_of_a_client_is_a_date(
+        millis in prop_oneof![any::<u64>(), 0..500_000_000_000_000_u64, Just(u64::MAX), Just(253_402_300_800_000_u64)]
+    ) {
+        fuzz::since(millis);
+    }
+
+    #[test]
     fn timers_ring_when_they_are_due(steps in vec(any::<(u8, u16)>(), 0..200)) {
         fuzz::timers(&steps);
     }

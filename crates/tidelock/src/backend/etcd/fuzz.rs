@@ -118,6 +118,11 @@ fn owner(kv: &KeyValue) {
     look::read(&kv.value);
 }
 
+/// A client's details with that start, as they are read.
+pub(crate) fn client(since: u64) -> Option<ClientInfo> {
+    look::read(format!("host\n7\nshop\n{since}").as_bytes())
+}
+
 fn details(host: &str, program: &str) {
     let since = UNIX_EPOCH + Duration::from_millis(5);
     let info = ClientInfo::new(host, 7, program, since);

@@ -1,6 +1,6 @@
 //! What operators see: one lock, the list of locks, and who the clients are.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use super::Etcd;
 use super::api::{
@@ -14,7 +14,7 @@ use crate::backend::glob::matches_glob;
 use crate::backend::{ClientId, Moment, Name, Page};
 use crate::error::Result;
 use crate::guard::FencingToken;
-use crate::snapshot::{ClientInfo, Holder, Snapshot};
+use crate::snapshot::{ClientInfo, Holder, Snapshot, since_epoch};
 
 /// How many keys make a page.
 const PAGE: i64 = 250;
@@ -192,12 +192,7 @@ pub(super) fn read(value: &[u8]) -> Option<ClientInfo> {
         .next()
         .and_then(|since| since.parse().ok())
         .unwrap_or(0);
-    Some(ClientInfo::new(
-        host,
-        pid,
-        program,
-        UNIX_EPOCH + Duration::from_millis(since),
-    ))
+    Some(ClientInfo::new(host, pid, program, since_epoch(since)))
 }
 
 #[cfg(test)]
@@ -206,7 +201,7 @@ mod tests {
 
     #[test]
     fn details_come_back() {
-        let since = UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
+        let since = since_epoch(1_700_000_000_123);
         let info = ClientInfo::new("web-1", 7, "shop\nd", since);
         let seen = read(format!("{}\nmore", written(&info)).as_bytes()).unwrap();
         assert_eq!(seen, ClientInfo::new("web-1", 7, "shop d", since));

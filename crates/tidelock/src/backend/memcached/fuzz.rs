@@ -13,6 +13,7 @@ use super::{errors, greeting, keys, look, ttl};
 use crate::backend::Name;
 use crate::backend::fuzz::Login;
 use crate::error::Result;
+use crate::snapshot::ClientInfo;
 
 pub(crate) fn url(text: &str) -> Result<Login> {
     let place = Place::parse(text)?;
@@ -80,6 +81,11 @@ fn read(reply: &Reply) {
         }
         _ => {}
     }
+}
+
+/// A client's details with that start, as they are read.
+pub(crate) fn client(since: u64) -> Option<ClientInfo> {
+    look::client(format!("{since}\n7\nhost\nshop").as_bytes())
 }
 
 pub(crate) fn name(name: &Name) {

@@ -116,7 +116,7 @@ impl Memcached {
         }
         // By its own clock, not by ours.
         let now = doctor::server_time(&self.link, deadline).await?;
-        Ok(now + seconds)
+        Ok(now.saturating_add(seconds))
     }
 
     async fn is_withdrawn(&self, owner: &str, deadline: Moment) -> Result<bool> {

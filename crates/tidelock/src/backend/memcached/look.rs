@@ -1,7 +1,7 @@
 //! What operators see: one lock, the list of locks, and who the clients are.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use super::super::glob::matches_glob;
 use super::errors::unexpected;
@@ -11,7 +11,7 @@ use super::{Memcached, keys, ttl};
 use crate::backend::percent;
 use crate::backend::{ClientId, Moment, Name, Page};
 use crate::error::Result;
-use crate::snapshot::{ClientInfo, Holder, Snapshot};
+use crate::snapshot::{ClientInfo, Holder, Snapshot, since_epoch};
 
 /// Looked at in one piece.
 const AT_ONCE: usize = 100;
@@ -120,16 +120,11 @@ pub(super) fn foreign(value: &[u8]) -> String {
 pub(super) fn client(value: &[u8]) -> Option<ClientInfo> {
     let text = std::str::from_utf8(value).ok()?;
     let mut lines = text.split('\n');
-    let since = Duration::from_millis(lines.next()?.parse().ok()?);
+    let since = since_epoch(lines.next()?.parse().ok()?);
     let pid = lines.next()?.parse().ok()?;
     let host = lines.next()?;
     let program = lines.next().unwrap_or_default();
-    Some(ClientInfo::new(
-        host,
-        pid,
-        program,
-        SystemTime::UNIX_EPOCH + since,
-    ))
+    Some(ClientInfo::new(host, pid, program, since))
 }
 
 /// A line of the list: an item that ends by itself and is light enough.

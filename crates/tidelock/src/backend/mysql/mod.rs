@@ -16,7 +16,7 @@ mod trouble;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 
@@ -32,7 +32,7 @@ use crate::backend::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::fence::SqlFence;
 use crate::guard::FencingToken;
-use crate::snapshot::{ClientInfo, Finding, Holder, Snapshot};
+use crate::snapshot::{ClientInfo, Finding, Holder, Snapshot, since_epoch};
 
 /// A request needs a connection for itself; so many are under way at most.
 const FRONT: usize = 8;
@@ -260,7 +260,7 @@ fn details(row: &Words) -> Result<Option<ClientInfo>> {
         return Ok(None);
     }
     let pid = u32::try_from(number(row, 4)?).unwrap_or(0);
-    let since = UNIX_EPOCH + Duration::from_millis(number(row, 6)?);
+    let since = since_epoch(number(row, 6)?);
     Ok(Some(ClientInfo::new(
         text(row, 3)?,
         pid,

@@ -12,7 +12,7 @@ use super::{duration, fencing, micros};
 use crate::backend::glob::matches_glob;
 use crate::backend::{ClientId, Name, Page};
 use crate::error::Result;
-use crate::snapshot::{ClientInfo, Holder, Snapshot};
+use crate::snapshot::{ClientInfo, Holder, Snapshot, since_epoch};
 
 /// How many names one page of a list looks at.
 const PAGE: i64 = 1000;
@@ -42,7 +42,7 @@ fn client(row: &Row) -> Option<ClientInfo> {
     let host: Option<String> = row.try_get(3).ok()?;
     let (pid, program): (i64, String) = (row.try_get(4).ok()?, row.try_get(5).ok()?);
     let since: i64 = row.try_get(6).ok()?;
-    let since = UNIX_EPOCH + Duration::from_millis(u64::try_from(since).unwrap_or(0));
+    let since = since_epoch(u64::try_from(since).unwrap_or(0));
     Some(ClientInfo::new(
         host?,
         u32::try_from(pid).unwrap_or(0),

@@ -15,6 +15,7 @@ use super::{ack, birth, doctor, driver, gate, keys, look, plain, renew, sentinel
 use crate::backend::fuzz::{Login, escaped};
 use crate::backend::{Moment, Name};
 use crate::error::{ErrorKind, Result};
+use crate::snapshot::ClientInfo;
 
 pub(crate) fn url(text: &str) -> Result<Login> {
     let (_, text) = plain::layout(text)?;
@@ -119,6 +120,14 @@ fn read(reply: &Reply) {
     for part in reply.list().unwrap_or_default() {
         read(part);
     }
+}
+
+/// A client's details with that start, as they are read.
+pub(crate) fn client(since: u64) -> Option<ClientInfo> {
+    let since = since.to_string();
+    let words = ["since", &since, "host", "h", "pid", "7"];
+    let words = words.map(|word| Reply::Text(word.into()));
+    look::client(&Reply::List(words.into()))
 }
 
 /// The text of an error, of `INFO`, or of what sends us to another node.

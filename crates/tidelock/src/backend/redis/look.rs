@@ -1,7 +1,7 @@
 //! What operators see: one lock, the list of locks, and who the clients are.
 
 use std::collections::HashMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
 
@@ -15,7 +15,7 @@ use super::{keys, millis, scripts};
 use crate::backend::{ClientId, Moment, Name, Page};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
-use crate::snapshot::{ClientInfo, Holder, Snapshot};
+use crate::snapshot::{ClientInfo, Holder, Snapshot, since_epoch};
 
 /// How many keys the server looks at for one page.
 const PAGE: &str = "250";
@@ -80,7 +80,7 @@ pub(super) fn client(reply: &Reply) -> Option<ClientInfo> {
         .get("since")
         .and_then(|since| since.int())
         .unwrap_or(0);
-    let since = UNIX_EPOCH + Duration::from_millis(u64::try_from(since).unwrap_or(0));
+    let since = since_epoch(u64::try_from(since).unwrap_or(0));
     Some(ClientInfo::new(
         fields.get("host")?.text()?,
         u32::try_from(fields.get("pid")?.int()?).ok()?,

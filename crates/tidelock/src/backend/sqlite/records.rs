@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Result, params};
 use super::rows::{Now, Row, Seen, Standing, nanos};
 use super::timebase::Timebase;
 use crate::backend::{ClientId, Name, Released, Renewal, Ticket};
-use crate::snapshot::ClientInfo;
+use crate::snapshot::{ClientInfo, since_epoch};
 
 /// How long a withdrawn ticket is remembered: far longer than a request of it can lie in a queue of its own process.
 const REMEMBERED: Duration = Duration::from_secs(300);
@@ -198,7 +198,7 @@ impl View<'_> {
                     row.get::<_, String>(0)?,
                     row.get(1)?,
                     row.get::<_, String>(2)?,
-                    UNIX_EPOCH + Duration::from_millis(since),
+                    since_epoch(since),
                 ))
             })
             .optional()

@@ -1,9 +1,9 @@
 //! What a node says about who made it: for people, and for `inspect`.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use super::names;
-use crate::snapshot::{ClientInfo, Holder};
+use crate::snapshot::{ClientInfo, Holder, since_epoch};
 
 /// One line each: the owner, and where the client has left them, its host, process, program and start.
 pub(super) fn write(owner: &str, info: Option<&ClientInfo>) -> Vec<u8> {
@@ -42,7 +42,7 @@ fn client<'a>(mut lines: impl Iterator<Item = &'a str>) -> Option<ClientInfo> {
     let (host, pid) = (lines.next()?, lines.next()?.parse().ok()?);
     let program = lines.next().unwrap_or_default();
     let since = lines.next().and_then(|since| since.parse().ok());
-    let since = SystemTime::UNIX_EPOCH + Duration::from_millis(since.unwrap_or(0));
+    let since = since_epoch(since.unwrap_or(0));
     Some(ClientInfo::new(host, pid, program, since))
 }
 
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let owner = format!("{}:7", uuid::Uuid::new_v4());
-        let since = SystemTime::UNIX_EPOCH + Duration::from_millis(1_234_567);
+        let since = since_epoch(1_234_567);
         let info = ClientInfo::new("web\n1", 42, "shop", since);
         let holder = read("n", &write(&owner, Some(&info)));
         assert_eq!(holder.owner, owner);

@@ -31,12 +31,10 @@ async fn clock(link: &Link) -> Result<Finding> {
         .list()
         .and_then(|words| words.first()?.int())
         .and_then(|seconds| u64::try_from(seconds).ok());
-    let server = UNIX_EPOCH + Duration::from_secs(seconds.unwrap_or_default());
-    let now = SystemTime::now();
-    let off = now
-        .duration_since(server)
-        .or_else(|_| server.duration_since(now))
-        .unwrap_or_default();
+    // As times since 1970: what a server claims need not be a date of this machine's.
+    let server = Duration::from_secs(seconds.unwrap_or_default());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let off = now.unwrap_or_default().abs_diff(server);
     let found = format!("{} s from ours", off.as_secs());
     Ok(if off < FAR_OFF {
         Finding::new(
