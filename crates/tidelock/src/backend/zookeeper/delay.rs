@@ -14,7 +14,7 @@ use zookeeper_client as zk;
 
 use super::entry::Node;
 use super::link::Session;
-use super::turn::some;
+use super::turn::{see, some};
 use super::{Shared, names, trouble};
 use crate::backend::{Ask, Moment, Name, Ticket};
 use crate::error::{ErrorKind, Result};
@@ -114,22 +114,9 @@ pub(super) async fn look(
     name: &Name,
     deadline: Moment,
 ) -> Result<(Vec<String>, Option<Mark>)> {
-    let parent = shared.path(name);
-    let path = path(shared, name);
-    let (synced, listed, marked) = (
-        session.client.sync(&parent),
-        session.client.list_children(&parent),
-        session.client.get_data(&path),
-    );
-    let all = async {
-        match synced.await {
-            Ok(()) | Err(zk::Error::NoNode) => Ok((listed.await, marked.await)),
-            Err(error) => Err(trouble::unread(error)),
-        }
-    };
-    let answer = shared.timers.until(deadline, all).await;
-    let (listed, marked) = answer.ok_or_else(|| trouble::late(ErrorKind::Unavailable))??;
-    Ok((some(listed)?.unwrap_or_default(), mark(marked)?))
+    let mark = Some(path(shared, name));
+    let sight = see(shared, session, &shared.path(name), mark, deadline).await?;
+    Ok((sight.nodes.unwrap_or_default(), sight.mark))
 }
 
 /// Whether the first of a queue may have the lock.

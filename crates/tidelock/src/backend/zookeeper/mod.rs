@@ -15,6 +15,7 @@ mod keep;
 mod leave;
 mod link;
 mod look;
+mod looks;
 mod names;
 mod note;
 mod place;
@@ -27,6 +28,7 @@ use std::time::Duration;
 
 use self::books::Books;
 use self::link::Link;
+use self::looks::Looks;
 use self::place::Place;
 use super::glob::matches_glob;
 use crate::backend::{
@@ -71,6 +73,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         short: (1..=halvings).map(|n| link(env.lease / (1 << n))).collect(),
         books: Books::default(),
         sights: delay::Sights::default(),
+        looks: Looks::default(),
         signals: Signals::new(env.timers.clone(), |_| {}),
         timers: env.timers.clone(),
         background: env.background.clone(),
@@ -94,6 +97,8 @@ struct Shared {
     short: Vec<Arc<Link>>,
     books: Books,
     sights: delay::Sights,
+    /// What of the queues is being looked at.
+    looks: Looks<turn::At, turn::Seen>,
     /// A channel for each ticket: its watch wakes nobody else.
     signals: Signals,
     timers: Timers,

@@ -326,18 +326,61 @@ pub(super) async fn look(
     parent: &str,
     deadline: Moment,
 ) -> Result<Option<Vec<String>>> {
-    let (synced, listed) = (
-        session.client.sync(parent),
-        session.client.list_children(parent),
-    );
-    let both = async {
+    Ok(see(shared, session, parent, None, deadline).await?.nodes)
+}
+
+/// The same, and behind them, in the same trip, the mark of that path. With others who want to see it too.
+pub(super) async fn see(
+    shared: &Shared,
+    session: &Session,
+    parent: &str,
+    mark: Option<String>,
+    deadline: Moment,
+) -> Result<Sight> {
+    let (client, path) = (session.client.clone(), parent.to_owned());
+    let at = (session.id(), parent.to_owned(), mark.is_some());
+    let ask = move || ask(client.clone(), path.clone(), mark.clone());
+    let seen = shared.looks.next(&shared.background, at, ask);
+    match shared.timers.until(deadline, seen).await.flatten() {
+        Some(Ok(sight)) => Ok(sight),
+        Some(Err((kind, why))) => Err(Error::new(kind).because(why)),
+        None => Err(trouble::late(ErrorKind::Unavailable)),
+    }
+}
+
+/// What is seen of a queue.
+#[derive(Debug, Clone)]
+pub(super) struct Sight {
+    /// `None`: there is no such node.
+    pub(super) nodes: Option<Vec<String>>,
+    pub(super) mark: Option<Mark>,
+}
+
+/// The lock's node, in that session, with its mark or without.
+pub(super) type At = (i64, String, bool);
+
+/// One error is told to many.
+pub(super) type Seen = std::result::Result<Sight, (ErrorKind, String)>;
+
+async fn ask(client: zk::Client, parent: String, mark: Option<String>) -> Seen {
+    // All are sent before the first is waited for.
+    let synced = client.sync(&parent);
+    let listed = client.list_children(&parent);
+    let marked = mark.as_deref().map(|path| client.get_data(path));
+    let all = async {
         match synced.await {
-            Ok(()) | Err(zk::Error::NoNode) => listed.await,
-            Err(error) => Err(error),
+            Ok(()) | Err(zk::Error::NoNode) => {}
+            Err(error) => return Err(trouble::unread(error)),
         }
+        let nodes = some(listed.await)?;
+        let mark = match marked {
+            Some(marked) => delay::mark(marked.await)?,
+            None => None,
+        };
+        Ok(Sight { nodes, mark })
     };
-    let answer = shared.timers.until(deadline, both).await;
-    some(answer.ok_or_else(|| trouble::late(ErrorKind::Unavailable))?)
+    all.await
+        .map_err(|error: Error| (error.kind(), error.detail().unwrap_or_default().to_owned()))
 }
 
 /// `None`: there is no such node.
