@@ -195,7 +195,10 @@ pub(crate) fn name(name: &Name) {
 pub(crate) fn glob(pattern: &str, name: &str) {
     if pattern.is_ascii() && name.is_ascii() {
         let here = crate::backend::matches_glob(pattern, name);
-        let there = as_the_server(keys::glob(pattern).as_bytes(), name.as_bytes());
+        let mut sent = keys::glob(pattern).into_bytes();
+        // A run of stars is one star, and the slow way below takes a time that grows with their power.
+        sent.dedup_by(|c, before| *c == b'*' && *before == b'*');
+        let there = as_the_server(&sent, name.as_bytes());
         assert_eq!(here, there, "{pattern:?} {name:?}");
     }
 }
