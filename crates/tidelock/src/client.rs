@@ -366,6 +366,7 @@ impl Client {
     pub async fn close(&self, grace: Duration) -> usize {
         let core = &self.0;
         if core.closed.set() {
+            core.home.close_lines();
             for status in core.steward.table.statuses() {
                 status.announce_close();
             }

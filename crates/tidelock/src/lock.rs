@@ -9,7 +9,8 @@ use std::task::{Context, Poll};
 
 use crate::backend::{Kind, Name};
 use crate::core::Core;
-use crate::core::acquire::{Acquisition, Plan};
+use crate::core::acquire::Acquisition;
+use crate::core::caller::Caller;
 use crate::core::site::{Base, Site};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
@@ -260,14 +261,11 @@ impl Lock {
 
     #[track_caller]
     fn acquisition(&self, options: AcquireOptions) -> Acquisition {
-        let name = self.checked_name().map_err(Some);
-        Acquisition::new(Plan {
-            base: Arc::clone(&self.base),
-            kind: self.kind,
-            name,
-            options,
-            place: Location::caller(),
-        })
+        let place = Location::caller();
+        Acquisition::of(self.checked_name().and_then(|name| {
+            let base = Arc::clone(&self.base);
+            Caller::new(base, self.kind, name, options, place)
+        }))
     }
 
     /// What the store shows of this lock: holders, counts, time left, token. For operators and logs; by the time you read it, it may be different.

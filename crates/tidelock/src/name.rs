@@ -1,7 +1,9 @@
 //! One validated lock name.
 
+use std::collections::hash_map::RandomState;
 use std::fmt;
-use std::sync::Arc;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::{Arc, LazyLock};
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -18,8 +20,21 @@ const MOST_BYTES: usize = 512;
 /// assert_eq!(name.to_string(), "{shop}:stock:42");
 /// # Ok::<(), tidelock::Error>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Name(Arc<str>);
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name(Arc<Known>);
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Known {
+    text: Arc<str>,
+    /// Of the text, with a key of this process: names come from outside, and each acquisition looks its own up.
+    hash: u64,
+}
+
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0.hash);
+    }
+}
 
 impl Name {
     /// Checks a name; nothing is sent anywhere.
@@ -43,7 +58,9 @@ impl Name {
         } else if name.contains('\0') {
             "contains a NUL byte, which not every store can keep".to_owned()
         } else {
-            return Ok(Self(name));
+            static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+            let hash = KEY.hash_one(&*name);
+            return Ok(Self(Arc::new(Known { text: name, hash })));
         };
         Err(Error::new(ErrorKind::InvalidName)
             .on_lock(shortened(&name))
@@ -60,7 +77,7 @@ impl Name {
     /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.0.text
     }
 }
 
@@ -74,13 +91,13 @@ fn shortened(name: &str) -> String {
 
 impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
+        fmt::Debug::fmt(&self.0.text, f)
     }
 }
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.0.text)
     }
 }
 

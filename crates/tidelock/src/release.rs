@@ -41,27 +41,35 @@ enum State {
     Shared(Option<Error>),
     Last {
         /// Until the first poll. Dropped before, it releases as a guard does.
-        hold: Option<Hold>,
+        hold: Option<Arc<Hold>>,
         rest: Option<(Arc<Base>, BoxFuture<'static, Result<()>>)>,
     },
 }
 
 impl Release {
-    pub(crate) fn of(hold: Arc<Hold>) -> Self {
+    pub(crate) fn of(mut hold: Arc<Hold>) -> Self {
+        // A guard alone, and nobody who could make another one of it.
+        if Arc::get_mut(&mut hold).is_some() {
+            return Self::of_last(hold);
+        }
         let (status, name) = (Arc::clone(&hold.status), hold.ticket.name.clone());
         // Of guards that are released at the same moment, exactly one is the last.
-        Self(match Arc::into_inner(hold) {
-            Some(hold) => State::Last {
-                hold: Some(hold),
-                rest: None,
-            },
+        match Arc::into_inner(hold) {
+            Some(hold) => Self::of_last(Arc::new(hold)),
             // Ended, by the last one, which was faster than this look: that is what was asked for.
-            None => State::Shared(
+            None => Self(State::Shared(
                 status
                     .refusal()
                     .filter(|error| error.kind() != ErrorKind::NotHeld)
                     .map(|error| error.on_lock(&name)),
-            ),
+            )),
+        }
+    }
+
+    fn of_last(hold: Arc<Hold>) -> Self {
+        Self(State::Last {
+            hold: Some(hold),
+            rest: None,
         })
     }
 }
@@ -74,11 +82,11 @@ impl Future for Release {
             State::Last { hold, rest } => (hold, rest),
             State::Shared(error) => return Poll::Ready(error.take().map_or(Ok(()), Err)),
         };
-        if let Some(mut hold) = hold.take() {
+        if let Some(hold) = hold.take() {
             // To the next in this process, if one waits: no trip, and nothing to wait for.
-            if hold.pass_on() {
+            let Err(hold) = Hold::pass_on(hold) else {
                 return Poll::Ready(Ok(()));
-            }
+            };
             let base = Arc::clone(&hold.base);
             *rest = Some((base, Box::pin(release::settle(hold))));
         }

@@ -1,134 +1,88 @@
 //! An acquisition in its caller's hands: what is checked before it starts, and what happens to it when the caller leaves.
 
 use std::future::Future;
-use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
-use crate::backend::{BoxFuture, Kind, Name};
+use crate::backend::{BoxFuture, Kind};
 use crate::core::caller::Caller;
-use crate::core::drive::{Entering, Loop};
+use crate::core::drive::Loop;
+use crate::core::entering::Entering;
 use crate::core::hold::Hold;
 use crate::core::rt;
-use crate::core::site::Base;
 use crate::core::steward::Chore;
 use crate::core::timers::Timer;
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::{AcquireOptions, Cancel, Term};
-
-/// Everything that is known before the first byte is sent.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    pub(crate) base: Arc<Base>,
-    pub(crate) kind: Kind,
-    pub(crate) name: Result<Name, Option<Error>>,
-    pub(crate) options: AcquireOptions,
-    pub(crate) place: &'static Location<'static>,
-}
+use crate::options::Cancel;
 
 /// An acquisition: lazy, `Send`, and left at any moment without a trace. `None`: not free, and the caller only wanted to know.
 ///
 /// Every way of leaving (dropped, out of time, cancelled) is one path, [`leave`](Self::leave).
 pub(crate) struct Acquisition {
     state: State,
-    name: Option<Name>,
-    only_asks: bool,
-    caller: Arc<Caller>,
+    /// `None`: it was refused before there was anything to do.
+    caller: Option<Arc<Caller>>,
     deadline: Option<Timer>,
     cancel: Option<BoxFuture<'static, ()>>,
 }
 
 enum State {
-    Lazy(Box<Plan>),
-    Running { base: Arc<Base>, rest: Entering },
+    Refused(Error),
+    Lazy,
+    Running(Entering),
     Done,
 }
 
 impl Acquisition {
-    pub(crate) fn new(plan: Plan) -> Self {
+    pub(crate) fn of(caller: Result<Caller>) -> Self {
+        let (state, caller) = match caller {
+            Ok(caller) => (State::Lazy, Some(Arc::new(caller))),
+            Err(error) => (State::Refused(error), None),
+        };
         Self {
-            name: plan.name.as_ref().ok().cloned(),
-            only_asks: plan.options.wait.is_some_and(|wait| wait.is_zero()),
-            state: State::Lazy(Box::new(plan)),
-            caller: Arc::default(),
+            state,
+            caller,
             deadline: None,
             cancel: None,
         }
     }
 
     /// Checks everything that needs no traffic, and makes the loop.
-    fn start(&mut self, plan: Plan) -> Result<()> {
-        let Plan {
-            base,
-            kind,
-            name,
-            options,
-            place,
-        } = plan;
-        let Base { core, site } = &*base;
-        let name =
-            name.map_err(|error| error.unwrap_or_else(|| Error::new(ErrorKind::InvalidName)))?;
-        let check = || -> Result<Term> {
-            core.refuse_if_closed()?;
-            rt::need_runtime()?;
-            if kind == Kind::Fenced && !site.front().capabilities().tokens {
-                return Err(Error::new(ErrorKind::Unsupported)
-                    .because("this store cannot count, so it has no fencing tokens"));
-            }
-            // For locks of one holder: of several each would leave a delay that bars the others.
-            if options.lock_delay.is_some_and(|delay| !delay.is_zero())
-                && !(site.front().capabilities().delays
-                    && matches!(kind, Kind::Mutex | Kind::Fenced))
-            {
-                return Err(Error::new(ErrorKind::Unsupported).because(
-                    "this store cannot keep a lock back after its hold has ended (lock_delay)",
-                ));
-            }
-            if options.cancel.as_ref().is_some_and(Cancel::is_fired) {
-                return Err(Error::new(ErrorKind::Cancelled));
-            }
-            options.term(core.settings.lease, &core.settings.drift)
+    fn start(&mut self) -> Result<Entering> {
+        let Some(caller) = &self.caller else {
+            return Err(Error::new(ErrorKind::InvalidName));
         };
-        let term = check().map_err(|error| error.on_lock(&name))?;
+        check(caller)?;
+        let options = &caller.options;
         // Zero asks once: the answer is bounded by the response timeout, not by a deadline.
         self.deadline = options
             .wait
             .filter(|wait| !wait.is_zero())
-            .map(|wait| core.timers.after(wait));
+            .map(|wait| caller.base.core.timers.after(wait));
         self.cancel = options
             .cancel
             .clone()
             .map(|cancel| Box::pin(Cancel::fired(cancel)) as _);
-        let patience = options.wait.unwrap_or(Duration::MAX);
-        let one = Loop {
-            base: Arc::clone(&base),
-            kind,
-            name: name.clone(),
-            term,
-            patience,
-            place,
-            options,
-            caller: Arc::clone(&self.caller),
-        };
-        self.state = State::Running {
-            base,
-            rest: one.enter(),
-        };
-        Ok(())
+        let caller = Arc::clone(caller);
+        Ok(Loop { caller }.enter())
     }
 
     /// Stops waiting. What is on its way is finished by the steward, and a lock that comes of it is released there.
     fn leave(&mut self) {
-        self.caller.gone.store(true, Ordering::SeqCst);
-        if let State::Running { base, rest, .. } = std::mem::replace(&mut self.state, State::Done)
-            && self.caller.in_flight.load(Ordering::SeqCst)
-        {
-            base.core
-                .steward
-                .send(Chore::Adopt(Box::pin(async move { drop(rest.await) })));
+        let (state, Some(caller)) = (
+            std::mem::replace(&mut self.state, State::Done),
+            &self.caller,
+        ) else {
+            return;
+        };
+        if let State::Running(rest) = state {
+            caller.gone.store(true, Ordering::SeqCst);
+            if caller.in_flight.load(Ordering::SeqCst) {
+                let work = Box::pin(async move { drop(rest.await) });
+                caller.base.core.steward.send(Chore::Adopt(work));
+            }
         }
     }
 
@@ -140,7 +94,7 @@ impl Acquisition {
             return Some(Error::new(ErrorKind::Cancelled));
         }
         let over = Pin::new(self.deadline.as_mut()?).poll(cx).is_ready();
-        over.then(|| self.caller.out_of_time(self.only_asks))
+        over.then(|| Some(self.caller.as_ref()?.out_of_time()))?
     }
 
     /// Not free, for a caller that had no time to wait.
@@ -149,29 +103,56 @@ impl Acquisition {
     }
 
     fn named(&self, error: Error) -> Error {
-        match &self.name {
-            Some(name) => error.on_lock(name),
+        match &self.caller {
+            Some(caller) => error.on_lock(&caller.name),
             None => error,
         }
     }
+}
+
+/// What needs no traffic.
+fn check(caller: &Caller) -> Result<()> {
+    let (core, site, options) = (&caller.base.core, &caller.base.site, &caller.options);
+    core.refuse_if_closed()?;
+    rt::need_runtime()?;
+    if caller.kind == Kind::Fenced && !site.front().capabilities().tokens {
+        return Err(Error::new(ErrorKind::Unsupported)
+            .because("this store cannot count, so it has no fencing tokens"));
+    }
+    // For locks of one holder: of several each would leave a delay that bars the others.
+    if options.lock_delay.is_some_and(|delay| !delay.is_zero())
+        && !(site.front().capabilities().delays
+            && matches!(caller.kind, Kind::Mutex | Kind::Fenced))
+    {
+        return Err(Error::new(ErrorKind::Unsupported)
+            .because("this store cannot keep a lock back after its hold has ended (lock_delay)"));
+    }
+    if options.cancel.as_ref().is_some_and(Cancel::is_fired) {
+        return Err(Error::new(ErrorKind::Cancelled));
+    }
+    Ok(())
 }
 
 impl Future for Acquisition {
     type Output = Result<Option<Arc<Hold>>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if matches!(self.state, State::Lazy(_))
-            && let State::Lazy(plan) = std::mem::replace(&mut self.state, State::Done)
-            && let Err(error) = self.start(*plan)
-        {
-            return Poll::Ready(Err(error));
+        if let State::Refused(_) | State::Lazy = self.state {
+            let begun = match std::mem::replace(&mut self.state, State::Done) {
+                State::Refused(error) => Err(error),
+                _ => self.start().map_err(|error| self.named(error)),
+            };
+            match begun {
+                Ok(rest) => self.state = State::Running(rest),
+                Err(error) => return Poll::Ready(Err(error)),
+            }
         }
-        let State::Running { rest, .. } = &mut self.state else {
+        let State::Running(rest) = &mut self.state else {
             return Poll::Ready(Err(
                 Error::new(ErrorKind::Cancelled).because("polled again after it was done")
             ));
         };
-        if let Poll::Ready(result) = rest.as_mut().poll(cx) {
+        if let Poll::Ready(result) = Pin::new(rest).poll(cx) {
             self.state = State::Done;
             return Poll::Ready(result.map_err(|error| self.named(error)));
         }

@@ -24,26 +24,27 @@ pub(super) struct Claim<'a> {
 impl<'a> Claim<'a> {
     pub(super) fn new(one: &'a Loop) -> Self {
         let ticket = Ticket {
-            kind: one.kind,
-            name: one.name.clone(),
-            owner: one.base.core.mint.fresh(),
+            kind: one.caller.kind,
+            name: one.caller.name.clone(),
+            owner: one.caller.base.core.mint.fresh(),
         };
         let ask = Ask {
             ticket,
-            lease: one.term.length,
+            lease: one.caller.terms.lease,
             patience: Duration::ZERO,
             armed: false,
             wish: one
+                .caller
                 .options
                 .acknowledge
-                .unwrap_or(one.base.core.settings.acknowledge),
+                .unwrap_or(one.caller.base.core.settings.acknowledge),
             part: 0,
             spare: 0,
-            delay: one.options.lock_delay.unwrap_or_default(),
+            delay: one.caller.options.lock_delay.unwrap_or_default(),
             asker: Asker::new(&one.caller),
         };
         Self {
-            base: &one.base,
+            base: &one.caller.base,
             ask,
             unclear: false,
             settled: false,

@@ -1,39 +1,28 @@
 //! The one acquisition loop, for every store and every kind of lock.
 
-use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::backend::{Attempt, BoxFuture, Grant, Kind, Moment, Name, Wait, Wake};
+use crate::backend::{Attempt, Grant, Moment, Wait, Wake};
 use crate::core::caller::Caller;
 use crate::core::claim::Claim;
+use crate::core::entering::{Entering, Outcome};
 use crate::core::hold::{Hold, Status};
 use crate::core::lead::Lead;
 use crate::core::line::{Joined, Lines};
 use crate::core::outage::Outage;
-use crate::core::seat::{Call, Place, Seat, Terms};
+use crate::core::seat::{Call, Place};
 use crate::core::site::Base;
 use crate::core::table::Keep;
 use crate::core::turn::Turn;
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::{AcquireOptions, Term};
 use crate::owner::Owner;
 
-/// The loop's own state. It knows nothing of deadlines: whoever waits for it leaves.
+/// Asks for one caller. It knows nothing of deadlines: whoever waits for it leaves.
 pub(super) struct Loop {
-    pub(super) base: Arc<Base>,
-    pub(super) kind: Kind,
-    pub(super) name: Name,
-    pub(super) term: Term,
-    pub(super) patience: Duration,
-    pub(super) place: &'static Location<'static>,
-    pub(super) options: AcquireOptions,
     pub(super) caller: Arc<Caller>,
 }
-
-/// An acquisition on its way.
-pub(super) type Entering = BoxFuture<'static, Result<Option<Arc<Hold>>>>;
 
 /// What came of one question.
 struct Asked {
@@ -44,23 +33,28 @@ struct Asked {
 }
 
 impl Loop {
+    pub(super) fn of(place: &Place) -> Self {
+        let caller = Arc::clone(place.caller());
+        Self { caller }
+    }
+
     /// Re-enters what the given owner holds, else acquires.
-    pub(super) fn enter(mut self) -> Entering {
-        match self.options.owner.take() {
-            Some(owner) => Box::pin(self.enter_as(owner)),
+    pub(super) fn enter(self) -> Entering {
+        match self.caller.options.owner.clone() {
+            Some(owner) => Entering::Asks(Box::pin(self.enter_as(owner))),
             None => self.queue_up(),
         }
     }
 
-    async fn enter_as(self, owner: Owner) -> Result<Option<Arc<Hold>>> {
+    async fn enter_as(self, owner: Owner) -> Outcome {
         let slot = owner.slot(
-            self.base.core.mint.client(),
-            &self.base.site,
-            self.kind,
-            &self.name,
+            self.caller.base.core.mint.client(),
+            &self.caller.base.site,
+            self.caller.kind,
+            &self.caller.name,
         );
         // Two acquisitions of one owner would wait for each other: they take turns, and the second re-enters.
-        let _turn = if self.patience.is_zero() {
+        let _turn = if self.caller.only_asks() {
             match slot.turn.try_lock() {
                 Ok(turn) => turn,
                 Err(_) => return Ok(None),
@@ -69,7 +63,7 @@ impl Loop {
             slot.turn.lock().await
         };
         if let Some(hold) = slot.current() {
-            return hold.shared_with(self.kind).map(Some);
+            return hold.shared_with(self.caller.kind).map(Some);
         }
         let hold = self.queue_up().await?;
         if let Some(hold) = &hold {
@@ -83,63 +77,59 @@ impl Loop {
     /// The place is taken before a future is made: what asks the store is large, and of many who wait one asks.
     fn queue_up(self) -> Entering {
         // A store with a queue has one place for each that waits; only that one's own asking keeps it.
-        let stands = !self.patience.is_zero() && !self.base.site.queues(self.kind);
-        let lines = self.base.site.lines().filter(|_| stands).map(Arc::clone);
-        let Some(lines) = lines else {
-            return Box::pin(async move { self.drive(None).await });
-        };
-        match lines.join(&self.name, None, || self.seat()) {
-            Joined::Leads(lead) => Box::pin(async move { self.drive(Some(lead)).await }),
-            Joined::Waits(place) => Box::pin(self.stand(place, lines)),
+        let Caller { base, kind, .. } = &*self.caller;
+        let stands = !self.caller.only_asks() && !base.site.queues(*kind);
+        match base.site.lines().filter(|_| stands) {
+            None => Entering::ask(self, None),
+            Some(lines) => match lines.join(&self.caller, None) {
+                Joined::Leads(lead) => Entering::ask(self, Some(lead)),
+                Joined::Waits(place) => Entering::stand(place),
+            },
         }
     }
 
-    /// Waits to be called.
-    async fn stand(self, mut place: Place, lines: Arc<Lines>) -> Result<Option<Arc<Hold>>> {
+    /// Was called. Perhaps not for the last time.
+    pub(super) async fn come(self, mut call: Call, number: u64) -> Outcome {
+        let Some(lines) = self.caller.base.site.lines() else {
+            return self.drive(None).await;
+        };
         loop {
-            self.base.core.refuse_if_closed()?;
-            self.explain_own_hold();
-            let number = place.number();
-            // The place goes with its call: it must have left the line before it is joined again.
-            let call = tokio::select! {
-                biased;
-                call = place => call,
-                () = self.base.core.closed.happened() => return Err(Error::new(ErrorKind::Closed)),
-            };
             match call {
                 Call::Lead(lead) => return Box::pin(self.drive(Some(*lead))).await,
                 Call::Hold(hold) => {
-                    self.base.core.refuse_if_closed()?;
+                    self.caller.base.core.refuse_if_closed()?;
                     if hold.is_held() {
                         return Ok(Some(hold));
                     }
                 }
                 Call::Failed(error) => return Err(error),
                 Call::Scout => {
-                    let granted = Box::pin(self.scout(&lines)).await?;
+                    let granted = Box::pin(self.scout(lines)).await?;
                     if granted.is_some() || self.caller.gone.load(Ordering::SeqCst) {
                         return Ok(granted);
                     }
                 }
                 Call::Again => {}
             }
-            place = match lines.join(&self.name, Some(number), || self.seat()) {
+            let place = match lines.join(&self.caller, Some(number)) {
                 Joined::Leads(lead) => return Box::pin(self.drive(Some(lead))).await,
                 Joined::Waits(place) => place,
             };
+            self.caller.wait_in_line()?;
+            call = place.await;
         }
     }
 
     /// Asks the store once, past whoever leads. Granted the lock, it leads.
-    async fn scout(&self, lines: &Arc<Lines>) -> Result<Option<Arc<Hold>>> {
+    async fn scout(&self, lines: &Arc<Lines>) -> Outcome {
         // As in `drive`: first, so that it goes last.
-        let _mark = self.base.core.steward.mark();
-        self.base.core.refuse_if_closed()?;
+        let _mark = self.caller.base.core.steward.mark();
+        self.caller.base.core.refuse_if_closed()?;
         let mut claim = Claim::new(self);
         let asked = self.ask(&mut claim).await;
         match asked.answer {
             Ok(Attempt::Acquired(grant)) => {
-                let (mut lead, mut turn) = (Some(lines.usurp(&self.name)), Turn::default());
+                let (mut lead, mut turn) = (Some(lines.usurp(&self.caller.name)), Turn::default());
                 self.grant(&mut claim, &grant, asked.sent, &mut lead, &mut turn)
                     .map(Some)
             }
@@ -157,8 +147,8 @@ impl Loop {
 
     /// One question. What it may have left in the store is noted in the claim.
     async fn ask(&self, claim: &mut Claim<'_>) -> Asked {
-        let front = self.base.site.front();
-        let sent = self.base.core.timers.now();
+        let front = self.caller.base.site.front();
+        let sent = self.caller.base.core.timers.now();
         self.caller.in_flight.store(true, Ordering::SeqCst);
         let answer = front.attempt(&claim.ask).await;
         self.caller.in_flight.store(false, Ordering::SeqCst);
@@ -171,28 +161,8 @@ impl Loop {
         }
     }
 
-    fn terms(&self) -> Terms {
-        let settings = &self.base.core.settings;
-        Terms {
-            kind: self.kind,
-            lease: self.term.length,
-            renewed: self.term.renewed,
-            wish: self.options.acknowledge.unwrap_or(settings.acknowledge),
-            delay: self.options.lock_delay.unwrap_or_default(),
-        }
-    }
-
-    fn seat(&self) -> Arc<Seat> {
-        Seat::new(
-            self.terms(),
-            self.options.max_hold,
-            self.place,
-            &self.caller,
-        )
-    }
-
     /// Asks the store until it has an answer.
-    async fn drive(&self, mut lead: Option<Lead>) -> Result<Option<Arc<Hold>>> {
+    pub(super) async fn drive(&self, mut lead: Option<Lead>) -> Outcome {
         // Kept until the claim has gone, and with it what has to be withdrawn.
         let mut _mark = None;
         let mut claim = Claim::new(self);
@@ -205,8 +175,8 @@ impl Loop {
         let mut settled = lead.as_ref().is_none_or(Lead::is_alone);
         loop {
             // Marked before it is checked: a close that is not seen here waits for this question and for what comes of it.
-            _mark = Some(self.base.core.steward.mark());
-            self.base.core.refuse_if_closed()?;
+            _mark = Some(self.caller.base.core.steward.mark());
+            self.caller.base.core.refuse_if_closed()?;
             claim.ask.spare = lead.as_mut().map_or(0, Lead::followers);
             turn.asking();
             let Asked {
@@ -248,7 +218,7 @@ impl Loop {
                 }
             };
             outage = Outage::default();
-            if self.caller.gone.load(Ordering::SeqCst) || self.patience.is_zero() {
+            if self.caller.gone.load(Ordering::SeqCst) || self.caller.only_asks() {
                 return Ok(None);
             }
             if doubt {
@@ -263,8 +233,8 @@ impl Loop {
     /// that the lock is not free, when it is our own old ticket that has it.
     async fn begin_anew<'a>(&'a self, claim: &mut Claim<'a>) {
         let gone = claim.begin_anew(self);
-        if self.patience.is_zero() {
-            let core = &self.base.core;
+        if self.caller.only_asks() {
+            let core = &self.caller.base.core;
             let wait = core.timers.limit(core.settings.response_timeout, gone);
             // Few ever do: behind a pointer, because it would lie in every future.
             drop(Box::pin(wait).await);
@@ -277,11 +247,11 @@ impl Loop {
         if let Some(wake) = turn.armed() {
             claim.ask.armed = true;
             claim.ask.part = wake.part();
-            claim.ask.patience = self.patience;
+            claim.ask.patience = self.caller.patience();
         }
         if let Some(courtesy) = lead.courtesy() {
             turn.let_others_go(courtesy);
-            let now = self.base.core.timers.now();
+            let now = self.caller.base.core.timers.now();
             let rest = courtesy.first.since(now);
             if !rest.is_zero() {
                 self.rest(rest).await;
@@ -291,30 +261,30 @@ impl Loop {
 
     /// After a refusal: arms a wake if that is still to be done, else sleeps until there is a reason to ask again.
     async fn await_turn(&self, claim: &mut Claim<'_>, turn: &mut Turn, mut wait: Wait) {
-        let Base { core, site } = &*self.base;
+        let Base { core, site } = &*self.caller.base;
         let wakes = site.front().capabilities().wakes;
         let first = claim.ask.patience.is_zero();
-        claim.ask.patience = self.patience;
+        claim.ask.patience = self.caller.patience();
         turn.take(&mut wait);
         claim.ask.armed = turn.armed().is_some();
         claim.ask.part = turn.armed().map_or(0, Wake::part);
         if first {
-            self.explain_own_hold();
+            self.caller.explain_own_hold();
             if wakes && !claim.ask.armed {
                 return; // ask again: with patience the store arms a wake before it decides
             }
         }
         let recheck = wait
             .recheck
-            .unwrap_or(self.term.length)
+            .unwrap_or(self.caller.terms.lease)
             .min(core.settings.lease)
             .max(Duration::from_millis(1));
         let wake = if wakes {
             turn.sleep(recheck)
         } else {
             let polls = site.polls(&core.timers);
-            let pause = site.front().pause(&self.name);
-            Some(turn.poll(recheck, pause, polls, self.name.as_str()))
+            let pause = site.front().pause(&self.caller.name);
+            Some(turn.poll(recheck, pause, polls, self.caller.name.as_str()))
         };
         match wake {
             Some(wake) => {
@@ -335,18 +305,8 @@ impl Loop {
     async fn rest(&self, time: Duration) {
         tokio::select! {
             biased;
-            () = self.base.core.timers.after(time) => {}
-            () = self.base.core.closed.happened() => {}
-        }
-    }
-
-    /// A classic mistake looks like a hang; the log tells it apart.
-    fn explain_own_hold(&self) {
-        // A look through all that is held is worth it only where somebody reads the log.
-        if tracing::enabled!(tracing::Level::INFO)
-            && let Some(held_at) = self.base.core.steward.table.place_of(&self.name)
-        {
-            tracing::info!(lock = %self.name, held_since = %held_at, waiting_at = %self.place, "waits for a lock that a guard of this same client holds");
+            () = self.caller.base.core.timers.after(time) => {}
+            () = self.caller.base.core.closed.happened() => {}
         }
     }
 
@@ -360,11 +320,11 @@ impl Loop {
         lead: &mut Option<Lead>,
         turn: &mut Turn,
     ) -> Result<Arc<Hold>> {
-        let core = &self.base.core;
-        let valid_until = sent + core.settings.drift.proved(self.term.length);
+        let core = &self.caller.base.core;
+        let valid_until = sent + core.settings.drift.proved(self.caller.terms.lease);
         let mut status = Status::new(valid_until, core.timers.clock());
-        if self.term.renewed {
-            status = status.renewed_since(sent, self.term.length);
+        if self.caller.terms.renewed {
+            status = status.renewed_since(sent, self.caller.terms.lease);
         }
         let status = status.bound(grant.bond.clone(), core.settings.drift);
         if !status.is_proved() {
@@ -375,34 +335,38 @@ impl Loop {
         }
         let tenure = lead
             .take()
-            .and_then(|lead| lead.begin(self.terms(), grant, turn.bequeath()));
+            .and_then(|lead| lead.begin(self.caller.terms, grant, turn.bequeath()));
         let status = Arc::new(status.leading(tenure.as_ref()));
         let keep = Keep {
-            site: Arc::clone(&self.base.site),
+            site: Arc::clone(&self.caller.base.site),
             ticket: claim.ask.ticket.clone(),
             status: Arc::clone(&status),
-            place: self.place,
-            lease: self.term.length,
+            place: self.caller.place,
+            lease: self.caller.terms.lease,
             wish: claim.ask.wish,
             unclear: claim.unclear,
-            renew_at: if self.term.renewed {
-                sent + self.term.length / 3
+            renew_at: if self.caller.terms.renewed {
+                sent + self.caller.terms.lease / 3
             } else {
                 Moment::FAR
             },
             asked: false,
-            ends_at: self.options.max_hold.map_or(Moment::FAR, |cap| sent + cap),
+            ends_at: self
+                .caller
+                .options
+                .max_hold
+                .map_or(Moment::FAR, |cap| sent + cap),
         };
         let hold = Hold {
             entry: core.steward.table.insert(keep),
-            base: Arc::clone(&self.base),
+            base: Arc::clone(&self.caller.base),
             ticket: claim.ask.ticket.clone(),
             token: grant.token,
             generation: grant.token,
             is_written: AtomicBool::new(false),
             status,
             unclear: claim.unclear,
-            lease: self.term.length,
+            lease: self.caller.terms.lease,
             wish: claim.ask.wish,
             acknowledged: grant.acknowledged,
             extension: AtomicU64::new(0),

@@ -5,40 +5,35 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
 
 use crate::backend::Moment;
+use crate::core::caller::Caller;
 use crate::core::hold::Hold;
 use crate::core::line::Heir;
 use crate::core::seat::Call;
 
 impl Hold {
-    /// Makes it the hold of the next in line, if there is one and it may be. This one has ended then.
-    pub(crate) fn pass_on(&mut self) -> bool {
-        let Some((now, Heir { seat, token })) = self.heir() else {
+    /// Makes it the hold of the next in line, if there is one and it may be. Else gives it back.
+    pub(crate) fn pass_on(mut hold: Arc<Self>) -> Result<(), Arc<Self>> {
+        match Arc::get_mut(&mut hold).and_then(Self::succeed) {
+            Some(next) => {
+                call(&next, hold);
+                Ok(())
+            }
+            None => Err(hold),
+        }
+    }
+
+    /// The same for a hold that is being dropped, which has ended then.
+    pub(super) fn leave_to_next(&mut self) -> bool {
+        let Some(next) = self.succeed() else {
             return false;
         };
-        let core = &self.base.core;
-        let status = Arc::new(self.status.next());
-        let ends_at = seat.max_hold.map_or(Moment::FAR, |cap| now + cap);
-        let table = &core.steward.table;
-        if !table.hand_over(self.entry, &status, seat.place, ends_at) {
-            // Lost just now: whoever leads next asks the store.
-            if let Ok(waker) = seat.call(Call::Again) {
-                waker.into_iter().for_each(Waker::wake);
-            }
-            return false;
-        }
-        self.disarmed.store(true, Ordering::SeqCst);
-        self.status.end();
-        // After it is in the table: either this sees the close, or the close sees the hold.
-        if core.closed.is_set() {
-            status.announce_close();
-        }
-        let next = Arc::new(Self {
+        let hold = Self {
             base: Arc::clone(&self.base),
             ticket: self.ticket.clone(),
-            token,
+            token: self.token,
             generation: self.generation,
             is_written: AtomicBool::new(false),
-            status,
+            status: Arc::clone(&self.status),
             entry: self.entry,
             unclear: self.unclear,
             lease: self.lease,
@@ -47,20 +42,38 @@ impl Hold {
             extension: AtomicU64::new(self.extension.load(Ordering::SeqCst)),
             disarmed: AtomicBool::new(false),
             tenure: self.tenure.take(),
-        });
-        match seat.call(Call::Hold(next)) {
-            Ok(waker) => waker.into_iter().for_each(Waker::wake),
-            // It has left just now; dropped, the hold goes on to the one behind it.
-            Err(call) => drop(call),
-        }
+        };
+        *self.disarmed.get_mut() = true;
+        call(&next, Arc::new(hold));
         true
     }
 
+    /// Becomes the hold of the next in line, in the books too. Gives back who that is.
+    fn succeed(&mut self) -> Option<Arc<Caller>> {
+        let (now, Heir { caller, token }) = self.heir()?;
+        let core = &self.base.core;
+        let ends_at = caller.options.max_hold.map_or(Moment::FAR, |cap| now + cap);
+        let table = &core.steward.table;
+        if !table.hand_over(self.entry, &mut self.status, caller.place, ends_at) {
+            // Lost just now: whoever leads next asks the store.
+            if let Ok(waker) = caller.seat.call(Call::Again) {
+                waker.into_iter().for_each(Waker::wake);
+            }
+            return None;
+        }
+        self.token = token;
+        // After it is in the table: either this sees the close, or the close sees the hold.
+        if core.closed.is_set() {
+            self.status.announce_close();
+        }
+        Some(caller)
+    }
+
     /// The next in line. None while the lease is not proved for a good while: there may be no time to hear of a loss.
-    fn heir(&self) -> Option<(Moment, Heir)> {
+    fn heir(&mut self) -> Option<(Moment, Heir)> {
         let tenure = self.tenure.as_ref()?;
-        if self.disarmed.load(Ordering::SeqCst)
-            || self.is_written.load(Ordering::SeqCst)
+        if *self.disarmed.get_mut()
+            || *self.is_written.get_mut()
             || self.status.is_closing()
             || self.status.is_lost()
             || self.base.core.closed.is_set()
@@ -72,5 +85,13 @@ impl Hold {
             return None;
         }
         Some((now, tenure.heir(now)?))
+    }
+}
+
+fn call(next: &Caller, hold: Arc<Hold>) {
+    match next.seat.call(Call::Hold(hold)) {
+        Ok(waker) => waker.into_iter().for_each(Waker::wake),
+        // It has left just now; dropped, the hold goes on to the one behind it.
+        Err(call) => drop(call),
     }
 }

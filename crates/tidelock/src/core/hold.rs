@@ -88,7 +88,8 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if self.pass_on() {
+        // It is out of the books, or another's by now: nothing is left to be done.
+        if *self.disarmed.get_mut() || self.leave_to_next() {
             return;
         }
         let tenure = self.tenure.take();
@@ -170,22 +171,19 @@ impl Status {
         self
     }
 
-    /// The status of the next who has the same hold. What is proved is to be taken over with [`inherit`](Self::inherit).
+    /// The status of the next who has the same hold.
     pub(super) fn next(&self) -> Self {
+        let copy = |at: &AtomicU64| AtomicU64::new(at.load(Ordering::SeqCst));
         let mut next = Self::new(Moment(0), self.clock);
+        next.valid_until = copy(&self.valid_until);
+        next.proved_at = copy(&self.proved_at);
+        next.failed_at = copy(&self.failed_at);
         next.reign.clone_from(&self.reign);
         next.pace = self.pace;
         match self.bond.as_deref() {
             Some((bond, drift)) => next.bound(Some(bond.clone()), *drift),
             None => next,
         }
-    }
-
-    /// What was proved for the one before.
-    pub(super) fn inherit(&self, before: &Self) {
-        self.prove(Moment(before.valid_until.load(Ordering::SeqCst)));
-        self.heard(Moment(before.proved_at.load(Ordering::SeqCst)));
-        self.failed(Moment(before.failed_at.load(Ordering::SeqCst)));
     }
 
     pub(super) fn is_closing(&self) -> bool {

@@ -4,8 +4,9 @@
 //! Somebody always leads: the task that asks the store, or the one that was called to, or the tenure, which is a hold
 //! that came of it and is passed on within the process. When the tenure ends, the next in line leads.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
+use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -13,10 +14,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::backend::{Moment, Name, Timers, Wake};
+use crate::core::caller::Caller;
 use crate::core::courtesy::Courtesy;
+use crate::core::crowd::Crowd;
 use crate::core::lead::{Lead, Leading, Tenure};
-use crate::core::seat::{Call, Place, Seat, Terms};
-use crate::error::Error;
+use crate::core::seat::{Call, Place, Terms};
+use crate::core::table::Spread;
 use crate::guard::FencingToken;
 use crate::hand_off::HandOff;
 
@@ -26,18 +29,18 @@ pub(crate) struct Lines {
     pub(super) rules: HandOff,
     pub(super) timers: Timers,
     /// Who does not come for so long after it was called is passed over.
-    patience: Duration,
+    pub(super) patience: Duration,
     /// Rung when the steward is to look after those who were called.
-    bell: Arc<Notify>,
+    pub(super) bell: Arc<Notify>,
 }
 
 pub(super) struct Inner {
-    pub(super) lines: HashMap<Name, Line>,
+    pub(super) lines: HashMap<Name, Line, BuildHasherDefault<Spread>>,
     /// Names that we have just released, and that others wait for elsewhere.
     courtesy: HashMap<Name, Courtesy>,
     pub(super) next: u64,
     /// When to look after those who wait.
-    look_at: Moment,
+    pub(super) look_at: Moment,
 }
 
 #[derive(Default)]
@@ -47,21 +50,7 @@ pub(super) struct Line {
     /// Which task, if one does.
     pub(super) lead: u64,
     /// Those behind it. Made for the first that waits: for most locks nobody ever does.
-    crowd: Option<Box<Crowd>>,
-}
-
-#[derive(Default)]
-struct Crowd {
-    /// In the order in which they came.
-    waiting: BTreeMap<u64, Arc<Seat>>,
-    /// Armed for whoever leads next.
-    wake: Option<Wake>,
-    /// Who was called last.
-    called: Option<Arc<Seat>>,
-    /// When something last happened here.
-    moved: Option<Moment>,
-    /// Those who wait have been told why the store does not answer.
-    troubled: bool,
+    pub(super) crowd: Option<Box<Crowd>>,
 }
 
 pub(super) struct Running {
@@ -82,17 +71,8 @@ pub(crate) enum Joined {
 
 /// Who gets a hold next.
 pub(super) struct Heir {
-    pub(super) seat: Arc<Seat>,
+    pub(super) caller: Arc<Caller>,
     pub(super) token: Option<FencingToken>,
-}
-
-impl Crowd {
-    fn since(now: Moment) -> Box<Self> {
-        Box::new(Self {
-            moved: Some(now),
-            ..Self::default()
-        })
-    }
 }
 
 impl Line {
@@ -131,7 +111,7 @@ impl Lines {
     ) -> Arc<Self> {
         Arc::new(Self {
             inner: Mutex::new(Inner {
-                lines: HashMap::new(),
+                lines: HashMap::default(),
                 courtesy: HashMap::new(),
                 next: 0,
                 look_at: Moment::FAR,
@@ -144,33 +124,22 @@ impl Lines {
     }
 
     /// Leads if nobody else does, or takes a place: the last, or the one it had before.
-    pub(crate) fn join(
-        self: &Arc<Self>,
-        name: &Name,
-        number: Option<u64>,
-        seat: impl FnOnce() -> Arc<Seat>,
-    ) -> Joined {
+    pub(crate) fn join(self: &Arc<Self>, caller: &Arc<Caller>, number: Option<u64>) -> Joined {
+        let name = &caller.name;
         let mut inner = self.lock();
         inner.next += 1;
         let number = number.unwrap_or(inner.next);
         if let Some(line) = inner.lines.get_mut(name) {
-            let seat = seat();
             let crowd = line
                 .crowd
                 .get_or_insert_with(|| Crowd::since(self.timers.now()));
-            crowd.waiting.insert(number, Arc::clone(&seat));
+            crowd.waiting.insert(number, Arc::clone(caller));
             if inner.look_at == Moment::FAR {
                 let now = self.timers.now();
                 self.look_later(&mut inner, now);
             }
             drop(inner);
-            let (lines, name) = (Arc::clone(self), name.clone());
-            return Joined::Waits(Place {
-                lines,
-                name,
-                number,
-                seat,
-            });
+            return Joined::Waits(Place::new(number, Arc::clone(caller)));
         }
         let line = Line {
             lead: number,
@@ -216,9 +185,9 @@ impl Lines {
         let mut inner = self.lock();
         let line = inner.lines.get_mut(name);
         let crowd = line.and_then(|line| line.crowd.as_mut());
-        let seat = crowd.and_then(|crowd| crowd.waiting.remove(&number));
+        let caller = crowd.and_then(|crowd| crowd.waiting.remove(&number));
         drop(inner);
-        drop(seat);
+        drop(caller);
     }
 
     /// How many are to get the lock after the first, as far as it can be known before.
@@ -261,12 +230,12 @@ impl Lines {
             }
         };
         running.left -= 1;
-        let seat = next.remove();
-        let old = crowd.called.replace(Arc::clone(&seat));
+        let caller = next.remove();
+        let old = crowd.called.replace(Arc::clone(&caller));
         crowd.moved = Some(now);
         drop(inner);
         drop(old);
-        Some(Heir { seat, token })
+        Some(Heir { caller, token })
     }
 
     /// A tenure is over, or cannot be passed on any more because it is lost: the next in line leads.
@@ -301,11 +270,11 @@ impl Lines {
         inner.next += 1;
         let number = inner.next;
         // What is dropped or woken only when the lock is free again.
-        let (mut gone, mut late, mut waker) = (None, None, None);
+        let (mut gone, mut late, mut waker, mut left) = (None, None, None, Vec::new());
         while let Some(line) = inner.lines.get_mut(name) {
             let crowd = line.crowd.as_mut();
             let next = crowd.and_then(|crowd| Some((crowd.waiting.pop_first()?.1, crowd)));
-            let Some((seat, crowd)) = next else {
+            let Some((caller, crowd)) = next else {
                 gone = inner.lines.remove(name);
                 break;
             };
@@ -317,106 +286,26 @@ impl Lines {
                 alone: false,
                 courtesy,
             });
-            match seat.call(Call::Lead(Box::new(lead))) {
+            match caller.seat.call(Call::Lead(Box::new(lead))) {
                 Ok(asleep) => {
-                    late = crowd.called.replace(seat);
+                    late = crowd.called.replace(caller);
                     crowd.moved = Some(now);
                     line.lead = number;
                     waker = asleep;
                     break;
                 }
                 // It has left just now.
-                Err(Call::Lead(lead)) => crowd.wake = lead.into_wake(),
-                Err(_) => {}
+                Err(call) => {
+                    if let Call::Lead(lead) = call {
+                        crowd.wake = lead.into_wake();
+                    }
+                    left.push(caller);
+                }
             }
         }
         drop(inner);
-        drop((gone, late));
+        drop((gone, late, left));
         waker.into_iter().for_each(Waker::wake);
-    }
-
-    /// What keeps the store from answering, for all who wait here: it says more than that the time is up. `None`: it answers.
-    pub(super) fn trouble(&self, name: &Name, error: Option<&Error>) {
-        let mut inner = self.lock();
-        let line = inner.lines.get_mut(name);
-        if let Some(crowd) = line.and_then(|line| line.crowd.as_mut())
-            && (error.is_some() || crowd.troubled)
-        {
-            crowd.troubled = error.is_some();
-            for seat in crowd.waiting.values() {
-                seat.caller.set_trouble(error.map(Error::retold));
-            }
-        }
-    }
-
-    /// Nobody waits any longer: the store has not answered for too long.
-    pub(super) fn dismiss(&self, name: &Name, error: &Error) {
-        let mut inner = self.lock();
-        let line = inner.lines.get_mut(name);
-        let Some(crowd) = line.and_then(|line| line.crowd.as_mut()) else {
-            return;
-        };
-        let all = std::mem::take(&mut crowd.waiting);
-        drop(inner);
-        for seat in all.into_values() {
-            if let Ok(Some(waker)) = seat.call(Call::Failed(error.retold())) {
-                waker.wake();
-            }
-        }
-    }
-
-    fn look_later(&self, inner: &mut Inner, now: Moment) {
-        if inner.look_at == Moment::FAR {
-            inner.look_at = now + self.patience;
-            self.bell.notify_one();
-        }
-    }
-
-    /// When the steward is to look next.
-    pub(crate) fn next_look(&self) -> Moment {
-        self.lock().look_at
-    }
-
-    /// Where nothing has happened for long, whoever leads may have stopped: its future is kept and not polled. Takes back
-    /// a call that was not answered, or has the next in line ask the store for itself: if it is granted the lock, it leads.
-    pub(crate) fn look_after_the_waiting(&self, now: Moment) {
-        let mut inner = self.lock();
-        if now < inner.look_at {
-            return;
-        }
-        inner.look_at = Moment::FAR;
-        let (mut late, mut scouts) = (Vec::new(), Vec::new());
-        let mut waiting = false;
-        for (name, line) in &mut inner.lines {
-            let Some(crowd) = &mut line.crowd else {
-                continue;
-            };
-            let called = crowd.called.as_ref().is_some_and(|seat| seat.is_called());
-            waiting |= called || !crowd.waiting.is_empty();
-            if now < *crowd.moved.get_or_insert(now) + self.patience {
-                continue;
-            }
-            crowd.moved = Some(now);
-            if let Some(call) = crowd.called.take().and_then(|seat| seat.call_off()) {
-                late.push((name.clone(), call));
-            } else if let Some((_, seat)) = crowd.waiting.pop_first()
-                && let Ok(waker) = seat.call(Call::Scout)
-            {
-                crowd.called = Some(seat);
-                scouts.push((name.clone(), waker));
-            }
-        }
-        if waiting {
-            inner.look_at = now + self.patience;
-        }
-        drop(inner);
-        // In an order of its own: a simulation that is told again must not find another one.
-        late.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
-        scouts.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
-        drop(late);
-        for (_, waker) in scouts {
-            waker.into_iter().for_each(Waker::wake);
-        }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {

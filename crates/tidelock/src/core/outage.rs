@@ -28,17 +28,17 @@ impl Outage {
         one: &Loop,
         lead: Option<&Lead>,
     ) -> Result<Duration> {
-        let now = one.base.core.timers.now();
-        let limit = if one.patience.is_zero() {
-            one.base.core.settings.response_timeout
+        let now = one.caller.base.core.timers.now();
+        let limit = if one.caller.only_asks() {
+            one.caller.base.core.settings.response_timeout
         } else {
-            one.base.core.settings.lease
+            one.caller.base.core.settings.lease
         };
         let since = *self.since.get_or_insert(sent);
         if let Some(within) = NotYet::of(&error)
-            && !one.patience.is_zero()
+            && !one.caller.only_asks()
         {
-            let slack = one.base.core.settings.response_timeout;
+            let slack = one.caller.base.core.settings.response_timeout;
             self.ready_by.get_or_insert(now + within + slack);
         }
         if !error.is_retryable() {
@@ -54,7 +54,7 @@ impl Outage {
         if let Some(lead) = lead {
             lead.trouble(Some(&error));
         }
-        tracing::debug!(lock = %one.name, %error, "no answer from the store; trying again");
+        tracing::debug!(lock = %one.caller.name, %error, "no answer from the store; trying again");
         one.caller.set_trouble(Some(error));
         self.tries += 1;
         let step = Duration::from_millis(10 << self.tries.min(6));

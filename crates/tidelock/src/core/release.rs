@@ -91,12 +91,13 @@ impl Release {
 }
 
 /// The release a caller waits for: one trip on the caller's own connection; if that brings no answer, the steward goes on.
-pub(crate) async fn settle(mut hold: Hold) -> Result<()> {
+pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
+    let tenure = Arc::get_mut(&mut hold).and_then(|hold| hold.tenure.take());
     // Before the hold leaves the books: a client that closes now must not end the connection under this release.
     let _mark = hold.base.core.steward.mark();
     let refusal = hold.status.refusal();
     // Until the store has been asked: who leads next asks it after that.
-    let tenure = hold.tenure.take();
+    let tenure = tenure;
     if !hold.disarm() {
         return Ok(());
     }

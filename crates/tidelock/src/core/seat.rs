@@ -1,17 +1,15 @@
 //! Where a task sits while it waits for its turn within this process, and how it is called.
 
-use std::panic::Location;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::acknowledge::Acknowledge;
-use crate::backend::{Kind, Name};
+use crate::backend::Kind;
 use crate::core::caller::Caller;
 use crate::core::hold::Hold;
 use crate::core::lead::Lead;
-use crate::core::line::Lines;
 use crate::error::Error;
 
 /// What was asked for. A hold passes on only to a task that asked for the same.
@@ -40,14 +38,8 @@ pub(crate) enum Call {
 }
 
 /// A seat in the line.
-pub(crate) struct Seat {
-    pub(crate) terms: Terms,
-    /// The cap on the whole hold.
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) place: &'static Location<'static>,
-    pub(super) caller: Arc<Caller>,
-    state: Mutex<State>,
-}
+#[derive(Default)]
+pub(crate) struct Seat(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -57,21 +49,6 @@ struct State {
 }
 
 impl Seat {
-    pub(super) fn new(
-        terms: Terms,
-        max_hold: Option<Duration>,
-        place: &'static Location<'static>,
-        caller: &Arc<Caller>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            terms,
-            max_hold,
-            place,
-            caller: Arc::clone(caller),
-            state: Mutex::default(),
-        })
-    }
-
     /// Calls it. Gives back whom to wake, once no lock is held: a task may run or be dropped inside of its wake-up. Gives
     /// back the call itself if nobody sits here any more.
     pub(super) fn call(&self, call: Call) -> Result<Option<Waker>, Call> {
@@ -111,19 +88,31 @@ impl Seat {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A task's place in line. Dropped, it leaves the line, and what it had been called for goes to the next.
 pub(crate) struct Place {
-    pub(super) lines: Arc<Lines>,
-    pub(super) name: Name,
-    pub(super) number: u64,
-    pub(super) seat: Arc<Seat>,
+    number: u64,
+    caller: Arc<Caller>,
+    /// Whoever calls takes it out of the line first: then there is nothing left to leave.
+    called: bool,
 }
 
 impl Place {
+    pub(super) fn new(number: u64, caller: Arc<Caller>) -> Self {
+        Self {
+            number,
+            caller,
+            called: false,
+        }
+    }
+
+    pub(super) fn caller(&self) -> &Arc<Caller> {
+        &self.caller
+    }
+
     /// Its place in the order in which they came.
     pub(crate) fn number(&self) -> u64 {
         self.number
@@ -134,8 +123,10 @@ impl Future for Place {
     type Output = Call;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Call> {
-        let mut state = self.seat.lock();
+        let Self { caller, called, .. } = self.get_mut();
+        let mut state = caller.seat.lock();
         if let Some(call) = state.call.take() {
+            *called = true;
             return Poll::Ready(call);
         }
         if state
@@ -154,8 +145,13 @@ impl Future for Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.lines.forget(&self.name, self.number);
+        if self.called {
+            return;
+        }
+        if let Some(lines) = self.caller.base.site.lines() {
+            lines.forget(&self.caller.name, self.number);
+        }
         // Out of the line first: a lock that is handed on from here must not come back.
-        drop(self.seat.leave());
+        drop(self.caller.seat.leave());
     }
 }

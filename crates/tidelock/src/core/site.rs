@@ -129,6 +129,15 @@ impl Site {
         self.lines.as_ref()
     }
 
+    /// The client is closed: who stands in a line of this store comes to know.
+    pub(crate) fn close_lines(&self) {
+        let plain = self.plain().and_then(|plain| plain.lines());
+        self.lines()
+            .into_iter()
+            .chain(plain)
+            .for_each(|l| l.close());
+    }
+
     /// The waiters of this process, for a store that does not wake them.
     pub(crate) fn polls(&self, timers: &Timers) -> &Signals {
         self.polls

@@ -17,6 +17,9 @@ use crate::core::site::Site;
 use crate::guard::LostReason;
 use crate::options::Drift;
 
+/// Who has the status of a hold that nobody listens to: the hold and the table.
+const OWN: usize = 2;
+
 /// One hold, as the steward sees it.
 #[derive(Debug)]
 pub(crate) struct Keep {
@@ -66,10 +69,10 @@ struct Inner {
     unattended: bool,
 }
 
-/// Spreads ids that were counted up. Nobody outside chooses them, so the map needs no defence, and each acquisition
-/// looks them up three times. Neighbours lie side by side: they are renewed together.
+/// Spreads ids that were counted up, and what was hashed with a secret already. Nobody outside chooses them, so the map
+/// needs no defence, and each acquisition looks them up several times. Neighbours lie side by side: they are renewed together.
 #[derive(Debug, Default)]
-struct Spread(u64);
+pub(super) struct Spread(u64);
 
 impl Hasher for Spread {
     fn write(&mut self, bytes: &[u8]) {
@@ -205,11 +208,13 @@ impl Table {
         inner.looks_at
     }
 
-    /// The hold goes on as another's: what is proved of it, and when it is renewed, stays. False: it is not kept any more.
+    /// The hold goes on as another's: what is proved of it, and when it is renewed, stays. Its status is another one then,
+    /// unless nobody else has the old one: who listens to that is told nothing of the holds that come after. False: it is not
+    /// kept any more.
     pub(crate) fn hand_over(
         &self,
         id: u64,
-        status: &Arc<Status>,
+        status: &mut Arc<Status>,
         place: &'static Location<'static>,
         ends_at: Moment,
     ) -> bool {
@@ -220,10 +225,18 @@ impl Table {
         if keep.status.is_lost() {
             return false;
         }
-        status.inherit(&keep.status);
-        let old = std::mem::replace(&mut keep.status, Arc::clone(status));
+        // Only here and by its holder can it be cloned: the count does not grow while the table is locked.
+        let mut old = None;
+        if Arc::strong_count(status) > OWN {
+            let next = Arc::new(status.next());
+            status.end();
+            keep.status = Arc::clone(&next);
+            old = Some(std::mem::replace(status, next));
+        }
         keep.place = place;
-        if keep.ends_at != ends_at {
+        if keep.ends_at == ends_at {
+            drop(inner);
+        } else {
             inner.change(id, |keep| keep.ends_at = ends_at);
             let next = inner.first();
             self.look_by(inner, next);
