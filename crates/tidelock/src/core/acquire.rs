@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use crate::backend::{BoxFuture, Kind};
+use crate::backend::{BoxFuture, Kind, Name};
 use crate::core::caller::Caller;
 use crate::core::drive::Loop;
-use crate::core::entering::Entering;
-use crate::core::hold::Hold;
+use crate::core::entering::{Entering, Outcome};
 use crate::core::rt;
 use crate::core::steward::Chore;
 use crate::core::timers::Timer;
@@ -32,7 +31,8 @@ enum State {
     Refused(Error),
     Lazy,
     Running(Entering),
-    Done,
+    /// With the name, where the lock was not free.
+    Done(Option<Name>),
 }
 
 impl Acquisition {
@@ -72,7 +72,7 @@ impl Acquisition {
     /// Stops waiting. What is on its way is finished by the steward, and a lock that comes of it is released there.
     fn leave(&mut self) {
         let (state, Some(caller)) = (
-            std::mem::replace(&mut self.state, State::Done),
+            std::mem::replace(&mut self.state, State::Done(None)),
             &self.caller,
         ) else {
             return;
@@ -99,14 +99,23 @@ impl Acquisition {
 
     /// Not free, for a caller that had no time to wait.
     pub(crate) fn not_free(&self) -> Error {
-        self.named(Error::new(ErrorKind::TimedOut))
+        let error = Error::new(ErrorKind::TimedOut);
+        match &self.state {
+            State::Done(Some(name)) => error.on_lock(name),
+            _ => error,
+        }
     }
 
-    fn named(&self, error: Error) -> Error {
-        match &self.caller {
+    /// Whoever keeps it when it is done keeps nothing of the client.
+    fn finish(&mut self, result: Outcome) -> Poll<Outcome> {
+        let caller = self.caller.take();
+        let name = caller.as_ref().filter(|_| matches!(result, Ok(None)));
+        self.state = State::Done(name.map(|caller| caller.name.clone()));
+        (self.deadline, self.cancel) = (None, None);
+        Poll::Ready(result.map_err(|error| match caller {
             Some(caller) => error.on_lock(&caller.name),
             None => error,
-        }
+        }))
     }
 }
 
@@ -134,17 +143,17 @@ fn check(caller: &Caller) -> Result<()> {
 }
 
 impl Future for Acquisition {
-    type Output = Result<Option<Arc<Hold>>>;
+    type Output = Outcome;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
         if let State::Refused(_) | State::Lazy = self.state {
-            let begun = match std::mem::replace(&mut self.state, State::Done) {
+            let begun = match std::mem::replace(&mut self.state, State::Done(None)) {
                 State::Refused(error) => Err(error),
-                _ => self.start().map_err(|error| self.named(error)),
+                _ => self.start(),
             };
             match begun {
                 Ok(rest) => self.state = State::Running(rest),
-                Err(error) => return Poll::Ready(Err(error)),
+                Err(error) => return self.finish(Err(error)),
             }
         }
         let State::Running(rest) = &mut self.state else {
@@ -153,13 +162,12 @@ impl Future for Acquisition {
             ));
         };
         if let Poll::Ready(result) = Pin::new(rest).poll(cx) {
-            self.state = State::Done;
-            return Poll::Ready(result.map_err(|error| self.named(error)));
+            return self.finish(result);
         }
         match self.poll_departure(cx) {
             Some(error) => {
                 self.leave();
-                Poll::Ready(Err(self.named(error)))
+                self.finish(Err(error))
             }
             None => Poll::Pending,
         }

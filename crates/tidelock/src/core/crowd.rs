@@ -1,6 +1,7 @@
 //! Those who wait in a line: what they are told, and who looks after them.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -58,11 +59,7 @@ impl Lines {
         };
         let all = std::mem::take(&mut crowd.waiting);
         drop(inner);
-        for caller in all.into_values() {
-            if let Ok(Some(waker)) = caller.seat.call(Call::Failed(error.retold())) {
-                waker.wake();
-            }
-        }
+        call_all(all.into_values(), || Call::Failed(error.retold()));
     }
 
     /// The client is closed, and who waits here is to find that out.
@@ -75,11 +72,7 @@ impl Lines {
         drop(inner);
         // In the order in which they came, whatever the names are.
         all.sort_unstable_by_key(|(number, _)| *number);
-        for (_, caller) in all {
-            if let Ok(Some(waker)) = caller.seat.call(Call::Again) {
-                waker.wake();
-            }
-        }
+        call_all(all.into_iter().map(|(_, caller)| caller), || Call::Again);
     }
 
     pub(super) fn look_later(&self, inner: &mut Inner, now: Moment) {
@@ -140,6 +133,19 @@ impl Lines {
         drop((late, old));
         for (_, waker) in scouts {
             waker.into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+/// They are out of the line: all are called before the first is woken, who may do anything.
+fn call_all(all: impl Iterator<Item = Arc<Caller>>, call: impl Fn() -> Call) {
+    let wakers: Vec<Waker> = all
+        .filter_map(|caller| caller.seat.call(call()).ok().flatten())
+        .collect();
+    for waker in wakers {
+        // A foreign executor's panic would otherwise leave the others asleep.
+        if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+            tracing::error!("a task's waker panicked");
         }
     }
 }

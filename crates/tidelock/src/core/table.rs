@@ -219,6 +219,10 @@ impl Table {
         ends_at: Moment,
     ) -> bool {
         let mut inner = self.lock();
+        // All that was held when the steward went is about to be told: a new status would not be.
+        if inner.unattended {
+            return false;
+        }
         let Some((_, keep)) = inner.keeps.get_mut(&id) else {
             return false;
         };
@@ -346,8 +350,13 @@ impl Inner {
                 return;
             };
             from = (at, id);
-            let keep = self.keeps.get(&id).map(|(_, keep)| keep);
-            if keep.is_some_and(|keep| keep.renew_at <= soon && !keep.asked) {
+            // Of a lane that has no batch it would begin one, and that would take more.
+            let joins = |keep: &Keep| {
+                keep.renew_at <= soon
+                    && !keep.asked
+                    && due.have_room_for(&keep.site, &keep.ticket.name)
+            };
+            if self.keeps.get(&id).is_some_and(|(_, keep)| joins(keep)) {
                 self.send(id, now, again, due);
             } else {
                 in_vain += 1;

@@ -190,3 +190,39 @@ async fn a_release_outlasts_an_extension_without_an_answer() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(other.lock("a").try_acquire().await.unwrap().is_some());
 }
+
+/// A future that is done may be kept, in a list of them or on somebody's stack, and outlive its client.
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_that_is_done_keeps_nothing_of_its_client() {
+    use std::sync::Arc;
+    use tidelock::testing::{Twist, Twisted};
+
+    #[derive(Debug, Clone)]
+    struct Part(#[allow(dead_code, reason = "it is there to be counted")] Arc<()>);
+
+    impl Twist for Part {}
+
+    let part = Part(Arc::default());
+    let client = Client::builder()
+        .simulated_time()
+        .details(false)
+        .connect_to(async |env| {
+            let store = format!("memory:{}", unique());
+            let store = tidelock::testing::open(&store, env).await?;
+            Ok(Twisted::wrap(store, part.clone()))
+        })
+        .await
+        .unwrap();
+    let lock = client.lock("a");
+    let mut taken = Box::pin(lock.acquire().into_future());
+    let guard = (&mut taken).await.unwrap();
+    let late = AcquireOptions::new().wait(Duration::from_secs(1));
+    let mut late = Box::pin(lock.acquire_with(late).into_future());
+    assert!((&mut late).await.is_err());
+    guard.release().await.unwrap();
+    drop((lock, client));
+    // Its own tasks see that it has gone.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(Arc::strong_count(&part.0), 1);
+    drop((taken, late));
+}

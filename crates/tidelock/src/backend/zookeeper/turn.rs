@@ -342,7 +342,7 @@ pub(super) async fn see(
     let ask = move || ask(client.clone(), path.clone(), mark.clone());
     let seen = shared.looks.next(&shared.background, at, ask);
     match shared.timers.until(deadline, seen).await.flatten() {
-        Some(Ok(sight)) => Ok(sight),
+        Some(Ok(sight)) => Ok(Arc::unwrap_or_clone(sight)),
         Some(Err((kind, why))) => Err(Error::new(kind).because(why)),
         None => Err(trouble::late(ErrorKind::Unavailable)),
     }
@@ -359,8 +359,8 @@ pub(super) struct Sight {
 /// The lock's node, in that session, with its mark or without.
 pub(super) type At = (i64, String, bool);
 
-/// One error is told to many.
-pub(super) type Seen = std::result::Result<Sight, (ErrorKind, String)>;
+/// What many are told.
+pub(super) type Seen = std::result::Result<Arc<Sight>, (ErrorKind, String)>;
 
 async fn ask(client: zk::Client, parent: String, mark: Option<String>) -> Seen {
     // All are sent before the first is waited for.
@@ -377,7 +377,7 @@ async fn ask(client: zk::Client, parent: String, mark: Option<String>) -> Seen {
             Some(marked) => delay::mark(marked.await)?,
             None => None,
         };
-        Ok(Sight { nodes, mark })
+        Ok(Arc::new(Sight { nodes, mark }))
     };
     all.await
         .map_err(|error: Error| (error.kind(), error.detail().unwrap_or_default().to_owned()))

@@ -154,3 +154,38 @@ fn renewals_go_in_full_batches_one_at_a_time_and_no_lock_is_asked_for_twice() {
         "none was lost"
     );
 }
+
+/// A lock of another store, alone in its batch, must not drag along what falls due later: it would stay together from then on.
+#[test]
+fn a_batch_with_room_takes_nothing_of_another_lane() {
+    let (table, clock) = (Table::default(), Clock::Boot);
+    let (background, _stop) = Background::start(clock).unwrap();
+    let begun = clock.now();
+    let insert = |site: &Arc<Site>, due: Moment| {
+        let status = Arc::new(Status::new(begun + LEASE, clock));
+        table.insert(Keep {
+            renew_at: due,
+            ..keep(site, &status)
+        })
+    };
+    let alone = insert(&site(&background), begun);
+    let home = site(&background);
+    for number in 1..=500 {
+        insert(&home, begun + Duration::from_millis(number));
+    }
+    let sent = table.take_due(begun, |_| LEASE / 10);
+    let sent: Vec<_> = sent.into_iter().map(|batch| batch.ids).collect();
+    assert_eq!(sent, [[alone]]);
+}
+
+/// Between the end of the steward and its telling everybody, nobody is given a status that would not be told.
+#[test]
+fn nothing_is_handed_over_when_nobody_keeps_it() {
+    let (table, clock) = (Table::default(), Clock::Boot);
+    let (background, _stop) = Background::start(clock).unwrap();
+    let mut status = Arc::new(Status::new(clock.now() + LEASE, clock));
+    let id = table.insert(keep(&site(&background), &status));
+    table.abandon();
+    assert!(!table.hand_over(id, &mut status, Location::caller(), Moment::FAR));
+    assert_eq!(status.signal(), Some(LostReason::Unattended));
+}
