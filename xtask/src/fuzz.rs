@@ -149,10 +149,14 @@ fn one(tool: &Path, target: &str, minutes: f64) -> Result<Row> {
             .and_then(|(_, rest)| rest.split(' ').next()?.parse().ok())
             .unwrap_or(0),
         corpus: files(&format!("fuzz/corpus/{target}"), |_| true),
-        // A unit that was slow on a busy machine is kept there too.
-        crashes: files(&format!("fuzz/artifacts/{target}"), |name| {
-            !name.starts_with("slow-unit")
-        }),
+        // What earlier runs found is kept there, and units that were slow on a busy machine.
+        crashes: if good {
+            0
+        } else {
+            files(&format!("fuzz/artifacts/{target}"), |name| {
+                !name.starts_with("slow-unit")
+            })
+        },
     };
     if !good && row.crashes == 0 {
         bail!(
