@@ -43,8 +43,8 @@ async fn one_after_another(servers: &Servers, policy: Acknowledge, failovers: us
     for number in 0..failovers {
         let end = ENDS[number % ENDS.len()];
         let story = || format!("failover {number}, the primary {end:?}, {policy}");
-        if let Some(settled) = settled {
-            let renewed = crowd.renewed_since(settled).await;
+        if let Some((settled, outlasted)) = settled {
+            let renewed = crowd.renewed_since(settled, outlasted).await;
             renewed.with_context(|| format!("before {}", story()))?;
         }
         crowd.holds_all().await.with_context(story)?;
@@ -55,10 +55,10 @@ async fn one_after_another(servers: &Servers, policy: Acknowledge, failovers: us
         let met = tokio::task::block_in_place(|| servers.meet(end, &name, limit));
         let outage = met.with_context(story)?;
         tracing::info!("{}: another one after {outage:?}", story());
-        settled = Some(proofs::boot_time());
-        crowd.moves_on(periods).await.with_context(story)?;
         // The last renewal may have been a third of a lease before it: no lease outlasts more than the rest.
         let outlasted = outage < crowd::LEASE / 2;
+        settled = Some((proofs::boot_time(), outlasted));
+        crowd.moves_on(periods).await.with_context(story)?;
         long += usize::from(!outlasted);
         crowd
             .check(servers, outlasted)

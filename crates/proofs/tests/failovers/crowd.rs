@@ -80,8 +80,9 @@ impl Crowd {
         Ok(())
     }
 
-    /// Everything that is held has been renewed after that time: no policy survives a second failover before.
-    pub(crate) async fn renewed_since(&self, time: Duration) -> Result<()> {
+    /// Everything that is held has been renewed after that time: no policy survives a second failover before. With `All`
+    /// everything is held, unless the last failover took longer than a lease can stand.
+    pub(crate) async fn renewed_since(&self, time: Duration, outlasted: bool) -> Result<()> {
         let end = boot_time() + LEASE;
         for (name, guard) in &self.kept {
             // The drift is a hundredth of it.
@@ -89,7 +90,7 @@ impl Crowd {
                 ensure!(boot_time() < end, "{name} was not renewed");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            if self.policy == Acknowledge::All {
+            if self.policy == Acknowledge::All && outlasted {
                 held(name, guard).await?;
             }
         }
