@@ -184,7 +184,8 @@ impl Loop {
                 doubt,
                 answer,
             } = self.ask(&mut claim).await;
-            if answer.is_ok() {
+            let heard = answer.is_ok();
+            if heard {
                 turn.answered();
                 if !std::mem::replace(&mut settled, true) {
                     self.caller.set_trouble(None);
@@ -207,7 +208,13 @@ impl Loop {
                     if self.caller.gone.load(Ordering::SeqCst) {
                         return Ok(None);
                     }
-                    let pause = outage.pause(error, sent, self, lead.as_ref())?;
+                    // A grant that came too late is an answer: after a freeze the store is asked anew.
+                    let since = if heard {
+                        self.caller.base.core.timers.now()
+                    } else {
+                        sent
+                    };
+                    let pause = outage.pause(error, since, self, lead.as_ref())?;
                     settled = false;
                     if doubt {
                         self.begin_anew(&mut claim).await;

@@ -19,12 +19,13 @@ pub(super) struct Outage {
 
 impl Outage {
     /// How long to pause before the next try. An error that no repetition can mend is given back, and so is an outage
-    /// that has lasted for a whole lease: a waiter is not left without a word for ever. Who waits for a store that has said
-    /// when it will be ready is left until then; said once, so that one which is never ready does not keep it.
+    /// that has lasted for a whole lease: a waiter is not left without a word for ever. It began at `from`, if it begins
+    /// with this error. Who waits for a store that has said when it will be ready is left until then; said once, so that
+    /// one which is never ready does not keep it.
     pub(super) fn pause(
         &mut self,
         error: Error,
-        sent: Moment,
+        from: Moment,
         one: &Loop,
         lead: Option<&Lead>,
     ) -> Result<Duration> {
@@ -34,7 +35,7 @@ impl Outage {
         } else {
             one.caller.base.core.settings.lease
         };
-        let since = *self.since.get_or_insert(sent);
+        let since = *self.since.get_or_insert(from);
         if let Some(within) = NotYet::of(&error)
             && !one.caller.only_asks()
         {

@@ -7,6 +7,7 @@ mod architecture;
 mod every_await;
 mod hand_off;
 mod history;
+mod late;
 mod memory;
 mod multi;
 mod own_store;
