@@ -106,7 +106,18 @@ impl Turn<'_> {
             let free = |nodes| names::in_the_way(&names::in_order(nodes), kind).is_none();
             match seen.map(free) {
                 Some(true) => {}
-                Some(false) => return Ok(Step::Refused),
+                Some(false) => {
+                    // What stands there may be the place that another attempt of this ticket has taken since, one that was
+                    // late: who only asks would be refused by itself.
+                    let standing = self
+                        .shared
+                        .books
+                        .standing(&self.ask.ticket.owner, session.id())?;
+                    return Ok(match standing {
+                        Standing::Nowhere => Step::Refused,
+                        Standing::Unknown(_) | Standing::At(_) => Step::Again,
+                    });
+                }
                 None => self.make_parent(session).await?,
             }
         }
