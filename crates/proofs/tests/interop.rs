@@ -25,5 +25,7 @@ mod remains;
 mod sets;
 #[path = "interop/topologies.rs"]
 mod topologies;
+#[path = "interop/turns.rs"]
+mod turns;
 #[path = "interop/wakes.rs"]
 mod wakes;

@@ -14,6 +14,8 @@ mod promises;
 mod rights;
 #[path = "redis/tls.rs"]
 mod tls;
+#[path = "redis/turns.rs"]
+mod turns;
 #[path = "redis/wire.rs"]
 mod wire;
 

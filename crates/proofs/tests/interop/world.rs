@@ -56,6 +56,11 @@ impl World {
         self.runtime.block_on(future)
     }
 
+    /// Lets Rust do something beside.
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(future);
+    }
+
     pub(crate) fn acquire(&self, lock: &Lock) -> Guard {
         self.run(lock.acquire()).unwrap()
     }

@@ -124,14 +124,14 @@ fn check(caller: &Caller) -> Result<()> {
     let (core, site, options) = (&caller.base.core, &caller.base.site, &caller.options);
     core.refuse_if_closed()?;
     rt::need_runtime()?;
-    if caller.kind == Kind::Fenced && !site.front().capabilities().tokens {
+    if caller.terms.kind == Kind::Fenced && !site.front().capabilities().tokens {
         return Err(Error::new(ErrorKind::Unsupported)
             .because("this store cannot count, so it has no fencing tokens"));
     }
     // For locks of one holder: of several each would leave a delay that bars the others.
     if options.lock_delay.is_some_and(|delay| !delay.is_zero())
         && !(site.front().capabilities().delays
-            && matches!(caller.kind, Kind::Mutex | Kind::Fenced))
+            && matches!(caller.terms.kind, Kind::Mutex | Kind::Fenced))
     {
         return Err(Error::new(ErrorKind::Unsupported)
             .because("this store cannot keep a lock back after its hold has ended (lock_delay)"));

@@ -16,7 +16,6 @@ use crate::options::AcquireOptions;
 /// for one name each would pay for every further one with each turn.
 pub(crate) struct Caller {
     pub(super) base: Arc<Base>,
-    pub(super) kind: Kind,
     pub(super) name: Name,
     pub(super) options: AcquireOptions,
     pub(super) place: &'static Location<'static>,
@@ -54,7 +53,6 @@ impl Caller {
                 delay: options.lock_delay.unwrap_or_default(),
             },
             base,
-            kind,
             name,
             options,
             place,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::backend::{Ask, Ticket};
-use crate::core::caller::Asker;
+use crate::core::caller::{Asker, Caller};
 use crate::core::drive::Loop;
 use crate::core::site::Base;
 use crate::core::steward::Chore;
@@ -23,28 +23,27 @@ pub(super) struct Claim<'a> {
 
 impl<'a> Claim<'a> {
     pub(super) fn new(one: &'a Loop) -> Self {
+        let Caller {
+            base, name, terms, ..
+        } = &*one.caller;
         let ticket = Ticket {
-            kind: one.caller.kind,
-            name: one.caller.name.clone(),
-            owner: one.caller.base.core.mint.fresh(),
+            kind: terms.kind,
+            name: name.clone(),
+            owner: base.core.mint.fresh(),
         };
         let ask = Ask {
             ticket,
-            lease: one.caller.terms.lease,
+            lease: terms.lease,
             patience: Duration::ZERO,
             armed: false,
-            wish: one
-                .caller
-                .options
-                .acknowledge
-                .unwrap_or(one.caller.base.core.settings.acknowledge),
+            wish: terms.wish,
             part: 0,
             spare: 0,
-            delay: one.caller.options.lock_delay.unwrap_or_default(),
+            delay: terms.delay,
             asker: Asker::new(&one.caller),
         };
         Self {
-            base: &one.caller.base,
+            base,
             ask,
             unclear: false,
             settled: false,

@@ -1,7 +1,6 @@
 //! Those who wait in a line: what they are told, and who looks after them.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -9,6 +8,7 @@ use crate::backend::{Moment, Name, Wake};
 use crate::core::caller::Caller;
 use crate::core::line::{Inner, Lines};
 use crate::core::seat::Call;
+use crate::core::signals::wake;
 use crate::error::Error;
 
 /// Those who wait behind whoever leads.
@@ -142,10 +142,5 @@ fn call_all(all: impl Iterator<Item = Arc<Caller>>, call: impl Fn() -> Call) {
     let wakers: Vec<Waker> = all
         .filter_map(|caller| caller.seat.call(call()).ok().flatten())
         .collect();
-    for waker in wakers {
-        // A foreign executor's panic would otherwise leave the others asleep.
-        if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-            tracing::error!("a task's waker panicked");
-        }
-    }
+    wakers.into_iter().for_each(wake);
 }

@@ -50,7 +50,7 @@ impl Loop {
         let slot = owner.slot(
             self.caller.base.core.mint.client(),
             &self.caller.base.site,
-            self.caller.kind,
+            self.caller.terms.kind,
             &self.caller.name,
         );
         // Two acquisitions of one owner would wait for each other: they take turns, and the second re-enters.
@@ -63,7 +63,7 @@ impl Loop {
             slot.turn.lock().await
         };
         if let Some(hold) = slot.current() {
-            return hold.shared_with(self.caller.kind).map(Some);
+            return hold.shared_with(self.caller.terms.kind).map(Some);
         }
         let hold = self.queue_up().await?;
         if let Some(hold) = &hold {
@@ -77,8 +77,8 @@ impl Loop {
     /// The place is taken before a future is made: what asks the store is large, and of many who wait one asks.
     fn queue_up(self) -> Entering {
         // A store with a queue has one place for each that waits; only that one's own asking keeps it.
-        let Caller { base, kind, .. } = &*self.caller;
-        let stands = !self.caller.only_asks() && !base.site.queues(*kind);
+        let Caller { base, terms, .. } = &*self.caller;
+        let stands = !self.caller.only_asks() && !base.site.queues(terms.kind);
         match base.site.lines().filter(|_| stands) {
             None => Entering::ask(self, None),
             Some(lines) => match lines.join(&self.caller, None) {
@@ -340,9 +340,10 @@ impl Loop {
             return Err(Error::new(ErrorKind::Unavailable)
                 .because("the store answers more slowly than the lease lasts"));
         }
+        let missed = turn.misses_somebody();
         let tenure = lead
             .take()
-            .and_then(|lead| lead.begin(self.caller.terms, grant, turn.bequeath()));
+            .and_then(|lead| lead.begin(self.caller.terms, grant, turn.bequeath(), missed));
         let status = Arc::new(status.leading(tenure.as_ref()));
         let keep = Keep {
             site: Arc::clone(&self.caller.base.site),

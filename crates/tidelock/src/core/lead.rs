@@ -76,12 +76,13 @@ impl Lead {
         }
     }
 
-    /// It holds the lock. Those who wait keep the wake.
+    /// It holds the lock. Those who wait keep the wake. `missed`: others were to have it before, and not all of them have.
     pub(crate) fn begin(
         mut self,
         terms: Terms,
         grant: &Grant,
         wake: Option<Wake>,
+        missed: bool,
     ) -> Option<Tenure> {
         let Leading {
             lines,
@@ -91,6 +92,9 @@ impl Lead {
         } = self.0.take()?;
         let now = lines.timers.now();
         let mut inner = lines.lock();
+        if missed {
+            inner.courtesies.miss(&name);
+        }
         inner.next += 1;
         let number = inner.next;
         let Some(line) = inner
@@ -107,6 +111,7 @@ impl Lead {
         line.tenure = Some(Running {
             number,
             terms,
+            since: now,
             left: if passes { lines.rules.times } else { 0 },
             until: now + lines.rules.within,
             tokens: grant

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use crate::backend::{Moment, Name, Timers, Wake};
 use crate::core::caller::Caller;
-use crate::core::courtesy::Courtesy;
+use crate::core::courtesy::{Courtesies, Courtesy};
 use crate::core::crowd::Crowd;
 use crate::core::lead::{Lead, Leading, Tenure};
 use crate::core::seat::{Call, Place, Terms};
@@ -37,7 +37,7 @@ pub(crate) struct Lines {
 pub(super) struct Inner {
     pub(super) lines: HashMap<Name, Line, BuildHasherDefault<Spread>>,
     /// Names that we have just released, and that others wait for elsewhere.
-    courtesy: HashMap<Name, Courtesy>,
+    pub(super) courtesies: Courtesies,
     pub(super) next: u64,
     /// When to look after those who wait.
     pub(super) look_at: Moment,
@@ -56,6 +56,7 @@ pub(super) struct Line {
 pub(super) struct Running {
     pub(super) number: u64,
     pub(super) terms: Terms,
+    pub(super) since: Moment,
     /// How often it may still be passed on, and until when.
     pub(super) left: u32,
     pub(super) until: Moment,
@@ -112,7 +113,7 @@ impl Lines {
         Arc::new(Self {
             inner: Mutex::new(Inner {
                 lines: HashMap::default(),
-                courtesy: HashMap::new(),
+                courtesies: Courtesies::default(),
                 next: 0,
                 look_at: Moment::FAR,
             }),
@@ -157,8 +158,7 @@ impl Lines {
     }
 
     fn courtesy(&self, inner: &Inner, name: &Name) -> Option<Courtesy> {
-        let courtesy = inner.courtesy.get(name)?;
-        courtesy.stands(self.timers.now()).then_some(*courtesy)
+        inner.courtesies.standing(name, || self.timers.now())
     }
 
     /// The store has granted the lock to one of those who wait: whoever leads does so in vain.
@@ -200,10 +200,11 @@ impl Lines {
     /// Lets those go first who wait elsewhere. `trip` is how long the release took.
     pub(crate) fn give_way(&self, name: &Name, others: u32, trip: Duration) {
         let now = self.timers.now();
-        let courtesy = Courtesy::after(now, others, trip);
         let mut inner = self.lock();
-        inner.courtesy.retain(|_, other| other.stands(now));
-        inner.courtesy.insert(name.clone(), courtesy);
+        let running = inner.lines.get(name).and_then(|line| line.tenure.as_ref());
+        let kept = running.map_or(Duration::ZERO, |running| now.since(running.since));
+        let after = |last: Option<&Courtesy>| Courtesy::after(now, others, trip, kept, last);
+        inner.courtesies.put(name, now, after);
     }
 
     /// The next who waits for a hold on these terms, if it may be passed on.

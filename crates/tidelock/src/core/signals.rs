@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -309,6 +310,14 @@ impl Future for Woken<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         self.0.poll_woken(cx)
+    }
+}
+
+/// Wakes a task of whatever executor. A panic of that would otherwise end what many others depend on: a connection, every
+/// timer and every deadline of the client, or the calls to those who come after it in line.
+pub(crate) fn wake(waker: Waker) {
+    if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+        tracing::error!("a task's waker panicked");
     }
 }
 

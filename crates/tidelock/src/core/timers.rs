@@ -6,7 +6,6 @@
 use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +18,7 @@ use tokio::sync::Notify;
 use crate::core::clock::{Clock, Moment};
 use crate::core::queue::{self, Queue};
 use crate::core::rt::Alarm;
+use crate::core::signals::wake;
 
 /// Hands out timers. Cheap to clone; the clones share one alarm.
 #[derive(Clone)]
@@ -130,10 +130,7 @@ impl Timers {
                 () = self.0.bell.notified() => {}
             }
             for waker in self.take_due() {
-                // A foreign executor's panic would otherwise end every timer and every deadline of the client.
-                if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-                    tracing::error!("a task's waker panicked");
-                }
+                wake(waker);
             }
         }
     }

@@ -54,6 +54,13 @@ impl Turn {
             .map_or(Duration::ZERO, Courtesy::woken)
     }
 
+    /// Others were to go before, and not all of them have.
+    pub(super) fn misses_somebody(&self) -> bool {
+        self.courtesy
+            .as_ref()
+            .is_some_and(Courtesy::misses_somebody)
+    }
+
     /// The wake, for the one who leads next.
     pub(super) fn bequeath(&mut self) -> Option<Wake> {
         self.wake.take()

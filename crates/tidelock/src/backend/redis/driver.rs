@@ -8,9 +8,10 @@ use std::task::{Context, Poll, Waker, ready};
 use tokio::io::ReadBuf;
 
 use super::decode::{Decoder, Said};
-use super::pipe::{Confirmation, Gathered, Heard, KEPT, Pipe, Subscription, wake};
+use super::pipe::{Confirmation, Gathered, Heard, KEPT, Pipe, Subscription};
 use super::reply::{Push, Reply};
 use super::wire::Stream;
+use crate::core::signals::wake;
 
 /// How much is read at once.
 const READ: usize = 16 << 10;

@@ -4,7 +4,6 @@
 //! answer is thrown away when its turn comes.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +13,7 @@ use tokio::sync::Notify;
 
 use super::reply::{Reply, Trouble};
 use super::request::{Request, Words};
+use crate::core::signals::wake;
 
 /// Buffers that have grown larger than this are not kept.
 pub(super) const KEPT: usize = 256 << 10;
@@ -323,13 +323,6 @@ impl Drop for Asked<'_> {
         };
         drop(state);
         drop(left); // not under the lock, as above
-    }
-}
-
-pub(super) fn wake(waker: Waker) {
-    // A foreign executor's panic would otherwise end the connection for all others.
-    if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-        tracing::error!("a task's waker panicked");
     }
 }
 
