@@ -1,6 +1,7 @@
 //! Mutual exclusion, and what ends a hold.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::testing::fixture::{Fixture, eventually, unique, within};
 use crate::testing::history::History;
@@ -17,7 +18,9 @@ pub async fn one_holder_at_a_time(fixture: &Fixture) {
             for _ in 0..6 {
                 let held = lock.acquire().await.expect("it waits");
                 let span = history.begin(held.owner_id().await, held.token().await);
-                tokio::task::yield_now().await;
+                // Work, for so long that those of the other client surely ask meanwhile: the tasks of one client hand the lock
+                // on in no time, and would else be through before anybody could come in between.
+                tokio::time::sleep(Duration::from_millis(1)).await;
                 history.end(span);
                 held.release().await.expect("it was held");
             }
