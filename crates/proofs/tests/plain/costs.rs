@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use proofs::waiting::{A_MINUTE, cost_next_to_nothing};
 use testkit::proxy::Proxy;
 use testkit::servers::RedisServer;
@@ -72,13 +72,7 @@ async fn a_hundred_waiters_for_a_minute(events: &str) -> Result<()> {
     let server = server.start()?;
     let held = Client::connect(&server.url()).await?;
     let held = held.plain_lock("stock").acquire().await?;
-    let asked = || {
-        let info: String = server.query(&["INFO", "stats"])?;
-        let count = info
-            .lines()
-            .find_map(|line| line.strip_prefix("total_commands_processed:"));
-        Ok(count.context("no count of commands")?.trim().parse()?)
-    };
+    let asked = || Ok(server.info("total_commands_processed")?.parse()?);
     let url = format!("{}?locks=plain", server.url());
     cost_next_to_nothing((env!("CARGO_BIN_EXE_peer"), &url), held, A_MINUTE, asked).await
 }

@@ -121,7 +121,8 @@ async fn a_hundred_waiters_for(window: Duration) {
     let sent = packets() - sent;
     println!("100 waiters for {window:?}: {busy:?} of a core, {sent} requests by all clients");
     assert!(busy <= window.mul_f64(0.02), "{busy:?}");
-    assert!(sent < 17 * window.as_secs(), "{sent} requests");
+    // A hundred in six seconds.
+    assert!(sent * 6 < 100 * window.as_secs(), "{sent} requests");
     held.release().await.unwrap();
     // One is woken, not a hundred.
     peer.wait_line("acquired till", SOON).unwrap();
