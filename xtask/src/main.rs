@@ -2,6 +2,7 @@
 
 mod bench;
 mod faults;
+mod flames;
 mod full;
 mod fuzz;
 mod platforms;
@@ -27,6 +28,8 @@ enum Task {
     Fuzz(fuzz::Args),
     /// Measures what a lock costs, beside its bare scripts
     Bench(bench::Args),
+    /// Draws where the time of a lock goes, beside docs/performance.md
+    Flames,
     /// Mixed faults on one Redis for a long time, with Redisson
     Soak(soak::Args),
     /// Makes every fault of the catalogue on every store
@@ -40,6 +43,7 @@ fn main() -> Result<()> {
         Task::Full => full::run(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Bench(args) => bench::run(&args),
+        Task::Flames => flames::run(),
         Task::Soak(args) => soak::run(&args),
         Task::Faults(args) => faults::run(&args),
     }

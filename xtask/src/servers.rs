@@ -1,6 +1,6 @@
 //! Installs what the tests need and the machine lacks.
 
-mod apt;
+pub(crate) mod apt;
 mod wheel;
 
 use anyhow::{Result, bail};

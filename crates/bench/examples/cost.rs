@@ -3,54 +3,12 @@
 //!
 //! `cargo run --release -p bench --example cost`
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use bench::books::Books;
 use testkit::servers::RedisServer;
 use tidelock::{Client, HandOff};
-
-/// What the server has written down about itself.
-struct Books {
-    requests: f64,
-    came: f64,
-    went: f64,
-    cpu_us: f64,
-}
-
-impl Books {
-    fn read(server: &RedisServer) -> Result<Self> {
-        let text: String = server.query(&["INFO", "all"])?;
-        let fields: BTreeMap<&str, &str> = text
-            .lines()
-            .filter_map(|line| line.trim_end().split_once(':'))
-            .collect();
-        let number = |field: &str| -> Result<f64> {
-            let text = fields.get(field).with_context(|| format!("no {field}"))?;
-            Ok(text.parse()?)
-        };
-        let scripts = [
-            "cmdstat_evalsha",
-            "cmdstat_eval",
-            "cmdstat_subscribe",
-            "cmdstat_unsubscribe",
-        ];
-        let calls = scripts.iter().filter_map(|name| {
-            let calls = fields
-                .get(name)?
-                .strip_prefix("calls=")?
-                .split(',')
-                .next()?;
-            calls.parse::<f64>().ok()
-        });
-        Ok(Self {
-            requests: calls.sum(),
-            came: number("total_net_input_bytes")?,
-            went: number("total_net_output_bytes")?,
-            cpu_us: (number("used_cpu_user")? + number("used_cpu_sys")?) * 1e6,
-        })
-    }
-}
 
 /// A row: what each of so many costs.
 fn show(what: &str, times: u32, before: &Books, after: &Books) {

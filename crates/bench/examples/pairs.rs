@@ -1,11 +1,12 @@
 //! Acquire and release on 64 tasks of one thread, for a profiler that counts instructions: the difference between two runs
 //! of different length is what the pairs cost.
 //!
-//! `pairs ours|bare URL PAIRS`, for callgrind built with `RUSTFLAGS="--cfg rustix_use_libc"`: it cannot follow rustix into
-//! the kernel's own library.
+//! `pairs ours|bare URL PAIRS`; with the URL `own` on a server of its own. callgrind cannot follow rustix into the kernel's
+//! own library: build with `RUSTFLAGS="--cfg rustix_use_libc"` for it.
 
 use anyhow::{Context, Result, bail};
 use bench::raw::Raw;
+use testkit::servers::RedisServer;
 use tidelock::Client;
 use tokio::task::JoinSet;
 
@@ -17,6 +18,8 @@ fn main() -> Result<()> {
         bail!("pairs ours|bare URL PAIRS");
     };
     let each = pairs.parse::<usize>()? / TASKS;
+    let own = (url == "own").then(RedisServer::start).transpose()?;
+    let url = &own.as_ref().map_or_else(|| url.clone(), RedisServer::url);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

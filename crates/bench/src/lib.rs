@@ -4,6 +4,7 @@
 //! ratios, because all sides take turns in the same run. Nothing here asserts anything.
 
 pub mod args;
+pub mod books;
 pub mod raw;
 pub mod w2_hot;
 

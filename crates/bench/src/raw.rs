@@ -139,20 +139,47 @@ impl Turns {
     /// # Errors
     /// When the server cannot be reached.
     pub async fn connect(url: &str, name: &str) -> Result<Self> {
-        let mut ears = client(url)?.get_async_pubsub().await?;
-        ears.subscribe(channel(name)).await?;
         let (count, messages) = watch::channel(0);
-        tokio::spawn(async move {
-            let mut heard = ears.on_message();
-            while heard.next().await.is_some() {
-                count.send_modify(|count| *count += 1);
-            }
-        });
+        tokio::spawn(listen(url.to_owned(), name.to_owned(), count));
+        Self::listening(url, messages).await
+    }
+
+    /// The same, but a thread of its own listens, as tidelock's does.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn connect_apart(url: &str, name: &str) -> Result<Self> {
+        let (count, messages) = watch::channel(0);
+        let ears = listen(url.to_owned(), name.to_owned(), count);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        std::thread::spawn(move || runtime.block_on(ears));
+        Self::listening(url, messages).await
+    }
+
+    async fn listening(url: &str, mut messages: watch::Receiver<u64>) -> Result<Self> {
+        messages
+            .changed()
+            .await
+            .context("nothing can be listened to")?;
         Ok(Self {
             raw: Raw::connect(url).await?,
             messages,
         })
     }
+}
+
+/// Counts what is heard, and the beginning as one.
+async fn listen(url: String, name: String, count: watch::Sender<u64>) -> Result<()> {
+    let mut ears = client(&url)?.get_async_pubsub().await?;
+    ears.subscribe(channel(&name)).await?;
+    count.send_modify(|count| *count += 1);
+    let mut heard = ears.on_message();
+    while heard.next().await.is_some() {
+        count.send_modify(|count| *count += 1);
+    }
+    Ok(())
 }
 
 /// One of the two.

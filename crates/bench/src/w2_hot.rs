@@ -16,8 +16,56 @@ use crate::peers::{Peer, ours};
 use crate::process::Process;
 use crate::stage::{Load, Samples, Stage, Team, of};
 
-/// The name that the bare scripts hand to and fro: they listen to it from the start.
-pub const TURNS: &str = "turns raw";
+/// Two processes of bare scripts that hand a lock to and fro. The first is what others are measured against; the others
+/// show what of a gap is the machine's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Floor {
+    /// Each is held as long as by everybody else.
+    Turns,
+    /// A thread of its own listens, as in tidelock.
+    Apart,
+    /// Each turn is as long as a process keeps a lock that it hands on.
+    Long,
+}
+
+impl Floor {
+    const ALL: [Self; 3] = [Self::Turns, Self::Apart, Self::Long];
+
+    /// What it hands to and fro. It listens to that from the start.
+    #[must_use]
+    pub const fn lock(self) -> &'static str {
+        match self {
+            Self::Turns | Self::Long => "turns raw",
+            Self::Apart => "turns-apart raw",
+        }
+    }
+
+    /// Of which processes it is, and what the name of their lock begins with.
+    const fn kind(self) -> &'static str {
+        match self {
+            Self::Turns | Self::Long => "turns",
+            Self::Apart => "turns-apart",
+        }
+    }
+
+    fn about(self, hold: Duration) -> String {
+        match self {
+            Self::Turns => "*bare scripts, two tasks by turns*".into(),
+            Self::Apart => "*the same, and another thread listens*".into(),
+            Self::Long => format!("*the same, each turn {} ms*", self.hold(hold).as_millis()),
+        }
+    }
+
+    /// Of a hold of nothing a process takes a thousand in a row, in about a millisecond; of longer ones as many as fit into
+    /// ten: the rules of `HandOff`.
+    fn hold(self, hold: Duration) -> Duration {
+        match self {
+            Self::Turns | Self::Apart => hold,
+            Self::Long if hold.is_zero() => Duration::from_millis(1),
+            Self::Long => Duration::from_millis(10),
+        }
+    }
+}
 
 const PROCESSES: [usize; 2] = [2, 4];
 const TASKS: usize = 8;
@@ -33,7 +81,7 @@ pub(crate) fn measure(stage: &mut Stage) -> Result<Section> {
         ..Section::default()
     };
     let _awake = Awake::keep()?;
-    let mut floor_team = floor_team(stage)?;
+    let mut floors = floors(stage)?;
     let peers = Peer::that_wait(&stage.peers);
     let mut teams = stage.teams("W2", &peers, PROCESSES[PROCESSES.len() - 1]);
     let (mut rate, mut gap) = (Vec::new(), Vec::new());
@@ -45,9 +93,9 @@ pub(crate) fn measure(stage: &mut Stage) -> Result<Section> {
                 hold: Duration::from_millis(hold),
                 quick: stage.args.quick,
             };
-            let found = shape.measure("W2", stage, &mut teams, Some(&mut floor_team))?;
+            let found = shape.measure("W2", stage, &mut teams, &mut floors)?;
             let about = format!("**{processes} processes × {TASKS} tasks, hold {hold} ms**");
-            section.tables.push((about.clone(), Shape::table(&found)));
+            section.tables.push((about.clone(), shape.table(&found)));
             section.tables.push((
                 "Sent to the store for each acquisition:".into(),
                 sent_table(&found.sent),
@@ -79,12 +127,20 @@ pub(crate) fn measure(stage: &mut Stage) -> Result<Section> {
     Ok(section)
 }
 
-fn floor_team(stage: &Stage) -> Result<Team> {
-    let start = || Process::start(ours("turns", &stage.server.url())?);
-    Ok(Team {
-        peer: Peer::Raw,
-        processes: vec![start()?, start()?],
-    })
+/// Two processes for each kind of floor.
+type Floors = Vec<(&'static str, Team)>;
+
+fn floors(stage: &Stage) -> Result<Floors> {
+    let team = |kind| {
+        let start = || Process::start(ours(kind, &stage.server.url())?);
+        let processes = vec![start()?, start()?];
+        let peer = Peer::Raw;
+        anyhow::Ok((kind, Team { peer, processes }))
+    };
+    [Floor::Turns, Floor::Apart]
+        .map(|floor| team(floor.kind()))
+        .into_iter()
+        .collect()
 }
 
 /// How many, and for how long.
@@ -99,7 +155,7 @@ pub(crate) struct Shape {
 pub(crate) struct Found {
     pub(crate) samples: Samples<Contention>,
     /// The bare scripts that take turns, round by round.
-    pub(crate) floor: Vec<Contention>,
+    pub(crate) floors: Vec<(Floor, Vec<Contention>)>,
     pub(crate) sent: Sent,
 }
 
@@ -120,7 +176,7 @@ impl Shape {
         workload: &'static str,
         stage: &mut Stage,
         teams: &mut Vec<Team>,
-        mut floor_team: Option<&mut Team>,
+        floors: &mut Floors,
     ) -> Result<Found> {
         let (warm, long) = if self.quick { (100, 250) } else { (300, 700) };
         let [warm, long] = [warm, long].map(Duration::from_millis);
@@ -136,16 +192,22 @@ impl Shape {
         });
         let mut samples: Samples<Contention> =
             teams.iter().map(|team| (team.peer, Vec::new())).collect();
-        let mut floor = Vec::new();
+        let mut below: Vec<(Floor, Vec<Contention>)> = Vec::new();
+        if !floors.is_empty() {
+            below = Floor::ALL.map(|floor| (floor, Vec::new())).into();
+        }
         for _ in 0..stage.args.rounds() {
-            if let Some(team) = &mut floor_team {
+            for (floor, samples) in &mut below {
+                let team = floors.iter_mut().find(|(kind, _)| *kind == floor.kind());
+                let Some((kind, team)) = team else { continue };
                 let load = Load {
                     processes: 2,
                     tasks: 1,
-                    ..self.load("turns", long / 3)
+                    hold: floor.hold(self.hold),
+                    ..self.load(kind, long / 3)
                 };
                 let seen = stage.run(team, &load)?;
-                floor.push(Contention::of(&seen.stamps, 1, seen.start, seen.stop));
+                samples.push(Contention::of(&seen.stamps, 1, seen.start, seen.stop));
             }
             for (peer, sample) in stage.each(workload, teams, |stage, team| {
                 let seen = stage.run(team, &self.load("hot", time(team, long)))?;
@@ -164,12 +226,12 @@ impl Shape {
         samples.retain(|(peer, _)| teams.iter().any(|team| team.peer == *peer));
         Ok(Found {
             samples,
-            floor,
+            floors: below,
             sent,
         })
     }
 
-    pub(crate) fn table(found: &Found) -> Table {
+    pub(crate) fn table(&self, found: &Found) -> Table {
         let mut table = Table::new(&[
             "",
             "acquisitions/s",
@@ -201,12 +263,8 @@ impl Shape {
                 overlaps.to_string(),
             ]);
         };
-        if !found.floor.is_empty() {
-            row(
-                "*bare scripts, two tasks by turns*".into(),
-                &found.floor,
-                "2".into(),
-            );
+        for (floor, samples) in &found.floors {
+            row(floor.about(self.hold), samples, "2".into());
         }
         for (peer, samples) in &found.samples {
             let sent = found.sent.iter().find(|(of, _)| of == peer);
@@ -221,7 +279,13 @@ impl Shape {
         let hold = self.hold.as_millis();
         let at = format!("W2, {} processes, hold {hold} ms", self.processes);
         let figure = |figure: fn(&Contention) -> f64| ours.map(|ours| middle(ours, figure));
-        let floor = median(found.floor.iter().map(|s| s.over_p50));
+        let under = |floor: Floor| {
+            let floors = &found.floors;
+            let found = floors.iter().find(|(of, _)| *of == floor);
+            found.map_or(&[][..], |(_, samples)| samples)
+        };
+        let floor = median(under(Floor::Turns).iter().map(|s| s.over_p50));
+        let against = |floor| ours.map(|ours| ratio(ours, under(floor), |s| s.over_p50));
         let sent = |of: Peer| {
             let found = found.sent.iter().find(|(peer, _)| *peer == of);
             found.map(|(_, (each, _))| *each)
@@ -231,7 +295,13 @@ impl Shape {
                 format!("{at}: median gap between processes against release → message → acquire"),
                 1.3,
                 " ×",
-                ours.map(|ours| ratio(ours, &found.floor, |s| s.over_p50)),
+                against(Floor::Turns),
+            ),
+            Goal::at_most(
+                format!("{at}: the same where the bare scripts keep it as long as a process does"),
+                1.3,
+                " ×",
+                against(Floor::Long),
             ),
             Goal::at_most(
                 format!("{at}: p99 of the gap against that median"),
@@ -307,6 +377,8 @@ Everybody wants the same name, again and again. The gap is from one holder's beg
 whoever they are, and once more for those alone in which the next one is in another process. The share is what the unluckiest task (or process) got for each hold of the luckiest; the longest wait is that of anybody,
 those included who got their turn only because the others had stopped. What is sent was counted by `MONITOR` in a round of
 its own that was not timed; what a script calls inside the store is not among it. The bare scripts are two processes of one
-task each that hand the lock to and fro: a release that publishes, the message, the acquire of the other. Each side holds the
-lock by its own language's sleep; the column says how long that was.
+task each that hand the lock to and fro: a release that publishes, the message, the acquire of the other; once more with
+messages that come in on a thread of their own, and once more with turns as long as a process of tidelock keeps a lock that it
+hands on, because whoever has slept for longer takes longer to wake up. Each side holds the lock by its own language's sleep;
+the column says how long that was.
 ";

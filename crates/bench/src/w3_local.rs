@@ -27,7 +27,7 @@ pub(crate) fn measure(stage: &mut Stage) -> Result<Section> {
         hold: Duration::ZERO,
         quick: stage.args.quick,
     };
-    let found = shape.measure("W3", stage, &mut teams, None)?;
+    let found = shape.measure("W3", stage, &mut teams, &mut Vec::new())?;
     let bars: Vec<_> = found
         .samples
         .iter()
@@ -68,7 +68,7 @@ pub(crate) fn measure(stage: &mut Stage) -> Result<Section> {
                 against(mutex),
             ),
         ],
-        tables: vec![(String::new(), Shape::table(&found))],
+        tables: vec![(String::new(), shape.table(&found))],
         ..Section::default()
     })
 }

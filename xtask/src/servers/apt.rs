@@ -31,7 +31,7 @@ const REDIS8: [&str; 16] = [
 ];
 
 /// Installs packages without letting any of them start a service.
-pub(super) fn install(packages: &[&str]) -> Result<()> {
+pub(crate) fn install(packages: &[&str]) -> Result<()> {
     println!("installing {}", packages.join(" "));
     let _policy = NoServices::set()?;
     // Lists may be missing altogether on a fresh machine.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use bench::raw::{Raw, Turns};
-use bench::w2_hot::TURNS;
+use bench::w2_hot::Floor;
 use load::{Contender, Side, serve};
 use tidelock::{Client, Guard, HandOff, Lock};
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -21,9 +21,12 @@ async fn main() -> Result<()> {
             serve(Tidelock(client.connect(&url).await?)).await
         }
         "raw" => serve(Raw::connect(&url).await?).await,
-        "turns" => serve(Turns::connect(&url, TURNS).await?).await,
+        "turns" => serve(Turns::connect(&url, Floor::Turns.lock()).await?).await,
+        "turns-apart" => serve(Turns::connect_apart(&url, Floor::Apart.lock()).await?).await,
         "mutex" => serve(Local(Arc::default())).await,
-        _ => bail!("{kind} is none of tidelock, tidelock-no-hand-off, raw, turns, mutex"),
+        _ => bail!(
+            "{kind} is none of tidelock, tidelock-no-hand-off, raw, turns, turns-apart, mutex"
+        ),
     }
 }
 
