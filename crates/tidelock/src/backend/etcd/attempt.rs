@@ -39,8 +39,9 @@ impl Etcd {
         if self.looks_taken(ask, deadline).await? {
             return Ok(Attempt::Held(Wait::default()));
         }
-        // Twice: a lease that was there may have ended while we waited, and with it our place.
-        for round in 0..2 {
+        // A lease that was there may have ended while we waited, and with it our place; and the key may stand under the
+        // lease of another attempt of this ticket.
+        for round in 0..3 {
             let (lease, fresh) = self.a_lease(ask, round == 0, deadline).await?;
             let place = self.place(&ask.ticket)?;
             if waits && wake.is_none() {
@@ -86,6 +87,11 @@ impl Etcd {
                 (Err(trouble), Ok(_)) => return Err(unclear(trouble)),
                 (Ok(false), Ok(_)) => {}
                 (Ok(true), Ok(answer)) => {
+                    let under = stands_under(&answer, ask).unwrap_or(lease.id);
+                    claims.stands_under(&ask.ticket, under);
+                    if under != lease.id {
+                        continue;
+                    }
                     return self
                         .judge(ask, &place, &answer, lease, wake, deadline)
                         .await;
@@ -274,6 +280,14 @@ impl Place {
     pub(super) fn owns(&self, key: &[u8]) -> bool {
         keys::marked(key).unwrap_or(key) == self.key.as_bytes()
     }
+}
+
+/// The lease of its key, where the question has found it there already: another attempt of this ticket may have written it,
+/// under a lease of its own. Then it is that one which must be proved.
+fn stands_under(answer: &TxnResponse, ask: &Ask) -> Option<i64> {
+    let own = found(answer.responses.first()).filter(|_| !answer.succeeded)?;
+    let own = own.kvs.first()?;
+    (own.value == ask.ticket.owner.text().as_bytes()).then_some(own.lease)
 }
 
 /// Its key is the oldest.

@@ -65,8 +65,18 @@ struct Claim {
     stands: bool,
     /// Requests that write its key and were not answered.
     unanswered: usize,
-    withdrawn: bool,
+    stage: Stage,
     until: Moment,
+}
+
+/// How far a ticket has come; never back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Open,
+    /// Nothing more is sent for it.
+    Withdrawn,
+    /// And its leases are being revoked: what others wrote under them would go, so they serve nobody else.
+    Revoked,
 }
 
 /// What a withdrawal has to do.
@@ -233,12 +243,13 @@ impl Claims {
     pub(super) fn withdraw(&self, ticket: &Ticket) -> Remains {
         let mut known = self.lock();
         let claim = self.at(&mut known, ticket);
-        claim.withdrawn = true;
-        match (claim.unanswered, claim.stands) {
-            (0, false) => Remains::Nothing,
-            (0, true) => Remains::Key,
-            _ => Remains::Requests(claim.leases.iter().map(|lease| lease.id).collect()),
-        }
+        let (remains, stage) = match (claim.unanswered, claim.stands) {
+            (0, false) => (Remains::Nothing, Stage::Withdrawn),
+            (0, true) => (Remains::Key, Stage::Withdrawn),
+            _ => (Remains::Requests(ids(&claim.leases)), Stage::Revoked),
+        };
+        claim.stage = claim.stage.max(stage);
+        remains
     }
 
     /// Its key has gone. Where nothing of it is under way its lease may serve another. Yields those that shall not.
@@ -251,9 +262,9 @@ impl Claims {
         claim.stands = false;
         let needless = claim.needless(lives);
         claim.markers.clear();
-        let clear = claim.unanswered == 0;
+        let clear = claim.unanswered == 0 && claim.stage != Stage::Revoked;
         let mut leases = std::mem::take(&mut claim.leases);
-        if !claim.withdrawn {
+        if claim.stage == Stage::Open {
             known.tickets.remove(&key(ticket));
         }
         if lives
@@ -282,7 +293,7 @@ impl Claims {
             revision: None,
             stands: false,
             unanswered: 0,
-            withdrawn: false,
+            stage: Stage::Open,
             until: now,
         });
         let keep = claim.leases.last().map_or(KEEP, |lease| lease.ttl + KEEP);
@@ -314,7 +325,7 @@ impl Claim {
     }
 
     fn refuse_if_withdrawn(&self) -> Result<()> {
-        if self.withdrawn {
+        if self.stage != Stage::Open {
             return Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"));
         }
         Ok(())
@@ -325,5 +336,46 @@ impl Claim {
         self.id.get_or_insert(lease.id);
         self.leases.push(lease);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Kind;
+    use crate::core::clock::Clock;
+    use crate::owner::OwnerMint;
+
+    #[test]
+    fn a_lease_that_is_being_revoked_serves_nobody_else() {
+        let claims = Claims::new(Timers::new(Clock::Boot));
+        let mint = OwnerMint::new();
+        let ticket = |name: &str| Ticket {
+            kind: Kind::Mutex,
+            name: Name::new(name).unwrap(),
+            owner: mint.fresh(),
+        };
+        let lease = |id| Lease {
+            id,
+            asked: 3,
+            ttl: Duration::from_secs(3),
+        };
+        for (id, is_answered) in [(1, true), (2, false)] {
+            let late = ticket("late");
+            claims.granted(&late, lease(id)).unwrap();
+            claims.sending(&late).unwrap();
+            if is_answered {
+                claims.answered(&late);
+                assert_eq!(claims.withdraw(&late), Remains::Key);
+            } else {
+                assert_eq!(claims.withdraw(&late), Remains::Requests(vec![id]));
+                // The answer comes after all, and a second withdrawal finds the key.
+                claims.answered(&late);
+                assert_eq!(claims.withdraw(&late), Remains::Key);
+            }
+            claims.settle(&late, true);
+            let served = claims.reuse(&ticket("next"), 3).unwrap();
+            assert_eq!(served, is_answered.then(|| lease(id)));
+        }
     }
 }
