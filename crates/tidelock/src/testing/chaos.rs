@@ -32,13 +32,13 @@ pub struct Faults {
     pub pends: u8,
 }
 
-/// What one client asks about one name.
-type Thread = (String, String);
+/// What one client asks about one name: who, and of what.
+type Matter = (String, String);
 
 struct Dice {
     rng: fastrand::Rng,
     /// How many faults in a row each of them has met.
-    in_a_row: HashMap<Thread, u8>,
+    in_a_row: HashMap<Matter, u8>,
 }
 
 /// After so many faults in a row the next request of the same client about the same name is served. A store that does not
@@ -105,7 +105,8 @@ impl Faults {
         }
     }
 
-    fn roll(&self, thread: Thread) -> Fate {
+    /// A request may be about several: it is served if one of them has met enough.
+    fn roll(&self, about: &[Matter]) -> Fate {
         let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);
         let Dice { rng, in_a_row } = &mut *dice;
         let pick = rng.u8(..100);
@@ -114,12 +115,16 @@ impl Faults {
         let refused = self.refused;
         let muted = refused + self.muted;
         let late = muted + self.late;
-        let met = in_a_row.get(&thread).copied().unwrap_or(0);
-        if pick >= late || met == MOST_IN_A_ROW {
-            in_a_row.remove(&thread);
+        let had_enough = |matter| in_a_row.get(matter) == Some(&MOST_IN_A_ROW);
+        if pick >= late || about.iter().any(had_enough) {
+            for matter in about {
+                in_a_row.remove(matter);
+            }
             return Fate::Served(before, after);
         }
-        in_a_row.insert(thread, met + 1);
+        for matter in about {
+            *in_a_row.entry(matter.clone()).or_default() += 1;
+        }
         match pick {
             n if n < refused => Fate::Refused(before),
             n if n < muted => Fate::Muted(before, after),
@@ -223,7 +228,7 @@ impl Chaos {
     /// One request under its fate. `ask` may be called on another task than its caller's, and later.
     fn request<T: Send + 'static>(
         &self,
-        thread: Thread,
+        about: Vec<Matter>,
         ask: impl FnOnce(Arc<dyn Backend>) -> BoxFuture<'static, Result<T>> + Send + 'static,
     ) -> BoxFuture<'_, Result<T>> {
         Box::pin(async move {
@@ -234,7 +239,7 @@ impl Chaos {
             let fate = if self.plug.mutes() {
                 Fate::Muted(Duration::ZERO, Duration::ZERO)
             } else {
-                self.faults.roll(thread)
+                self.faults.roll(&about)
             };
             let inner = Arc::clone(&self.inner);
             match fate {
@@ -286,7 +291,7 @@ impl Chaos {
     }
 }
 
-fn thread(ticket: &Ticket) -> Thread {
+fn about(ticket: &Ticket) -> Matter {
     (ticket.owner.client().to_owned(), ticket.name.to_string())
 }
 
@@ -297,7 +302,7 @@ impl Backend for Chaos {
 
     fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {
         let ask = ask.clone();
-        self.request(thread(&ask.ticket), move |inner| {
+        self.request(vec![about(&ask.ticket)], move |inner| {
             Box::pin(async move { inner.attempt(&ask).await })
         })
     }
@@ -308,8 +313,8 @@ impl Backend for Chaos {
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
         let batch = batch.to_vec();
-        let thread = batch.first().map(|one| thread(&one.ticket));
-        self.request(thread.unwrap_or_default(), move |inner| {
+        let matters = batch.iter().map(|one| about(&one.ticket)).collect();
+        self.request(matters, move |inner| {
             Box::pin(async move { inner.renew(&batch).await })
         })
     }
@@ -320,14 +325,14 @@ impl Backend for Chaos {
 
     fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
         let ticket = ticket.clone();
-        self.request(thread(&ticket), move |inner| {
+        self.request(vec![about(&ticket)], move |inner| {
             Box::pin(async move { inner.release(&ticket).await })
         })
     }
 
     fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
         let ticket = ticket.clone();
-        self.request(thread(&ticket), move |inner| {
+        self.request(vec![about(&ticket)], move |inner| {
             Box::pin(async move { inner.withdraw(&ticket).await })
         })
     }
@@ -338,8 +343,8 @@ impl Backend for Chaos {
         generation: FencingToken,
     ) -> BoxFuture<'a, Result<bool>> {
         let name = name.clone();
-        let thread = (String::new(), name.to_string());
-        self.request(thread, move |inner| {
+        let matter = (String::new(), name.to_string());
+        self.request(vec![matter], move |inner| {
             Box::pin(async move { inner.check(&name, generation).await })
         })
     }
@@ -407,11 +412,21 @@ mod tests {
             refused: 100,
             ..Faults::of_seed(1)
         };
-        let of = |client: &str| (client.to_owned(), "stock".to_owned());
-        let served = |client| matches!(faults.roll(of(client)), Fate::Served(..));
+        let of = |client: &str, name: &str| (client.to_owned(), name.to_owned());
+        let served = |about: &[Matter]| matches!(faults.roll(about), Fate::Served(..));
+        let [a, b] = ["a", "b"].map(|client| of(client, "stock"));
         // Another client's requests between them change nothing.
-        let fates: Vec<bool> = (0..8).map(|_| (served("a"), served("b")).0).collect();
+        let fates: Vec<bool> = (0..8)
+            .map(|_| {
+                let fate = served(std::slice::from_ref(&a));
+                served(std::slice::from_ref(&b));
+                fate
+            })
+            .collect();
         let row = [false, false, false, true];
         assert_eq!(fates, [row, row].concat());
+        // Nor does it help to come with another one each time.
+        let fates = ["x", "y", "z", "till"].map(|name| served(&[of("c", name), of("c", "stock")]));
+        assert_eq!(fates, row);
     }
 }

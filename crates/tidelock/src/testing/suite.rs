@@ -39,6 +39,8 @@ macro_rules! conformance {
             an_acquire_after_its_withdrawal_takes_no_effect
             a_withdrawal_frees_what_was_held
             a_repeated_attempt_neither_counts_nor_shortens
+            attempts_of_one_ticket_that_meet_are_one
+            a_withdrawal_that_meets_its_attempt_touches_nobody_else
             a_renewal_never_shortens
             a_batch_answers_each_name_apart
             a_strangers_release_changes_nothing

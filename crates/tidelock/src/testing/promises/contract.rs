@@ -9,6 +9,9 @@ use crate::error::ErrorKind;
 use crate::owner::OwnerMint;
 use crate::testing::fixture::{Fixture, unique};
 
+/// How often a meeting is tried that depends on the moment.
+const ROUNDS: u32 = 20;
+
 fn ask(mint: &OwnerMint, name: &str, lease: Duration) -> Ask {
     Ask {
         spare: 0,
@@ -103,6 +106,70 @@ pub async fn a_repeated_attempt_neither_counts_nor_shortens(fixture: &Fixture) {
         Released::Freed
     );
     assert_eq!(left(store, &long.ticket.name).await, None);
+}
+
+/// Two attempts of one ticket that meet at the store, because the first was late, both hold the lock, once, and what they
+/// hold is renewed.
+pub async fn attempts_of_one_ticket_that_meet_are_one(fixture: &Fixture) {
+    let (bare, mint) = (fixture.bare().await, OwnerMint::new());
+    let store = &*bare.store.front;
+    for round in 0..ROUNDS {
+        // Another one each time: what an earlier round has left at the server fits none.
+        let lease = fixture.lease() + Duration::from_secs(1) * round;
+        let ask = ask(&mint, &unique("stock"), lease);
+        let both = tokio::join!(store.attempt(&ask), store.attempt(&ask));
+        let (Ok(Attempt::Acquired(one)), Ok(Attempt::Acquired(other))) = both else {
+            panic!("it was free: {both:?}");
+        };
+        assert_eq!(one.token, other.token);
+        let seen = store.inspect(&ask.ticket.name).await.expect("readable");
+        assert_eq!((seen.holders.len(), seen.holders[0].holds), (1, 1));
+        let renewal = Renewal {
+            ticket: ask.ticket.clone(),
+            lease: ask.lease,
+            wish: ask.wish,
+        };
+        let kept = store.renew(&[renewal]).await.expect("answered");
+        assert!(matches!(kept[..], [Renewed::Kept]), "{kept:?}");
+        assert_eq!(
+            store.release(&ask.ticket).await.expect("done"),
+            Released::Freed
+        );
+        assert_eq!(left(store, &ask.ticket.name).await, None);
+    }
+}
+
+/// A withdrawal that meets its attempt at the store leaves nothing of it, however often it is repeated, and touches nobody
+/// who comes after.
+pub async fn a_withdrawal_that_meets_its_attempt_touches_nobody_else(fixture: &Fixture) {
+    let (bare, mint) = (fixture.bare().await, OwnerMint::new());
+    let store = &*bare.store.front;
+    for round in 0..ROUNDS {
+        let late = ask(&mint, &unique("stock"), fixture.lease());
+        let next = ask(&mint, &unique("stock"), fixture.lease());
+        let withdrawn = async |after: u32| {
+            tokio::time::sleep(Duration::from_micros(100) * after).await;
+            store.withdraw(&late.ticket).await.expect("done");
+        };
+        let follow = async {
+            withdrawn(round + 2).await;
+            assert!(acquired(store, &next).await);
+        };
+        // What becomes of it is open: it is before the withdrawal, or refused.
+        let (_, (), ()) = tokio::join!(store.attempt(&late), withdrawn(round), follow);
+        assert_eq!(left(store, &late.ticket.name).await, None);
+        let renewal = Renewal {
+            ticket: next.ticket.clone(),
+            lease: next.lease,
+            wish: next.wish,
+        };
+        let kept = store.renew(&[renewal]).await.expect("answered");
+        assert!(matches!(kept[..], [Renewed::Kept]), "{kept:?}");
+        assert_eq!(
+            store.release(&next.ticket).await.expect("done"),
+            Released::Freed
+        );
+    }
 }
 
 /// A renewal lengthens, never shortens, and does not bring back what has gone.

@@ -87,7 +87,8 @@ pub async fn every_good_name_works(fixture: &Fixture) {
     }
     tokio::time::sleep(fixture.lease() * 3 / 2).await;
     for (name, held) in all {
-        assert!(held.is_held().await, "{name:?} was renewed");
+        let state = held.state().await;
+        assert!(held.is_held().await, "{name:?} was renewed: {state:?}");
         held.release().await.expect("held");
         assert!(!b.lock(name).is_locked().await, "{name:?}");
     }
