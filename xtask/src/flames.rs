@@ -60,19 +60,15 @@ impl Graph {
         record.args(["--call-graph", "dwarf,8192", "-o"]);
         record.arg(file("data")).arg("--");
         record.arg(root().join("target/release/examples").join(self.example));
-        sh::run({
-            record.args(self.args);
-            record
-        })?;
+        record.args(self.args);
+        sh::run(record)?;
         let mut script = command("perf", &["script", "--no-inline", "-i"]);
         script
             .arg(file("data"))
             .stdout(File::create(file("script"))?);
         sh::run(script)?;
-        let mut collapse = command(
-            &inferno.join("inferno-collapse-perf").to_string_lossy(),
-            &[],
-        );
+        let tool = |name| command(&inferno.join(name).to_string_lossy(), &[]);
+        let mut collapse = tool("inferno-collapse-perf");
         collapse
             .arg(file("script"))
             .stdout(File::create(file("folded"))?);
@@ -87,7 +83,7 @@ impl Graph {
             .join("docs/performance")
             .join(self.file)
             .with_extension("svg");
-        let mut draw = command(&inferno.join("inferno-flamegraph").to_string_lossy(), &[]);
+        let mut draw = tool("inferno-flamegraph");
         draw.args([
             "--title",
             self.title,
