@@ -10,13 +10,14 @@ use tokio::time::sleep;
 use crate::common::{
     History, SOON, boot_time, builder, eventually, hammer, insist, listen, ms, shop, within,
 };
+use crate::looks::wary;
 
 /// T08. Every connection is half open: what is sent is swallowed, nothing comes back, nothing is closed. The holder is told
 /// before its lease ends on the server, an acquisition with a limit ends within it and a tenth, a release ends too. When the
 /// network is back the client goes on with as many connections as before, and who waits gets the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t08_half_open_connections_neither_hang_nor_leak() -> Result<()> {
-    let shop = shop(ms(1600)).await?;
+    let shop = wary(ms(1600)).await?;
     // Not led by a line of this process: who waits for it here asks the server.
     let guard = shop.client.lock("kept").try_acquire().await?;
     let guard = guard.context("it is free")?;

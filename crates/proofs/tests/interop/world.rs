@@ -10,8 +10,9 @@ use tidelock::{AcquireOptions, Client, Guard, Lock};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-/// A wake-up comes in a part of a lease, which is 30 s: a lost one would show.
-pub(crate) const WAKE_BOUND: Duration = Duration::from_secs(1);
+/// A wake-up comes in a part of a lease, which is 30 s: a lost one would show, and a JVM that stands still for a second
+/// would not. How fast wakes are is measured by the bench.
+pub(crate) const WAKE_BOUND: Duration = Duration::from_secs(5);
 
 /// Runs a test of this name with each version of Redisson.
 macro_rules! with_each_redisson {

@@ -232,7 +232,7 @@ async fn t59_a_create_that_arrives_late_leaves_no_orphan() {
 /// CURATOR-604. The reply of a create is lost, and then the session: in the next one the old node is not taken for one's own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_a_node_of_an_old_session_is_not_mine() {
-    let world = World::with(ms(9000), "?session_timeout=600ms").await;
+    let world = World::with(ms(9000), "?session_timeout=1200ms").await;
     let held = world.near.lock("till").acquire().await.unwrap();
     let waiter = waits(&world.far, "till");
     world.until_nodes(2).await;
@@ -247,7 +247,7 @@ async fn t59_a_node_of_an_old_session_is_not_mine() {
     held.release().await.unwrap();
     let (guard, _) = soon("the waiter", waiter).await.unwrap();
     assert!(guard.is_held());
-    tokio::time::sleep(ms(1500)).await;
+    tokio::time::sleep(ms(3000)).await;
     assert!(guard.is_held(), "it holds by a node of a living session");
     guard.release().await.unwrap();
     world.until_nodes(0).await;
