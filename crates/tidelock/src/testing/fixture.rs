@@ -6,7 +6,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::chaos::{Chaos, Faults, Plug};
+use super::chaos::{Chaos, Plug};
+use super::faults::Faults;
 use super::party::Party;
 use super::twist::Twisted;
 use super::writer::Writer;

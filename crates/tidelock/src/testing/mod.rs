@@ -12,6 +12,7 @@
 )]
 
 mod chaos;
+mod faults;
 mod fixture;
 mod history;
 mod party;
@@ -23,7 +24,8 @@ mod threads;
 mod twist;
 mod writer;
 
-pub use chaos::{Chaos, Faults, Plug};
+pub use chaos::{Chaos, Plug};
+pub use faults::Faults;
 pub use fixture::{Fixture, open};
 pub use history::{History, Span};
 pub use party::{Held, Party, Place};
