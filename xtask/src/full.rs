@@ -3,66 +3,119 @@
 use std::fmt::Write;
 use std::fs;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::servers;
 use crate::sh::{command, quiet, root};
-use crate::test::{self, Outcome, PARTS, perform, tests_with, whole_family};
+use crate::test::{self, Outcome, PARTS, Tally, perform, tests_with, whole_family};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only this part, as the page calls it, and only its line of the page is written anew; may be given more than once
+    #[arg(long, value_name = "PART")]
+    only: Vec<String>,
+}
 
 const FLAVOURS: [&str; 4] = ["redis62", "redis7", "redis8", "valkey9"];
 
-pub(crate) fn run() -> Result<()> {
-    let full = servers::Args { full: true };
-    let mut outcomes = vec![perform("servers --full", |_| servers::run(full))];
-    outcomes.extend(
-        PARTS
-            .iter()
-            .filter(|part| part.name != "servers")
-            .map(|part| perform(part.name, part.run)),
-    );
-    // The plain run above was on Redis 7.
-    for flavour in FLAVOURS.iter().filter(|flavour| **flavour != "redis7") {
-        let name = format!("proofs on {flavour}");
-        outcomes.push(perform(&name, |tally| whole_family(tally, flavour)));
+type Run = Box<dyn FnOnce(&mut Tally) -> Result<()>>;
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let mut parts = parts();
+    for name in &args.only {
+        ensure!(
+            parts.iter().any(|(part, _)| part == name),
+            "no part is called {name}; docs/full.md names them"
+        );
     }
-    let long = ["-p", "proofs", "--tests", "--", "--ignored"];
-    outcomes.push(perform("long proofs", |tally| {
-        tests_with(tally, &long, None)
-    }));
-    fs::create_dir_all(root().join("docs"))?;
-    fs::write(root().join("docs/full.md"), summary(&outcomes))?;
+    parts.retain(|(name, _)| args.only.is_empty() || args.only.contains(name));
+    let outcomes: Vec<Outcome> = parts
+        .into_iter()
+        .map(|(name, part)| perform(&name, part))
+        .collect();
+    let page = root().join("docs/full.md");
+    let before = if args.only.is_empty() {
+        String::new()
+    } else {
+        fs::read_to_string(&page)?
+    };
+    fs::write(&page, summary(&outcomes, &before, &commit()))?;
     test::finish(&outcomes)
 }
 
-fn summary(outcomes: &[Outcome]) -> String {
+fn parts() -> Vec<(String, Run)> {
+    let install = |_: &mut Tally| servers::run(servers::Args { full: true });
+    let mut parts: Vec<(String, Run)> = vec![("servers --full".to_owned(), Box::new(install))];
+    for part in PARTS.iter().filter(|part| part.name != "servers") {
+        parts.push((part.name.to_owned(), Box::new(part.run)));
+    }
+    // The plain run above was on Redis 7.
+    for flavour in FLAVOURS.into_iter().filter(|flavour| *flavour != "redis7") {
+        let run: Run = Box::new(move |tally| whole_family(tally, flavour));
+        parts.push((format!("proofs on {flavour}"), run));
+    }
+    // Optimised, because some of them say what a client may need of a processor.
+    let long = ["--release", "-p", "proofs", "--tests", "--", "--ignored"];
+    let run: Run = Box::new(move |tally| tests_with(tally, &long, None));
+    parts.push(("long proofs".to_owned(), run));
+    parts
+}
+
+/// The page: a line for each part, those that were not run now as they were `before`.
+fn summary(outcomes: &[Outcome], before: &str, commit: &str) -> String {
     let mut text = String::from("# The last full run\n\nWritten by `cargo xtask full`.\n\n");
     for (what, value) in machine() {
         let _ = writeln!(text, "- {what}: {value}");
     }
-    text.push_str("\n| part | time | result | tests |\n| --- | ---: | --- | --- |\n");
-    for Outcome {
-        name,
-        time,
-        tally,
-        error,
-    } in outcomes
-    {
-        let verdict = if error.is_some() { "**failed**" } else { "ok" };
-        let _ = writeln!(
-            text,
-            "| {name} | {:.1} s | {verdict} | {} |",
-            time.as_secs_f64(),
-            tally.or_nothing()
-        );
+    text.push_str(
+        "\n| part | commit | time | result | tests |\n| --- | --- | ---: | --- | --- |\n",
+    );
+    let mut rows: Vec<(String, String)> = before.lines().filter_map(row).collect();
+    for outcome in outcomes {
+        let line = line(outcome, commit);
+        match rows.iter_mut().find(|(name, _)| *name == outcome.name) {
+            Some((_, old)) => *old = line,
+            None => rows.push((outcome.name.clone(), line)),
+        }
+    }
+    for (_, line) in rows {
+        let _ = writeln!(text, "{line}");
     }
     text
 }
 
+/// A line of the page about a part, with its name.
+fn row(line: &str) -> Option<(String, String)> {
+    let (name, rest) = line.strip_prefix("| ")?.split_once(" | ")?;
+    let is_part = name != "part" && !name.starts_with("---") && !rest.is_empty();
+    is_part.then(|| (name.to_owned(), line.to_owned()))
+}
+
+fn line(outcome: &Outcome, commit: &str) -> String {
+    let Outcome {
+        name,
+        time,
+        tally,
+        error,
+    } = outcome;
+    let verdict = if error.is_some() { "**failed**" } else { "ok" };
+    format!(
+        "| {name} | {commit} | {:.1} s | {verdict} | {} |",
+        time.as_secs_f64(),
+        tally.or_nothing()
+    )
+}
+
+fn said(program: &str, args: &[&str]) -> String {
+    let output = quiet(command(program, args)).unwrap_or_else(|_| "unknown".to_owned());
+    output.lines().next().unwrap_or_default().to_owned()
+}
+
+fn commit() -> String {
+    said("git", &["describe", "--always", "--dirty"])
+}
+
 fn machine() -> Vec<(&'static str, String)> {
-    let said = |program: &str, args: &[&str]| {
-        let output = quiet(command(program, args)).unwrap_or_else(|_| "unknown".to_owned());
-        output.lines().next().unwrap_or_default().to_owned()
-    };
     let server = |flavour: &str| {
         let path = root().join("target/servers").join(flavour).join("server");
         said(&path.to_string_lossy(), &["--version"])
@@ -70,7 +123,6 @@ fn machine() -> Vec<(&'static str, String)> {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     vec![
         ("date", said("date", &["-u", "+%Y-%m-%d %H:%M UTC"])),
-        ("commit", said("git", &["rev-parse", "--short", "HEAD"])),
         (
             "machine",
             format!("{}, {cores} cores", said("uname", &["-srm"])),
@@ -81,4 +133,36 @@ fn machine() -> Vec<(&'static str, String)> {
         ("Redis 8", server("redis8")),
         ("Valkey 9", server("valkey9")),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_part_that_is_run_alone_replaces_its_own_line() {
+        let outcome = |name: &str, error: Option<&str>| Outcome {
+            name: name.to_owned(),
+            time: Duration::from_secs(1),
+            tally: Tally::default(),
+            error: error.map(str::to_owned),
+        };
+        let all = [outcome("format", None), outcome("long proofs", Some("red"))];
+        let before = summary(&all, "", "aaa");
+        let after = summary(&[outcome("long proofs", None)], &before, "bbb");
+        let rows = |page: &str| page.lines().filter_map(row).collect::<Vec<_>>();
+        let [first, second] = &rows(&after)[..] else {
+            panic!("{after}");
+        };
+        assert_eq!(*first, rows(&before)[0]);
+        assert_eq!(
+            *second,
+            (
+                "long proofs".to_owned(),
+                line(&outcome("long proofs", None), "bbb")
+            )
+        );
+    }
 }

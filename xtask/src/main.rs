@@ -23,7 +23,7 @@ enum Task {
     /// Runs everything a change has to pass
     Test(test::Args),
     /// Runs what is too long for every change, on every server, and writes docs/full.md
-    Full,
+    Full(full::Args),
     /// Gives nonsense to everything that reads bytes from outside, and writes docs/fuzz.md
     Fuzz(fuzz::Args),
     /// Measures what a lock costs, beside its bare scripts
@@ -40,7 +40,7 @@ fn main() -> Result<()> {
     match Task::parse() {
         Task::Servers(args) => servers::run(args),
         Task::Test(args) => test::run(&args),
-        Task::Full => full::run(),
+        Task::Full(args) => full::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Flames => flames::run(),
