@@ -54,8 +54,7 @@ fn parts() -> Vec<(String, Run)> {
         let run: Run = Box::new(move |tally| whole_family(tally, flavour));
         parts.push((format!("proofs on {flavour}"), run));
     }
-    // Optimised, because some of them say what a client may need of a processor.
-    let long = ["--release", "-p", "proofs", "--tests", "--", "--ignored"];
+    let long = ["-p", "proofs", "--tests", "--", "--ignored"];
     let run: Run = Box::new(move |tally| tests_with(tally, &long, None));
     parts.push(("long proofs".to_owned(), run));
     parts

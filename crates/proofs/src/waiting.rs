@@ -13,6 +13,10 @@ pub const A_WHILE: Duration = Duration::from_secs(6);
 /// For how long they are watched by what is too long for every change.
 pub const A_MINUTE: Duration = Duration::from_secs(60);
 
+/// The part of a core that a hundred waiters may take: a fiftieth. Unoptimised, as they are in most runs, they need several
+/// times as much as in a user's program, on a slow day more than that; then it is twice as much.
+const BUSY: f64 = if cfg!(debug_assertions) { 0.04 } else { 0.02 };
+
 /// Longer than a turn takes that does not hang.
 const SOON: Duration = Duration::from_secs(20);
 
@@ -87,7 +91,7 @@ pub async fn cost_next_to_nothing(
     let busy = cpu_time(peer.pid())?.saturating_sub(before);
     let questions = asked()? - earlier;
     println!("{name}: 100 waiters for {window:?}: {busy:?} of a core, {questions} questions");
-    ensure!(busy <= window.mul_f64(0.02), "{busy:?}");
+    ensure!(busy <= window.mul_f64(BUSY), "{busy:?}");
     ensure!(
         questions <= 200 * window.as_secs(),
         "{questions} questions in {window:?}"
