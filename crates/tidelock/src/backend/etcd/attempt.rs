@@ -87,10 +87,11 @@ impl Etcd {
                 (Err(trouble), Ok(_)) => return Err(unclear(trouble)),
                 (Ok(false), Ok(_)) => {}
                 (Ok(true), Ok(answer)) => {
-                    let under = stands_under(&answer, ask).unwrap_or(lease.id);
-                    claims.stands_under(&ask.ticket, under);
-                    if under != lease.id {
-                        continue;
+                    if let Some(id) = stands_under(&answer, ask, lease) {
+                        claims.stands_under(&ask.ticket, id);
+                        if id != lease.id {
+                            continue;
+                        }
                     }
                     return self
                         .judge(ask, &place, &answer, lease, wake, deadline)
@@ -282,11 +283,13 @@ impl Place {
     }
 }
 
-/// The lease of its key, where the question has found it there already: another attempt of this ticket may have written it,
+/// The lease of its key, if it is there: the one it was asked with, unless another attempt of this ticket has written it,
 /// under a lease of its own. Then it is that one which must be proved.
-fn stands_under(answer: &TxnResponse, ask: &Ask) -> Option<i64> {
-    let own = found(answer.responses.first()).filter(|_| !answer.succeeded)?;
-    let own = own.kvs.first()?;
+fn stands_under(answer: &TxnResponse, ask: &Ask, lease: Lease) -> Option<i64> {
+    if answer.succeeded {
+        return Some(lease.id);
+    }
+    let own = found(answer.responses.first())?.kvs.first()?;
     (own.value == ask.ticket.owner.text().as_bytes()).then_some(own.lease)
 }
 
