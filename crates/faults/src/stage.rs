@@ -19,7 +19,7 @@ use crate::worker::{Plan, Role};
 use crate::world::{self, On, World};
 
 /// How long after a fault, at most, until every process is served again: failovers take their time.
-const RECOVERY: Duration = Duration::from_secs(30);
+pub(crate) const RECOVERY: Duration = Duration::from_secs(30);
 
 /// Files and connections a process may have more of after a fault than before.
 const MORE_FILES: usize = 16;
@@ -134,6 +134,17 @@ impl Stage<'_> {
     /// A while, somewhere between these.
     pub(crate) fn between(&mut self, least: u64, most: u64) -> Duration {
         Duration::from_millis(self.rng.u64(least..=most))
+    }
+
+    /// Freezes a process for that time.
+    pub(crate) fn freeze(&mut self, number: u32, time: Duration) -> Result<()> {
+        let from = boot_time();
+        self.crew.by_number(number)?.process.freeze()?;
+        self.pass(time);
+        self.crew.by_number(number)?.process.thaw()?;
+        let to = boot_time();
+        self.notes.frozen.push((number, Span { from, to }));
+        Ok(())
     }
 
     /// Does something during which the store cannot be used as usual; `mute`: it gives no sign of life at all between the

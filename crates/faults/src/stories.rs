@@ -4,12 +4,12 @@ mod ground;
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use proofs::boot_time;
 use testkit::proxy::{Mode, Proxy, Then, Way, When};
 
 use crate::notes::Span;
-use crate::stage::{Stage, Story};
+use crate::stage::{RECOVERY, Stage, Story};
 use crate::worker::Role;
 use crate::world::{Deed, On};
 
@@ -54,12 +54,22 @@ pub(crate) const HOLDER_KILLED: Story = Story::new("holder killed", |stage| {
 
 pub(crate) const HOLDER_FROZEN: Story = Story::new("holder frozen", |stage| {
     let number = stage.holder(Role::Relay)?;
-    let from = boot_time();
-    stage.crew.by_number(number)?.process.freeze()?;
-    stage.pass(stage.lease * 2);
-    stage.crew.by_number(number)?.process.thaw()?;
-    let to = boot_time();
-    stage.notes.frozen.push((number, Span { from, to }));
+    stage.freeze(number, stage.lease * 2)
+});
+
+/// A process that waits is frozen for longer than a lease, several times, so that a request of it is on its way in some.
+pub(crate) const WAITER_FROZEN: Story = Story::new("waiter frozen", |stage| {
+    for _ in 0..4 {
+        let holder = stage.holder(Role::Relay)?;
+        let mut members = stage.crew.members.iter();
+        let waits = members.find(|member| member.number != holder);
+        let number = waits.context("nobody waits")?.number;
+        let pause = stage.between(0, 30);
+        stage.pass(pause);
+        stage.freeze(number, stage.lease.mul_f64(1.5))?;
+        let served = boot_time();
+        stage.crew.until_served(served, RECOVERY)?;
+    }
     Ok(())
 });
 

@@ -151,6 +151,7 @@ impl Lock {
     ///
     /// No order is promised between processes; within this process the one that has waited longest is woken first, and a
     /// newcomer may overtake it. An outage of the store of up to one lease is waited out.
+    /// Time in which this process itself did not run, because it was frozen or its machine slept, is no outage.
     ///
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable) or [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) when the store has not

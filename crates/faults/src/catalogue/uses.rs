@@ -1,13 +1,13 @@
 //! T42 to T64: clocks of clients, misuse, single stores, and all of it at once.
 
-use super::{Answer, CORE, ELSEWHERE, NO_KIND, Row, SAME_SERVER, only, promised, row};
+use super::{Answer, CORE, ELSEWHERE, NO_KIND, Row, SAME_SERVER, only, promised, row, several};
 use crate::store::Store::{
     Cluster, Etcd, Mariadb, Memcached, Memory, Plain, Postgres, Redis, Redlock, Replicas, Sentinel,
     Sqlite, Zookeeper,
 };
 use crate::stories as s;
 
-pub(super) const ROWS: [Row; 23] = [
+pub(super) const ROWS: [Row; 24] = [
     row(42, "the client's wall clock jumps by an hour", |_| {
         Answer::played(&[s::CLOCKS_MOVED])
     }),
@@ -145,4 +145,9 @@ pub(super) const ROWS: [Row; 23] = [
         Replicas => Answer::no(SAME_SERVER),
         _ => Answer::no("nobody else speaks its form"),
     }),
+    row(
+        75,
+        "a waiter stands still for longer than a lease",
+        |store| several(store, &[s::WAITER_FROZEN]),
+    ),
 ];

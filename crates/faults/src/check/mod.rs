@@ -3,6 +3,7 @@
 mod exclusion;
 mod loss;
 mod tokens;
+mod waits;
 mod wake;
 
 use std::fmt;
@@ -20,6 +21,8 @@ pub(crate) enum Promise {
     Tokens,
     /// A free lock is given to who waits for it.
     Wake,
+    /// A wait fails only because of the store.
+    Wait,
     /// A holder is told in time, and not without need.
     Loss,
     /// Nothing stays behind.
@@ -79,6 +82,7 @@ pub(crate) fn all(history: &Histories, notes: &Notes, terms: &Terms) -> Vec<Brea
     let mut found = exclusion::check(history, notes, terms, slack);
     found.extend(tokens::check(history, notes, terms, slack));
     found.extend(wake::check(history, notes, terms, slack));
+    found.extend(waits::check(history, notes));
     found.extend(loss::check(history, notes, terms, slack));
     found
 }

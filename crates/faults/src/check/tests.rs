@@ -12,7 +12,7 @@ use super::{Breach, Promise, Terms, all, leaks};
 use crate::acquisition::Histories;
 use crate::broken::{Flaw, with};
 use crate::history::{Line, Reader, Recorder, What};
-use crate::notes::{Harm, Notes, Span};
+use crate::notes::{Harm, Notes, Outage, Span};
 use crate::worker::{Lie, Plan, tasks};
 
 const LEASE: Duration = Duration::from_millis(600);
@@ -277,6 +277,35 @@ fn a_loss_without_need_is_caught() {
         ..Notes::default()
     };
     caught(&all(&history, &notes, &terms()), Promise::Loss);
+}
+
+#[test]
+fn a_wait_that_fails_because_its_process_was_frozen_is_caught() {
+    let failed = |kind: &str| {
+        let kind = kind.to_owned();
+        story(&[
+            (1.0, "1.1.1", What::Asked),
+            (3.0, "1.1.1", What::Failed { kind }),
+        ])
+    };
+    let span = |from, to| Span {
+        from: Duration::from_secs(from),
+        to: Duration::from_secs(to),
+    };
+    let mut notes = Notes {
+        frozen: vec![(1, span(1, 3))],
+        ended: Duration::from_secs(4),
+        ..Notes::default()
+    };
+    let found = all(&failed("Unavailable"), &notes, &terms());
+    caught(&found, Promise::Wait);
+    assert!(all(&failed("TimedOut"), &notes, &terms()).is_empty());
+    notes.outages.push(Outage {
+        when: span(0, 2),
+        mute: true,
+    });
+    let found = all(&failed("Unavailable"), &notes, &terms());
+    assert!(found.is_empty(), "the store was away: {found:?}");
 }
 
 #[test]

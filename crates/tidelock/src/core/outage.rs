@@ -8,10 +8,13 @@ use crate::core::drive::Loop;
 use crate::core::lead::Lead;
 use crate::error::{Error, Result};
 
-/// How long the store has not answered.
+/// How long the store has not answered, counted in time in which this process ran: a process that is frozen for longer
+/// than a lease hears nothing either, and that says nothing about the store.
 #[derive(Default)]
 pub(super) struct Outage {
-    since: Option<Moment>,
+    lasted: Duration,
+    /// When the last try failed, and how long the pause after it was.
+    failed: Option<(Moment, Duration)>,
     /// Until when the store is only not ready yet, by its own word.
     ready_by: Option<Moment>,
     tries: u32,
@@ -35,7 +38,9 @@ impl Outage {
         } else {
             one.caller.base.core.settings.lease
         };
-        let since = *self.since.get_or_insert(from);
+        let (since, rest) = self.failed.unwrap_or((from, Duration::ZERO));
+        let longest = one.caller.base.core.settings.response_timeout + rest;
+        self.lasted += running_part(now.since(since), longest);
         if let Some(within) = NotYet::of(&error)
             && !one.caller.only_asks()
         {
@@ -46,7 +51,7 @@ impl Outage {
             return Err(error);
         }
         let ready_by = self.ready_by.unwrap_or(now);
-        if now.since(since) >= limit && now >= ready_by {
+        if self.lasted >= limit && now >= ready_by {
             if let Some(lead) = lead {
                 lead.fail(&error);
             }
@@ -60,6 +65,32 @@ impl Outage {
         self.tries += 1;
         let step = Duration::from_millis(10 << self.tries.min(6));
         // So that the waiters of a fleet do not come back together.
-        Ok(step.mul_f64(0.5 + chance::share() / 2.0))
+        let pause = step.mul_f64(0.5 + chance::share() / 2.0);
+        self.failed = Some((now, pause));
+        Ok(pause)
+    }
+}
+
+/// How much of the time between two failures counts as an outage. One request and the pause before it take no longer than
+/// `longest`. If far more time has passed, this process did not run. Such a round still counts a little, so that a machine
+/// on which every round is late does not retry without end.
+fn running_part(round: Duration, longest: Duration) -> Duration {
+    if round > longest + longest / 2 {
+        longest / 4
+    } else {
+        round
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_in_which_the_process_was_frozen_is_no_outage() {
+        let (second, longest) = (Duration::from_secs(1), Duration::from_secs(4));
+        assert_eq!(running_part(second * 4, longest), second * 4);
+        assert_eq!(running_part(second * 6, longest), second * 6, "it was busy");
+        assert_eq!(running_part(second * 3600, longest), second);
     }
 }

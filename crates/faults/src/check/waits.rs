@@ -1,0 +1,34 @@
+use super::{Breach, Promise, breach};
+use crate::acquisition::{Acquisition, Histories};
+use crate::notes::Notes;
+
+/// How a wait may end without a lock although the store is well: the time was up, the process was told to stop, or the
+/// grant came so late that its lease was over.
+const ORDINARY: [&str; 3] = ["TimedOut", "Stopped", "Over"];
+
+/// A wait fails only because of the store. That the waiting process was frozen is no reason: it continues to wait.
+pub(super) fn check(history: &Histories, notes: &Notes) -> Vec<Breach> {
+    let mut found = Vec::new();
+    for one in &history.acquisitions {
+        let Some((at, kind)) = &one.failed else {
+            continue;
+        };
+        if ORDINARY.contains(&&**kind) || is_excused(one, notes) {
+            continue;
+        }
+        let how = format!("{} waited until {at:?} and was told {kind}", one.id);
+        found.push(breach(Promise::Wait, how));
+    }
+    found
+}
+
+/// Something happened to the store while it waited, or shortly before.
+fn is_excused(one: &Acquisition, notes: &Notes) -> bool {
+    let Some((until, _)) = one.failed else {
+        return false;
+    };
+    let harmed = |harm: &crate::notes::Harm| harm.when.meets(one.asked, until);
+    notes.outage_until(one.asked, until).is_some()
+        || notes.harms.iter().any(harmed)
+        || notes.killed_before(one.process, until)
+}
