@@ -7,6 +7,8 @@
 
 #[path = "flat/books.rs"]
 mod books;
+#[path = "flat/closing.rs"]
+mod closing;
 #[path = "flat/drops.rs"]
 mod drops;
 #[path = "flat/rounds.rs"]

@@ -384,7 +384,9 @@ impl Client {
     /// # }
     /// ```
     pub fn close(&self, grace: Duration) -> Result<usize> {
-        self.blocker.run(self.client.close(grace))
+        let left = self.blocker.run(self.client.close(grace))?;
+        self.blocker.close();
+        Ok(left)
     }
 }
 

@@ -371,13 +371,16 @@ impl Client {
                 status.announce_close();
             }
         }
-        core.timers.limit(grace, core.steward.table.emptied()).await;
+        let emptied = core.steward.unless_ended(core.steward.table.emptied());
+        core.timers.limit(grace, emptied).await;
         let left = self.release_all();
         // No answer in time: the lease is the last line.
-        core.timers
-            .limit(core.settings.response_timeout, core.steward.settled())
-            .await;
+        let limit = core.settings.response_timeout;
+        let settled = core.timers.limit(limit, core.steward.settled()).await;
         core.steward.retire();
+        if settled.is_some() {
+            core.steward.ended().await;
+        }
         core.home.back().close().await;
         core.home.front().close().await;
         left

@@ -75,6 +75,12 @@ impl Hold {
         self.extension.fetch_max(nanos, Ordering::SeqCst);
     }
 
+    /// The client was closed, and has asked the store to release this lock. Nothing is left to be sent; the steward may have ended.
+    pub(crate) fn was_released_by_close(&self) -> bool {
+        let gone = self.status.check(self.base.core.timers.clock());
+        gone == Some(Gone::Lost(LostReason::Closed))
+    }
+
     /// Takes the hold out of everybody's books. False: that had been done.
     pub(crate) fn disarm(&self) -> bool {
         if self.disarmed.swap(true, Ordering::SeqCst) {
@@ -95,7 +101,7 @@ impl Drop for Hold {
         let tenure = self.tenure.take();
         // Until the release is with the steward: a client that closes in between would not wait for it.
         let _mark = self.base.core.steward.mark();
-        if self.disarm() {
+        if self.disarm() && !self.was_released_by_close() {
             let until = self.over_by();
             self.base.core.steward.send(Chore::Release {
                 site: Arc::clone(&self.base.site),

@@ -114,7 +114,9 @@ pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
     };
     if let Some(lost) = refusal {
         // Lost: the store is still asked, so that a lease which stands there is not left to run out. It only ever removes our own owner.
-        core.steward.send(handed_on(false, None, tenure));
+        if !hold.was_released_by_close() {
+            core.steward.send(handed_on(false, None, tenure));
+        }
         return Err(lost.on_lock(&hold.ticket.name));
     }
     let mut repeated = false;

@@ -2,8 +2,13 @@
 
 use std::future::Future;
 use std::io;
+#[cfg(feature = "blocking")]
+use std::sync::RwLock;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+#[cfg(feature = "blocking")]
+use futures_util::FutureExt;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
@@ -12,8 +17,10 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Where the steward and a store's background connections run: a thread of their own, so that a blocked executor of the
 /// caller neither delays a renewal nor a deadline. In simulated time it is the test's own runtime.
+///
+/// Its clones share one handle, which goes with the thread: each handle of a runtime keeps that runtime's descriptors open.
 #[derive(Debug, Clone)]
-pub struct Background(Handle);
+pub struct Background(Arc<Mutex<Option<Handle>>>);
 
 impl Background {
     /// Starts the thread. It ends when `stop` is dropped and `last_words` have been said, at most after `grace`.
@@ -21,28 +28,41 @@ impl Background {
         if matches!(clock, Clock::Simulated(_)) {
             let here =
                 Handle::try_current().map_err(|e| Error::new(ErrorKind::Runtime).caused_by(e))?;
-            return Ok((Self(here), Stop(None)));
+            return Ok((Self::of(here), Stop(None)));
         }
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|e| no_thread(&e))?;
-        let handle = runtime.handle().clone();
+        let background = Self::of(runtime.handle().clone());
+        let own = background.clone();
         let (stop, stopped) = oneshot::channel::<()>();
         std::thread::Builder::new()
             .name("tidelock".to_owned())
             .spawn(move || {
                 // An error means that the sender was dropped, which is the signal.
                 let _ = runtime.block_on(stopped);
+                own.handle().take();
                 runtime.shutdown_timeout(Duration::from_millis(100));
             })
             .map_err(|e| no_thread(&e))?;
-        Ok((Self(handle), Stop(Some(stop))))
+        Ok((background, Stop(Some(stop))))
+    }
+
+    fn of(handle: Handle) -> Self {
+        Self(Arc::new(Mutex::new(Some(handle))))
+    }
+
+    fn handle(&self) -> MutexGuard<'_, Option<Handle>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs a future in the background. It is cut off when the client has gone.
     pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
-        self.0.spawn(future);
+        let handle = self.handle().clone();
+        if let Some(handle) = handle {
+            handle.spawn(future);
+        }
     }
 
     /// Runs a future in the background and waits for what it yields. `None`: the client is going.
@@ -111,7 +131,12 @@ pub(crate) fn need_runtime() -> Result<()> {
 /// The runtime behind the blocking face: callers wait on it with their own threads.
 #[cfg(feature = "blocking")]
 #[derive(Debug)]
-pub(crate) struct Blocker(Option<tokio::runtime::Runtime>);
+pub(crate) struct Blocker(RwLock<Option<Arc<BlockingRuntime>>>);
+
+/// Ends without a wait: dropping a runtime waits for its threads, and panics inside another one.
+#[cfg(feature = "blocking")]
+#[derive(Debug)]
+struct BlockingRuntime(Option<tokio::runtime::Runtime>);
 
 #[cfg(feature = "blocking")]
 impl Blocker {
@@ -124,29 +149,56 @@ impl Blocker {
             .enable_all()
             .build()
             .map_err(|e| no_thread(&e))?;
-        Ok(Self(Some(runtime)))
+        let runtime = Arc::new(BlockingRuntime(Some(runtime)));
+        Ok(Self(RwLock::new(Some(runtime))))
     }
 
-    /// Waits for a future on this thread. Where that would stop an executor it fails instead, and drops the future.
+    /// Waits for a future on this thread. Where that would stop an executor it fails instead, and drops the future. On a
+    /// closed client only a future that need not wait has an answer.
     pub(crate) fn run<F: Future>(&self, future: F) -> Result<F::Output> {
         refuse_inside_a_runtime()?;
-        match &self.0 {
-            Some(runtime) => Ok(runtime.block_on(future)),
-            None => Err(Error::new(ErrorKind::Closed)),
+        let runtime = self.runtime();
+        match runtime.as_deref() {
+            Some(BlockingRuntime(Some(runtime))) => Ok(runtime.block_on(future)),
+            _ => future
+                .now_or_never()
+                .ok_or_else(|| Error::new(ErrorKind::Closed)),
         }
     }
 
-    /// Runs a future on the worker for as long as the task is kept.
+    /// Runs a future on the worker for as long as the task is kept. The worker lives at least until the future is done,
+    /// so that closing the client does not cut off a callback which it has just caused.
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) -> Option<Task> {
-        let runtime = self.0.as_ref()?;
-        Some(Task(runtime.spawn(future).abort_handle()))
+        let worker = self.runtime()?;
+        let handle = worker.0.as_ref()?.handle().clone();
+        let task = handle.spawn(async move {
+            future.await;
+            drop(worker);
+        });
+        Some(Task(task.abort_handle()))
+    }
+
+    /// The client is closed: the worker ends with the calls that are on their way.
+    pub(crate) fn close(&self) {
+        let runtime = self
+            .0
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        drop(runtime); // not under the lock: it may be the last reference
+    }
+
+    fn runtime(&self) -> Option<Arc<BlockingRuntime>> {
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
 #[cfg(feature = "blocking")]
-impl Drop for Blocker {
+impl Drop for BlockingRuntime {
     fn drop(&mut self) {
-        // Dropping a runtime waits for its threads, and panics inside another one; this does neither.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }

@@ -4,13 +4,14 @@
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::backend::{BoxFuture, Moment, Renewed, Ticket};
 use crate::core::batch::Batch;
@@ -20,7 +21,7 @@ use crate::core::release::{self, Release};
 use crate::core::rt::{Background, Stop};
 use crate::core::site::Site;
 use crate::core::table::Table;
-use crate::core::timers::Timers;
+use crate::core::timers::{Timer, Timers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Drift;
 
@@ -47,6 +48,8 @@ pub(crate) struct StewardHandle {
     inbox: mpsc::UnboundedSender<Errand>,
     open: Arc<Open>,
     retired: Arc<AtomicBool>,
+    /// Its sender is dropped when the steward has ended.
+    running: watch::Receiver<()>,
     pub(crate) table: Arc<Table>,
     pub(crate) background: Background,
 }
@@ -70,11 +73,28 @@ impl StewardHandle {
 
     /// Resolves when nothing that was sent is left to be done.
     pub(crate) async fn settled(&self) {
-        self.open.none().await;
+        self.unless_ended(self.open.none()).await;
     }
 
-    /// The client is closed: from now on no connection outlives the chores that need it. A `Lock` that is still about
-    /// keeps the steward, and a guard that is dropped late would otherwise leave a new connection behind.
+    /// Resolves when the steward has ended, and closed its face of the store.
+    pub(crate) async fn ended(&self) {
+        let mut running = self.running.clone();
+        while running.changed().await.is_ok() {}
+    }
+
+    /// Waits for something that only the steward, or a timer on its thread, can bring about. Once the steward has ended,
+    /// that never happens, so the wait ends too.
+    pub(crate) async fn unless_ended(&self, event: impl Future<Output = ()>) {
+        tokio::select! {
+            biased;
+            () = event => {}
+            () = self.ended() => {}
+        }
+    }
+
+    /// The client is closed: the steward finishes what was sent and ends, and its thread with it. It does not wait until the
+    /// last handle is dropped; otherwise a guard in `mem::forget`, or a `Lock` in a static, would keep a thread and its
+    /// descriptors as long as the process lives.
     pub(crate) fn retire(&self) {
         self.retired.store(true, Ordering::SeqCst);
         self.table.bell.notify_one();
@@ -176,15 +196,20 @@ impl Steward {
         let keeper = Keeper(Arc::clone(&table));
         let retired = Arc::<AtomicBool>::default();
         let told = Arc::clone(&retired);
+        let (runs, running) = watch::channel(());
+        let open = Arc::<Open>::default();
+        let unfinished = Arc::clone(&open);
         background.spawn(async move {
-            self.run(&keeper.0, chores, &told).await;
+            self.run(&keeper.0, chores, &told, &unfinished).await;
             drop(keeper);
+            drop(runs);
             drop(stop);
         });
         StewardHandle {
             inbox,
-            open: Arc::default(),
+            open,
             retired,
+            running,
             table,
             background,
         }
@@ -195,13 +220,17 @@ impl Steward {
         table: &Table,
         mut inbox: mpsc::UnboundedReceiver<Errand>,
         retired: &AtomicBool,
+        open: &Open,
     ) {
         let mut calls: FuturesUnordered<BoxFuture<'static, Option<Answers>>> =
             FuturesUnordered::new();
         let mut look = self.timers.at(Moment::FAR);
+        // Set when the client is closed: until then a request that is still under way may send something.
+        let mut last_call = None;
         loop {
-            if retired.load(Ordering::SeqCst) && calls.is_empty() {
-                self.home.back().close().await;
+            if retired.load(Ordering::SeqCst) {
+                let timer = || Box::pin(self.timers.after(self.response_timeout));
+                last_call.get_or_insert_with(timer);
             }
             let next = table.next_look(self.timers.now());
             let next = self.lines().map(Lines::next_look).fold(next, Moment::min);
@@ -217,6 +246,7 @@ impl Steward {
                     self.lines().for_each(|lines| lines.look_after_the_waiting(now));
                     look = self.timers.at(Moment::FAR);
                 }
+                () = retirement(&mut last_call, open), if calls.is_empty() => break,
                 () = table.bell.notified() => {}
                 () = self.bell.notified() => {}
                 Some(answers) = calls.next(), if !calls.is_empty() => self.take(table, answers),
@@ -227,6 +257,10 @@ impl Steward {
             }
         }
         // The client has gone. What it left to be done gets one more response time.
+        inbox.close();
+        while let Ok(errand) = inbox.try_recv() {
+            calls.push(self.call(errand));
+        }
         self.timers
             .limit(self.response_timeout, async {
                 while calls.next().await.is_some() {}
@@ -337,6 +371,18 @@ impl Steward {
                 table.renewed(ids, |keep| keep.failed(sent, now));
             }
         }
+    }
+}
+
+/// Resolves when a closed client needs its steward no more: nothing is left to be done, or what is left has had its time.
+async fn retirement(last_call: &mut Option<Pin<Box<Timer>>>, open: &Open) {
+    let Some(last_call) = last_call else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        biased;
+        () = open.none() => {}
+        () = last_call => {}
     }
 }
 
