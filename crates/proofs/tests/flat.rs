@@ -11,5 +11,7 @@ mod books;
 mod closing;
 #[path = "flat/drops.rs"]
 mod drops;
+#[path = "flat/records.rs"]
+mod records;
 #[path = "flat/rounds.rs"]
 mod rounds;

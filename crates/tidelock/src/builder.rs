@@ -3,11 +3,12 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::acknowledge::Acknowledge;
 use crate::backend::{Clock, Env, Timers, TlsFiles, registry};
 use crate::client::Client;
+use crate::core::process_info::{self, ProcessInfo};
 use crate::core::rt::{self, Background};
 use crate::core::site::{Manners, Site};
 use crate::core::steward::Steward;
@@ -17,10 +18,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hand_off::HandOff;
 use crate::options::{self, Drift};
 use crate::owner::OwnerMint;
-use crate::snapshot::ClientInfo;
-
-/// How long a process's details stay in the store, and how often they are written anew.
-const DETAILS_KEPT: Duration = Duration::from_secs(3600);
 
 /// Settings of a client. What is not set has the default that is named.
 ///
@@ -482,8 +479,11 @@ impl ClientBuilder {
             bell: Arc::clone(&bell),
         };
         let home = Site::home(open(&env).await?, &manners);
+        let mint = OwnerMint::new();
+        let process_info = ProcessInfo::new(mint.client().clone());
         let steward = Steward {
             bell,
+            process_info: Arc::clone(&process_info),
             home: Arc::clone(&home),
             timers: timers.clone(),
             drift: self.drift,
@@ -500,13 +500,14 @@ impl ClientBuilder {
         let core = Arc::new(Core {
             home,
             settings,
-            mint: OwnerMint::new(),
+            mint,
+            process_info,
             timers,
             steward,
             closed: Closed::default(),
         });
         if self.details {
-            announce(&core);
+            process_info::publish(&core);
         }
         Ok(Client::new(core))
     }
@@ -543,50 +544,4 @@ fn millis_from_env(name: &str) -> Result<Option<Duration>> {
         Err(_) => Err(Error::new(ErrorKind::InvalidOptions)
             .because(format!("{name} is {text:?}, not a number of milliseconds"))),
     }
-}
-
-/// Leaves this process's details in the store now and again before they run out, as long as the client lives.
-fn announce(core: &Arc<Core>) {
-    let info = own_details();
-    let (home, timers, client) = (
-        Arc::clone(&core.home),
-        core.timers.clone(),
-        core.mint.client().clone(),
-    );
-    let alive = Arc::downgrade(core);
-    core.steward.background.spawn(async move {
-        // A closed client that is still held somewhere connects no more.
-        while alive.upgrade().is_some_and(|core| !core.closed.is_set()) {
-            if let Err(error) = home.back().announce(&client, &info, DETAILS_KEPT).await {
-                tracing::debug!(%error, "this client's details could not be left in the store");
-            }
-            timers.after(DETAILS_KEPT / 3).await;
-        }
-    });
-}
-
-fn own_details() -> ClientInfo {
-    let program = std::env::current_exe().ok().and_then(|path| {
-        path.file_name()
-            .map(|name| name.to_string_lossy().into_owned())
-    });
-    ClientInfo::new(
-        host_name(),
-        std::process::id(),
-        program.unwrap_or_default(),
-        SystemTime::now(),
-    )
-}
-
-#[cfg(unix)]
-fn host_name() -> String {
-    rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned()
-}
-
-#[cfg(not(unix))]
-fn host_name() -> String {
-    std::env::var("COMPUTERNAME").unwrap_or_default()
 }

@@ -374,13 +374,11 @@ impl Client {
         let emptied = core.steward.unless_ended(core.steward.table.emptied());
         core.timers.limit(grace, emptied).await;
         let left = self.release_all();
-        // No answer in time: the lease is the last line.
-        let limit = core.settings.response_timeout;
-        let settled = core.timers.limit(limit, core.steward.settled()).await;
+        // One response timeout for all that is left to be asked of the store. If no answer comes in time, locks end with their leases.
+        let end = core.timers.now() + core.settings.response_timeout;
+        core.timers.until(end, core.steward.settled()).await;
         core.steward.retire();
-        if settled.is_some() {
-            core.steward.ended().await;
-        }
+        core.timers.until(end, core.steward.ended()).await;
         core.home.back().close().await;
         core.home.front().close().await;
         left

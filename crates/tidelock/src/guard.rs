@@ -492,8 +492,9 @@ impl Guard {
     ///
     /// # Errors
     /// [`Lost`](ErrorKind::Lost) when it had been lost before: whatever was done since may have overlapped with another
-    /// holder, who is not touched. [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) or [`Unavailable`](ErrorKind::Unavailable)
-    /// when the store did not answer within the response timeout; the release goes on in the background until the lease ends.
+    /// holder, who is not touched. [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) when the store did not answer within two
+    /// response timeouts (6 s by default): the lock may be free already, and the release goes on in the background until
+    /// the store answers or the lease ends.
     ///
     /// # Cancel safety
     /// Goes on in the background once polled; dropping the future only stops waiting for the answer. Dropped before

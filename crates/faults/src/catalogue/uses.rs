@@ -7,7 +7,7 @@ use crate::store::Store::{
 };
 use crate::stories as s;
 
-pub(super) const ROWS: [Row; 24] = [
+pub(super) const ROWS: [Row; 25] = [
     row(42, "the client's wall clock jumps by an hour", |_| {
         Answer::played(&[s::CLOCKS_MOVED])
     }),
@@ -149,5 +149,17 @@ pub(super) const ROWS: [Row; 24] = [
         75,
         "a waiter stands still for longer than a lease",
         |store| several(store, &[s::WAITER_FROZEN]),
+    ),
+    row(
+        77,
+        "a client is closed while guards of it are forgotten",
+        |store| match store {
+            Redis => Answer::tested(&[
+                "a_forgotten_guard_keeps_no_thread_of_a_closed_client",
+                "a_closed_client_leaves_no_record_on_redis",
+            ]),
+            Sqlite => Answer::tested(&["a_closed_client_leaves_no_record"]),
+            _ => Answer::no("one test for all stores; shown on redis"),
+        },
     ),
 ];

@@ -383,6 +383,11 @@ impl Backend for Memory {
         ready(Ok(()))
     }
 
+    fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
+        self.world.lock().clients.remove(client);
+        ready(Ok(()))
+    }
+
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         ready(Ok(vec![
             Finding::new(

@@ -279,6 +279,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         info: &'a ClientInfo,
         keep: Duration,
     ) -> BoxFuture<'a, Result<()>>;
+    /// Removes what [`announce`](Self::announce) has left of this client.
+    fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>>;
     /// Looks at everything about the store that weakens a lock.
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>>;
     /// Which life of the server answers now. Asked after an attempt it is the life that was attempted, or a later one.

@@ -13,9 +13,11 @@ mod drive;
 mod entering;
 mod heir;
 pub(crate) mod hold;
+mod in_flight;
 pub(crate) mod lead;
 pub(crate) mod line;
 mod outage;
+pub(crate) mod process_info;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod queue;
 #[cfg(not(feature = "fuzzing"))]
@@ -37,6 +39,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::acknowledge::Acknowledge;
+use crate::core::process_info::ProcessInfo;
 use crate::core::site::Site;
 use crate::core::steward::StewardHandle;
 use crate::core::timers::Timers;
@@ -61,6 +64,7 @@ pub(crate) struct Core {
     pub(crate) home: Arc<Site>,
     pub(crate) settings: Settings,
     pub(crate) mint: OwnerMint,
+    pub(crate) process_info: Arc<ProcessInfo>,
     pub(crate) timers: Timers,
     pub(crate) steward: StewardHandle,
     pub(crate) closed: Closed,

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -15,8 +15,10 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::backend::{BoxFuture, Moment, Renewed, Ticket};
 use crate::core::batch::Batch;
+use crate::core::in_flight::{Counter, InFlight};
 use crate::core::lead::Tenure;
 use crate::core::line::Lines;
+use crate::core::process_info::ProcessInfo;
 use crate::core::release::{self, Release};
 use crate::core::rt::{Background, Stop};
 use crate::core::site::Site;
@@ -46,7 +48,7 @@ pub(crate) enum Chore {
 #[derive(Debug)]
 pub(crate) struct StewardHandle {
     inbox: mpsc::UnboundedSender<Errand>,
-    open: Arc<Open>,
+    counter: Arc<Counter>,
     retired: Arc<AtomicBool>,
     /// Its sender is dropped when the steward has ended.
     running: watch::Receiver<()>,
@@ -59,7 +61,7 @@ impl StewardHandle {
     pub(crate) fn send(&self, chore: Chore) {
         let errand = Errand {
             chore,
-            mark: Mark::new(&self.open),
+            in_flight: self.owned_mark(),
         };
         if let Err(mpsc::error::SendError(errand)) = self.inbox.send(errand) {
             errand.chore.give_up();
@@ -67,13 +69,18 @@ impl StewardHandle {
     }
 
     /// Counts something as to be done until the mark is dropped: closing waits for it.
-    pub(crate) fn mark(&self) -> Count<'_> {
-        Count::new(&self.open)
+    pub(crate) fn mark(&self) -> InFlight<&Counter> {
+        InFlight::new(&*self.counter)
+    }
+
+    /// The same for what outlives the caller.
+    pub(crate) fn owned_mark(&self) -> InFlight<Arc<Counter>> {
+        InFlight::new(Arc::clone(&self.counter))
     }
 
     /// Resolves when nothing that was sent is left to be done.
     pub(crate) async fn settled(&self) {
-        self.unless_ended(self.open.none()).await;
+        self.unless_ended(self.counter.none()).await;
     }
 
     /// Resolves when the steward has ended, and closed its face of the store.
@@ -103,71 +110,13 @@ impl StewardHandle {
     /// Nothing is held and nothing is left to be done.
     #[cfg(feature = "testing")]
     pub(crate) fn is_idle(&self) -> bool {
-        self.table.len() == 0 && self.open.count.load(Ordering::SeqCst) == 0
-    }
-}
-
-/// How many chores have been sent and are not done.
-#[derive(Debug, Default)]
-struct Open {
-    count: AtomicUsize,
-    bell: Notify,
-}
-
-impl Open {
-    fn one_less(&self) {
-        if self.count.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.bell.notify_waiters();
-        }
-    }
-
-    async fn none(&self) {
-        loop {
-            let mut bell = std::pin::pin!(self.bell.notified());
-            bell.as_mut().enable(); // before the count is read, else the last one might end in between
-            if self.count.load(Ordering::SeqCst) == 0 {
-                return;
-            }
-            bell.await;
-        }
-    }
-}
-
-/// Counts one until it is dropped, done or not.
-pub(crate) struct Count<'a>(&'a Open);
-
-impl<'a> Count<'a> {
-    fn new(open: &'a Open) -> Self {
-        open.count.fetch_add(1, Ordering::SeqCst);
-        Self(open)
-    }
-}
-
-impl Drop for Count<'_> {
-    fn drop(&mut self) {
-        self.0.one_less();
-    }
-}
-
-/// The same for a chore, wherever it goes.
-struct Mark(Arc<Open>);
-
-impl Mark {
-    fn new(open: &Arc<Open>) -> Self {
-        open.count.fetch_add(1, Ordering::SeqCst);
-        Self(Arc::clone(open))
-    }
-}
-
-impl Drop for Mark {
-    fn drop(&mut self) {
-        self.0.one_less();
+        self.table.len() == 0 && self.counter.is_zero()
     }
 }
 
 struct Errand {
     chore: Chore,
-    mark: Mark,
+    in_flight: InFlight<Arc<Counter>>,
 }
 
 impl Chore {
@@ -183,6 +132,7 @@ pub(crate) struct Steward {
     /// Rung when somebody was called who may not come.
     pub(crate) bell: Arc<Notify>,
     pub(crate) home: Arc<Site>,
+    pub(crate) process_info: Arc<ProcessInfo>,
     pub(crate) timers: Timers,
     pub(crate) drift: Drift,
     pub(crate) response_timeout: Duration,
@@ -197,8 +147,8 @@ impl Steward {
         let retired = Arc::<AtomicBool>::default();
         let told = Arc::clone(&retired);
         let (runs, running) = watch::channel(());
-        let open = Arc::<Open>::default();
-        let unfinished = Arc::clone(&open);
+        let counter = Arc::<Counter>::default();
+        let unfinished = Arc::clone(&counter);
         background.spawn(async move {
             self.run(&keeper.0, chores, &told, &unfinished).await;
             drop(keeper);
@@ -207,7 +157,7 @@ impl Steward {
         });
         StewardHandle {
             inbox,
-            open,
+            counter,
             retired,
             running,
             table,
@@ -220,7 +170,7 @@ impl Steward {
         table: &Table,
         mut inbox: mpsc::UnboundedReceiver<Errand>,
         retired: &AtomicBool,
-        open: &Open,
+        in_flight: &Counter,
     ) {
         let mut calls: FuturesUnordered<BoxFuture<'static, Option<Answers>>> =
             FuturesUnordered::new();
@@ -246,7 +196,7 @@ impl Steward {
                     self.lines().for_each(|lines| lines.look_after_the_waiting(now));
                     look = self.timers.at(Moment::FAR);
                 }
-                () = retirement(&mut last_call, open), if calls.is_empty() => break,
+                () = retirement(&mut last_call, in_flight), if calls.is_empty() => break,
                 () = table.bell.notified() => {}
                 () = self.bell.notified() => {}
                 Some(answers) = calls.next(), if !calls.is_empty() => self.take(table, answers),
@@ -264,6 +214,7 @@ impl Steward {
         self.timers
             .limit(self.response_timeout, async {
                 while calls.next().await.is_some() {}
+                self.process_info.remove(self.home.back()).await;
             })
             .await;
         self.home.back().close().await;
@@ -277,7 +228,7 @@ impl Steward {
             .filter_map(|site| Some(&**site.lines()?))
     }
 
-    fn call(&self, Errand { chore, mark }: Errand) -> BoxFuture<'static, Option<Answers>> {
+    fn call(&self, Errand { chore, in_flight }: Errand) -> BoxFuture<'static, Option<Answers>> {
         let timers = self.timers.clone();
         let work = async move {
             match chore {
@@ -312,7 +263,7 @@ impl Steward {
         };
         Box::pin(async move {
             contained(work).await;
-            drop(mark);
+            drop(in_flight);
             None
         })
     }
@@ -375,13 +326,13 @@ impl Steward {
 }
 
 /// Resolves when a closed client needs its steward no more: nothing is left to be done, or what is left has had its time.
-async fn retirement(last_call: &mut Option<Pin<Box<Timer>>>, open: &Open) {
+async fn retirement(last_call: &mut Option<Pin<Box<Timer>>>, in_flight: &Counter) {
     let Some(last_call) = last_call else {
         return std::future::pending().await;
     };
     tokio::select! {
         biased;
-        () = open.none() => {}
+        () = in_flight.none() => {}
         () = last_call => {}
     }
 }

@@ -137,6 +137,10 @@ impl<T: Twist> Backend for Twisted<T> {
         self.inner.announce(client, info, keep)
     }
 
+    fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
+        self.inner.retract(client)
+    }
+
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         self.inner.examine()
     }

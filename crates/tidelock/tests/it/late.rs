@@ -1,10 +1,11 @@
 //! Answers that come late.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tidelock::backend::{Ask, Attempt, Backend, BoxFuture, Store};
+use tidelock::backend::{Ask, Attempt, Backend, BoxFuture, Released, Store, Ticket};
 use tidelock::testing::{Fixture, Twist, Twisted};
 use tidelock::{AcquireOptions, Error, ErrorKind, Result};
 
@@ -88,4 +89,62 @@ async fn goes_on_after(error: ErrorKind, limit: Option<Duration>) {
     let granted = party.lock("stock").acquire_with(options).await;
     let guard = granted.unwrap_or_else(|told| panic!("{error:?}, {limit:?}: {told}"));
     guard.release().await.unwrap();
+}
+
+/// Takes releases, and for that time answers none of them.
+#[derive(Debug)]
+struct Mute {
+    until: Instant,
+    answered: Arc<AtomicBool>,
+}
+
+impl Twist for Mute {
+    fn release<'a>(
+        &'a self,
+        inner: &'a dyn Backend,
+        ticket: &'a Ticket,
+    ) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move {
+            let released = inner.release(ticket).await;
+            if Instant::now() < self.until {
+                return Err(Error::new(ErrorKind::OutcomeUnknown).because("no reply"));
+            }
+            self.answered.store(true, Ordering::SeqCst);
+            released
+        })
+    }
+}
+
+/// What a release comes to whose replies are lost for that long, and whether it was confirmed later.
+async fn release_in_an_outage(outage: Duration) -> (Result<()>, bool) {
+    let answered = Arc::<AtomicBool>::default();
+    let told = Arc::clone(&answered);
+    let fixture = Fixture::memory().wrapped(move |_, store| {
+        let mute = Mute {
+            until: Instant::now() + outage,
+            answered: Arc::clone(&told),
+        };
+        Twisted::wrap(Store::single(store.front), mute)
+    });
+    let (timeout, lease) = (Duration::from_millis(200), Duration::from_secs(10));
+    let settings = fixture.builder().response_timeout(timeout).lease(lease);
+    let client = fixture.client(settings).await;
+    let guard = client.lock("stock").acquire().await.unwrap();
+    let result = guard.release().await;
+    while !answered.load(Ordering::SeqCst) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    (result, client.close(timeout).await == 0)
+}
+
+/// A lost reply does not make a release that worked look like a failure: it is asked again. If no answer comes for two response
+/// timeouts, the caller is told that the outcome is unknown, and the release goes on in the background.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_outlasts_an_outage_of_a_response_timeout_and_then_is_unknown() {
+    let (result, is_clean) = release_in_an_outage(Duration::from_millis(150)).await;
+    assert!(result.is_ok() && is_clean, "{result:?}");
+    let (result, is_clean) = release_in_an_outage(Duration::from_secs(2)).await;
+    let error = result.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+    assert!(is_clean);
 }

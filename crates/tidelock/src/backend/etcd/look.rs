@@ -99,6 +99,21 @@ impl Etcd {
         answer.map(drop).map_err(Trouble::error)
     }
 
+    /// Ends the lease of a client's details, and the details with it.
+    pub(super) async fn remove_details(&self, client: &ClientId) -> Result<()> {
+        let deadline = self.link.deadline();
+        let key = self.shared.keys.client(client);
+        let found = self.link.range(get(&key), deadline).await;
+        let found = found.map_err(Trouble::error)?.kvs.into_iter().next();
+        let Some(lease) = found.map(|details| details.lease).filter(|id| *id != 0) else {
+            return Ok(());
+        };
+        self.link
+            .revoke(lease, deadline)
+            .await
+            .map_err(Trouble::error)
+    }
+
     /// A page goes by the revisions in which keys were created.
     pub(super) async fn page(&self, pattern: &str, cursor: u64) -> Result<Page> {
         let all = self.shared.keys.all();

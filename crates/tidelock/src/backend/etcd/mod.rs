@@ -187,6 +187,10 @@ impl Backend for Etcd {
         Box::pin(self.leave_details(client, info, keep))
     }
 
+    fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.remove_details(client))
+    }
+
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         Box::pin(self.find_weaknesses())
     }

@@ -105,6 +105,13 @@ impl Memcached {
             (other, _) => Err(unexpected(&other)),
         }
     }
+
+    /// Deletes them. It does not matter whether they were still there.
+    pub(super) async fn forget_client(&self, id: &ClientId) -> Result<()> {
+        let delete = Command::delete_any(&keys::client(id));
+        let deadline = self.link.deadline();
+        self.link.ask_one(delete, None, deadline).await.map(drop)
+    }
 }
 
 /// The beginning of what somebody else wrote.

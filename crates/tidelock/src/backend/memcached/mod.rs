@@ -134,6 +134,10 @@ impl Backend for Memcached {
         Box::pin(self.introduce(client, info, keep))
     }
 
+    fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.forget_client(client))
+    }
+
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         Box::pin(doctor::examine(&self.link))
     }

@@ -83,6 +83,11 @@ impl Command {
         Self::one(format!("md {key} C{cas}\r\n").into_bytes())
     }
 
+    /// Deletes whatever item is there.
+    pub(super) fn delete_any(key: &str) -> Self {
+        Self::one(format!("md {key}\r\n").into_bytes())
+    }
+
     /// One line without a key.
     pub(super) fn line(text: &str) -> Self {
         Self::one(format!("{text}\r\n").into_bytes())

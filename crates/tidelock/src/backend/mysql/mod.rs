@@ -326,6 +326,10 @@ impl Backend for Mysql {
         Box::pin(self.announce(client, info, keep))
     }
 
+    fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move { self.ask(sql::retract(client)).await.map(drop) })
+    }
+
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         Box::pin(examine::examine(self))
     }

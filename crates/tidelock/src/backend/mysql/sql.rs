@@ -206,6 +206,11 @@ pub(super) fn announce(client: &ClientId, info: &ClientInfo, keep: Duration) -> 
     )
 }
 
+pub(super) fn retract(client: &ClientId) -> String {
+    let client = hex(client.as_str());
+    format!("DELETE FROM tidelock_clients WHERE client = {client}")
+}
+
 /// Clears away rows of names that nobody has used for long. The counter first: who makes a row waits for it, and then
 /// sees it beyond every token that is being deleted.
 pub(super) fn sweep() -> String {

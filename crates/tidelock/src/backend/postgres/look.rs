@@ -87,6 +87,12 @@ pub(super) async fn announce(
     Ok(())
 }
 
+pub(super) async fn retract(link: &Link, sql: &Sql, client: &ClientId) -> Result<()> {
+    let params = [(&client.as_str() as _, Type::TEXT)];
+    let removed = link.ask(&sql.retract, &params).await;
+    removed.map(drop).map_err(Trouble::error)
+}
+
 fn millis(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)

@@ -280,6 +280,10 @@ impl Backend for Postgres {
         Box::pin(look::announce(&self.link, &self.sql, client, info, keep))
     }
 
+    fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
+        Box::pin(look::retract(&self.link, &self.sql, client))
+    }
+
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         Box::pin(examine::examine(&self.link, &self.sql, &self.ears))
     }

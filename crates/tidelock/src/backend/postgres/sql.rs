@@ -30,6 +30,7 @@ pub(super) struct Sql {
     pub(super) inspect: String,
     pub(super) list: String,
     pub(super) announce: String,
+    pub(super) retract: String,
     pub(super) sweep: String,
     pub(super) tell: String,
     pub(super) fence: String,
@@ -132,6 +133,7 @@ impl Sql {
                  VALUES ($1, $2, $3, $4, $5, {now} + $6 * interval '1 microsecond') \
                  ON CONFLICT (client) DO UPDATE SET expires = EXCLUDED.expires"
             ),
+            retract: format!("DELETE FROM {clients} WHERE client = $1"),
             sweep: format!(
                 "WITH old AS (DELETE FROM {clients} WHERE expires < {now}) \
                  DELETE FROM {table} WHERE name IN (SELECT name FROM {table} \

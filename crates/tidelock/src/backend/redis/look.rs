@@ -125,6 +125,13 @@ pub(super) async fn announce(
     routes.ask(&key, &put, routes.deadline()).await.map(drop)
 }
 
+/// Ends the key's time at once: a user who may take locks need not have the right to delete.
+pub(super) async fn retract(routes: &Routes, id: &ClientId) -> Result<()> {
+    let key = keys::client(id);
+    let end = Request::new("PEXPIRE").arg(&key).arg(0);
+    routes.ask(&key, &end, routes.deadline()).await.map(drop)
+}
+
 /// Where in a cursor the server's number stands; below it is the server's own.
 const SERVER: u32 = 48;
 

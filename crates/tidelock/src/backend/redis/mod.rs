@@ -339,6 +339,10 @@ impl Backend for Redis {
         Box::pin(look::announce(&self.routes, client, info, keep))
     }
 
+    fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
+        Box::pin(look::retract(&self.routes, client))
+    }
+
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         let Shared {
             subscriber,

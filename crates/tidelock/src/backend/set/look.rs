@@ -137,6 +137,14 @@ pub(super) async fn announce(
     Ok(())
 }
 
+pub(super) async fn retract(set: &Shared, client: &ClientId) -> Result<()> {
+    for part in 0..set.members.len() {
+        let gone = set.member(part, Side::Back).retract(client);
+        gone.await.map_err(|error| of_part(set, part, error))?;
+    }
+    Ok(())
+}
+
 /// What each member has to say of itself.
 pub(super) async fn examine(set: &Shared) -> Result<Vec<Finding>> {
     let mut all = Vec::new();

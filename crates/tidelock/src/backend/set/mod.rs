@@ -222,6 +222,10 @@ impl Backend for Set {
         Box::pin(look::announce(&self.shared, client, info, keep))
     }
 
+    fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
+        Box::pin(look::retract(&self.shared, client))
+    }
+
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         Box::pin(look::examine(&self.shared))
     }

@@ -282,6 +282,11 @@ impl Backend for Sqlite {
         }))
     }
 
+    fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
+        let client = client.clone();
+        Box::pin(self.write(Durable::No, move |view| view.retract(&client)))
+    }
+
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         Box::pin(self.worker.call(|desk| {
             let path = desk.path.clone();

@@ -189,6 +189,13 @@ impl View<'_> {
         Ok(())
     }
 
+    pub(super) fn retract(&self, client: &ClientId) -> Result<()> {
+        self.connection
+            .prepare_cached("DELETE FROM clients WHERE client = ?1")?
+            .execute([client.as_str()])?;
+        Ok(())
+    }
+
     pub(super) fn client(&self, client: &str) -> Result<Option<ClientInfo>> {
         self.connection
             .prepare_cached("SELECT host, pid, program, since FROM clients WHERE client = ?1")?

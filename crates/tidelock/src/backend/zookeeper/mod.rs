@@ -201,6 +201,10 @@ impl Backend for ZooKeeper {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    fn retract<'a>(&'a self, _client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
+        Box::pin(std::future::ready(Ok(()))) // they are in the nodes of its locks, and go with them
+    }
+
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         Box::pin(examine::examine(&self.0))
     }

@@ -123,3 +123,20 @@ async fn a_waiter_that_gives_up_leaves_nothing() {
     held.release().await.unwrap();
     assert!(!client.lock("a").inspect().await.unwrap().is_locked());
 }
+
+#[tokio::test]
+async fn a_closed_client_leaves_no_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    for _ in 0..20 {
+        let client = Client::connect(&format!("sqlite:{}", file.display()))
+            .await
+            .unwrap();
+        client.close(Duration::ZERO).await;
+        let tool = rusqlite::Connection::open(&file).unwrap();
+        let left: i64 = tool
+            .query_row("SELECT count(*) FROM clients", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(left, 0);
+    }
+}

@@ -230,6 +230,10 @@ impl Backend for Sessions {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    fn retract<'a>(&'a self, _client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         let shared = Arc::clone(&self.0);
         Box::pin(self.0.run(async move { look::examine(&shared).await }))

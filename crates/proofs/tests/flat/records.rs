@@ -1,0 +1,71 @@
+//! What a client leaves in the store about its process goes when the client does.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use testkit::servers::{EtcdServer, MariaDb, MemcachedServer, PostgresServer, RedisServer};
+use tidelock::Client;
+
+/// Waits until so many records are there.
+async fn until(count: usize, what: &str, records: &dyn Fn() -> Result<usize>) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(10);
+    loop {
+        let found = records()?;
+        if found == count {
+            return Ok(());
+        }
+        ensure!(Instant::now() < end, "{what}: {found} records");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn leaves_no_record(url: &str, records: &dyn Fn() -> Result<usize>) -> Result<()> {
+    let client = Client::connect(url).await?;
+    until(1, "a client is there", records).await?;
+    client.close(Duration::ZERO).await;
+    ensure!(records()? == 0, "{url}: the record of a closed client");
+    // The write may still be under way, or not even sent.
+    for _ in 0..20 {
+        let client = Client::connect(url).await?;
+        client.close(Duration::ZERO).await;
+        ensure!(
+            records()? == 0,
+            "{url}: the record of a client closed at once"
+        );
+    }
+    let client = Client::connect(url).await?;
+    until(1, "a client is there", records).await?;
+    drop(client);
+    until(0, "a dropped client", records).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_client_leaves_no_record_on_redis() -> Result<()> {
+    let server = RedisServer::start()?;
+    leaves_no_record(&server.url(), &|| Ok(server.keys()?.len())).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_client_leaves_no_record_in_a_database() -> Result<()> {
+    let server = PostgresServer::start()?;
+    let count = "SELECT count(*) FROM tidelock_locks_clients";
+    let records = || Ok(server.query(count)?.trim().parse()?);
+    leaves_no_record(&server.url(), &records).await?;
+    let server = MariaDb::start()?;
+    let count = "SELECT count(*) FROM tidelock_clients";
+    let records = || Ok(server.query(count)?.trim().parse()?);
+    leaves_no_record(&server.url(), &records).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_client_leaves_no_record_on_etcd() -> Result<()> {
+    let server = EtcdServer::start()?;
+    leaves_no_record(&server.url(), &|| Ok(server.keys()?.len())).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_client_leaves_no_record_on_memcached() -> Result<()> {
+    let server = MemcachedServer::start()?;
+    let records = || Ok(usize::try_from(server.stat("curr_items")?)?);
+    leaves_no_record(&server.url(), &records).await
+}
