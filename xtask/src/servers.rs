@@ -21,6 +21,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("redis-tools", "redis-cli"),
     ("memcached", "memcached"),
     ("faketime", "faketime"),
+    ("psmisc", "killall"),
+    ("procps", "pkill"),
     ("etcd-server", "etcd"),
     ("etcd-client", "etcdctl"),
     ("default-jdk-headless", "javac"),
@@ -65,7 +67,7 @@ fn packages() -> Result<()> {
     if !have("apt-get") {
         bail!(
             "missing: {}. This is not Debian or Ubuntu, so install by its own means: a Redis 7 server with TLS and its \
-             tools, etcd 3.4 or later with etcdctl, PostgreSQL with pgbouncer, MariaDB, ZooKeeper 3.8, memcached, libfaketime, \
+             tools, etcd 3.4 or later with etcdctl, PostgreSQL with pgbouncer, MariaDB, ZooKeeper 3.8, memcached, libfaketime, psmisc, procps, \
              a Java development kit from 17 on, Maven, Go, Node.js with npm, and Python 3 with venv",
             missing.join(", ")
         );

@@ -1,5 +1,6 @@
 //! The rows of the matrix: what goes wrong, and how it is answered for each store.
 
+mod command;
 mod first;
 mod servers;
 mod uses;
@@ -123,7 +124,8 @@ fn only(store: Store, of: &[Store], otherwise: &'static str) -> Answer {
 
 /// Every row.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
-    first::ROWS.iter().chain(&servers::ROWS).chain(&uses::ROWS)
+    let first = first::ROWS.iter().chain(&servers::ROWS);
+    first.chain(&uses::ROWS).chain(&command::ROWS)
 }
 
 fn lost_replies(store: Store) -> Answer {

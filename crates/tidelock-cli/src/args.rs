@@ -92,10 +92,14 @@ pub(crate) enum Command {
     /// Waits for the lock, runs the command, passes stdin, stdout, stderr and signals through, and exits with its exit
     /// code. The command finds TIDELOCK_NAME, TIDELOCK_OWNER and, where the store counts, TIDELOCK_TOKEN in its environment.
     ///
-    /// A supervisor process ends the command and everything in its process group before anybody else can get the lock:
-    /// TERM, then KILL after the grace, also when this process is frozen or killed, or the store is out of reach. What
-    /// is left in the group when the command itself has ended is ended too, before the lock is released. A process that
-    /// leaves the group on purpose (setsid, daemons) is out of its reach.
+    /// A supervisor process (`lock-supervisor` in lists of processes) ends the command and everything in its process group
+    /// before anybody else can get the lock: TERM, then KILL after the grace, also when this process is frozen or killed, or
+    /// the store is out of reach. This process does the same when the supervisor is frozen or killed. What is left in the
+    /// group when the command itself has ended is ended too, before the lock is released.
+    ///
+    /// Out of reach are a process that leaves the group on purpose (setsid, daemons) and one of another user (sudo: start
+    /// tidelock as that user instead). If this process and the supervisor are killed at the same moment, the command is killed
+    /// with them, but not what it has started; if both are frozen, nothing is ended until one of them goes on.
     ///
     /// At a terminal the command gets Ctrl-C and reads what is typed. Ctrl-Z does not stop it: a stopped command would keep
     /// the lock. Started with `&`, it waits when it wants to read what is typed, until `fg`.
@@ -116,7 +120,7 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Owns a command's process group and its deadline.
     #[command(name = "__supervise", hide = true)]
-    Supervise(SuperviseArgs),
+    Supervise,
     /// Prepares a command's process and becomes it.
     #[command(name = "__exec", hide = true)]
     Exec(ExecArgs),
@@ -241,21 +245,6 @@ pub(crate) struct DemoArgs {
     /// One JSON object per act on stdout
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct SuperviseArgs {
-    #[arg(long)]
-    pub(crate) name: String,
-    #[arg(long)]
-    pub(crate) grace_ms: u64,
-    #[arg(long)]
-    pub(crate) on_lost: OnLost,
-    /// The command becomes the terminal's foreground group.
-    #[arg(long)]
-    pub(crate) terminal: bool,
-    #[arg(required = true, trailing_var_arg = true)]
-    pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

@@ -1,7 +1,11 @@
 //! Exit codes, which are an API, and the error that carries one.
 
 use std::fmt;
+use std::io::Write;
 use std::process::ExitCode;
+use std::sync::OnceLock;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
 
 use tidelock::ErrorKind;
 
@@ -89,10 +93,72 @@ pub(crate) fn by_signal(number: i32) -> u8 {
         .unwrap_or(INTERNAL)
 }
 
-/// One line on stderr. Not `eprintln!`, which panics when nobody reads stderr any more.
+/// One line on stderr. Another thread writes it: nobody may read any more what stderr leads to (a pager, a terminal that was
+/// stopped), and who waits for that there neither keeps a deadline nor ends a command.
 pub(crate) fn say(line: impl fmt::Display) {
-    use std::io::Write;
-    let line = line.to_string().replace('\n', " ");
-    // Nobody reads: there is no other place to say it.
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
+    let mut line = line.to_string().replace('\n', " ");
+    line.push('\n');
+    // Not `eprintln!`, which panics when nobody has stderr open any more; there is no other place to say it.
+    let _ = Aside.write_all(line.as_bytes());
+}
+
+/// What is written here goes to stderr in its time, and holds up nobody.
+#[derive(Debug)]
+pub(crate) struct Aside;
+
+/// The thread that writes. `None`: it cannot be had, so everybody writes for himself.
+static WRITER: OnceLock<Option<SyncSender<Said>>> = OnceLock::new();
+
+enum Said {
+    Text(Vec<u8>),
+    /// All before it was written.
+    End(SyncSender<()>),
+}
+
+/// How much may wait to be read by somebody; what comes after it is left out.
+const UNREAD: usize = 1000;
+/// How long the end of the process is put off until what was said is written.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+fn writer() -> Option<&'static SyncSender<Said>> {
+    let start = || {
+        let (tell, told) = sync_channel(UNREAD);
+        let write = move || {
+            for said in told {
+                match said {
+                    Said::Text(text) => drop(std::io::stderr().write_all(&text)),
+                    Said::End(written) => drop(written.send(())),
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("stderr".to_owned());
+        thread.spawn(write).is_ok().then_some(tell)
+    };
+    WRITER.get_or_init(start).as_ref()
+}
+
+/// Waits for what was said until now, but not for a reader who does not come.
+pub(crate) fn wait_until_said() {
+    if let Some(Some(writer)) = WRITER.get() {
+        let (written, is_written) = sync_channel(1);
+        if writer.try_send(Said::End(written)).is_ok() {
+            let _ = is_written.recv_timeout(LAST_WORDS);
+        }
+    }
+}
+
+impl Write for Aside {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        match writer() {
+            Some(writer) => {
+                let _ = writer.try_send(Said::Text(text.to_owned()));
+                Ok(text.len())
+            }
+            None => std::io::stderr().write(text),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }

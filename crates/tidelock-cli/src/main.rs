@@ -29,13 +29,12 @@ fn main() -> ExitCode {
         }
     };
     log_to_stderr(cli.store.verbose);
-    match act(cli) {
-        Ok(code) => code,
-        Err(failure) => {
-            say(&failure.message);
-            ExitCode::from(failure.code)
-        }
-    }
+    let code = act(cli).unwrap_or_else(|failure| {
+        say(&failure.message);
+        ExitCode::from(failure.code)
+    });
+    exit::wait_until_said();
+    code
 }
 
 fn act(cli: Cli) -> Outcome {
@@ -49,7 +48,7 @@ fn act(cli: Cli) -> Outcome {
         Command::Unlock(args) => block_on(inspect::unlock(&store, args)),
         Command::Doctor(args) => block_on(inspect::doctor(&store, args)),
         Command::Demo(args) => block_on(demo::demo(&store, args)),
-        Command::Supervise(args) => run::supervise(args),
+        Command::Supervise => run::supervise(),
         Command::Exec(args) => run::exec(args),
         Command::Seller(args) => block_on(demo::seller::sell(&store, args)),
         Command::Pages(args) => pages::write(&args.folder),
@@ -73,6 +72,6 @@ fn log_to_stderr(verbose: u8) {
     };
     tracing_subscriber::fmt()
         .with_max_level(level)
-        .with_writer(std::io::stderr)
+        .with_writer(|| exit::Aside)
         .init();
 }

@@ -7,6 +7,8 @@
     reason = "helpers of tests count as outside of tests"
 )]
 
+#[path = "cli/alone.rs"]
+mod alone;
 #[path = "cli/bench.rs"]
 mod bench;
 #[path = "cli/codes.rs"]

@@ -2,6 +2,7 @@
 //! tested with the command itself, on SQLite.
 
 mod demo;
+mod ending;
 mod etcd;
 mod keys;
 mod looking;

@@ -99,6 +99,19 @@ fn timer() -> Option<OwnedFd> {
     None
 }
 
+/// Sleeps until an instant of this clock. Looked at again at least once a second: the runtime's timers stand still while the
+/// machine sleeps.
+pub(crate) async fn sleep_until(at: u64) {
+    loop {
+        let left = at.saturating_sub(now());
+        if left == 0 {
+            return;
+        }
+        let slice = std::time::Duration::from_nanos(left).min(std::time::Duration::from_secs(1));
+        tokio::time::sleep(slice).await;
+    }
+}
+
 /// This process is killed when the thread that started it ends.
 pub(crate) fn die_with_parent() {
     #[cfg(target_os = "linux")]
@@ -111,6 +124,26 @@ pub(crate) fn adopt_orphans() {
     #[cfg(target_os = "linux")]
     // Without it a group may seem to live a little longer; nothing else depends on it.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+}
+
+/// Another name for this process in lists of processes: `killall` and `pkill` choose by it.
+pub(crate) fn be_called(name: &std::ffi::CStr) {
+    #[cfg(target_os = "linux")]
+    // Without it the name stays that of the file, under which it was started.
+    let _ = rustix::thread::set_name(name);
+    #[cfg(not(target_os = "linux"))]
+    let _ = name;
+}
+
+/// A descriptor that is readable when a process has ended. `None`: it has gone already, or this kernel has none.
+pub(crate) fn end_of(process: rustix::process::Pid) -> Option<OwnedFd> {
+    #[cfg(target_os = "linux")]
+    return rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty()).ok();
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = process;
+        None
+    }
 }
 
 /// Whether this process began with a signal ignored, as under `nohup` or in the background of a script.

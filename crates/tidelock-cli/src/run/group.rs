@@ -2,11 +2,15 @@
 
 use std::process::ExitStatus;
 
+use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid,
 };
 
 use super::link::News;
+
+/// What is said of a group that cannot be ended.
+pub(crate) const BEYOND_OUR_RIGHTS: &str = "something the command has started runs as another user, and may not be ended by this one; start tidelock as that user instead";
 
 /// A process group, by the process that leads it.
 #[derive(Debug, Clone, Copy)]
@@ -25,24 +29,63 @@ impl Group {
         self.0
     }
 
-    /// Sends a signal to all in the group. A failure means that there is nobody.
-    pub(crate) fn signal(self, signal: Signal) {
-        let _ = kill_process_group(self.0, signal);
+    /// Sends a signal to all in the group. A failure means that there is nobody, or nobody whom this user may signal.
+    pub(crate) fn signal(self, signal: Signal) -> Result<(), Errno> {
+        kill_process_group(self.0, signal)
     }
 
     /// Asks all to end; what is stopped must go on to hear it.
     pub(crate) fn ask_to_end(self) {
-        self.signal(Signal::TERM);
-        self.signal(Signal::CONT);
+        for signal in [Signal::TERM, Signal::CONT] {
+            let _ = self.signal(signal);
+        }
     }
 
-    /// Whether anybody is left, after having collected what is dead.
+    /// Ends all at once. `false`: somebody is there whom this user may not signal.
+    pub(crate) fn kill(self) -> bool {
+        self.signal(Signal::KILL) != Err(Errno::PERM)
+    }
+
+    /// Whether nobody is left, after having collected what is dead. Whoever may not be signalled is left.
     pub(crate) fn is_gone(self) -> bool {
         while let Ok(Some(_)) = waitid(
             WaitId::Pgid(Some(self.0)),
             WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
         ) {}
-        test_kill_process_group(self.0).is_err()
+        test_kill_process_group(self.0) == Err(Errno::SRCH)
+    }
+
+    /// Whether a child of this process is in it, dead or alive. As long as one is, no other group can have its number. Where
+    /// orphans cannot be adopted, this cannot be known, and there may be one.
+    pub(crate) fn has_a_child(self) -> bool {
+        if !cfg!(target_os = "linux") {
+            return true;
+        }
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        !matches!(waitid(WaitId::Pgid(Some(self.0)), look), Err(Errno::CHILD))
+    }
+
+    /// Collects the leader, if it is a child of this process and dead.
+    pub(crate) fn collect_leader(self) -> Option<News> {
+        let status = waitid(
+            WaitId::Pid(self.0),
+            WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+        );
+        let status = status.ok().flatten()?;
+        let code = status.exit_status().map(News::Exited);
+        code.or_else(|| status.terminating_signal().map(News::Killed))
+    }
+}
+
+/// Collects children of this process that are dead. `true`: there are no others.
+pub(crate) fn no_child_is_left() -> bool {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    loop {
+        match waitid(WaitId::All, look) {
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) => return false,
+            Err(_) => return true,
+        }
     }
 }
 
@@ -68,7 +111,7 @@ pub(crate) fn watch(leader: Pid) -> Change {
                 );
                 return Change::Stopped(status.stopping_signal().unwrap_or_default());
             }
-            Err(rustix::io::Errno::INTR) | Ok(None) => {}
+            Err(Errno::INTR) | Ok(None) => {}
             Ok(Some(_)) | Err(_) => return Change::Dead,
         }
     }

@@ -1,13 +1,14 @@
 //! What wrapper and supervisor tell each other, over a pair of connected sockets. Its end is news too: the other one is gone.
 
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, recv, recvmsg, send, sendmsg,
 };
 
 /// One thing told.
@@ -27,9 +28,9 @@ pub(crate) enum News {
     Foreground,
     /// To the wrapper: this signal stopped the command.
     Stopped(i32),
-    /// To the wrapper: the command exited with this code, and its group is gone.
+    /// To the wrapper: the command exited with this code. Its group is gone when the link ends.
     Exited(i32),
-    /// To the wrapper: this signal ended the command, and its group is gone.
+    /// To the wrapper: this signal ended the command. Its group is gone when the link ends.
     Killed(i32),
 }
 
@@ -74,26 +75,53 @@ impl News {
     }
 }
 
-/// Tells one thing. A failure means that the other one is gone, which shows as the end of its news as well.
-pub(crate) fn tell(mut link: &UnixStream, news: News) {
-    let _ = link.write_all(&news.to_bytes());
+/// Tells one thing, and never waits: the other one may be frozen, and who waits for it keeps no deadline. `false`: it has not
+/// taken what it was told before. One that is gone shows as the end of its news as well.
+pub(crate) fn tell(link: &UnixStream, news: News) -> bool {
+    #[cfg(target_os = "linux")]
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    #[cfg(not(target_os = "linux"))]
+    let flags = SendFlags::DONTWAIT;
+    send(link, &news.to_bytes(), flags).is_ok()
 }
 
-/// The next piece of news; `None` at the end.
-pub(crate) fn hear(mut link: &UnixStream) -> Option<News> {
+/// What can be heard without waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Word {
+    News(News),
+    /// Nothing yet.
+    Nothing,
+    /// The other one is gone.
+    End,
+}
+
+/// The next word. What is told is told as a whole, so it is heard as a whole.
+pub(crate) fn hear(link: &UnixStream) -> Word {
     let mut bytes = [0; FRAME];
-    link.read_exact(&mut bytes).ok()?;
-    News::from_bytes(bytes)
+    let heard = loop {
+        match recv(link, &mut bytes, RecvFlags::DONTWAIT) {
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Word::Nothing,
+            heard => break heard,
+        }
+    };
+    match heard {
+        Ok((FRAME, _)) => News::from_bytes(bytes).map_or(Word::End, Word::News),
+        _ => Word::End,
+    }
 }
 
-/// The first words: the deadline, and the standard input that is meant for the command.
+/// The first words: the deadline, the standard input that is meant for the command, and where the orders are read.
 ///
 /// The supervisor's own standard input is the link, because that is the one way to hand over a descriptor that needs no `unsafe`
 /// on the other side and leaves no number behind that could leak into the command.
-pub(crate) fn tell_first(link: &UnixStream, until: u64, input: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn tell_first(
+    link: &UnixStream,
+    until: u64,
+    fds: [BorrowedFd<'_>; 2],
+) -> io::Result<()> {
     let bytes = News::ProvedUntil(until).to_bytes();
-    let fds = [input];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&fds));
     sendmsg(
@@ -106,9 +134,9 @@ pub(crate) fn tell_first(link: &UnixStream, until: u64, input: BorrowedFd<'_>) -
 }
 
 /// Hears the first words.
-pub(crate) fn hear_first(link: &UnixStream) -> io::Result<(u64, OwnedFd)> {
+pub(crate) fn hear_first(link: &UnixStream) -> io::Result<(u64, [OwnedFd; 2])> {
     let mut bytes = [0; FRAME];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     #[cfg(target_os = "linux")]
     let flags = RecvFlags::CMSG_CLOEXEC;
@@ -120,15 +148,17 @@ pub(crate) fn hear_first(link: &UnixStream) -> io::Result<(u64, OwnedFd)> {
         &mut control,
         flags,
     )?;
-    let input = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+    let fds = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => Some([fds.next()?, fds.next()?]),
         _ => None,
     });
-    match (News::from_bytes(bytes), input) {
-        (Some(News::ProvedUntil(until)), Some(input)) => {
+    match (News::from_bytes(bytes), fds) {
+        (Some(News::ProvedUntil(until)), Some(fds)) => {
             #[cfg(not(target_os = "linux"))]
-            rustix::io::fcntl_setfd(&input, rustix::io::FdFlags::CLOEXEC)?;
-            Ok((until, input))
+            for fd in &fds {
+                rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC)?;
+            }
+            Ok((until, fds))
         }
         _ => Err(io::Error::other("not started by `tidelock run`")),
     }
@@ -136,6 +166,9 @@ pub(crate) fn hear_first(link: &UnixStream) -> io::Result<(u64, OwnedFd)> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+
     use super::*;
 
     #[test]
@@ -153,25 +186,44 @@ mod tests {
             News::Killed(9),
         ];
         for news in all {
-            tell(&here, news);
-            assert_eq!(hear(&there), Some(news));
+            assert!(tell(&here, news));
+            assert_eq!(hear(&there), Word::News(news));
         }
+        assert_eq!(hear(&there), Word::Nothing);
         drop(here);
-        assert_eq!(hear(&there), None);
+        assert_eq!(hear(&there), Word::End);
     }
 
     #[test]
-    fn a_descriptor_is_handed_over() {
+    fn descriptors_are_handed_over() {
         let (here, there) = UnixStream::pair().unwrap();
-        let (read, mut write) = io::pipe().unwrap();
-        tell_first(&here, 7, std::os::fd::AsFd::as_fd(&read)).unwrap();
-        let (until, input) = hear_first(&there).unwrap();
-        write.write_all(b"x").unwrap();
-        drop(write);
-        let mut text = String::new();
-        std::fs::File::from(input)
-            .read_to_string(&mut text)
-            .unwrap();
-        assert_eq!((until, text.as_str()), (7, "x"));
+        let pipes = ["x", "y"].map(|text| {
+            let (read, mut write) = io::pipe().unwrap();
+            write.write_all(text.as_bytes()).unwrap();
+            read
+        });
+        tell_first(&here, 7, [pipes[0].as_fd(), pipes[1].as_fd()]).unwrap();
+        let (until, fds) = hear_first(&there).unwrap();
+        let said = fds.map(|fd| {
+            let mut text = String::new();
+            let mut file = std::fs::File::from(fd);
+            file.read_to_string(&mut text).unwrap();
+            text
+        });
+        assert_eq!((until, said), (7, ["x".to_owned(), "y".to_owned()]));
+    }
+
+    #[test]
+    fn who_does_not_listen_holds_up_nobody() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let mut told = 0;
+        while tell(&here, News::ProvedUntil(told)) {
+            told += 1;
+        }
+        assert!(told > 0);
+        for at in 0..told {
+            assert_eq!(hear(&there), Word::News(News::ProvedUntil(at)));
+        }
+        assert!(tell(&here, News::Lost), "there is room again");
     }
 }

@@ -6,15 +6,24 @@
 //! - the *supervisor* owns the command's process group and ends it in time before the deadline: when the news stop (the
 //!   wrapper is frozen, or the store out of reach), when the wrapper is gone, or when the lock is lost;
 //! - the *shim* becomes the command, after it has tied its own life to the supervisor's.
+//!
+//! The wrapper keeps the same deadline as the supervisor, half a margin later: it ends the supervisor and the group when the
+//! supervisor is frozen or dead. Neither waits for the other, nor for whoever reads what is said.
 
 #[cfg(unix)]
 pub(crate) mod boot;
 #[cfg(unix)]
 mod group;
 #[cfg(unix)]
+mod hearing;
+#[cfg(unix)]
 mod link;
 #[cfg(unix)]
+mod orders;
+#[cfg(unix)]
 mod plan;
+#[cfg(unix)]
+mod running;
 #[cfg(unix)]
 mod shim;
 #[cfg(unix)]
@@ -33,7 +42,7 @@ pub(crate) use {shim::exec, supervisor::supervise, wrapper::run};
 mod elsewhere {
     use std::time::Duration;
 
-    use crate::args::{ExecArgs, JobArgs, StoreArgs, SuperviseArgs};
+    use crate::args::{ExecArgs, JobArgs, StoreArgs};
     use crate::exit::{Failure, Outcome};
 
     fn unsupported() -> Failure {
@@ -46,7 +55,7 @@ mod elsewhere {
         Err(unsupported())
     }
 
-    pub(crate) fn supervise(_: SuperviseArgs) -> Outcome {
+    pub(crate) fn supervise() -> Outcome {
         Err(unsupported())
     }
 

@@ -79,11 +79,16 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn start(mut command: Command) -> Self {
+    pub(crate) fn start(command: Command) -> Self {
+        Self::start_saying(command, Stdio::piped())
+    }
+
+    /// As [`start`](Self::start), with messages that go elsewhere.
+    pub(crate) fn start_saying(mut command: Command, messages: Stdio) -> Self {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+            .stderr(messages)
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
@@ -112,11 +117,15 @@ impl Run {
 
     /// Its end and its messages.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
-        let mut messages = String::new();
-        if let Some(mut errors) = self.child.stderr.take() {
-            errors.read_to_string(&mut messages).unwrap();
-        }
-        (self.child.wait().unwrap().code(), messages)
+        let errors = self.child.stderr.take();
+        let messages = meanwhile(move || {
+            let mut messages = String::new();
+            errors.map(|mut errors| errors.read_to_string(&mut messages));
+            messages
+        });
+        self.process().await_end();
+        let code = self.child.wait().unwrap().code();
+        (code, messages.recv_timeout(PATIENCE).expect("all is said"))
     }
 
     /// Resolves when nobody holds the write end of stdout any more: the command and all it has started are gone.
@@ -149,6 +158,18 @@ impl Process {
 
     pub(crate) fn group(self) -> i32 {
         self.stat(2).expect("it lives").parse().unwrap()
+    }
+
+    /// Stops it, and returns when it stands still. It goes on when the answer is dropped.
+    #[must_use]
+    pub(crate) fn freeze(self) -> Frozen {
+        self.signal(Signal::STOP);
+        let begun = Instant::now();
+        while self.stat(0).as_deref() != Some("T") {
+            assert!(begun.elapsed() < PATIENCE, "{} was not stopped", self.0);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Frozen(self)
     }
 
     /// It runs no more: gone, or dead and not collected.
@@ -192,6 +213,15 @@ impl Process {
         };
         let ended = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)).unwrap();
         assert_eq!(ended, 1, "process {} has not ended", self.0);
+    }
+}
+
+/// A process that stands still until this is dropped, so that a failed test leaves none behind.
+pub(crate) struct Frozen(Process);
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_raw(self.0.0).unwrap(), Signal::CONT);
     }
 }
 

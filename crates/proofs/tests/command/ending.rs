@@ -1,0 +1,131 @@
+//! T69: the wrapper and the supervisor can each end the command without the other, whatever stopped that.
+
+use std::os::unix::fs::symlink;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use testkit::process::{self, Spawned, is_alive};
+use testkit::servers::RedisServer;
+
+use crate::{SOON, tidelock};
+
+const LEASE: Duration = Duration::from_secs(3);
+
+/// A command that ignores TERM, with a child that does so too. Names both, and who started it.
+const STUBBORN: &str = "trap '' TERM; sh -c 'trap \"\" TERM; echo pid $$; while :; do sleep 0.2; done' & \
+     echo pid $$; echo pid $PPID; while :; do sleep 0.2; done";
+
+/// A run of [`STUBBORN`].
+struct Job {
+    run: Spawned,
+    supervisor: u32,
+    command: [u32; 2],
+}
+
+impl Job {
+    fn start(command: Command) -> Result<Self> {
+        let mut run = Spawned::start(command)?;
+        let mut pids = Vec::new();
+        for _ in 0..3 {
+            let line = run.wait_line("pid ", SOON)?;
+            pids.push(line.trim_start_matches("pid ").parse()?);
+        }
+        // The two that say `$$` lead or are in a group; the supervisor is in none of the command's.
+        let supervisor = pids.iter().copied().find(|pid| is_supervisor(*pid));
+        let supervisor = supervisor.context("no supervisor")?;
+        pids.retain(|pid| *pid != supervisor);
+        let command = pids.try_into().ok().context("two processes")?;
+        Ok(Self {
+            run,
+            supervisor,
+            command,
+        })
+    }
+
+    /// Returns when both processes are gone, and fails if that takes longer than a lease.
+    fn ends(&self) -> Result<()> {
+        let begun = Instant::now();
+        while self.command.iter().any(|pid| is_alive(*pid)) {
+            ensure!(begun.elapsed() < LEASE, "alive after {LEASE:?}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        for pid in self.command.into_iter().chain([self.supervisor]) {
+            // Gone, if the test was good.
+            let _ = process::kill(pid);
+        }
+    }
+}
+
+fn is_supervisor(pid: u32) -> bool {
+    let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
+    line.is_ok_and(|line| line.split('\0').any(|word| word == "__supervise"))
+}
+
+const FLAGS: [&str; 5] = ["--lease", "3s", "run", "--grace", "200ms"];
+
+#[test]
+fn t69_a_frozen_supervisor_and_a_server_that_is_gone() -> Result<()> {
+    let server = RedisServer::start()?;
+    let args = [&FLAGS, ["job", "--", "sh", "-c", STUBBORN].as_slice()].concat();
+    let mut job = Job::start(tidelock(&server.url(), &args)?)?;
+    process::freeze(job.supervisor)?;
+    server.kill()?;
+    job.ends()?;
+    let code = job.run.wait(SOON)?.code();
+    ensure!(code == Some(76), "{code:?}: {:?}", job.run.seen());
+    Ok(())
+}
+
+#[test]
+fn t69_a_frozen_supervisor_and_a_server_that_is_frozen() -> Result<()> {
+    let server = RedisServer::start()?;
+    let args = [&FLAGS, ["job", "--", "sh", "-c", STUBBORN].as_slice()].concat();
+    let mut job = Job::start(tidelock(&server.url(), &args)?)?;
+    process::freeze(job.supervisor)?;
+    server.freeze()?;
+    job.ends()?;
+    let code = job.run.wait(SOON)?.code();
+    ensure!(code == Some(76), "{code:?}: {:?}", job.run.seen());
+    Ok(())
+}
+
+/// With the programs people use for it. The name is one that nothing else on this machine has.
+#[test]
+fn t69_who_is_killed_by_name_leaves_no_command_behind() -> Result<()> {
+    let server = RedisServer::start()?;
+    let folder = tempfile::tempdir()?;
+    for (number, how) in [
+        &["killall", "-9"][..],
+        &["killall", "-9", "-e"],
+        &["pkill", "-9"],
+        &["pkill", "-9", "-x"],
+        &["pkill", "-9", "-f"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("tl{number}x{}", std::process::id());
+        let program = folder.path().join(&name);
+        symlink(testkit::tidelock_bin()?, &program)?;
+        let mut command = Command::new(&program);
+        command.env("TIDELOCK_STORE", server.url());
+        // By the name of the lock as well, where the whole command line is looked at.
+        command
+            .args(FLAGS)
+            .args([&name, "--", "sh", "-c", STUBBORN]);
+        let mut job = Job::start(command)?;
+        let killed = Command::new(how[0]).args(&how[1..]).arg(&name).status();
+        let killed = killed.with_context(|| format!("{how:?}"))?;
+        ensure!(killed.success(), "{how:?}: {killed}");
+        job.run.wait(SOON)?;
+        job.ends().with_context(|| format!("{how:?}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! What a supervisor is to do, as the wrapper tells it: through a pipe, and not on a command line, where any word could be
+//! the one by which somebody chooses what to kill (`pkill -f`).
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Write};
+use std::os::fd::OwnedFd;
+
+use serde::{Deserialize, Serialize};
+
+/// What is run, and how it ends.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Orders {
+    /// Name of the lock.
+    pub(crate) name: String,
+    pub(crate) grace_ms: u64,
+    /// A lost lock is told, and the command goes on.
+    pub(crate) merciful: bool,
+    /// The command becomes the terminal's foreground group.
+    pub(crate) terminal: bool,
+    pub(crate) command: Vec<OsString>,
+}
+
+impl Orders {
+    /// Returns the end to read from. A thread writes: a command line may be longer than a pipe holds, and a supervisor
+    /// that reads nothing must not stop this process.
+    pub(crate) fn send(self) -> io::Result<OwnedFd> {
+        let (reader, writer) = io::pipe()?;
+        std::thread::Builder::new()
+            .name("orders".to_owned())
+            .spawn(move || {
+                let mut writer = BufWriter::new(writer);
+                // A failure means that the supervisor is gone, which shows as the end of its news as well.
+                let _ = serde_json::to_writer(&mut writer, &self);
+                let _ = writer.flush();
+            })?;
+        Ok(reader.into())
+    }
+
+    /// Reads them to their end.
+    pub(crate) fn read(from: OwnedFd) -> io::Result<Self> {
+        Ok(serde_json::from_reader(BufReader::new(File::from(from)))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
+    use super::*;
+
+    #[test]
+    fn orders_arrive_as_they_were_sent() {
+        let long = "x".repeat(1 << 18);
+        let orders = Orders {
+            name: "a\nb".to_owned(),
+            grace_ms: u64::MAX,
+            merciful: true,
+            terminal: false,
+            command: vec![OsString::from_vec(vec![b'\xff', b'"']), long.into()],
+        };
+        let command = orders.command.clone();
+        let read = Orders::read(orders.send().unwrap()).unwrap();
+        assert_eq!((read.name.as_str(), read.grace_ms), ("a\nb", u64::MAX));
+        assert!(read.merciful && !read.terminal);
+        assert_eq!(read.command, command);
+    }
+}
