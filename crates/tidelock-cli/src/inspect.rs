@@ -20,7 +20,11 @@ pub(crate) async fn with_client(
 ) -> Outcome {
     let client = store::connect_silently(args).await?;
     let result = work(&client).await;
-    client.close(Duration::ZERO).await;
+    // A store that has just given no answer is not waited for once more: nothing is held.
+    let unavailable = matches!(&result, Err(failure) if failure.code == exit::UNAVAILABLE);
+    if !unavailable {
+        client.close(Duration::ZERO).await;
+    }
     result
 }
 

@@ -5,6 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::{FutureExt, future};
+
 use crate::backend::Kind;
 use crate::builder::ClientBuilder;
 use crate::core::Core;
@@ -348,6 +350,9 @@ impl Client {
     /// [`lost`](crate::Guard::lost) with [`LostReason::Closed`] while the locks are still kept, waits for the guards to go,
     /// at most `grace`, then releases what is left and ends the connections. Returns the number of guards that had not gone.
     ///
+    /// It returns within `grace` and one [response timeout](crate::ClientBuilder::response_timeout), also when the store does
+    /// not answer. A lock whose release the store has not confirmed by then stays until its lease ends.
+    ///
     /// # Cancel safety
     /// Dropped early, the client is closed all the same, but what is held stays until the guards go.
     ///
@@ -379,8 +384,10 @@ impl Client {
         core.timers.until(end, core.steward.settled()).await;
         core.steward.retire();
         core.timers.until(end, core.steward.ended()).await;
-        core.home.back().close().await;
-        core.home.front().close().await;
+        // Both begin, also when the time is over: what has begun needs nobody who waits for it.
+        let closed = future::join(core.home.back().close(), core.home.front().close());
+        let closed = core.steward.unless_ended(closed.map(drop));
+        core.timers.until(end, closed).await;
         left
     }
 

@@ -5,6 +5,7 @@ mod demo;
 mod ending;
 mod etcd;
 mod keys;
+mod leaving;
 mod looking;
 mod mysql;
 mod postgres;

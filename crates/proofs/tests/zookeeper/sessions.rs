@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use testkit::proxy::{Mode, Way};
-use tidelock::{AcquireOptions, ErrorKind, LostReason};
+use testkit::servers::ZooKeeperServer;
+use tidelock::{AcquireOptions, Client, ErrorKind, LostReason};
 
 use crate::world::{SOON, World, free, ms, noted, soon, waits};
 
@@ -289,4 +290,24 @@ async fn t59_killed_and_frozen_holders_are_followed_when_their_session_ends() {
 fn paths(dump: &str) -> Vec<&str> {
     let lines = dump.lines().map(str::trim);
     lines.filter(|line| line.contains("-lock-")).collect()
+}
+
+/// Closing waits for one answer, however many sessions the client has: leases of several lengths have a session each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn closing_waits_for_a_frozen_server_once() {
+    let server = ZooKeeperServer::start().unwrap();
+    let answer = ms(1000);
+    let builder = Client::builder().lease(ms(30_000)).response_timeout(answer);
+    let client = builder.connect(&format!("{}/w", server.url())).await;
+    let client = client.unwrap();
+    let mut guards = Vec::new();
+    for lease in [30_000, 6_000, 3_000] {
+        let short = AcquireOptions::new().expires_after(ms(lease));
+        let lock = client.lock(&format!("till:{lease}"));
+        guards.push(lock.acquire_with(short).await.unwrap());
+    }
+    server.freeze().unwrap();
+    let begun = Instant::now();
+    assert_eq!(client.close(ms(0)).await, 3);
+    assert!(begun.elapsed() < answer * 3 / 2, "{:?}", begun.elapsed());
 }

@@ -4,10 +4,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::pin::pin;
 use std::process::{Child, ExitCode, Stdio};
 use std::time::Duration;
 
-use tidelock::{AcquireOptions, Client, Guard};
+use tidelock::{AcquireOptions, Client, ErrorKind, Guard};
 
 use super::orders::Orders;
 use super::running::Running;
@@ -16,9 +17,6 @@ use super::{boot, supervisor};
 use crate::args::{JobArgs, OnLost, StoreArgs};
 use crate::exit::{Failure, Outcome, by_signal, say};
 use crate::{block_on, secret, store};
-
-/// How long guards get to go when the client is closed; none is left by then.
-const CLOSING: Duration = Duration::from_secs(1);
 
 /// Runs a command under a lock.
 pub(crate) fn run(store: &StoreArgs, wait: Option<Duration>, job: &JobArgs) -> Outcome {
@@ -30,18 +28,23 @@ pub(crate) fn run(store: &StoreArgs, wait: Option<Duration>, job: &JobArgs) -> O
             client = store::connect(store) => client.map_err(|failure| failure.on_lock(&job.name))?,
             number = signals.deadly() => return Ok(ExitCode::from(by_signal(number))),
         };
-        let result = with_lock(&client, wait, job, &mut signals).await;
-        client.close(CLOSING).await;
+        let done = with_lock(&client, wait, job, &mut signals).await;
+        let (result, guard) = match done {
+            Ok((code, guard)) => (Ok(ExitCode::from(code)), guard),
+            Err(failure) => (Err(failure), None),
+        };
+        leave(&client, guard).await;
         result
     })
 }
 
+/// Returns the exit code, and what is to be given back.
 async fn with_lock(
     client: &Client,
     wait: Option<Duration>,
     job: &JobArgs,
     signals: &mut Signals,
-) -> Outcome {
+) -> Outcome<(u8, Option<Guard>)> {
     let lock = if job.fenced {
         client.fenced_lock(&job.name)
     } else {
@@ -56,17 +59,42 @@ async fn with_lock(
     }
     let guard = tokio::select! {
         guard = lock.acquire_with(options) => guard.map_err(|error| error.on_lock(lock.name()))?,
-        number = signals.deadly() => return Ok(ExitCode::from(by_signal(number))),
+        number = signals.deadly() => return Ok((by_signal(number), None)),
     };
     let running = Running::start(&guard, job)?;
     let code = running.until_it_ends(&guard, signals).await;
-    if let Err(error) = guard.release().await
-        && error.kind() != tidelock::ErrorKind::Lost
-    {
-        // The command has ended in order; the lock goes with its lease at the latest.
-        say(&error);
+    Ok((code, Some(guard)))
+}
+
+/// Releases and closes at the same time: closing waits for one answer of the store, and nobody waits here for another. The
+/// command has ended, and who started it wants to know how.
+async fn leave(client: &Client, guard: Option<Guard>) {
+    let mut closed = pin!(client.close(Duration::ZERO));
+    let Some(guard) = guard else {
+        closed.await;
+        return;
+    };
+    let name = guard.name().to_owned();
+    let mut release = guard.release();
+    let released = tokio::select! {
+        biased; // the release begins before the client is closed
+        released = &mut release => Some(released),
+        _ = &mut closed => None,
+    };
+    match released {
+        None => say(format!(
+            "{name}: the store has not confirmed the release; the lock may stay until its lease ends"
+        )),
+        Some(released) => {
+            // What was lost is nobody's to give back.
+            if let Err(error) = released
+                && error.kind() != ErrorKind::Lost
+            {
+                say(&error);
+            }
+            closed.await;
+        }
     }
-    Ok(ExitCode::from(code))
 }
 
 /// Starts a supervisor. Returns the link to it, and where it is to read its orders.

@@ -75,10 +75,10 @@ fn t69_the_command_ends_under_a_frozen_supervisor() {
 #[test]
 fn t69_a_supervisor_that_was_frozen_past_the_lease_lets_the_command_go_on_if_the_lock_is_kept() {
     let bench = Bench::new();
-    let mut run = bench.run(&["--lease", "600ms"], "echo $$; read line; exit 4");
+    let mut run = bench.run(&["--lease", "1s"], "echo $$; read line; exit 4");
     let supervisor = run.pid().parent();
     let frozen = supervisor.freeze();
-    std::thread::sleep(Duration::from_millis(1500));
+    std::thread::sleep(Duration::from_millis(2500));
     drop(frozen);
     drop(run.child.stdin.take());
     let (code, messages) = run.end();

@@ -167,10 +167,10 @@ fn a_long_command_keeps_its_lock() {
     let bench = Bench::new();
     // Three leases of work.
     let mut run = bench.run(&["--lease", "500ms"], "echo in; sleep 1.5; echo out");
-    assert_eq!(run.line(), "in");
-    assert_eq!(run.line(), "out");
+    let lines = [run.line(), run.line()];
     let (code, messages) = run.end();
     assert_eq!((code, messages.as_str()), (Some(0), ""));
+    assert_eq!(lines, ["in", "out"]);
 }
 
 /// The one that leads the group.

@@ -26,6 +26,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
+
 use self::books::Books;
 use self::link::Link;
 use self::looks::Looks;
@@ -212,9 +214,9 @@ impl Backend for ZooKeeper {
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             self.0.books.clear();
-            for link in self.0.short.iter().chain([&self.0.link]) {
-                link.close().await;
-            }
+            // Side by side: a server that does not answer would be waited for once for each session.
+            let links = self.0.short.iter().chain([&self.0.link]);
+            join_all(links.map(|link| link.close())).await;
         })
     }
 }
