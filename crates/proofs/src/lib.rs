@@ -1,5 +1,6 @@
 //! Tests of the promises on real servers.
 
+pub mod entering;
 pub mod machine;
 pub mod waiting;
 

@@ -11,6 +11,8 @@ mod clock;
 mod coarse;
 #[path = "etcd/costs.rs"]
 mod costs;
+#[path = "etcd/entering.rs"]
+mod entering;
 #[path = "etcd/etcdctl.rs"]
 mod etcdctl;
 #[path = "etcd/leases.rs"]

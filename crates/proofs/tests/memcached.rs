@@ -3,6 +3,8 @@
 
 #[path = "memcached/costs.rs"]
 mod costs;
+#[path = "memcached/entering.rs"]
+mod entering;
 #[path = "memcached/faults.rs"]
 mod faults;
 #[path = "memcached/login.rs"]

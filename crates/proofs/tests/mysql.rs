@@ -1,6 +1,8 @@
 //! The MySQL store on a real server: its promises, what it costs, and what it survives.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "mysql/entering.rs"]
+mod entering;
 #[path = "mysql/faults.rs"]
 mod faults;
 #[path = "mysql/fence.rs"]

@@ -7,6 +7,8 @@
 
 #[path = "postgres/costs.rs"]
 mod costs;
+#[path = "postgres/entering.rs"]
+mod entering;
 #[path = "postgres/fence.rs"]
 mod fence;
 #[path = "postgres/promises.rs"]

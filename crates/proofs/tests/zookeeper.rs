@@ -11,6 +11,8 @@ mod coarse;
 mod costs;
 #[path = "zookeeper/curator.rs"]
 mod curator;
+#[path = "zookeeper/entering.rs"]
+mod entering;
 #[path = "zookeeper/nodes.rs"]
 mod nodes;
 #[path = "zookeeper/promises.rs"]

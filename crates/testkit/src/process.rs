@@ -32,7 +32,8 @@ fn send(pid: u32, signal: Signal) -> Result<()> {
 /// When there is no such process.
 pub fn freeze(pid: u32) -> Result<()> {
     send(pid, Signal::STOP)?;
-    wait_state(pid, |state| state == 'T')
+    // One that has just ended, and whose parent cannot collect it because it was stopped before, stands still as well.
+    wait_state(pid, |state| matches!(state, 'T' | 'Z'))
 }
 
 /// Lets `pid` go on (SIGCONT).

@@ -9,6 +9,7 @@ use crate::acknowledge::Acknowledge;
 use crate::backend::{Clock, Env, Timers, TlsFiles, registry};
 use crate::client::Client;
 use crate::core::process_info::{self, ProcessInfo};
+use crate::core::retry;
 use crate::core::rt::{self, Background};
 use crate::core::site::{Manners, Site};
 use crate::core::steward::Steward;
@@ -46,6 +47,7 @@ pub struct ClientBuilder {
     acknowledge: Acknowledge,
     acknowledge_within: Duration,
     hand_off: HandOff,
+    connect_within: Duration,
     clock: Clock,
 }
 
@@ -62,6 +64,7 @@ impl Default for ClientBuilder {
             acknowledge: Acknowledge::default(),
             acknowledge_within: Duration::from_secs(1),
             hand_off: HandOff::default(),
+            connect_within: Duration::ZERO,
             clock: Clock::Boot,
         }
     }
@@ -105,6 +108,29 @@ impl ClientBuilder {
     /// ```
     pub fn response_timeout(mut self, limit: Duration) -> Self {
         self.response_timeout = limit;
+        self
+    }
+
+    /// How long [`connect`](Self::connect) goes on trying while the store cannot be reached or takes nobody in: it is being
+    /// started, is full of clients, busy, or has no leader. By default it tries once.
+    ///
+    /// What does not pass by itself ends it at once: a wrong URL, user or password, or certificates that do not fit. The first
+    /// try has a [response timeout](Self::response_timeout), also where this is shorter.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// // A service that may be started before its Redis.
+    /// let patient = tidelock::Client::builder().connect_within(Duration::from_secs(60));
+    /// let client = patient.connect("redis://127.0.0.1").await?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connect_within(mut self, limit: Duration) -> Self {
+        self.connect_within = limit;
         self
     }
 
@@ -394,9 +420,11 @@ impl ClientBuilder {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
     /// ```
     pub async fn connect(self, url: &str) -> Result<Client> {
-        let url = url.to_owned();
-        self.connect_with(async move |env: &Env| registry::connect(&url, env).await)
-            .await
+        let (url, limit) = (url.to_owned(), self.connect_within);
+        self.connect_with(async move |env: &Env| {
+            retry::within(limit, &env.timers, || registry::connect(&url, env)).await
+        })
+        .await
     }
 
     /// Connects to servers that are described without a URL. See [`Servers`](crate::Servers).
@@ -420,8 +448,12 @@ impl ClientBuilder {
     /// ```
     #[cfg(feature = "redis")]
     pub async fn connect_servers(self, servers: crate::Servers) -> Result<Client> {
-        self.connect_with(async move |env: &Env| registry::connect_servers(&servers, env).await)
-            .await
+        let limit = self.connect_within;
+        self.connect_with(async move |env: &Env| {
+            let once = || registry::connect_servers(&servers, env);
+            retry::within(limit, &env.timers, once).await
+        })
+        .await
     }
 
     /// Connects to a store of your own.
@@ -522,6 +554,9 @@ impl ClientBuilder {
         let least = Duration::from_millis(1);
         options::within("response timeout", self.response_timeout, least)?;
         options::within("acknowledge_within", self.acknowledge_within, least)?;
+        if !self.connect_within.is_zero() {
+            options::within("connect_within", self.connect_within, least)?;
+        }
         self.hand_off.check()
     }
 }

@@ -50,6 +50,8 @@ impl Client {
     /// `redis+cluster://host:6379,…`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host:2181,…/base/path`,
     /// `etcd://host:2379,…`, `memcached://host:port`.
     ///
+    /// It tries once; [`connect_within`](crate::ClientBuilder::connect_within) tries again while a store is being started or is full.
+    ///
     /// # Errors
     /// [`InvalidOptions`](crate::ErrorKind::InvalidOptions) for a URL that cannot be read, [`Unavailable`](crate::ErrorKind::Unavailable)
     /// when the store does not answer, [`Refused`](crate::ErrorKind::Refused) when it does not let us in, [`Runtime`](crate::ErrorKind::Runtime)

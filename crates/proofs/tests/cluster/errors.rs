@@ -1,6 +1,7 @@
 //! What is said when there is no cluster, no way in, or no way to keep a name in one slot.
 
 use anyhow::{Result, ensure};
+use proofs::entering::is_waited_for;
 use testkit::servers::{Cluster, RedisServer};
 use tidelock::{ErrorKind, Severity};
 
@@ -113,5 +114,16 @@ async fn the_doctor_looks_at_all_of_it() -> Result<()> {
         .iter()
         .filter(|one| one.severity == Severity::Danger);
     ensure!(bad.count() == 0, "{findings:#?}");
+    Ok(())
+}
+
+/// T76: a cluster that does not answer yet when a client comes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t76_a_cluster_that_does_not_answer_is_waited_for() -> Result<()> {
+    let cluster = Cluster::builder().replicas(0).start()?;
+    let nodes = cluster.nodes();
+    nodes.iter().try_for_each(RedisServer::freeze)?;
+    let open = || nodes.iter().try_for_each(RedisServer::thaw);
+    is_waited_for(builder(ms(4000)), &cluster.url(), open).await?;
     Ok(())
 }

@@ -11,6 +11,7 @@
 
 mod clocks;
 mod common;
+mod entering;
 mod foreign;
 mod full;
 mod holder;

@@ -33,6 +33,9 @@ async fn fails(builder: ClientBuilder, url: &str, words: &str) -> Result<()> {
     let error = builder.connect(url).await.err().context("it was let in")?;
     let text = error.to_string();
     assert!(text.contains(words), "{words}: {text}");
+    // The next try would end in the same way.
+    let refusal = text.contains("invalid peer certificate") || text.contains("fatal alert");
+    assert!(!refusal || !error.is_retryable(), "{error:?}");
     assert!(!format!("{text} {error:?}").contains("tide:pass"), "{text}");
     let expected = [
         ErrorKind::Unavailable,

@@ -1,6 +1,7 @@
 //! What is said when there is nobody to ask, or nothing to be told.
 
 use anyhow::{Result, ensure};
+use proofs::entering::is_waited_for;
 use testkit::servers::{RedisServer, Sentinels};
 use tidelock::{Client, ErrorKind};
 
@@ -70,5 +71,18 @@ async fn passwords_of_sentinels_and_servers_are_told_apart() -> Result<()> {
         "{text}"
     );
     ensure!(!text.contains("hunter2"), "{text}");
+    Ok(())
+}
+
+/// T76: sentinels, or the server they name, that do not answer yet when a client comes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t76_sentinels_and_servers_that_do_not_answer_are_waited_for() -> Result<()> {
+    let sentinels = Sentinels::builder().replicas(0).start()?;
+    let (watchers, servers) = (sentinels.sentinels(), sentinels.nodes());
+    for mute in [watchers, servers] {
+        mute.iter().try_for_each(RedisServer::freeze)?;
+        let open = || mute.iter().try_for_each(RedisServer::thaw);
+        is_waited_for(builder(ms(4000)), &sentinels.url(), open).await?;
+    }
     Ok(())
 }

@@ -114,6 +114,22 @@ pub(crate) fn explain(error: &impl fmt::Display, plain: &str) -> String {
     format!("{text}{advice}")
 }
 
+/// What a failure means, by what the TLS library says. Where one side refuses the other, the next try would end in the same way;
+/// where the connection only broke, the server may be about to restart.
+pub(crate) fn kind(text: &str) -> ErrorKind {
+    let refusals = [
+        "invalid peer certificate",
+        "received fatal alert",
+        "received corrupt message",
+        "peer is incompatible",
+    ];
+    if refusals.iter().any(|words| text.contains(words)) {
+        ErrorKind::Refused
+    } else {
+        ErrorKind::Unavailable
+    }
+}
+
 /// The crypto provider is named, because the process-wide default panics when a program links two of them or none.
 fn config(files: &TlsFiles, check: Check) -> Result<ClientConfig> {
     let provider = Arc::new(crypto::ring::default_provider());

@@ -23,6 +23,7 @@ pub(crate) mod queue;
 #[cfg(not(feature = "fuzzing"))]
 mod queue;
 pub(crate) mod release;
+pub(crate) mod retry;
 pub(crate) mod rt;
 pub(crate) mod seat;
 pub(crate) mod signals;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::backend::{Moment, NotYet};
-use crate::core::chance;
 use crate::core::drive::Loop;
 use crate::core::lead::Lead;
+use crate::core::retry;
 use crate::error::{Error, Result};
 
 /// How long the store has not answered, counted in time in which this process ran: a process that is frozen for longer
@@ -63,9 +63,7 @@ impl Outage {
         tracing::debug!(lock = %one.caller.name, %error, "no answer from the store; trying again");
         one.caller.set_trouble(Some(error));
         self.tries += 1;
-        let step = Duration::from_millis(10 << self.tries.min(6));
-        // So that the waiters of a fleet do not come back together.
-        let pause = step.mul_f64(0.5 + chance::share() / 2.0);
+        let pause = retry::pause(self.tries);
         self.failed = Some((now, pause));
         Ok(pause)
     }

@@ -4,6 +4,7 @@
 mod abilities;
 mod api;
 mod architecture;
+mod at_the_door;
 mod every_await;
 mod hand_off;
 mod history;

@@ -26,7 +26,6 @@ use super::errors::{Cut, Trouble};
 use super::link::Home;
 use super::url::Place;
 use super::wire;
-use crate::backend::TlsFiles;
 use crate::error::Result;
 
 /// Everything a message must be able to do. One word for a list of bounds.
@@ -59,14 +58,13 @@ impl Drop for Conn {
 }
 
 impl Conn {
-    /// Connects and logs in. To be called where the connection is to live. The caller bounds the time.
+    /// Logs in on a stream that stands. To be called where the connection is to live. The caller bounds the time.
     pub(super) async fn open(
         place: &Place,
-        tls: &TlsFiles,
+        stream: Pin<Box<dyn wire::Stream>>,
         login: Option<&(String, String)>,
         home: &Home,
     ) -> Result<Self> {
-        let stream = wire::dial(place, tls).await?;
         let broken = |e: hyper::Error| Trouble::Unsent(format!("{place}: {e}")).error();
         let (send, driver) = http2::handshake(Exec(home.clone()), TokioIo::new(stream))
             .await

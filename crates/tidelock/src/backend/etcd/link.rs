@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use super::conn::{Conn, Message};
 use super::errors::{Trouble, unsent};
 use super::url::Place;
+use super::wire;
 use crate::backend::{Background, Env, Moment, Timers, TlsFiles};
 use crate::core::rt;
 use crate::error::Result;
@@ -83,22 +84,35 @@ impl Gate {
             // What is left is shared out: a member that does not answer must leave time for the others.
             let left = deadline.since(self.timers.now());
             let share = left / u32::try_from(count - step).unwrap_or(1);
-            let opening = Conn::open(place, &self.tls, login.as_ref(), home);
-            match self.timers.limit(share, opening).await {
+            let end = self.timers.now() + share;
+            let late = || unsent(format_args!("{place}: no answer in time"));
+            let dialled = self.timers.until(end, wire::dial(place, &self.tls)).await;
+            let stream = match dialled.unwrap_or_else(|| Err(late())) {
+                Ok(stream) => stream,
+                // Another member may have a better certificate.
+                Err(error) => {
+                    trouble = Some(error);
+                    continue;
+                }
+            };
+            let opening = Conn::open(place, stream, login.as_ref(), home);
+            match self.timers.until(end, opening).await {
                 Some(Ok(conn)) => {
                     self.turn.store(first + step, Ordering::Relaxed);
                     return Ok(conn);
                 }
                 // No other member would say anything else.
                 Some(Err(error)) if !error.is_retryable() => return Err(error),
-                // Logging in takes no effect: whatever became of it, nothing was changed.
-                Some(Err(error)) => trouble = error.detail().map(str::to_owned),
-                None => trouble = Some(format!("{place}: no answer in time")),
+                Some(Err(error)) => trouble = Some(error),
+                None => trouble = Some(late()),
             }
         }
-        Err(unsent(
-            trouble.unwrap_or_else(|| format!("{self}: no member")),
-        ))
+        let trouble = trouble.unwrap_or_else(|| unsent(format_args!("{self}: no member")));
+        // Logging in takes no effect: whatever became of it, nothing was changed.
+        if trouble.outcome_unknown() {
+            return Err(unsent(trouble.detail().unwrap_or_default()));
+        }
+        Err(trouble)
     }
 
     /// The next connection begins with the next member.

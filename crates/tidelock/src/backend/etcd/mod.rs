@@ -77,13 +77,19 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
 
 /// A server that wants a certificate says so behind the handshake and hangs up, often before its reason is read.
 fn missing_certificate(error: Error, none_shown: bool) -> Error {
-    match error.detail() {
-        Some(why) if none_shown && why.contains("the connection broke") => {
-            let advice = "if the server wants a client certificate, set `tls_identity`";
-            Error::new(error.kind()).because(format!("{why}; {advice}"))
-        }
-        _ => error,
+    let why = error.detail().unwrap_or_default();
+    let kind = match tls::kind(why) {
+        ErrorKind::Refused => ErrorKind::Refused,
+        _ => error.kind(),
+    };
+    if none_shown && why.contains("the connection broke") {
+        let advice = "if the server wants a client certificate, set `tls_identity`";
+        return Error::new(kind).because(format!("{why}; {advice}"));
     }
+    if kind == error.kind() {
+        return error;
+    }
+    Error::new(kind).because(why)
 }
 
 /// What the two faces have in common.

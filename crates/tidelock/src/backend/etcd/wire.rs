@@ -47,7 +47,7 @@ async fn secure(
         Ok(stream) => Ok(Box::pin(stream)),
         Err(e) => {
             let why = tls::explain(&e, "write etcd:// instead of etcds://");
-            Err(unsent(format_args!("{place}: TLS: {why}")))
+            Err(Error::new(tls::kind(&why)).because(format!("{place}: TLS: {why}")))
         }
     }
 }

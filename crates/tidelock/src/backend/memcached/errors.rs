@@ -35,6 +35,11 @@ pub(super) fn complaint(text: &str) -> Error {
         text if text.starts_with("SERVER_ERROR") || text.starts_with("BUSY") => {
             (ErrorKind::Unavailable, "it may be able to soon")
         }
+        // Said to whoever comes, instead of an answer.
+        text if text.contains("Too many open connections") => (
+            ErrorKind::Unavailable,
+            "the server has as many clients as it takes (its option -c)",
+        ),
         text if text.contains("unauthenticated") || text.contains("authentication") => {
             (ErrorKind::Refused, "check user and password")
         }

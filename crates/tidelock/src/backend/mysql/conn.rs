@@ -13,7 +13,7 @@ use super::place::{Place, Target};
 use super::trouble::{Trouble, unsent};
 use crate::Credentials;
 use crate::backend::{TlsFiles, tls};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// The largest packet we send or take; the server may allow less.
 const PACKET: usize = 16 * 1024 * 1024;
@@ -161,14 +161,14 @@ fn trouble(error: mysql_async::Error, first: bool) -> Trouble {
 /// While it connects nothing of ours can have happened.
 fn closed(target: &Target, error: mysql_async::Error) -> Error {
     if let mysql_async::Error::Driver(DriverError::NoClientSslFlagFromServer) = error {
-        return unsent(format_args!(
+        return Error::new(ErrorKind::Refused).because(format!(
             "{target}: the server speaks no TLS; let it, or write ssl-mode=DISABLED if everybody may read along"
         ));
     }
     match trouble(error, true) {
         Trouble::Broken(why) => {
             let why = tls::explain(&why, "write ssl-mode=DISABLED");
-            unsent(format_args!("{target}: {why}"))
+            Error::new(tls::kind(&why)).because(format!("{target}: {why}"))
         }
         refused @ Trouble::Refused { .. } => {
             let error = refused.error().prefix(target);

@@ -112,10 +112,15 @@ impl Link {
 
     /// A connection of its own, on the steward's thread. It ends with the client that is returned.
     pub(super) async fn connect(&self, ear: Option<Ear>) -> Result<Client, Trouble> {
-        let (answer, answered) = oneshot::channel();
+        let (mut answer, answered) = oneshot::channel();
         let place = Arc::clone(&self.0.place);
         self.0.background.spawn(async move {
-            let (client, mut connection) = match place.dial().await {
+            let dialled = tokio::select! {
+                dialled = place.dial() => dialled,
+                // Nobody waits any more, and a server that does not answer may hang for minutes.
+                () = answer.closed() => return,
+            };
+            let (client, mut connection) = match dialled {
                 Ok(both) => both,
                 Err(trouble) => {
                     // An error means that nobody waits any more.

@@ -48,12 +48,18 @@ impl Trouble {
                 let source = std::error::Error::source(error);
                 let why = source.map_or_else(|| error.to_string(), ToString::to_string);
                 let why = tls::explain(&why, NO_TLS);
-                let advice = if why.contains("does not support TLS") {
-                    NO_TLS_HERE
-                } else {
-                    ""
-                };
-                Self::Unsent(format!("{place}: {why}{advice}"))
+                let no_tls = why.contains("does not support TLS");
+                let advice = if no_tls { NO_TLS_HERE } else { "" };
+                let text = format!("{place}: {why}{advice}");
+                // What we say of ourselves does not fit, and will not the next time.
+                let own = ["password missing", "unsupported authentication method"];
+                if no_tls || own.iter().any(|words| why.contains(words)) {
+                    return Self::Setup(Error::new(ErrorKind::Refused).because(text));
+                }
+                match tls::kind(&why) {
+                    ErrorKind::Refused => Self::Setup(Error::new(ErrorKind::Refused).because(text)),
+                    _ => Self::Unsent(text),
+                }
             }
         }
     }

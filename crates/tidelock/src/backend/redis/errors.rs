@@ -98,6 +98,14 @@ impl Complaint {
                 ErrorKind::Unavailable,
                 "another node of the cluster has this lock; connect with redis+cluster://",
             ),
+            "ERR" if text.contains("max number of clients") => (
+                ErrorKind::Unavailable,
+                "the server has as many clients as it takes (maxclients)",
+            ),
+            "DENIED" => (
+                ErrorKind::Refused,
+                "the server takes nobody from this address; give it a password, or an address to bind to",
+            ),
             "ERR" if text.contains("DB index") => {
                 (ErrorKind::InvalidOptions, "the server has no such database")
             }
@@ -240,6 +248,11 @@ mod tests {
             (
                 "READONLY You can't write against a read only replica.",
                 ErrorKind::Unavailable,
+            ),
+            ("ERR max number of clients reached", ErrorKind::Unavailable),
+            (
+                "DENIED Redis is running in protected mode",
+                ErrorKind::Refused,
             ),
             ("ERR something new", ErrorKind::OutcomeUnknown),
             (

@@ -20,7 +20,7 @@ use super::request::Request;
 use super::sentinel::Sentinel;
 use super::wire;
 use crate::Credentials;
-use crate::backend::{Moment, Timers, TlsFiles};
+use crate::backend::{Moment, Timers, TlsFiles, tls};
 use crate::core::rt;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -296,7 +296,9 @@ impl Gate {
                 }
                 Err(at(place, &error))
             }
-            Err(Trouble::Broken(why)) => Err(unsent(format_args!("{place}: {why}"))),
+            Err(Trouble::Broken(why)) => {
+                Err(Error::new(tls::kind(&why)).because(format!("{place}: {why}")))
+            }
         }
     }
 
@@ -311,7 +313,7 @@ impl Gate {
                 } else {
                     "if the port speaks TLS, write rediss:// instead of redis://"
                 };
-                unsent(format_args!(
+                Error::new(tls::kind(&why)).because(format!(
                     "{place}: the server ended the connection during the greeting; {hint} ({why})"
                 ))
             }

@@ -4,6 +4,7 @@ use super::errors::Complaint;
 use super::pipe::{Answer, Pipe};
 use super::reply::{Reply, Trouble};
 use super::request::Request;
+use crate::error::ErrorKind;
 
 /// Who connects, and to which database.
 pub(super) struct Login {
@@ -64,7 +65,11 @@ async fn introduce(
     for asked in asked {
         let answer = asked.await;
         match &answer {
-            Err(trouble @ Trouble::Broken(_)) if pipe.is_over() => return Err(ended(trouble)),
+            Err(trouble @ Trouble::Broken(_)) if pipe.is_over() => {
+                // A server that takes nobody in says why before it hangs up.
+                let said = answers.iter().find_map(|answer| login.complaint(answer));
+                return Err(said.unwrap_or_else(|| ended(trouble)));
+            }
             _ => answers.push(answer),
         }
     }
@@ -74,7 +79,11 @@ async fn introduce(
     no_complaint(answer(hello))?;
     match answer(auth) {
         Some(Err(Trouble::Complaint(complaint))) => {
-            return Err(Closed::Stranger(login.discreet(&complaint)));
+            // It is loading, or full: that is nothing against the password.
+            return Err(match complaint.error().kind() {
+                ErrorKind::Unavailable => Closed::Complaint(complaint),
+                _ => Closed::Stranger(login.discreet(&complaint)),
+            });
         }
         Some(answer) if !is_ok(&answer) => {
             return Err(Closed::Ended("a password was not answered".to_owned()));
@@ -99,9 +108,25 @@ impl Login {
     /// A server may repeat what it was told.
     fn discreet(&self, complaint: &Complaint) -> String {
         let text = complaint.to_string();
-        match &self.password {
-            Some(password) if text.contains(password) => "refused".to_owned(),
-            _ => text,
+        if self.is_repeated_in(&text) {
+            "refused".to_owned()
+        } else {
+            text
+        }
+    }
+
+    fn is_repeated_in(&self, text: &str) -> bool {
+        let password = self.password.as_ref();
+        password.is_some_and(|password| text.contains(password))
+    }
+
+    /// What the server has against us, unless the password is in it.
+    fn complaint(&self, answer: &Answer) -> Option<Closed> {
+        match answer {
+            Err(Trouble::Complaint(complaint)) if !self.is_repeated_in(&complaint.to_string()) => {
+                Some(Closed::Complaint(complaint.clone()))
+            }
+            _ => None,
         }
     }
 }

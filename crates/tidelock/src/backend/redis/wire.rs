@@ -69,7 +69,7 @@ async fn secure(
         Ok(stream) => Ok(Box::pin(stream)),
         Err(e) => {
             let why = tls::explain(&e, "write redis:// instead of rediss://");
-            Err(unsent(format_args!("{place}: TLS: {why}")))
+            Err(Error::new(tls::kind(&why)).because(format!("{place}: TLS: {why}")))
         }
     }
 }

@@ -1,0 +1,209 @@
+//! T76: what servers say to a client that comes, and whether it may come again. Played by sockets that speak as the servers do.
+
+use std::time::{Duration, Instant};
+
+use tidelock::{Client, ClientBuilder, ErrorKind};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+/// A server that says this to whoever comes, without being asked, and hangs up.
+async fn doorman(words: Vec<u8>) -> (String, tokio::task::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let work = tokio::spawn(async move {
+        loop {
+            let (mut peer, _) = listener.accept().await.unwrap();
+            let words = words.clone();
+            tokio::spawn(async move {
+                peer.write_all(&words).await.ok();
+                peer.shutdown().await.ok();
+                // What is on its way is read, or the answer could be thrown away with it.
+                let mut rest = Vec::new();
+                peer.read_to_end(&mut rest).await.ok();
+            });
+        }
+    });
+    (address, work)
+}
+
+fn builder() -> ClientBuilder {
+    Client::builder().response_timeout(Duration::from_millis(500))
+}
+
+/// What comes of a client that is told this. With patience as well: only what may pass is waited for.
+async fn told(url: &str, words: Vec<u8>, expected: ErrorKind, text: &str) {
+    let (address, door) = doorman(words).await;
+    let url = url.replace("HOST", &address);
+    let error = builder().connect(&url).await.unwrap_err();
+    assert_eq!(error.kind(), expected, "{url}: {error}");
+    assert!(error.to_string().contains(text), "{url}: {error}");
+    let begun = Instant::now();
+    let patience = Duration::from_millis(400);
+    let patient = builder().connect_within(patience).connect(&url).await;
+    let error = patient.unwrap_err();
+    assert_eq!(error.kind(), expected, "{url}: {error}");
+    let waited = begun.elapsed() >= patience;
+    assert_eq!(waited, error.is_retryable(), "{url}: {:?}", begun.elapsed());
+    door.abort();
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn t76_what_a_redis_says_at_the_door() {
+    for url in [
+        "redis://HOST",
+        "redis://:hush@HOST",
+        "redis://me:hush@HOST/3",
+    ] {
+        for (words, kind, text) in [
+            (
+                "-ERR max number of clients reached",
+                ErrorKind::Unavailable,
+                "maxclients",
+            ),
+            (
+                "-DENIED Redis is running in protected mode",
+                ErrorKind::Refused,
+                "protected mode",
+            ),
+            (
+                "-LOADING Redis is loading the dataset in memory",
+                ErrorKind::Unavailable,
+                "LOADING",
+            ),
+            (
+                "-BUSY Redis is busy running a script.",
+                ErrorKind::Unavailable,
+                "BUSY",
+            ),
+            (
+                "-MASTERDOWN Link with MASTER is down",
+                ErrorKind::Unavailable,
+                "MASTERDOWN",
+            ),
+        ] {
+            told(url, format!("{words}\r\n").into_bytes(), kind, text).await;
+        }
+    }
+    let wrong = b"-WRONGPASS invalid username-password pair\r\n";
+    told(
+        "redis://me:hush@HOST",
+        wrong.to_vec(),
+        ErrorKind::Refused,
+        "password",
+    )
+    .await;
+}
+
+/// An error of PostgreSQL, as it is sent before anybody has logged in.
+#[cfg(feature = "postgres")]
+fn postgres(code: &str, text: &str) -> Vec<u8> {
+    let fields = format!("SFATAL\0VFATAL\0C{code}\0M{text}\0\0");
+    let length = u32::try_from(fields.len() + 4).unwrap().to_be_bytes();
+    [b"E", &length[..], fields.as_bytes()].concat()
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn t76_what_a_postgres_says_at_the_door() {
+    for (code, text, kind) in [
+        (
+            "53300",
+            "sorry, too many clients already",
+            ErrorKind::Unavailable,
+        ),
+        (
+            "57P03",
+            "the database system is starting up",
+            ErrorKind::Unavailable,
+        ),
+        (
+            "57P03",
+            "the database system is shutting down",
+            ErrorKind::Unavailable,
+        ),
+        (
+            "08P01",
+            "no more connections allowed (max_client_conn)",
+            ErrorKind::Unavailable,
+        ),
+        (
+            "28P01",
+            "password authentication failed for user \"me\"",
+            ErrorKind::Refused,
+        ),
+        ("28000", "no pg_hba.conf entry for host", ErrorKind::Refused),
+        (
+            "3D000",
+            "database \"shop\" does not exist",
+            ErrorKind::InvalidOptions,
+        ),
+    ] {
+        for url in [
+            "postgres://me:hush@HOST/shop",
+            "postgres://me:hush@HOST/shop?locks=session",
+        ] {
+            told(url, postgres(code, text), kind, text).await;
+        }
+    }
+}
+
+/// An error of MySQL instead of its greeting.
+#[cfg(feature = "mysql")]
+fn mysql(code: u16, text: &str) -> Vec<u8> {
+    let error = [&[0xff], &code.to_le_bytes()[..], text.as_bytes()].concat();
+    let length = u32::try_from(error.len()).unwrap().to_le_bytes();
+    [&length[..3], &[0], &error].concat()
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test]
+async fn t76_what_a_mysql_says_at_the_door() {
+    for (code, text, kind) in [
+        (1040, "Too many connections", ErrorKind::Unavailable),
+        (
+            1203,
+            "User me already has more than 'max_user_connections'",
+            ErrorKind::Unavailable,
+        ),
+        (1053, "Server shutdown in progress", ErrorKind::Unavailable),
+        (
+            1129,
+            "Host is blocked because of many connection errors",
+            ErrorKind::Refused,
+        ),
+        (1130, "Host is not allowed to connect", ErrorKind::Refused),
+    ] {
+        told("mysql://me:hush@HOST/shop", mysql(code, text), kind, text).await;
+    }
+}
+
+#[cfg(feature = "memcached")]
+#[tokio::test]
+async fn t76_what_a_memcached_says_at_the_door() {
+    for url in ["memcached://HOST", "memcached://me:hush@HOST"] {
+        let full = b"ERROR Too many open connections\r\n".to_vec();
+        told(url, full, ErrorKind::Unavailable, "Too many").await;
+    }
+    let wrong = b"CLIENT_ERROR authentication failure\r\n".to_vec();
+    told(
+        "memcached://me:hush@HOST",
+        wrong,
+        ErrorKind::Refused,
+        "password",
+    )
+    .await;
+}
+
+/// One that is full, or has no quorum, hangs up without a word.
+#[cfg(feature = "zookeeper")]
+#[tokio::test]
+async fn t76_a_zookeeper_that_hangs_up_may_be_asked_again() {
+    told("zookeeper://HOST", Vec::new(), ErrorKind::Unavailable, "").await;
+}
+
+#[cfg(feature = "etcd")]
+#[tokio::test]
+async fn t76_an_etcd_that_hangs_up_may_be_asked_again() {
+    told("etcd://HOST", Vec::new(), ErrorKind::Unavailable, "").await;
+}
