@@ -21,7 +21,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
 
     $completions = @(switch ($command) {
         'tidelock' {
-            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -29,14 +29,14 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--tls-ca', '--tls-ca', [CompletionResultType]::ParameterName, 'Trust the authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]')
             [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Show this certificate to the store [env: TIDELOCK_TLS_CERT]')
             [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Key of the certificate [env: TIDELOCK_TLS_KEY]')
-            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
-            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr which store is used, whom it covers, and what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr which store is used, whom it covers, and what happens; twice for more')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
             [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
             [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'Run a command while holding a lock: the `flock` of many machines')
-            [CompletionResult]::new('try', 'try', [CompletionResultType]::ParameterValue, 'The same as `run`, without waiting: exit code 75 if somebody else holds the lock')
+            [CompletionResult]::new('try', 'try', [CompletionResultType]::ParameterValue, 'The same as `run`, without waiting: exit code 75 if somebody else holds the lock, 69 if the store cannot be reached now')
             [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Show who holds locks, since when, for how long, and who waits')
             [CompletionResult]::new('ls', 'ls', [CompletionResultType]::ParameterValue, 'List the names of locks that are held')
             [CompletionResult]::new('watch', 'watch', [CompletionResultType]::ParameterValue, 'Print every change of a lock until interrupted')
@@ -47,11 +47,11 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             break
         }
         'tidelock;run' {
-            [CompletionResult]::new('--wait', '--wait', [CompletionResultType]::ParameterName, 'Give up after this time; without it, wait for ever')
+            [CompletionResult]::new('--wait', '--wait', [CompletionResultType]::ParameterName, 'Give up after this time, connecting included; without it, wait as long as somebody holds the lock')
             [CompletionResult]::new('--max-hold', '--max-hold', [CompletionResultType]::ParameterName, 'End the command after this time of holding the lock')
             [CompletionResult]::new('--on-lost', '--on-lost', [CompletionResultType]::ParameterName, 'What to do when the lock is lost while the command runs')
             [CompletionResult]::new('--grace', '--grace', [CompletionResultType]::ParameterName, 'Time between TERM and KILL; shorter when the lease would end before')
-            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -60,8 +60,8 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Show this certificate to the store [env: TIDELOCK_TLS_CERT]')
             [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Key of the certificate [env: TIDELOCK_TLS_KEY]')
             [CompletionResult]::new('--fenced', '--fenced', [CompletionResultType]::ParameterName, 'Take a fenced lock (Redisson''s RFencedLock): TIDELOCK_TOKEN is always there, or the store is refused')
-            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
-            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr which store is used, whom it covers, and what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr which store is used, whom it covers, and what happens; twice for more')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
@@ -72,7 +72,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--max-hold', '--max-hold', [CompletionResultType]::ParameterName, 'End the command after this time of holding the lock')
             [CompletionResult]::new('--on-lost', '--on-lost', [CompletionResultType]::ParameterName, 'What to do when the lock is lost while the command runs')
             [CompletionResult]::new('--grace', '--grace', [CompletionResultType]::ParameterName, 'Time between TERM and KILL; shorter when the lease would end before')
-            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -81,8 +81,8 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Show this certificate to the store [env: TIDELOCK_TLS_CERT]')
             [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Key of the certificate [env: TIDELOCK_TLS_KEY]')
             [CompletionResult]::new('--fenced', '--fenced', [CompletionResultType]::ParameterName, 'Take a fenced lock (Redisson''s RFencedLock): TIDELOCK_TOKEN is always there, or the store is refused')
-            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
-            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr which store is used, whom it covers, and what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr which store is used, whom it covers, and what happens; twice for more')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
@@ -90,7 +90,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             break
         }
         'tidelock;show' {
-            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -99,8 +99,8 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Show this certificate to the store [env: TIDELOCK_TLS_CERT]')
             [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Key of the certificate [env: TIDELOCK_TLS_KEY]')
             [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'One JSON object per lock')
-            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
-            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr which store is used, whom it covers, and what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr which store is used, whom it covers, and what happens; twice for more')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
@@ -109,7 +109,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
         }
         'tidelock;ls' {
             [CompletionResult]::new('--most', '--most', [CompletionResultType]::ParameterName, 'At most this many')
-            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -119,8 +119,8 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Key of the certificate [env: TIDELOCK_TLS_KEY]')
             [CompletionResult]::new('--modes', '--modes', [CompletionResultType]::ParameterName, 'Also how each is held (exclusive, read or write), and by how many; asks for each of them')
             [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'One JSON object per lock')
-            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
-            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr which store is used, whom it covers, and what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr which store is used, whom it covers, and what happens; twice for more')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
@@ -129,7 +129,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
         }
         'tidelock;watch' {
             [CompletionResult]::new('--every', '--every', [CompletionResultType]::ParameterName, 'How often to look')
-            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -138,8 +138,8 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Show this certificate to the store [env: TIDELOCK_TLS_CERT]')
             [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Key of the certificate [env: TIDELOCK_TLS_KEY]')
             [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'One JSON object per change')
-            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
-            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr which store is used, whom it covers, and what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr which store is used, whom it covers, and what happens; twice for more')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
@@ -147,7 +147,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             break
         }
         'tidelock;unlock' {
-            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -156,8 +156,8 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Show this certificate to the store [env: TIDELOCK_TLS_CERT]')
             [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Key of the certificate [env: TIDELOCK_TLS_KEY]')
             [CompletionResult]::new('--force', '--force', [CompletionResultType]::ParameterName, 'Yes: whoever holds it goes on believing that it does, up to a third of its lease')
-            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
-            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr which store is used, whom it covers, and what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr which store is used, whom it covers, and what happens; twice for more')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
@@ -165,7 +165,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             break
         }
         'tidelock;doctor' {
-            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -174,8 +174,8 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Show this certificate to the store [env: TIDELOCK_TLS_CERT]')
             [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Key of the certificate [env: TIDELOCK_TLS_KEY]')
             [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'One JSON object per finding')
-            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
-            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr which store is used, whom it covers, and what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr which store is used, whom it covers, and what happens; twice for more')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
@@ -186,7 +186,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--processes', '--processes', [CompletionResultType]::ParameterName, 'How many selling processes')
             [CompletionResult]::new('--workers', '--workers', [CompletionResultType]::ParameterName, 'How many sellers in each')
             [CompletionResult]::new('--stock', '--stock', [CompletionResultType]::ParameterName, 'How many pieces there are to sell')
-            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine')
+            [CompletionResult]::new('--store', '--store', [CompletionResultType]::ParameterName, 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines')
             [CompletionResult]::new('--lease', '--lease', [CompletionResultType]::ParameterName, 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise')
             [CompletionResult]::new('--prefix', '--prefix', [CompletionResultType]::ParameterName, 'Written before every lock name [env: TIDELOCK_PREFIX]')
             [CompletionResult]::new('--user', '--user', [CompletionResultType]::ParameterName, 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file')
@@ -195,8 +195,8 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
             [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Show this certificate to the store [env: TIDELOCK_TLS_CERT]')
             [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Key of the certificate [env: TIDELOCK_TLS_KEY]')
             [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'One JSON object per act on stdout')
-            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
-            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr what happens; twice for more')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Say on stderr which store is used, whom it covers, and what happens; twice for more')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Say on stderr which store is used, whom it covers, and what happens; twice for more')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
@@ -205,7 +205,7 @@ Register-ArgumentCompleter -Native -CommandName 'tidelock' -ScriptBlock {
         }
         'tidelock;help' {
             [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'Run a command while holding a lock: the `flock` of many machines')
-            [CompletionResult]::new('try', 'try', [CompletionResultType]::ParameterValue, 'The same as `run`, without waiting: exit code 75 if somebody else holds the lock')
+            [CompletionResult]::new('try', 'try', [CompletionResultType]::ParameterValue, 'The same as `run`, without waiting: exit code 75 if somebody else holds the lock, 69 if the store cannot be reached now')
             [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Show who holds locks, since when, for how long, and who waits')
             [CompletionResult]::new('ls', 'ls', [CompletionResultType]::ParameterValue, 'List the names of locks that are held')
             [CompletionResult]::new('watch', 'watch', [CompletionResultType]::ParameterValue, 'Print every change of a lock until interrupted')

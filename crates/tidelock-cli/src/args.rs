@@ -15,6 +15,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 /// Runs a program under a lock that is shared by many machines, shows who holds what, and breaks a lock in an emergency.
 /// Shares its locks with Java's Redisson when the store is Redis or Valkey.
 ///
+/// A lock excludes those who use the same store. Name it with --store or TIDELOCK_STORE, the same for all of them: without
+/// either, locks are in a file of the user who runs the command, and exclude neither other users nor other machines.
+///
 /// Exit codes: the child's own (128 and the signal's number if a signal ended it); 64 wrong usage; 69 the store cannot be
 /// reached or cannot serve; 75 the lock was not acquired in time; 76 the lock was lost while the command ran; 126 the
 /// command cannot be executed; 127 there is no such command.
@@ -36,7 +39,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Store")]
 pub(crate) struct StoreArgs {
-    /// Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file in your state folder, for the processes of this machine
+    /// Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines
     ///
     /// A password belongs in TIDELOCK_PASSWORD or a --password-file, not here: other users can read a command line.
     #[arg(
@@ -80,7 +83,7 @@ pub(crate) struct StoreArgs {
     /// Key of the certificate [env: TIDELOCK_TLS_KEY]
     #[arg(long, global = true, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Say on stderr what happens; twice for more
+    /// Say on stderr which store is used, whom it covers, and what happens; twice for more
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 }
@@ -88,6 +91,8 @@ pub(crate) struct StoreArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a command while holding a lock: the `flock` of many machines
+    ///
+    /// Example: tidelock --store redis://locks.internal run nightly-report --wait 10s -- ./report.sh
     ///
     /// Waits for the lock, runs the command, passes stdin, stdout, stderr and signals through, and exits with its exit
     /// code. The command finds TIDELOCK_NAME, TIDELOCK_OWNER and, where the store counts, TIDELOCK_TOKEN in its environment.
@@ -104,7 +109,7 @@ pub(crate) enum Command {
     /// At a terminal the command gets Ctrl-C and reads what is typed. Ctrl-Z does not stop it: a stopped command would keep
     /// the lock. Started with `&`, it waits when it wants to read what is typed, until `fg`.
     Run(RunArgs),
-    /// The same as `run`, without waiting: exit code 75 if somebody else holds the lock
+    /// The same as `run`, without waiting: exit code 75 if somebody else holds the lock, 69 if the store cannot be reached now
     Try(TryArgs),
     /// Show who holds locks, since when, for how long, and who waits
     Show(ShowArgs),
@@ -134,7 +139,11 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Give up after this time; without it, wait for ever
+    /// Give up after this time, connecting included; without it, wait as long as somebody holds the lock
+    ///
+    /// A store that cannot be reached, is being started or is full of clients is tried again within this time, and for half a
+    /// minute where there is no limit. The first try is not cut short: it ends after the response timeout, 3s. A wrong URL,
+    /// user, password or certificate is told at once.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) wait: Option<Duration>,
     #[command(flatten)]

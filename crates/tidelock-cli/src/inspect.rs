@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tidelock::{Client, Holder, Mode, Severity, Snapshot};
 
 use crate::args::{DoctorArgs, LsArgs, ShowArgs, StoreArgs, UnlockArgs};
+use crate::covers::{self, Shown};
 use crate::exit::{self, Failure, Outcome, say};
 use crate::store;
 
@@ -19,6 +20,7 @@ pub(crate) async fn with_client(
     work: impl AsyncFnOnce(&Client) -> Outcome,
 ) -> Outcome {
     let client = store::connect_silently(args).await?;
+    covers::tell_if_asked(args)?;
     let result = work(&client).await;
     // A store that has just given no answer is not waited for once more: nothing is held.
     let unavailable = matches!(&result, Err(failure) if failure.code == exit::UNAVAILABLE);
@@ -30,7 +32,7 @@ pub(crate) async fn with_client(
 
 /// `tidelock show`.
 pub(crate) async fn show(args: &StoreArgs, what: ShowArgs) -> Outcome {
-    let prefix = store::prefix(args);
+    let (prefix, store) = (store::prefix(args), Shown::of(args)?);
     with_client(args, async |client| {
         let names = if what.names.is_empty() {
             // What is listed carries the prefix already.
@@ -45,7 +47,7 @@ pub(crate) async fn show(args: &StoreArgs, what: ShowArgs) -> Outcome {
         for name in names {
             let seen = client.lock(&name).inspect().await?;
             if what.json {
-                print_line(&as_json(&seen))?;
+                print_object(&store, as_json(&seen))?;
             } else {
                 print_line(&as_text(&seen))?;
             }
@@ -57,7 +59,7 @@ pub(crate) async fn show(args: &StoreArgs, what: ShowArgs) -> Outcome {
 
 /// `tidelock ls`.
 pub(crate) async fn ls(args: &StoreArgs, what: LsArgs) -> Outcome {
-    let prefix = store::prefix(args);
+    let (prefix, store) = (store::prefix(args), Shown::of(args)?);
     with_client(args, async |client| {
         for name in client
             .list(&format!("{prefix}{}", what.pattern), what.most)
@@ -75,7 +77,7 @@ pub(crate) async fn ls(args: &StoreArgs, what: LsArgs) -> Outcome {
                 line = format!("{name}\t{}\t{}", mode.unwrap_or("free"), seen.holders.len());
             }
             if what.json {
-                print_line(&object)?;
+                print_object(&store, object)?;
             } else {
                 print_line(&line)?;
             }
@@ -94,6 +96,9 @@ pub(crate) async fn unlock(args: &StoreArgs, what: UnlockArgs) -> Outcome {
         )));
     }
     with_client(args, async |client| {
+        if args.verbose == 0 {
+            covers::tell(args)?; // with -v everybody is told
+        }
         let lock = client.lock(&what.name);
         let freed = if lock.force_release().await? {
             "unlocked"
@@ -108,6 +113,7 @@ pub(crate) async fn unlock(args: &StoreArgs, what: UnlockArgs) -> Outcome {
 
 /// `tidelock doctor`.
 pub(crate) async fn doctor(args: &StoreArgs, what: DoctorArgs) -> Outcome {
+    let store = Shown::of(args)?;
     with_client(args, async |client| {
         let findings = client.examine().await?;
         for finding in &findings {
@@ -117,10 +123,11 @@ pub(crate) async fn doctor(args: &StoreArgs, what: DoctorArgs) -> Outcome {
                 _ => "danger",
             };
             if what.json {
-                print_line(&json!({
+                let object = json!({
                     "severity": severity, "subject": finding.subject, "found": finding.found,
                     "meaning": finding.meaning, "advice": finding.advice,
-                }))?;
+                });
+                print_object(&store, object)?;
             } else {
                 let advice = finding
                     .advice
@@ -139,6 +146,12 @@ pub(crate) async fn doctor(args: &StoreArgs, what: DoctorArgs) -> Outcome {
         Ok(ExitCode::from(u8::from(danger)))
     })
     .await
+}
+
+/// An object on a line of its own, with the store it is about.
+pub(crate) fn print_object(store: &Shown, mut object: Value) -> Outcome<()> {
+    object["store"] = store.as_json();
+    print_line(&object)
 }
 
 /// One line on stdout. Whoever read it may have gone (`| head`): then there is nobody to print for, and that is no failure.

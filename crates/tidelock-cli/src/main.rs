@@ -1,6 +1,7 @@
 //! The `tidelock` command.
 
 mod args;
+mod covers;
 mod demo;
 mod exit;
 mod inspect;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tidelock::{Client, ClientBuilder, Credentials};
 
@@ -11,15 +12,20 @@ use crate::secret;
 
 /// Connects to the store the flags and the environment name.
 pub(crate) async fn connect(args: &StoreArgs) -> Outcome<Client> {
-    connect_as(args, true).await
+    connect_within(args, Duration::ZERO).await
+}
+
+/// As [`connect`], trying again for that time while the store cannot be reached or takes nobody in.
+pub(crate) async fn connect_within(args: &StoreArgs, limit: Duration) -> Outcome<Client> {
+    connect_as(args, builder(args)?.connect_within(limit)).await
 }
 
 /// As [`connect`], without leaving details in the store: for those that only look.
 pub(crate) async fn connect_silently(args: &StoreArgs) -> Outcome<Client> {
-    connect_as(args, false).await
+    connect_as(args, builder(args)?.details(false)).await
 }
 
-async fn connect_as(args: &StoreArgs, details: bool) -> Outcome<Client> {
+async fn connect_as(args: &StoreArgs, builder: ClientBuilder) -> Outcome<Client> {
     let url = url(args)?;
     if url.starts_with("memory:") {
         // Each process would have a store of its own, and locks that exclude nobody.
@@ -27,15 +33,11 @@ async fn connect_as(args: &StoreArgs, details: bool) -> Outcome<Client> {
             "memory: lives within one process, so nothing here could share it; use sqlite:PATH or redis://",
         ));
     }
-    builder(args)?
-        .details(details)
-        .connect(&url)
-        .await
-        .map_err(|error| {
-            let mut failure = Failure::from(error);
-            failure.message = secret::hidden(&failure.message, &url);
-            failure
-        })
+    builder.connect(&url).await.map_err(|error| {
+        let mut failure = Failure::from(error);
+        failure.message = secret::hidden(&failure.message, &url);
+        failure
+    })
 }
 
 /// The URL of the store: flag, environment, or the file in the user's state folder, whose folder is made if need be.

@@ -7,11 +7,13 @@ use serde_json::json;
 use tidelock::Snapshot;
 
 use crate::args::{StoreArgs, WatchArgs};
+use crate::covers::Shown;
 use crate::exit::Outcome;
-use crate::inspect::{as_json, as_text, print_line, with_client};
+use crate::inspect::{as_json, as_text, print_line, print_object, with_client};
 
 /// Prints the lock now, and again whenever another holds it, or nobody. Until Ctrl-C.
 pub(crate) async fn watch(args: &StoreArgs, what: WatchArgs) -> Outcome {
+    let store = Shown::of(args)?;
     with_client(args, async |client| {
         let lock = client.lock(&what.name);
         let mut tick = tokio::time::interval(what.every.max(std::time::Duration::from_millis(10)));
@@ -25,7 +27,7 @@ pub(crate) async fn watch(args: &StoreArgs, what: WatchArgs) -> Outcome {
             }
             let seen = lock.inspect().await?;
             if before.as_ref().is_none_or(|before| changed(before, &seen)) {
-                print(&seen, what.json)?;
+                print(&store, &seen, what.json)?;
             }
             before = Some(seen);
         }
@@ -38,12 +40,12 @@ fn changed(before: &Snapshot, now: &Snapshot) -> bool {
     before.holders != now.holders || before.token != now.token || before.waiters != now.waiters
 }
 
-fn print(seen: &Snapshot, json: bool) -> Outcome<()> {
+fn print(store: &Shown, seen: &Snapshot, json: bool) -> Outcome<()> {
     let at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
     if json {
         let mut object = as_json(seen);
         object["at"] = json!(at);
-        print_line(&object)
+        print_object(store, object)
     } else {
         print_line(&format!("{at} {}", as_text(seen)))
     }

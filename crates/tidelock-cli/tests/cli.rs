@@ -13,6 +13,8 @@ mod alone;
 mod bench;
 #[path = "cli/codes.rs"]
 mod codes;
+#[path = "cli/covers.rs"]
+mod covers;
 #[path = "cli/demo.rs"]
 mod demo;
 #[path = "cli/faults.rs"]

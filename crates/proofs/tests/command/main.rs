@@ -1,6 +1,7 @@
 //! The `tidelock` command on a real server: the release build, as users run it. What does not depend on the store is
 //! tested with the command itself, on SQLite.
 
+mod connecting;
 mod demo;
 mod ending;
 mod etcd;

@@ -1,12 +1,13 @@
 //! Takes the lock, has the command run, tells the supervisor how long the lock is proved, and hands signals on.
 
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::pin::pin;
 use std::process::{Child, ExitCode, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidelock::{AcquireOptions, Client, ErrorKind, Guard};
 
@@ -16,7 +17,12 @@ use super::signals::Signals;
 use super::{boot, supervisor};
 use crate::args::{JobArgs, OnLost, StoreArgs};
 use crate::exit::{Failure, Outcome, by_signal, say};
-use crate::{block_on, secret, store};
+use crate::{block_on, covers, secret, store};
+
+/// How long a store is tried that cannot be reached, for whoever waits without a limit. A lock is waited for as long as
+/// somebody holds it; a store that is down for good is to be told, and an outage in the middle of a wait is told after a lease
+/// of this length too.
+const OUTAGE: Duration = Duration::from_secs(30);
 
 /// Runs a command under a lock.
 pub(crate) fn run(store: &StoreArgs, wait: Option<Duration>, job: &JobArgs) -> Outcome {
@@ -24,11 +30,16 @@ pub(crate) fn run(store: &StoreArgs, wait: Option<Duration>, job: &JobArgs) -> O
     boot::adopt_orphans();
     block_on(async {
         let mut signals = Signals::catch().map_err(Failure::internal)?;
+        let begun = Instant::now();
+        let patience = wait.unwrap_or(OUTAGE);
         let client = tokio::select! {
-            client = store::connect(store) => client.map_err(|failure| failure.on_lock(&job.name))?,
+            client = store::connect_within(store, patience) => client.map_err(|failure| failure.on_lock(&job.name))?,
             number = signals.deadly() => return Ok(ExitCode::from(by_signal(number))),
+            never = explain_delay(store, &job.name, patience) => match never {},
         };
-        let done = with_lock(&client, wait, job, &mut signals).await;
+        covers::tell(store)?;
+        let left = wait.map(|wait| wait.saturating_sub(begun.elapsed()));
+        let done = with_lock(&client, left, job, &mut signals).await;
         let (result, guard) = match done {
             Ok((code, guard)) => (Ok(ExitCode::from(code)), guard),
             Err(failure) => (Err(failure), None),
@@ -36,6 +47,18 @@ pub(crate) fn run(store: &StoreArgs, wait: Option<Duration>, job: &JobArgs) -> O
         leave(&client, guard).await;
         result
     })
+}
+
+/// Says to somebody who looks why nothing happens.
+async fn explain_delay(store: &StoreArgs, name: &str, patience: Duration) -> Infallible {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    if covers::is_watched(store) && !patience.is_zero() {
+        say(format!(
+            "{name}: the store has not let us in yet; trying again for {}",
+            humantime::format_duration(patience)
+        ));
+    }
+    std::future::pending().await
 }
 
 /// Returns the exit code, and what is to be given back.

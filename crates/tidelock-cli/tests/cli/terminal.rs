@@ -122,3 +122,15 @@ fn a_terminal_that_is_closed_ends_the_command_and_frees_the_lock() {
         0
     );
 }
+
+#[test]
+fn at_a_terminal_the_store_is_said() {
+    let bench = Bench::new();
+    let mut shell = Shell::open(&bench);
+    shell.write("$tidelock try job -- true\n");
+    let told = shell.until("store: ");
+    assert!(
+        told.ends_with("(all who use this file on this machine)"),
+        "{told}"
+    );
+}
