@@ -32,25 +32,49 @@ use rustix::time::{ClockId, clock_gettime};
 pub enum RedissonVersion {
     /// The newest release of Redisson 4.
     Newest,
+    /// The last minor version of Redisson 3.
+    V3_52_0,
+    /// Has the unlock latch and sharded messages; its fair locks can wait without an end.
+    V3_27_2,
     /// The generation that most articles describe: no unlock latch, no fenced lock.
     V3_15_6,
+    /// The oldest that is tried: no spin lock either.
+    V3_12_5,
 }
 
 impl RedissonVersion {
-    /// Every version the tests run against.
+    /// The versions that every change is tried against. `cargo xtask full` tries the others too.
     pub const ALL: [Self; 2] = [Self::Newest, Self::V3_15_6];
 
     /// The version number on Maven Central.
     pub fn number(self) -> &'static str {
         match self {
             Self::Newest => "4.7.0",
+            Self::V3_52_0 => "3.52.0",
+            Self::V3_27_2 => "3.27.2",
             Self::V3_15_6 => "3.15.6",
+            Self::V3_12_5 => "3.12.5",
         }
     }
 
-    /// Whether this Redisson knows `getFencedLock`.
+    /// Whether this Redisson knows `getFencedLock`: since 3.19.
     pub fn has_fenced_lock(self) -> bool {
-        self == Self::Newest
+        !matches!(self, Self::V3_15_6 | Self::V3_12_5)
+    }
+
+    /// Whether this Redisson knows `getSpinLock`: since 3.15.
+    pub fn has_spin_lock(self) -> bool {
+        self != Self::V3_12_5
+    }
+
+    /// Whether it writes a latch when it unlocks, and deletes it afterwards: since 3.24.
+    pub fn has_unlock_latch(self) -> bool {
+        !matches!(self, Self::V3_15_6 | Self::V3_12_5)
+    }
+
+    /// Whether it publishes with `SPUBLISH` in a cluster that knows it: since 3.22.
+    pub fn has_sharded_messages(self) -> bool {
+        !matches!(self, Self::V3_15_6 | Self::V3_12_5)
     }
 }
 
@@ -162,9 +186,29 @@ impl JavaPeer {
         JavaLock::new(Arc::clone(&self.link), worker, "plain", name)
     }
 
-    /// `getFencedLock(name)`, used by this worker. Only the newest version has it.
+    /// `getFencedLock(name)`, used by this worker. Since 3.19.
     pub fn fenced_lock(&self, worker: &str, name: &str) -> JavaLock {
         JavaLock::new(Arc::clone(&self.link), worker, "fenced", name)
+    }
+
+    /// `getReadWriteLock(name).readLock()`, used by this worker.
+    pub fn read_lock(&self, worker: &str, name: &str) -> JavaLock {
+        JavaLock::new(Arc::clone(&self.link), worker, "read", name)
+    }
+
+    /// `getReadWriteLock(name).writeLock()`, used by this worker.
+    pub fn write_lock(&self, worker: &str, name: &str) -> JavaLock {
+        JavaLock::new(Arc::clone(&self.link), worker, "write", name)
+    }
+
+    /// `getFairLock(name)`, used by this worker.
+    pub fn fair_lock(&self, worker: &str, name: &str) -> JavaLock {
+        JavaLock::new(Arc::clone(&self.link), worker, "fair", name)
+    }
+
+    /// `getSpinLock(name)`, used by this worker. Since 3.15.
+    pub fn spin_lock(&self, worker: &str, name: &str) -> JavaLock {
+        JavaLock::new(Arc::clone(&self.link), worker, "spin", name)
     }
 
     /// `RedissonMultiLock` over the locks whose names stand with a `+` between them, used by this worker.

@@ -59,7 +59,7 @@ fn wake_each_other(version: RedissonVersion, url: &str, subscribed: impl Fn(&str
 }
 
 /// Waits for the lock, says when it came, and gives it back.
-fn wait(client: &Client, name: &str) -> impl Future<Output = u64> + Send + 'static {
+pub(crate) fn wait(client: &Client, name: &str) -> impl Future<Output = u64> + Send + 'static {
     let waiting = client.lock(name).acquire();
     async move {
         let guard = waiting.await.unwrap();
@@ -70,7 +70,7 @@ fn wait(client: &Client, name: &str) -> impl Future<Output = u64> + Send + 'stat
 }
 
 /// A bounded wait for what only the server knows.
-fn until(mut reached: impl FnMut() -> bool) {
+pub(crate) fn until(mut reached: impl FnMut() -> bool) {
     let end = std::time::Instant::now() + Duration::from_secs(20);
     while !reached() {
         assert!(std::time::Instant::now() < end, "nobody waits");
@@ -93,9 +93,10 @@ fn in_a_cluster_each_wakes_the_other(version: RedissonVersion) {
     let cluster = Cluster::start().unwrap();
     // Redis 6.2 knows none either.
     let sharded = cluster.nodes()[0].admin(&["PUBSUB", "SHARDNUMSUB"]);
-    let form = match version {
-        RedissonVersion::Newest if sharded.is_ok() => "SHARDNUMSUB",
-        RedissonVersion::Newest | RedissonVersion::V3_15_6 => "NUMSUB",
+    let form = if version.has_sharded_messages() && sharded.is_ok() {
+        "SHARDNUMSUB"
+    } else {
+        "NUMSUB"
     };
     let channels = |name: &str| {
         let channel = format!("redisson_lock__channel:{{{name}}}");
@@ -117,10 +118,11 @@ fn in_a_cluster_nobody_overlaps(version: RedissonVersion) {
 }
 
 /// The Java peer passes over what is behind the question mark.
-fn url_for(version: RedissonVersion, cluster: &Cluster) -> String {
-    let choice = match version {
-        RedissonVersion::Newest => "",
-        RedissonVersion::V3_15_6 => "?sharded_pubsub=off",
+pub(crate) fn url_for(version: RedissonVersion, cluster: &Cluster) -> String {
+    let choice = if version.has_sharded_messages() {
+        ""
+    } else {
+        "?sharded_pubsub=off"
     };
     format!("{}{choice}", cluster.url())
 }

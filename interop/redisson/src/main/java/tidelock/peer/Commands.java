@@ -13,8 +13,9 @@ import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 
 /**
- * What a worker can be told to do. A request says {@code "kind":"fenced"} for a fenced lock, {@code "multi"} for the locks
- * whose names stand with a plus between them, and {@code "majority"} for a lock of that name on every server.
+ * What a worker can be told to do. A request says {@code "kind":"fenced"} for a fenced lock, {@code "fair"}, {@code "spin"},
+ * {@code "read"} and {@code "write"} for the other kinds of one name, {@code "multi"} for the locks whose names stand with a
+ * plus between them, and {@code "majority"} for a lock of that name on every server.
  */
 final class Commands {
     private final List<RedissonClient> servers;
@@ -53,9 +54,9 @@ final class Commands {
             case "is_held" -> lock.isHeldByCurrentThread();
             case "hold_count" -> lock.getHoldCount();
             case "ttl_ms" -> lock.remainTimeToLive();
-            case "lock_and_get_token" -> Fenced.token(lock, "lockAndGetToken");
-            case "try_lock_and_get_token" -> Fenced.token(lock, "tryLockAndGetToken");
-            case "token" -> Fenced.token(lock, "getToken");
+            case "lock_and_get_token" -> Later.token(lock, "lockAndGetToken");
+            case "try_lock_and_get_token" -> Later.token(lock, "tryLockAndGetToken");
+            case "token" -> Later.token(lock, "getToken");
             case "hammer" -> new Hammer(lock, isFenced(request), request).run();
             default -> throw new IllegalArgumentException("no such command: " + command);
         };
@@ -80,7 +81,11 @@ final class Commands {
     @SuppressWarnings("deprecation")
     private RLock make(String kind, String name) throws Exception {
         return switch (kind) {
-            case "fenced" -> Fenced.of(redisson, name);
+            case "fenced" -> Later.lock(redisson, "getFencedLock", name);
+            case "spin" -> Later.lock(redisson, "getSpinLock", name);
+            case "fair" -> redisson.getFairLock(name);
+            case "read" -> redisson.getReadWriteLock(name).readLock();
+            case "write" -> redisson.getReadWriteLock(name).writeLock();
             case "multi" -> new RedissonMultiLock(
                     Stream.of(name.split("\\+")).map(redisson::getLock).toArray(RLock[]::new));
             case "majority" -> new RedissonRedLock(

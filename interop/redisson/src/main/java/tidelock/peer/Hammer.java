@@ -52,7 +52,7 @@ final class Hammer {
             long asked = System.nanoTime();
             long token = 0;
             if (fenced) {
-                token = Fenced.token(lock, "lockAndGetToken");
+                token = Later.token(lock, "lockAndGetToken");
             } else {
                 lock.lock();
             }

@@ -85,11 +85,11 @@ final class Soak {
     private void round(boolean fast, SplittableRandom random, String id) throws Exception {
         String name = (fast ? "fast " : "slow ") + random.nextInt(names[fast ? 1 : 0]);
         boolean fenced = knowsTokens && random.nextInt(4) > 0;
-        RLock lock = fenced ? Fenced.of(redisson, name) : redisson.getLock(name);
+        RLock lock = fenced ? Later.lock(redisson, "getFencedLock", name) : redisson.getLock(name);
         long asked = micros();
         long token = 0;
         if (fenced) {
-            token = Fenced.token(lock, "lockAndGetToken");
+            token = Later.token(lock, "lockAndGetToken");
         } else {
             lock.lock();
         }
