@@ -66,6 +66,11 @@ impl FencingToken {
     pub fn get(self) -> u64 {
         self.0
     }
+
+    /// The one after it. The largest has none: no store reserves any with that.
+    pub(crate) fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
 }
 
 impl fmt::Display for FencingToken {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use testkit::servers::MariaDb;
-use tidelock::{AcquireOptions, Guard};
+use tidelock::{AcquireOptions, ErrorKind, FencingToken, Guard};
 
 use super::{LEASE, client, soon};
 
@@ -133,5 +133,31 @@ async fn an_older_token_fails_the_transaction() -> Result<()> {
         refused.contains("a_newer_tidelock_token_exists"),
         "{refused}"
     );
+    Ok(())
+}
+
+/// A token at the end of its numbers is followed by none: refused at once, and nothing is taken.
+#[tokio::test(flavor = "multi_thread")]
+async fn t68_a_token_without_a_next_one_is_refused_and_nothing_is_taken() -> Result<()> {
+    let server = MariaDb::start()?;
+    let client = client(&server.url()).await?;
+    let lock = client.fenced_lock("stock");
+    lock.acquire().await?.release().await?;
+    server.query("UPDATE tidelock_locks SET token = 18446744073709551615")?;
+    let patient = AcquireOptions::new().wait(Duration::from_secs(20));
+    let begun = std::time::Instant::now();
+    for error in [
+        lock.try_acquire().await.map(drop).unwrap_err(),
+        lock.acquire_with(patient).await.map(drop).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+        assert!(error.to_string().contains("token"), "{error}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10), "waited");
+    assert!(!lock.inspect().await?.is_locked());
+    server.query("UPDATE tidelock_locks SET token = 18446744073709551614")?;
+    let guard = lock.acquire().await?;
+    assert_eq!(guard.token().map(FencingToken::get), Some(u64::MAX));
+    guard.release().await?;
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! A fence in the user's own transaction.
 
-use tidelock::AcquireOptions;
+use std::time::{Duration, Instant};
+
+use tidelock::{AcquireOptions, ErrorKind, FencingToken};
 use tokio_postgres::NoTls;
 
 use super::{LEASE, client, server, soon};
@@ -79,4 +81,47 @@ async fn a_store_without_transactions_has_no_fence() {
     let guard = client.lock("a").acquire().await.unwrap();
     let error = guard.sql_fence().unwrap_err();
     assert_eq!(error.kind(), tidelock::ErrorKind::Unsupported);
+}
+
+/// A sequence that has come to its end, or that somebody has made fall: refused, and nobody holds the lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t68_a_sequence_without_a_next_token_is_refused_and_nothing_is_taken() {
+    let server = server();
+    let client = client(&server.url()).await;
+    let lock = client.fenced_lock("stock");
+    lock.acquire().await.unwrap().release().await.unwrap();
+    let set = |value: i64| {
+        let statement = format!("SELECT setval('tidelock_locks_tokens', {value})");
+        server.query(&statement).unwrap();
+    };
+    // A grant may take two numbers.
+    set(i64::MAX - 2);
+    let last = lock.acquire().await.unwrap();
+    let token = last.token().map(FencingToken::get).unwrap();
+    let end = i64::MAX.unsigned_abs();
+    assert!((end - 1..=end).contains(&token), "{token}");
+    last.release().await.unwrap();
+    let patient = AcquireOptions::new().wait(Duration::from_secs(20));
+    let begun = Instant::now();
+    for error in [
+        lock.try_acquire().await.map(drop).unwrap_err(),
+        lock.acquire_with(patient).await.map(drop).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+        assert!(error.to_string().contains("sequence"), "{error}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10), "waited");
+    assert!(!lock.inspect().await.unwrap().is_locked());
+    server
+        .query("ALTER SEQUENCE tidelock_locks_tokens MINVALUE -1000 RESTART -10")
+        .unwrap();
+    // Never a token that falls where the sequence rises.
+    let short = AcquireOptions::new().wait(Duration::from_millis(300));
+    lock.acquire_with(short).await.map(drop).unwrap_err();
+    super::until(
+        &server,
+        "SELECT count(*) FROM tidelock_locks WHERE owner IS NOT NULL AND expires > now()",
+        "0",
+    )
+    .await;
 }

@@ -7,7 +7,6 @@ use crate::core::courtesy::Courtesy;
 use crate::core::line::{Heir, Lines, Running};
 use crate::core::seat::Terms;
 use crate::error::Error;
-use crate::guard::FencingToken;
 
 /// The right, and the duty, to ask the store for all who wait. Dropped, the next in line has it.
 pub(crate) struct Lead(Option<Leading>);
@@ -114,9 +113,7 @@ impl Lead {
             since: now,
             left: if passes { lines.rules.times } else { 0 },
             until: now + lines.rules.within,
-            tokens: grant
-                .token
-                .map(|token| (FencingToken::new(token.get() + 1), grant.more)),
+            tokens: grant.token.map(|token| (token.next(), grant.more)),
         });
         let unused = line.bequeath(wake);
         drop(inner);

@@ -225,7 +225,7 @@ impl Lines {
             Some((_, 0)) => return None,
             Some((token, left)) => {
                 let given = *token;
-                *token = FencingToken::new(token.get() + 1);
+                *token = token.next();
                 *left -= 1;
                 Some(given)
             }

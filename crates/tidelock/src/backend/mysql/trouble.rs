@@ -131,6 +131,11 @@ fn meaning(code: u16) -> (ErrorKind, &'static str) {
             "the server is too old, or the tables are not as tidelock makes them",
         ),
         1146 => (ErrorKind::Refused, "tidelock's tables are not there"),
+        // Nothing else is counted up.
+        1690 => (
+            ErrorKind::WrongType,
+            "the fencing token of this lock has no next one; nothing was acquired; set it back in the tables to the largest token that was given out",
+        ),
         // Anything else may have come after a part of the work.
         _ => (
             ErrorKind::OutcomeUnknown,
@@ -165,6 +170,7 @@ mod tests {
             assert_eq!(kind(code, false), ErrorKind::OutcomeUnknown, "{code}");
         }
         assert_eq!(kind(1142, true), ErrorKind::Refused);
+        assert_eq!(kind(1690, true), ErrorKind::WrongType);
         assert_eq!(kind(1927, true), ErrorKind::OutcomeUnknown);
         assert_eq!(kind(9999, true), ErrorKind::OutcomeUnknown);
         assert!(Trouble::Broken(String::new()).error().outcome_unknown());

@@ -25,8 +25,7 @@ pub(super) async fn at(link: &Link, sql: &Sql, name: &Name) -> Result<Snapshot> 
     let Some(row) = rows.first() else {
         return Ok(snapshot);
     };
-    let token: i64 = row.get(0);
-    snapshot.token = (token > 0).then(|| fencing(token));
+    snapshot.token = fencing(row.get(0));
     let owner: Option<String> = row.get(1);
     let left = duration(row, 2).filter(|left| !left.is_zero());
     if let (Some(owner), Some(left)) = (owner, left) {

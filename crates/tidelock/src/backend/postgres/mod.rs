@@ -150,7 +150,7 @@ impl Postgres {
         };
         match row.get::<_, i32>(0) {
             1 => Ok(Attempt::Acquired(Grant {
-                token: Some(fencing(row.get(1))),
+                token: Some(fencing(row.get(1)).ok_or_else(|| not_a_token(row))?),
                 ..Grant::default()
             })),
             0 => {
@@ -224,8 +224,18 @@ impl Postgres {
     }
 }
 
-fn fencing(token: i64) -> FencingToken {
-    FencingToken::new(token.unsigned_abs())
+/// `None`: somebody has made the sequence begin below one, where what grows has a falling distance from zero.
+fn fencing(token: i64) -> Option<FencingToken> {
+    let token = u64::try_from(token).ok().filter(|token| *token > 0);
+    token.map(FencingToken::new)
+}
+
+/// The row was taken: the ticket has to be withdrawn.
+fn not_a_token(row: &Row) -> Error {
+    let token: i64 = row.get(1);
+    Error::new(ErrorKind::OutcomeUnknown).because(format!(
+        "the sequence of the fencing tokens gave {token}, which is no token; let it begin at the largest token that was given out"
+    ))
 }
 
 /// Microseconds from a column that may be empty.

@@ -129,6 +129,10 @@ fn meaning(code: &SqlState) -> (ErrorKind, &'static str) {
             ErrorKind::Refused,
             "; the table of the locks is missing or another one: a new connection makes it, `tidelock doctor` shows how",
         ),
+        code if *code == SqlState::SEQUENCE_GENERATOR_LIMIT_EXCEEDED => (
+            ErrorKind::WrongType,
+            "; the sequence of the fencing tokens has no next one; nothing was acquired; set it back with setval to the largest token that was given out",
+        ),
         // Rolled back for a reason that passes: a deadlock, a timeout, a full disk, too many connections.
         _ => (ErrorKind::Unavailable, ""),
     }

@@ -140,6 +140,10 @@ impl Sqlite {
             Decision::Withdrawn => {
                 Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"))
             }
+            Decision::NoToken(value) => Err(Error::new(ErrorKind::WrongType).because(format!(
+                "the counter of the fencing tokens in the lock file holds {value}, after which there is no token; nothing was acquired; set it to a whole number from the largest token that was given out to {}",
+                i64::MAX - 1
+            ))),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
 use super::rows::{Now, Row, Seen, Standing, nanos};
@@ -26,6 +27,8 @@ pub(super) enum Decision {
     Granted(Option<i64>, u32),
     Held(Duration),
     Withdrawn,
+    /// The counter holds this, after which there is no token. Nothing was written.
+    NoToken(String),
 }
 
 impl View<'_> {
@@ -75,7 +78,10 @@ impl View<'_> {
                 Ok(Decision::Granted(row.and_then(|row| row.token), 0))
             }
             Standing::Free => {
-                let token = self.next_token(spare)?;
+                let (token, spare) = match self.next_token(spare)? {
+                    Ok(next) => next,
+                    Err(value) => return Ok(Decision::NoToken(value)),
+                };
                 let revision = row.map_or(1, |row| row.revision + 1);
                 self.connection
                     .prepare_cached("REPLACE INTO locks (name, owner, revision, lease, ends, domain, token, since) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?
@@ -86,11 +92,27 @@ impl View<'_> {
         }
     }
 
-    /// Larger than all before, of whatever name: the counter is never set back. So many after it are reserved.
-    fn next_token(&self, spare: u32) -> Result<i64> {
+    /// Larger than all before, of whatever name: the counter is never set back. So many after it are reserved, or none where
+    /// the counter ends before. Otherwise what the counter holds: anybody who may write the file may have changed it.
+    fn next_token(&self, spare: u32) -> Result<std::result::Result<(i64, u32), String>> {
+        let counter = self
+            .connection
+            .prepare_cached("SELECT token FROM counter")?
+            .query_row([], |row| row.get::<_, Value>(0))
+            .optional()?;
+        let last = match counter {
+            Some(Value::Integer(last)) if (0..i64::MAX).contains(&last) => last,
+            other => return Ok(Err(shown(other))),
+        };
+        let token = last + 1;
+        let (newest, spare) = match token.checked_add(i64::from(spare)) {
+            Some(newest) => (newest, spare),
+            None => (token, 0),
+        };
         self.connection
-            .prepare_cached("UPDATE counter SET token = token + 1 + ?1 RETURNING token - ?1")?
-            .query_row([spare], |row| row.get(0))
+            .prepare_cached("UPDATE counter SET token = ?1")?
+            .execute([newest])?;
+        Ok(Ok((token, spare)))
     }
 
     /// The end of the lease never moves backwards.
@@ -234,4 +256,18 @@ impl View<'_> {
 fn millis(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// A value of others, as it can stand in an error.
+fn shown(value: Option<Value>) -> String {
+    match value {
+        None | Some(Value::Null) => "nothing".to_owned(),
+        Some(Value::Integer(number)) => number.to_string(),
+        Some(Value::Real(number)) => number.to_string(),
+        Some(Value::Text(text)) => {
+            let short: String = text.chars().take(64).collect();
+            format!("\"{}\"", short.escape_debug())
+        }
+        Some(Value::Blob(_)) => "bytes".to_owned(),
+    }
 }

@@ -8,6 +8,7 @@
 mod basics;
 mod child;
 mod conformance;
+mod counters;
 mod examined;
 mod faults;
 mod processes;
