@@ -81,21 +81,35 @@ fn is_number(text: &str) -> bool {
 }
 
 /// The number the server gave a node. `None`: this is no place in a queue.
-fn number(node: &str) -> Option<i64> {
+fn number(node: &str) -> Option<i32> {
     let mut words = [LOCK, READ, WRITE].into_iter();
     let digits = match words.find_map(|word| node.rsplit_once(word)) {
         Some((_, digits)) => digits,
         // Other recipes have other words; what all have in common is the number of ten digits.
         None => node.get(node.len().checked_sub(10)?..)?,
     };
-    digits.parse().ok()
+    let number: i64 = digits.parse().ok()?;
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "the server counts in 32 bits"
+    )]
+    let wrapped = number as i32;
+    Some(wrapped)
 }
 
 /// The nodes that queue, first come first. A writer of Curator that reads as well has two nodes of one number.
+///
+/// The server counts the nodes of a lock in 32 bits, and after 2147483647 comes -2147483648. So numbers are compared by how far
+/// they are from each other: otherwise the first that comes after the turn would stand before the holder, and enter.
 pub(super) fn in_order(nodes: Vec<String>) -> Vec<String> {
-    let mut queue: Vec<(i64, bool, String)> = nodes
+    let numbered = nodes
         .into_iter()
-        .filter_map(|node| Some((number(&node)?, mode(&node) == Mode::Read, node)))
+        .filter_map(|node| Some((number(&node)?, node)));
+    let numbered: Vec<(i32, String)> = numbered.collect();
+    let from = numbered.first().map_or(0, |(number, _)| *number);
+    let mut queue: Vec<(i32, bool, String)> = numbered
+        .into_iter()
+        .map(|(number, node)| (number.wrapping_sub(from), mode(&node) == Mode::Read, node))
         .collect();
     queue.sort_unstable();
     queue.into_iter().map(|(_, _, node)| node).collect()
@@ -207,12 +221,31 @@ mod tests {
             let found = in_the_way(&queue[..at], kind).map(String::as_str);
             assert_eq!(found, way, "{kind:?} at {at}");
         }
-        // A number that has turned over, a writer that reads as well, and a name that only sounds like a reader's.
-        let turned = in_order(strings(&["_c_a-__READ__-2147483647", r1]));
-        assert_eq!(turned[1], r1);
+        // A writer that reads as well, and a name that only sounds like a reader's.
         let both = in_order(strings(&["_c_a-__READ__0000000003", w3]));
         assert_eq!(holders(&both), [w3]);
         assert_eq!(mode("__READ__x-lease-0000000001"), Mode::Exclusive);
+    }
+
+    /// T68: the holder came before the turn, and those who wait came after it.
+    #[test]
+    fn t68_who_comes_after_the_numbers_have_turned_over_stands_behind_the_holder() {
+        let queue = [
+            "_c_z-lock-2147483646",
+            "_c_y-lock-2147483647",
+            "_c_b-lock--2147483648",
+            "_c_a-lock--2147483647",
+        ];
+        let others = ["_c_0-lock-0000000001", "other--2147483648"];
+        for turn in 0..queue.len() {
+            let mut nodes = queue.to_vec();
+            nodes.rotate_left(turn);
+            assert_eq!(in_order(strings(&nodes)), queue);
+        }
+        let found = in_order(strings(&[others[1], queue[1]]));
+        assert_eq!(found, [queue[1], others[1]]);
+        let found = in_order(strings(&[others[0], "_c_y-lock-0000000000"]));
+        assert_eq!(found[1], others[0]);
     }
 
     #[test]
