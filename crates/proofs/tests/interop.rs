@@ -19,6 +19,8 @@ mod force;
 mod leases;
 #[path = "interop/load.rs"]
 mod load;
+#[path = "interop/mixed.rs"]
+mod mixed;
 #[path = "interop/remains.rs"]
 mod remains;
 #[path = "interop/sets.rs"]

@@ -256,7 +256,12 @@ async fn a_dropped_guard_costs_one() -> Result<()> {
     .await
 }
 
-const RENEW: &str = include_str!("../../tidelock/src/backend/redis/lua/renew.lua");
+const RENEW: &str = concat!(
+    include_str!("../../tidelock/src/backend/redis/lua/names.lua"),
+    include_str!("../../tidelock/src/backend/redis/lua/sweep.lua"),
+    include_str!("../../tidelock/src/backend/redis/lua/others.lua"),
+    include_str!("../../tidelock/src/backend/redis/lua/renew.lua")
+);
 
 /// Number of locks in a renewal, which is the number of its keys.
 fn locks_in(renewal: &Logged) -> usize {

@@ -110,15 +110,20 @@ pub enum LostReason {
     Closed,
     /// The task that keeps the leases has died.
     Unattended,
+    /// The key holds something else now: a lock of another kind was taken under the same name by a client that does not look
+    /// for ours, such as Redisson's `RReadWriteLock`, or the key was overwritten. Its holder may have been inside meanwhile. Use
+    /// a name for one kind of lock only.
+    WrongType,
 }
 
 impl LostReason {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Expired,
         Self::Taken,
         Self::MaxHold,
         Self::Closed,
         Self::Unattended,
+        Self::WrongType,
     ];
 
     pub(crate) fn number(self) -> u8 {
@@ -141,6 +146,9 @@ impl fmt::Display for LostReason {
             Self::MaxHold => "the cap on the total hold was reached",
             Self::Closed => "the client is being closed",
             Self::Unattended => "the task that keeps the leases has died",
+            Self::WrongType => {
+                "another kind of lock was taken on its key, or the key was overwritten; use a name for one kind of lock only"
+            }
         })
     }
 }
@@ -454,9 +462,13 @@ impl Guard {
                 }
             }
             Some(Renewed::Failed(error)) => Err(error.on_lock(self.name())),
-            _ => {
-                hold.status.lose(LostReason::Taken);
-                Err(Error::lost(LostReason::Taken).on_lock(self.name()))
+            lost => {
+                let reason = match lost {
+                    Some(Renewed::WrongType) => LostReason::WrongType,
+                    _ => LostReason::Taken,
+                };
+                hold.status.lose(reason);
+                Err(Error::lost(reason).on_lock(self.name()))
             }
         }
     }

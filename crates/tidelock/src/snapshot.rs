@@ -119,7 +119,8 @@ pub struct Holder {
     pub owner: String,
     /// What it may do, which says who else may hold the lock.
     pub mode: Mode,
-    /// Hold count in the store: 1 for tidelock, which counts re-entries in the process; any for Redisson.
+    /// Hold count in the store: 1 for tidelock, which counts re-entries in the process; any for Redisson. 0: what stands there is
+    /// no count.
     pub holds: u64,
     /// Which process that is, where it has left its details. Redisson leaves none.
     pub client: Option<ClientInfo>,

@@ -19,6 +19,7 @@ mod link;
 mod logs;
 mod looks;
 mod misuse;
+mod others;
 mod replies;
 mod rights;
 mod scripts;

@@ -26,6 +26,26 @@ macro_rules! with_each_redisson {
     };
 }
 
+/// As [`with_each_redisson`], and with the versions between them, which `cargo xtask full` tries.
+macro_rules! with_every_redisson {
+    ($($(#[$doc:meta])* $test:ident),+ $(,)?) => {
+        with_each_redisson!($($(#[$doc])* $test),+);
+        with_every_redisson! { @more redisson_3_52_0 V3_52_0 $($(#[$doc])* $test),+ }
+        with_every_redisson! { @more redisson_3_27_2 V3_27_2 $($(#[$doc])* $test),+ }
+        with_every_redisson! { @more redisson_3_12_5 V3_12_5 $($(#[$doc])* $test),+ }
+    };
+    (@more $module:ident $version:ident $($(#[$doc:meta])* $test:ident),+) => {
+        mod $module {
+            $(
+                $(#[$doc])*
+                #[test]
+                #[ignore = "one of three more versions; cargo xtask full"]
+                fn $test() { super::$test(testkit::java::RedissonVersion::$version); }
+            )+
+        }
+    };
+}
+
 pub(crate) struct World {
     runtime: Runtime,
     pub(crate) client: Client,
@@ -60,6 +80,14 @@ impl World {
     /// Lets Rust do something beside.
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(future);
+    }
+
+    /// The same, for what comes of it.
+    pub(crate) fn begin<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.runtime.spawn(future)
     }
 
     pub(crate) fn acquire(&self, lock: &Lock) -> Guard {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use testkit::servers::{Independents, RedisServer};
-use tidelock::{AcquireOptions, Client, ErrorKind, Lock};
+use tidelock::{AcquireOptions, Client, ErrorKind, Lock, LostReason};
 use tokio::task::JoinSet;
 
 use crate::common::{History, SOON, Span, boot_time, builder, eventually, within};
@@ -147,10 +147,38 @@ async fn t53_a_server_that_hangs_leaves_nothing_behind() -> Result<()> {
     let guard = within(LEASE * 4, "the set", set.acquire()).await??;
     servers.nodes()[1].admin(&["DEL", "b"])?;
     let told = within(LEASE, "the loss of a part is told", guard.lost()).await?;
-    ensure!(told == tidelock::LostReason::Taken, "{told}");
+    ensure!(told == LostReason::Taken, "{told}");
     ensure!(guard.release().await.is_err());
     eventually(LEASE / 2, "the other part is released all the same", || {
         Ok(servers.nodes()[0].keys()?.is_empty())
     })?;
+    Ok(())
+}
+
+/// T65. Redisson's read-write lock is taken at the key of a part, which Redisson lets it: the whole is lost, the holder is told
+/// why, and nothing is left at any part.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t65_a_set_is_told_that_another_kind_was_taken_at_a_part() -> Result<()> {
+    let server = RedisServer::start()?;
+    let client = client(&server).await?;
+    let set = client.multi_lock(["a", "b"].map(|name| client.lock(name)))?;
+    let writer = "8a2f3c1e-5b64-4d0a-9c57-1f0e6b7a9d21:7:write";
+    for renewed in [true, false] {
+        let guard = set.acquire().await?;
+        server.admin(&["HSET", "b", "mode", "write", writer, "1"])?;
+        if renewed {
+            let told = within(LEASE, "the loss of a part is told", guard.lost()).await?;
+            ensure!(told == LostReason::WrongType, "{told}");
+        }
+        let error = guard.release().await.unwrap_err();
+        ensure!(error.kind() == ErrorKind::Lost, "{error}");
+        let reason = error.lost_reason();
+        ensure!(reason == Some(LostReason::WrongType), "{error}");
+        eventually(LEASE / 2, "both parts are given up", || {
+            let fields: Vec<String> = server.query(&["HKEYS", "b"])?;
+            Ok(server.keys()? == ["b"] && fields.len() == 2)
+        })?;
+        server.admin(&["DEL", "b"])?;
+    }
     Ok(())
 }

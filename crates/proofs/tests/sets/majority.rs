@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use testkit::servers::Independents;
-use tidelock::{AcquireOptions, Client, ErrorKind, RedLock};
+use tidelock::{AcquireOptions, Client, ErrorKind, LostReason, RedLock};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
@@ -201,5 +201,39 @@ async fn one_server_by_two_addresses_has_one_vote() -> Result<()> {
         let left: i64 = servers.nodes()[0].query(&["EXISTS", "stock"])?;
         Ok(left == 0)
     })?;
+    Ok(())
+}
+
+/// T65. Redisson's read-write lock is taken at the key of one server of three, and nothing is lost; of two, and the holder is
+/// told why.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t65_a_majority_is_told_that_another_kind_was_taken() -> Result<()> {
+    let servers = Independents::start(3)?;
+    let redlock = redlock(&servers).await?;
+    let lock = redlock.lock("stock");
+    let guard = lock.acquire().await?;
+    let writer = "8a2f3c1e-5b64-4d0a-9c57-1f0e6b7a9d21:7:write";
+    // With a lease of its own, as Redisson does it: otherwise the key ends with ours, and the lock is put back there.
+    let mixed = |server: usize| {
+        let server = &servers.nodes()[server];
+        server.admin(&["HSET", "stock", "mode", "write", writer, "1"])?;
+        server.admin(&["PEXPIRE", "stock", "30000"])
+    };
+    mixed(0)?;
+    tokio::time::sleep(LEASE).await;
+    ensure!(guard.is_held(), "two of three are its own");
+    mixed(1)?;
+    let told = within(LEASE, "the loss is told", guard.lost()).await?;
+    ensure!(told == LostReason::WrongType, "{told}");
+    guard.release().await.unwrap_err();
+    for server in servers.nodes() {
+        server.admin(&["DEL", "stock"])?;
+    }
+    let guard = lock.acquire().await?;
+    mixed(0)?;
+    mixed(2)?;
+    let error = guard.release().await.unwrap_err();
+    let reason = error.lost_reason();
+    ensure!(reason == Some(LostReason::WrongType), "{error}");
     Ok(())
 }

@@ -167,6 +167,8 @@ pub enum Renewed {
     Kept,
     /// It does not hold the lock any more.
     Gone,
+    /// It does not hold it alone any more: the key is another kind of lock as well, or something else altogether.
+    WrongType,
     /// This one could not be asked for; the others of the batch are not concerned.
     Failed(Error),
 }
@@ -180,6 +182,9 @@ pub enum Released {
     Awaited(u32),
     /// The ticket did not hold it.
     NotHeld,
+    /// The ticket held it until now, but not alone: another kind of lock had been taken at the same key. What was the ticket's has
+    /// gone from there.
+    WrongType,
 }
 
 /// What a store can do.

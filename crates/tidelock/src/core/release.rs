@@ -54,6 +54,12 @@ async fn once(
         // It never was somebody else's, because the owner is ours alone.
         Ok(Released::NotHeld) if *repeated => Ok(()),
         Ok(Released::NotHeld) => Err(Error::lost(LostReason::Taken)),
+        Ok(Released::WrongType) => Err(Error::lost(LostReason::WrongType)),
+        // The key was overwritten. Perhaps only after an earlier release of ours.
+        Err(error) if error.kind() == ErrorKind::WrongType && *repeated => Ok(()),
+        Err(error) if error.kind() == ErrorKind::WrongType => {
+            Err(Error::lost(LostReason::WrongType))
+        }
         Err(error) => {
             *repeated |= error.outcome_unknown();
             Err(error)

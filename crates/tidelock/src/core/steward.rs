@@ -25,6 +25,7 @@ use crate::core::site::Site;
 use crate::core::table::Table;
 use crate::core::timers::{Timer, Timers};
 use crate::error::{Error, ErrorKind, Result};
+use crate::guard::LostReason;
 use crate::options::Drift;
 
 /// Something to be done in the background.
@@ -308,7 +309,8 @@ impl Steward {
                 for (id, renewed) in ids.into_iter().zip(each) {
                     match renewed {
                         Renewed::Kept => kept.push(id),
-                        Renewed::Gone => gone(table, id),
+                        Renewed::Gone => gone(table, id, LostReason::Taken),
+                        Renewed::WrongType => gone(table, id, LostReason::WrongType),
                         Renewed::Failed(error) => table.renewed([id], |keep| {
                             tracing::warn!(lock = %keep.ticket.name, %error, "this lock could not be renewed; trying again within the lease");
                             keep.failed(sent, now);
@@ -337,9 +339,9 @@ async fn retirement(last_call: &mut Option<Pin<Box<Timer>>>, in_flight: &Counter
     }
 }
 
-fn gone(table: &Table, id: u64) {
-    if let Some(ticket) = table.taken(id) {
-        tracing::warn!(lock = %ticket.name, owner = %ticket.owner, "the store says that this lock is not held any more");
+fn gone(table: &Table, id: u64, reason: LostReason) {
+    if let Some(ticket) = table.lost(id, reason) {
+        tracing::warn!(lock = %ticket.name, owner = %ticket.owner, %reason, "the store says that this lock is not held any more");
     }
 }
 

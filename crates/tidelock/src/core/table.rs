@@ -250,9 +250,9 @@ impl Table {
     }
 
     /// Takes out a hold that the store has given up, and tells it.
-    pub(crate) fn taken(&self, id: u64) -> Option<Ticket> {
+    pub(crate) fn lost(&self, id: u64, reason: LostReason) -> Option<Ticket> {
         let keep = self.remove(id)?;
-        keep.status.lose(LostReason::Taken);
+        keep.status.lose(reason);
         Some(keep.ticket)
     }
 

@@ -11,7 +11,7 @@ use super::decode::{Decoder, Said};
 use super::errors::{Complaint, Redirection};
 use super::place::{Place, Target, Way};
 use super::reply::{Push, Reply};
-use super::{ack, birth, doctor, driver, gate, keys, look, plain, renew, sentinel, slots};
+use super::{ack, answer, birth, doctor, driver, gate, keys, look, plain, renew, sentinel, slots};
 use crate::backend::fuzz::{Login, escaped};
 use crate::backend::{Moment, Name};
 use crate::error::{ErrorKind, Result};
@@ -114,6 +114,17 @@ fn read(reply: &Reply) {
     gate::is_primary(reply);
     reply.says_replica();
     renew::renewed(reply);
+    match answer::Answer::read(reply) {
+        Ok(answer::Answer::Stranger { mode: Some(mode) }) => {
+            assert!(
+                !answer::read_write(mode)
+                    .to_string()
+                    .contains(char::is_control)
+            );
+        }
+        Ok(_) => {}
+        Err(error) => assert!(error.outcome_unknown()),
+    }
     if let Some(word) = reply.text() {
         text(word);
     }

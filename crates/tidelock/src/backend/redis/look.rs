@@ -1,6 +1,6 @@
 //! What operators see: one lock, the list of locks, and who the clients are.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
@@ -15,7 +15,10 @@ use super::{keys, millis, scripts};
 use crate::backend::{ClientId, Moment, Name, Page};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
-use crate::snapshot::{ClientInfo, Holder, Snapshot, since_epoch};
+use crate::snapshot::{ClientInfo, Holder, Mode, Snapshot, since_epoch};
+
+/// How the field of a thread ends that holds a read-write lock for writing.
+const WRITER: &str = ":write";
 
 /// How many keys the server looks at for one page.
 const PAGE: &str = "250";
@@ -48,11 +51,35 @@ pub(super) async fn at(routes: &Routes, ways: Ways, name: &Name) -> Result<Snaps
     Ok(snapshot)
 }
 
+/// The holders of a lock whose hash has these fields. One with a field `mode` is Redisson's read-write lock: a writer's field ends
+/// with `:write`, and while there is a writer only its own thread may read beside it. Anything else in there is a lock of
+/// another kind that it was mixed into.
 pub(super) fn holders(fields: &Reply) -> Vec<Holder> {
     let pairs = fields.list().unwrap_or_default().chunks_exact(2);
-    pairs
-        .filter_map(|pair| Some((pair[0].text()?, pair[1].int()?)))
-        .filter_map(|(field, count)| Some(Holder::new(field, u64::try_from(count).ok()?)))
+    let fields: Vec<(String, &Reply)> = pairs
+        .filter_map(|pair| Some((pair[0].lossy()?.into_owned(), &pair[1])))
+        .collect();
+    let mode = fields.iter().find(|(field, _)| field == keys::MODE);
+    let is_written = mode.is_some_and(|(_, mode)| mode.text() == Some("write"));
+    let fields_of_writers = fields.iter().map(|(field, _)| field.strip_suffix(WRITER));
+    let writers: HashSet<&str> = fields_of_writers.flatten().collect();
+    let holders = fields.iter().filter(|(field, _)| field != keys::MODE);
+    holders
+        .map(|(field, count)| {
+            // Anybody may have written it: what is no number of holds is shown as none.
+            let holds = count.int().and_then(|count| u64::try_from(count).ok());
+            let (owner, side) = match (mode, field.strip_suffix(WRITER)) {
+                (None, _) => (&**field, Mode::Exclusive),
+                (Some(_), Some(owner)) => (owner, Mode::Write),
+                (Some(_), None) if is_written && !writers.contains(&**field) => {
+                    (&**field, Mode::Exclusive)
+                }
+                (Some(_), None) => (&**field, Mode::Read),
+            };
+            let mut holder = Holder::new(owner, holds.unwrap_or(0));
+            holder.mode = side;
+            holder
+        })
         .collect()
 }
 
@@ -245,9 +272,51 @@ mod tests {
         assert!(client(&text(&[])).is_none());
     }
 
+    fn seen(words: &[&str]) -> Vec<(String, Mode, u64)> {
+        let holders = holders(&text(words)).into_iter();
+        holders
+            .map(|one| (one.owner, one.mode, one.holds))
+            .collect()
+    }
+
     #[test]
-    fn counts_of_other_clients_are_shown_and_the_mode_is_no_holder() {
-        let found = holders(&text(&["mode", "read", "u:7", "3"]));
-        assert_eq!(found, vec![Holder::new("u:7", 3)]);
+    fn each_holder_of_a_read_write_lock_is_shown_with_its_mode() {
+        let of = |owner: &str, mode, holds| (owner.to_owned(), mode, holds);
+        assert_eq!(
+            seen(&["mode", "read", "u:7", "3", "u:8", "1"]),
+            [of("u:7", Mode::Read, 3), of("u:8", Mode::Read, 1)]
+        );
+        assert_eq!(
+            seen(&["mode", "write", "u:7:write", "1", "u:7", "2"]),
+            [of("u:7", Mode::Write, 1), of("u:7", Mode::Read, 2)]
+        );
+        assert_eq!(seen(&["mode", "read"]), []);
+        // Mixed into a lock without a mode.
+        assert_eq!(
+            seen(&["u:9", "1", "mode", "write", "u:7:write", "1"]),
+            [of("u:9", Mode::Exclusive, 1), of("u:7", Mode::Write, 1)]
+        );
+        assert_eq!(
+            seen(&["u:7:write", "1"]),
+            [of("u:7:write", Mode::Exclusive, 1)]
+        );
+    }
+
+    #[test]
+    fn a_holder_whose_count_is_no_count_is_shown_all_the_same() {
+        for (count, holds) in [
+            ("9223372036854775807", 9_223_372_036_854_775_807),
+            ("9223372036854775808", 0),
+            ("-3", 0),
+            ("three", 0),
+            ("", 0),
+        ] {
+            assert_eq!(
+                seen(&["u:7", count]),
+                [("u:7".to_owned(), Mode::Exclusive, holds)]
+            );
+        }
+        let bytes = Reply::List(vec![Reply::Text(vec![0xff, b'x']), Reply::Int(1)]);
+        assert_eq!(holders(&bytes).len(), 1);
     }
 }

@@ -2,6 +2,7 @@
 //! byte as other clients can see them.
 
 mod ack;
+mod answer;
 mod birth;
 mod board;
 mod cluster;
@@ -51,6 +52,7 @@ use std::time::Duration;
 pub(crate) use self::open::{connect, connect_servers};
 
 use self::ack::{Company, Purpose, Receipt, Undoing};
+use self::answer::Answer;
 use self::errors::{unanswered, unexpected};
 use self::events::Events;
 pub(crate) use self::plain::Layout;
@@ -108,25 +110,21 @@ impl Redis {
         // Before the script: from here on no release is missed.
         let wake = self.wake_for(ask).await;
         let (reply, receipt) = self.acquire(ask, deadline).await?;
-        let answer = reply.list().unwrap_or_default();
-        match (
-            answer.first().and_then(Reply::int),
-            answer.get(1).and_then(Reply::int),
-        ) {
-            (Some(1), Some(token)) => Ok(Attempt::Acquired(Grant {
+        match Answer::read(&reply)? {
+            Answer::Granted { token, more } => Ok(Attempt::Acquired(Grant {
                 token: tokens::first(ask.ticket.kind, token)?,
-                more: answer.get(2).map_or(0, Reply::count),
+                more,
                 acknowledged: self.acknowledged(ask, receipt, deadline).await?,
                 bond: None,
             })),
-            (Some(0), Some(left)) => Ok(Attempt::Held(self.wait(ask, wake, left))),
-            (Some(2), None) => {
+            Answer::Held { left } => Ok(Attempt::Held(self.wait(ask, wake, left))),
+            Answer::Withdrawn => {
                 Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"))
             }
-            (Some(3), None) => {
-                Err(Error::new(ErrorKind::WrongType).because(self.layout.stranger()))
+            Answer::Stranger { mode: Some(mode) } => Err(answer::read_write(mode)),
+            Answer::Stranger { mode: None } => {
+                Err(Error::new(ErrorKind::WrongType).because(plain::STRANGER))
             }
-            _ => Err(unexpected(&reply)),
         }
     }
 
@@ -242,6 +240,7 @@ impl Redis {
                 Ok(Released::Freed)
             }
             Reply::Int(3) => Err(unnoted()),
+            Reply::Int(4) => Ok(Released::WrongType),
             other => Err(unexpected(&other)),
         }
     }
@@ -262,14 +261,17 @@ impl Redis {
             )
             .await
             .map_err(|error| error.on_lock(name))?;
-        match reply {
-            Reply::Int(0) => Ok(false),
-            Reply::Int(1) => Ok(true),
-            Reply::Int(2) => {
+        match reply.list().unwrap_or_default() {
+            [Reply::Int(0)] => Ok(false),
+            [Reply::Int(1)] => Ok(true),
+            [Reply::Int(2)] => {
                 muted(name);
                 Ok(true)
             }
-            other => Err(unexpected(&other)),
+            [Reply::Int(3), mode] => {
+                Err(answer::read_write(mode.text().unwrap_or_default()).on_lock(name))
+            }
+            _ => Err(unexpected(&reply)),
         }
     }
 }

@@ -45,17 +45,10 @@ impl Layout {
             read_write: false,
         }
     }
-
-    /// What to say of a key that holds something else.
-    pub(super) fn stranger(self) -> &'static str {
-        match self {
-            Self::Redisson => "the key is a read-write lock of Redisson; it was left as it is",
-            Self::Plain => {
-                "WRONGTYPE: the key is no plain lock, which is a string; it may be a lock of Redisson, a hash; it was left as it is"
-            }
-        }
-    }
 }
+
+/// What to say of a key that holds something else.
+pub(super) const STRANGER: &str = "WRONGTYPE: the key is no plain lock, which is a string; it may be a lock of Redisson, a hash; it was left as it is";
 
 /// What the URL says of the layout, in `locks=plain` among its options, and the URL without it.
 pub(super) fn layout(url: &str) -> Result<(Layout, String)> {

@@ -28,7 +28,7 @@ impl Redis {
         };
         names.extend(tombstones.iter().map(String::as_str));
         let mut leases = vec![itoa::Buffer::new(); batch.len()];
-        let words: Vec<&str> = leases
+        let mut words: Vec<&str> = leases
             .iter_mut()
             .zip(batch)
             .flat_map(|(text, renewal)| {
@@ -36,6 +36,9 @@ impl Redis {
                 [lease, renewal.ticket.owner.text()]
             })
             .collect();
+        if self.layout == Layout::Redisson {
+            words.push(self.shared.ways.word());
+        }
         let policy = batch.iter().map(|renewal| renewal.wish).max();
         let shortest = batch.iter().map(|renewal| renewal.lease).min();
         let demand = self.demand(
@@ -100,10 +103,11 @@ pub(super) fn renewed(answer: &Reply) -> Renewed {
     match answer {
         Reply::Int(1) => Renewed::Kept,
         Reply::Int(0) => Renewed::Gone,
+        Reply::Int(2) => Renewed::WrongType,
         Reply::Text(text) => {
             let error = Complaint::parse(&String::from_utf8_lossy(text)).error();
             if error.kind() == ErrorKind::WrongType {
-                Renewed::Gone // written over: what was held there is no more
+                Renewed::WrongType // written over: what was held there is no more
             } else {
                 Renewed::Failed(error)
             }
@@ -120,7 +124,8 @@ mod tests {
     fn a_key_that_was_written_over_is_lost_and_other_trouble_is_not() {
         let text = |text: &str| Reply::Text(text.as_bytes().to_vec());
         let wrong = text("WRONGTYPE Operation against a key holding the wrong kind of value");
-        assert!(matches!(renewed(&wrong), Renewed::Gone));
+        assert!(matches!(renewed(&wrong), Renewed::WrongType));
+        assert!(matches!(renewed(&Reply::Int(2)), Renewed::WrongType));
         for trouble in ["OOM command not allowed", "NOPERM no", "ERR something new"] {
             assert!(matches!(renewed(&text(trouble)), Renewed::Failed(_)));
         }

@@ -35,6 +35,14 @@ impl Reply {
         }
     }
 
+    /// A text that anybody may have written: bytes that are none are replaced.
+    pub(super) fn lossy(&self) -> Option<std::borrow::Cow<'_, str>> {
+        match self {
+            Self::Text(text) => Some(String::from_utf8_lossy(text)),
+            _ => None,
+        }
+    }
+
     pub(super) fn list(&self) -> Option<&[Reply]> {
         match self {
             Self::List(list) => Some(list),

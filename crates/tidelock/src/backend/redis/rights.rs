@@ -2,12 +2,13 @@
 //! nodes these names lie on that say so.
 
 use super::doctor::allowed;
+use super::renew::renewed;
 use super::reply::Reply;
 use super::request::Request;
 use super::routes::Routes;
 use super::subscriber::{Subscriber, Ways};
 use super::{keys, scripts};
-use crate::backend::{ClientId, Name};
+use crate::backend::{ClientId, Name, Renewed};
 use crate::error::{Error, Result};
 use crate::snapshot::{Finding, Severity};
 
@@ -63,9 +64,13 @@ async fn scripts_work(routes: &Routes) -> Result<Finding> {
     let tried = async {
         let deadline = routes.deadline();
         probe.acquire(routes).await?;
-        routes
+        let kept = routes
             .eval(&scripts::RENEW, &[&probe.key], &["1000", OWNER], deadline)
             .await?;
+        // The script answers for each lock apart, also what it was refused.
+        if let Some(Renewed::Failed(error)) = kept.list().and_then(<[Reply]>::first).map(renewed) {
+            return Err(error);
+        }
         routes
             .eval(
                 &scripts::RELEASE,

@@ -12,31 +12,32 @@ pub(super) struct Script {
     sha: LazyLock<String>,
 }
 
+/// Several files are one script: functions first.
 macro_rules! script {
-    ($(#[$doc:meta])* $name:ident, $file:literal) => {
+    ($(#[$doc:meta])* $name:ident, $($file:literal),+) => {
         $(#[$doc])*
         pub(super) static $name: Script = Script {
-            source: include_str!($file),
-            sha: LazyLock::new(|| sha1(include_str!($file))),
+            source: concat!($(include_str!($file)),+),
+            sha: LazyLock::new(|| sha1(concat!($(include_str!($file)),+))),
         };
     };
 }
 
 script!(
     /// Redisson: `RedissonLock.tryLockInnerAsync`, `RedissonFencedLock.tryLockInnerAsync`.
-    ACQUIRE, "lua/acquire.lua"
+    ACQUIRE, "lua/sweep.lua", "lua/acquire.lua"
 );
 script!(
     /// Redisson: `RedissonLock.unlockInnerAsync`. Also withdraws.
-    RELEASE, "lua/release.lua"
+    RELEASE, "lua/names.lua", "lua/sweep.lua", "lua/others.lua", "lua/release.lua"
 );
 script!(
     /// Redisson: `LockTask`.
-    RENEW, "lua/renew.lua"
+    RENEW, "lua/names.lua", "lua/sweep.lua", "lua/others.lua", "lua/renew.lua"
 );
 script!(
     /// Redisson: `RedissonLock.forceUnlockAsync`.
-    FORCE_RELEASE, "lua/force_release.lua"
+    FORCE_RELEASE, "lua/names.lua", "lua/sweep.lua", "lua/others.lua", "lua/force_release.lua"
 );
 script!(
     /// Only reads.

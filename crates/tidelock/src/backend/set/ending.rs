@@ -93,6 +93,11 @@ fn note(mark: &mut Mark, answer: Result<Released>) -> Result<()> {
     match answer {
         Ok(Released::Freed | Released::Awaited(_)) => mark.freed = true,
         Ok(Released::NotHeld) => mark.perhaps = mark.tried,
+        Ok(Released::WrongType) => mark.wrong_type = true,
+        Err(error) if error.kind() == ErrorKind::WrongType => {
+            mark.perhaps = mark.tried;
+            mark.wrong_type = !mark.tried;
+        }
         Err(error) => {
             mark.tried |= error.outcome_unknown();
             return Err(error);
@@ -113,14 +118,20 @@ fn all(set: &Shared, marks: &[Mark], failed: Failed, withdraw: bool) -> Result<R
     if missing.is_empty() || withdraw && freed {
         return Ok(Released::Freed);
     }
+    let wrong_type = marks.iter().any(|mark| mark.wrong_type);
     if withdraw || !freed {
-        return Ok(Released::NotHeld);
+        return Ok(not_held(wrong_type));
     }
+    let reason = if wrong_type {
+        LostReason::WrongType
+    } else {
+        LostReason::Taken
+    };
     let names: Vec<&str> = missing
         .iter()
         .map(|part| &*set.members[*part].label)
         .collect();
-    Err(Error::lost(LostReason::Taken).because(format!(
+    Err(Error::lost(reason).because(format!(
         "not held any more: {}; the others were released",
         names.join(", ")
     )))
@@ -144,8 +155,16 @@ fn majority(set: &Shared, ticket: &Ticket, marks: &[Mark], failed: Failed) -> Re
     Ok(if held {
         Released::Freed
     } else {
-        Released::NotHeld
+        not_held(marks.iter().any(|mark| mark.wrong_type))
     })
+}
+
+fn not_held(wrong_type: bool) -> Released {
+    if wrong_type {
+        Released::WrongType
+    } else {
+        Released::NotHeld
+    }
 }
 
 /// Some have not answered. Others have been freed, so it surely has taken effect in part.

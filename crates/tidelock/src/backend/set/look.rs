@@ -9,7 +9,7 @@ use super::trouble::{kind_of, of_part, of_parts};
 use super::{Rule, Shared, Side};
 use crate::backend::{ClientId, Name, Page};
 use crate::error::{Error, Result};
-use crate::snapshot::{ClientInfo, Finding, Holder, Snapshot};
+use crate::snapshot::{ClientInfo, Finding, Holder, Mode, Snapshot};
 
 /// Who holds as much of the set as is in the way of others: any part of all, or a majority.
 pub(super) async fn inspect(set: &Shared, name: &Name) -> Result<Snapshot> {
@@ -38,14 +38,17 @@ fn in_the_way(set: &Shared) -> usize {
     }
 }
 
+/// An owner, and whether it writes: a writer may read as well, and counts as two holders then.
+type Hold<'s> = (&'s str, bool);
+
 fn merge(name: &Name, seen: &[Snapshot], enough: usize) -> Snapshot {
     let mut whole = Snapshot::free(name.as_str());
     whole.waiters = seen.iter().filter_map(|one| one.waiters).max();
-    let mut found: BTreeMap<&str, (Holder, Vec<Option<Duration>>)> = BTreeMap::new();
+    let mut found: BTreeMap<Hold<'_>, (Holder, Vec<Option<Duration>>)> = BTreeMap::new();
     for one in seen {
         for holder in &one.holders {
             let known = found
-                .entry(&holder.owner)
+                .entry((&holder.owner, holder.mode == Mode::Write))
                 .or_insert_with(|| (holder.clone(), Vec::new()));
             known.0.holds = known.0.holds.max(holder.holds);
             known.0.client = known.0.client.take().or_else(|| holder.client.clone());

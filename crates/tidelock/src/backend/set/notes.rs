@@ -42,6 +42,8 @@ pub(super) struct Mark {
     pub(super) freed: bool,
     /// It is not held there, and may have been freed by a request of ours whose answer was lost.
     pub(super) perhaps: bool,
+    /// Something else stands there, beside what was held or in its place.
+    pub(super) wrong_type: bool,
 }
 
 impl Note {

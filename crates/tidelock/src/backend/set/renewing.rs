@@ -57,7 +57,10 @@ pub(super) async fn renew(
 #[derive(Default)]
 struct Tally {
     kept: usize,
+    /// Where it is not held, or not alone.
     gone: Vec<usize>,
+    /// At one of these something else stands.
+    wrong_type: bool,
     failed: Vec<(usize, Error)>,
 }
 
@@ -66,6 +69,10 @@ impl Tally {
         match answer {
             Renewed::Kept => self.kept += 1,
             Renewed::Gone => self.gone.push(part),
+            Renewed::WrongType => {
+                self.gone.push(part);
+                self.wrong_type = true;
+            }
             Renewed::Failed(error) => self.failed.push((part, error)),
         }
     }
@@ -110,7 +117,11 @@ fn verdict(set: &Arc<Shared>, side: Side, renewal: &Renewal, tally: Tally) -> Re
             .map(|part| &*set.members[*part].label)
             .collect();
         tracing::warn!(lock = %name, gone = %labels.join(", "), "lost");
-        return Renewed::Gone;
+        return if tally.wrong_type {
+            Renewed::WrongType
+        } else {
+            Renewed::Gone
+        };
     }
     let kind = ErrorKind::OutcomeUnknown;
     Renewed::Failed(super::trouble::of_parts(set, kind, tally.failed))

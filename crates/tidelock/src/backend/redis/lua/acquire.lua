@@ -2,7 +2,7 @@
 -- KEYS: lock, tombstone of this owner, fencing counter (only for fenced locks)
 -- ARGV: lease in milliseconds, owner, how many tokens to take (only for fenced locks)
 -- Answers {1, first token or 0, how many more}: held by this owner. {0, milliseconds left, -1 without limit}: held by another.
---         {2}: this owner was withdrawn. {3}: the key is a lock of another kind.
+--         {2}: this owner was withdrawn. {3, mode}: the key is a lock of another kind.
 if redis.call('exists', KEYS[2]) == 1 then
   return {2}
 end
@@ -11,46 +11,45 @@ if type(own) == 'table' then
   return own -- not a hash: the error names it
 end
 local left = redis.call('pttl', KEYS[1])
-if left == -2 then
-  local token, more = 0, 0
-  if KEYS[3] then
-    -- First, because it can fail: nothing has been written yet.
-    if ARGV[3] ~= '1' then
-      token = redis.pcall('incrby', KEYS[3], ARGV[3])
-      if type(token) == 'number' then
-        more = tonumber(ARGV[3]) - 1
-        token = token - more
-      end
+if left ~= -2 then
+  local mode = redis.call('hget', KEYS[1], 'mode')
+  if mode then
+    if not sweep(KEYS[1]) then
+      return {3, mode}
     end
-    if more == 0 then
-      token = redis.pcall('incr', KEYS[3]) -- a user may lack the right to take more than one
+  elseif own then
+    -- A repeat of a request whose answer was lost: it neither counts twice nor shortens what stands. It writes in any case:
+    -- a `WAIT` behind it speaks only of what its own connection has written.
+    if left ~= -1 then
+      redis.call('pexpire', KEYS[1], math.max(left, tonumber(ARGV[1])))
     end
-    if type(token) == 'table' then
-      return token
-    end
+    -- Only a holder moves the counter, so it still shows the last that was taken with this one.
+    return {1, KEYS[3] and tonumber(redis.call('get', KEYS[3]) or redis.call('incr', KEYS[3])) or 0, 0}
+  else
+    return {0, left}
   end
-  redis.call('hset', KEYS[1], ARGV[2], 1)
-  local limited = redis.pcall('pexpire', KEYS[1], ARGV[1])
-  if type(limited) == 'table' then
-    redis.call('hdel', KEYS[1], ARGV[2]) -- never a lock without an end
-    return limited
-  end
-  return {1, token, more}
 end
-if not own then
-  if redis.call('hexists', KEYS[1], 'mode') == 1 then
-    return {3}
-  end
-  return {0, left}
-end
--- A repeat of a request whose answer was lost: it neither counts twice nor shortens what stands. It writes in any case:
--- a `WAIT` behind it speaks only of what its own connection has written.
-if left ~= -1 then
-  redis.call('pexpire', KEYS[1], math.max(left, tonumber(ARGV[1])))
-end
-local token = 0
+local token, more = 0, 0
 if KEYS[3] then
-  -- Only a holder moves the counter, so it still shows the last that was taken with this one.
-  token = tonumber(redis.call('get', KEYS[3]) or redis.call('incr', KEYS[3]))
+  -- First, because it can fail: nothing has been written yet.
+  if ARGV[3] ~= '1' then
+    token = redis.pcall('incrby', KEYS[3], ARGV[3])
+    if type(token) == 'number' then
+      more = tonumber(ARGV[3]) - 1
+      token = token - more
+    end
+  end
+  if more == 0 then
+    token = redis.pcall('incr', KEYS[3]) -- a user may lack the right to take more than one
+  end
+  if type(token) == 'table' then
+    return token
+  end
 end
-return {1, token, 0}
+redis.call('hset', KEYS[1], ARGV[2], 1)
+local limited = redis.pcall('pexpire', KEYS[1], ARGV[1])
+if type(limited) == 'table' then
+  redis.call('hdel', KEYS[1], ARGV[2]) -- never a lock without an end
+  return limited
+end
+return {1, token, more}

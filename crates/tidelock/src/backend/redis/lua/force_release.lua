@@ -1,13 +1,21 @@
 -- Frees a lock, whoever holds it, and wakes its waiters.
 -- KEYS: lock
 -- ARGV: channel, 'publish' or 'spublish' or 'both'
--- Answers 1: it was held. 2: it was held, but the message was refused. 0: it was free.
+-- Answers {1}: it was held. {2}: it was held, but the message was refused. {0}: it was free. {3, mode}: the key is a lock of another kind.
 local kind = redis.call('type', KEYS[1])['ok']
 if kind == 'none' then
-  return 0
+  return {0}
 end
-if kind ~= 'hash' or redis.call('hexists', KEYS[1], 'mode') == 1 then
-  return redis.error_reply('WRONGTYPE the key is not a plain lock')
+if kind ~= 'hash' then
+  return redis.error_reply('WRONGTYPE the key is a ' .. kind .. ' and no lock')
+end
+local mode = redis.call('hget', KEYS[1], 'mode')
+if mode then
+  -- What its holders have left behind is free already.
+  if look_after_others(KEYS[1], ARGV[2]) then
+    return {0}
+  end
+  return {3, mode}
 end
 redis.call('del', KEYS[1])
 local answer = 1
@@ -19,4 +27,4 @@ for _, how in ipairs({'publish', 'spublish'}) do
     end
   end
 end
-return answer
+return {answer}

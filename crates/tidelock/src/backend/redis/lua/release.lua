@@ -1,7 +1,8 @@
 -- Ends what one owner holds and wakes the waiters. Uses nothing that is denied when memory is full.
 -- KEYS: lock, tombstone of this owner (only to withdraw)
 -- ARGV: owner, channel, 'publish' or 'spublish' or 'both', milliseconds the tombstone stays (only to withdraw)
--- Answers 10 + n: freed, and the message reached n connections. 2: freed, but the message was refused. 0: not held by this owner. 3: freed, but no tombstone stands, because memory is full.
+-- Answers 10 + n: freed, and the message reached n connections. 2: freed, but the message was refused. 0: not held by this owner.
+--         3: freed, but no tombstone stands, because memory is full. 4: given up, but a lock of another kind had been taken at the same key.
 local refused = nil
 if KEYS[2] then
   -- First: from here on an acquire of this owner that arrives late takes no effect.
@@ -17,8 +18,13 @@ if type(own) == 'table' then
   return own
 end
 local answer = own
-if own == 1 then
-  -- While the slot is on its way to another node, asking for what has just gone is refused: it is as gone.
+-- Of most locks no key stands any more. What is no number stands for something too: the slot is on its way to another node,
+-- where asking for what has just gone is refused.
+local others = redis.pcall('exists', KEYS[1]) ~= 0
+local mixed = others and redis.pcall('hexists', KEYS[1], 'mode') == 1
+if mixed then
+  answer = own * 4
+elseif own == 1 then
   answer = 10
   local muted = false
   if redis.pcall('exists', KEYS[1]) ~= 1 then
@@ -36,6 +42,9 @@ if own == 1 then
   if muted then
     answer = 2
   end
+end
+if others then
+  look_after_others(KEYS[1], ARGV[3])
 end
 if refused and answer ~= 0 and string.find(refused.err, 'OOM', 1, true) then
   return 3

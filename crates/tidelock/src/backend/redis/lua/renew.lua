@@ -1,14 +1,17 @@
 -- Keeps many locks. Each is handled apart: one bad key harms no other.
 -- KEYS: locks
--- ARGV: for each lock its lease in milliseconds and its owner
--- Answers a list: 1 kept, 0 not held by this owner, or the text of an error.
+-- ARGV: for each lock its lease in milliseconds and its owner; then 'publish' or 'spublish' or 'both'
+-- Answers a list: 1 kept, 0 not held by this owner, 2 held, but a lock of another kind was taken at the same key, or the text of an error.
 local answers = {}
+local how = ARGV[2 * #KEYS + 1]
 for i = 1, #KEYS do
   local lease, owner = ARGV[2 * i - 1], ARGV[2 * i]
   local answer = redis.pcall('hexists', KEYS[i], owner)
   if answer == 1 then
     local left = redis.call('pttl', KEYS[i])
-    if left ~= -1 then
+    if redis.call('hexists', KEYS[i], 'mode') == 1 then
+      answer = 2
+    elseif left ~= -1 then
       -- Never less than what stands, and written in any case: a `WAIT` behind it speaks only of what its own connection
       -- has written.
       answer = redis.pcall('pexpire', KEYS[i], math.max(left, tonumber(lease)))
@@ -19,6 +22,8 @@ for i = 1, #KEYS do
     local gone = redis.pcall('hdel', KEYS[i], owner)
     if type(gone) == 'table' then
       answer = gone
+    else
+      look_after_others(KEYS[i], how)
     end
   end
   if type(answer) == 'table' then

@@ -1,0 +1,224 @@
+//! Rows about Redisson's other kinds of lock under a name of ours, with what they write made by hand: what real Redisson does
+//! is shown in `interop`.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use redis::{Connection, PubSub};
+use testkit::proxy::{Then, When};
+use testkit::servers::RedisServer;
+use tidelock::{ErrorKind, LostReason, Mode};
+
+use crate::common::{SOON, Shop, listen, ms, shop, within};
+use crate::looks::until;
+
+/// A thread of a Java process, as Redisson writes it.
+const JAVA: &str = "8a2f3c1e-5b64-4d0a-9c57-1f0e6b7a9d21:7";
+const LONG: Duration = Duration::from_secs(20);
+
+/// What a Java thread adds that takes the write lock of the name, and what is left when it unlocks.
+fn write_lock(shop: &Shop) -> Result<()> {
+    let field = format!("{JAVA}:write");
+    shop.server
+        .admin(&["HSET", "till", "mode", "write", &field, "1"])?;
+    Ok(())
+}
+
+fn write_unlock(shop: &Shop) -> Result<()> {
+    shop.server
+        .admin(&["HDEL", "till", &format!("{JAVA}:write")])?;
+    shop.server.admin(&["HSET", "till", "mode", "read"])?;
+    Ok(())
+}
+
+/// A connection to hear messages with.
+fn connect(server: &RedisServer) -> Result<Connection> {
+    let connection = redis::Client::open(server.url())?.get_connection()?;
+    connection.set_read_timeout(Some(SOON))?;
+    Ok(connection)
+}
+
+fn heard(ears: &mut PubSub<'_>) -> Result<(String, String)> {
+    let message = ears.get_message()?;
+    let channel = message.get_channel_name().to_owned();
+    Ok((channel, message.get_payload()?))
+}
+
+/// What is left when all holders of a read-write lock have gone.
+fn leave_mode(shop: &Shop) -> Result<()> {
+    shop.server.admin(&["HSET", "till", "mode", "read"])?;
+    shop.server.admin(&["PEXPIRE", "till", "20000"])?;
+    Ok(())
+}
+
+/// T65: nobody holds a hash that has only a `mode`. It is free for an acquire and for a force release.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t65_what_the_holders_of_a_read_write_lock_left_is_free() -> Result<()> {
+    let shop = shop(ms(1500)).await?;
+    let lock = shop.client.lock("till");
+    leave_mode(&shop)?;
+    ensure!(!lock.inspect().await?.is_locked());
+    let guard = lock.try_acquire().await?.context("it is free")?;
+    shop.held_once(&guard)?;
+    guard.release().await?;
+    let channels = ["redisson_lock__channel:{till}", "redisson_rwlock:{till}"];
+    let mut connection = connect(&shop.server)?;
+    let mut ears = connection.as_pubsub();
+    ears.subscribe(&channels)?;
+    leave_mode(&shop)?;
+    ensure!(!lock.force_release().await?, "nobody held it");
+    let told = [heard(&mut ears)?, heard(&mut ears)?];
+    ensure!(
+        told[0] == (channels[0].to_owned(), "0".to_owned()),
+        "{told:?}"
+    );
+    ensure!(
+        told[1] == (channels[1].to_owned(), "1".to_owned()),
+        "{told:?}"
+    );
+    drop(ears);
+    drop(connection);
+    shop.nothing_left(vec![]).await
+}
+
+/// T65: a hash of somebody else that happens to have that field only is no lock, and is left as it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t65_a_hash_of_somebody_else_is_left_as_it_is() -> Result<()> {
+    let shop = shop(ms(1500)).await?;
+    let lock = shop.client.lock("till");
+    for (mode, lease) in [("dark", true), ("read", false)] {
+        shop.server.admin(&["HSET", "till", "mode", mode])?;
+        if lease {
+            shop.server.admin(&["PEXPIRE", "till", "20000"])?;
+        }
+        for error in [
+            lock.try_acquire().await.map(drop).unwrap_err(),
+            lock.force_release().await.map(drop).unwrap_err(),
+        ] {
+            ensure!(error.kind() == ErrorKind::WrongType, "{mode}: {error}");
+        }
+        ensure!(shop.server.query::<String, _>(&["HGET", "till", "mode"])? == mode);
+        shop.server.admin(&["DEL", "till"])?;
+    }
+    shop.nothing_left(vec![]).await
+}
+
+/// T65: a renewal that finds nothing but what others left removes it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t65_a_renewal_leaves_nothing_of_what_others_left() -> Result<()> {
+    let shop = shop(ms(1500)).await?;
+    let guard = shop.client.lock("till").acquire().await?;
+    write_lock(&shop)?;
+    shop.server.admin(&["HDEL", "till", &guard.owner_id()])?;
+    write_unlock(&shop)?;
+    let (_, reason) = listen(&guard).told(SOON).await?;
+    ensure!(reason == LostReason::Taken, "{reason}");
+    ensure!(shop.is_free("till")?);
+    drop(guard);
+    shop.nothing_left(vec![]).await
+}
+
+/// T65: an extension finds it out too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t65_an_extension_says_that_another_kind_was_taken() -> Result<()> {
+    let shop = shop(LONG).await?;
+    let guard = shop.client.lock("till").acquire().await?;
+    write_lock(&shop)?;
+    let error = guard.extend(LONG * 2).await.unwrap_err();
+    ensure!(
+        error.lost_reason() == Some(LostReason::WrongType),
+        "{error}"
+    );
+    ensure!(!guard.is_held());
+    write_unlock(&shop)?;
+    let error = guard.release().await.unwrap_err();
+    ensure!(
+        error.lost_reason() == Some(LostReason::WrongType),
+        "{error}"
+    );
+    shop.nothing_left(vec![]).await
+}
+
+/// T65: a caller leaves before it has its answer, and meanwhile another kind was taken and given back. The withdrawal leaves
+/// nothing either.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t65_a_withdrawal_leaves_nothing_of_what_others_left() -> Result<()> {
+    let shop = shop(ms(1500)).await?;
+    shop.warm_up().await?;
+    let held_up = shop
+        .proxy
+        .on(When::command("EVALSHA", "till"), Then::HoldReply);
+    let waiting = tokio::spawn(shop.client.lock("till").acquire());
+    within(SOON, "the grant", held_up.fired()).await?;
+    write_lock(&shop)?;
+    write_unlock(&shop)?;
+    waiting.abort();
+    until("it is withdrawn", || shop.is_free("till")).await?;
+    held_up.release();
+    shop.nothing_left(vec![]).await
+}
+
+/// T65 and T11: the lock was freed and nobody heard so. That another kind was taken since is no loss of ours.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t65_a_release_whose_reply_was_lost_is_a_release_whatever_stands_there_now() -> Result<()> {
+    for then in [write_lock as fn(&Shop) -> Result<()>, |shop| {
+        shop.server.admin(&["SET", "till", "x"])?;
+        Ok(())
+    }] {
+        let shop = shop(ms(2000)).await?;
+        shop.warm_up().await?;
+        let guard = shop.client.lock("till").acquire().await?;
+        shop.next_renewal("till")?;
+        let lost = shop
+            .proxy
+            .on(When::command("EVALSHA", "till"), Then::DropReply);
+        let releasing = tokio::spawn(async move { guard.release().await });
+        within(SOON, "the release", lost.fired()).await?;
+        until("it is free", || shop.is_free("till")).await?;
+        then(&shop)?;
+        within(SOON, "it is confirmed", releasing).await???;
+        shop.server.admin(&["DEL", "till"])?;
+        shop.nothing_left(vec![]).await?;
+    }
+    Ok(())
+}
+
+/// T65: a key that was overwritten under a holder is a loss of the same kind, also before the next renewal.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t65_a_release_of_a_key_that_was_overwritten_is_a_loss() -> Result<()> {
+    let shop = shop(LONG).await?;
+    let guard = shop.client.lock("till").acquire().await?;
+    shop.server.admin(&["SET", "till", "x"])?;
+    let error = guard.release().await.unwrap_err();
+    ensure!(error.kind() == ErrorKind::Lost, "{error}");
+    ensure!(
+        error.lost_reason() == Some(LostReason::WrongType),
+        "{error}"
+    );
+    ensure!(shop.server.query::<String, _>(&["GET", "till"])? == "x");
+    shop.server.admin(&["DEL", "till"])?;
+    shop.nothing_left(vec![]).await
+}
+
+/// T65: `inspect` shows two kinds of lock at one key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t65_two_kinds_at_one_key_are_shown_as_two() -> Result<()> {
+    let shop = shop(LONG).await?;
+    let lock = shop.client.lock("till");
+    let guard = lock.acquire().await?;
+    write_lock(&shop)?;
+    let seen = lock.inspect().await?;
+    let modes: Vec<_> = seen
+        .holders
+        .iter()
+        .map(|one| (&*one.owner, one.mode))
+        .collect();
+    let own = guard.owner_id();
+    ensure!(
+        modes == [(&*own, Mode::Exclusive), (JAVA, Mode::Write)],
+        "{modes:?}"
+    );
+    drop(guard);
+    shop.server.admin(&["DEL", "till"])?;
+    shop.nothing_left(vec![]).await
+}

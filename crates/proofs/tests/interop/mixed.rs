@@ -1,0 +1,304 @@
+//! Java's `RReadWriteLock` on a name that tidelock uses as a lock: Redisson does not look for other kinds of lock and takes
+//! it while we hold it. We cannot prevent that. The holder is told, and nothing stays behind.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use testkit::java::{HammerPlan, JavaLock, RedissonVersion, WordFile, monotonic_now_ns};
+use tidelock::{AcquireOptions, ErrorKind, Guard, Lock, LostReason, Mode};
+
+use crate::world::{WAKE_BOUND, World, between};
+
+/// Renewed every second: that is when a holder is told.
+const LEASE: Duration = Duration::from_secs(3);
+/// A third of the lease, and what a busy machine needs.
+const NEXT_RENEWAL: Duration = Duration::from_secs(2);
+
+/// Turns of each thread of Java under load, and how long each of anybody lasts.
+const TURNS: u32 = 150;
+const HELD: Duration = Duration::from_millis(2);
+
+with_every_redisson!(
+    t65_a_holder_is_told_of_a_write_lock_on_its_name,
+    t65_a_holder_is_told_of_a_read_lock_on_its_name,
+    t65_a_release_says_that_another_kind_was_taken,
+    t65_a_release_after_java_leaves_nothing_and_wakes_both_kinds,
+    t65_a_holder_whose_key_java_deletes_is_told,
+    t65_each_holder_is_shown_with_its_mode,
+    t65_a_forced_release_says_what_stands_there,
+    t65_under_load_each_holder_that_was_not_alone_is_told,
+);
+
+type Side = fn(&World, &str) -> JavaLock;
+
+fn write(world: &World, name: &str) -> JavaLock {
+    world.java.write_lock("a", name)
+}
+
+fn read(world: &World, name: &str) -> JavaLock {
+    world.java.read_lock("a", name)
+}
+
+fn t65_a_holder_is_told_of_a_write_lock_on_its_name(version: RedissonVersion) {
+    told_at_the_next_renewal(version, write);
+}
+
+fn t65_a_holder_is_told_of_a_read_lock_on_its_name(version: RedissonVersion) {
+    told_at_the_next_renewal(version, read);
+}
+
+fn told_at_the_next_renewal(version: RedissonVersion, side: Side) {
+    let world = World::new(version);
+    let lock = world.client.lock("mixed");
+    let guard = world.acquire_with(&lock, AcquireOptions::new().lease(LEASE));
+    let java = side(&world, "mixed");
+    assert!(
+        java.try_lock().unwrap().value,
+        "Redisson has learned to look"
+    );
+    let told = world.run(async { tokio::time::timeout(NEXT_RENEWAL, guard.lost()).await });
+    assert_eq!(told, Ok(LostReason::WrongType));
+    assert!(!guard.is_held());
+    assert_lost(&world, guard);
+    java.unlock().unwrap();
+    assert_nothing_is_left(&world);
+}
+
+/// The guard is released within the renewal interval, before anybody could tell it.
+fn t65_a_release_says_that_another_kind_was_taken(version: RedissonVersion) {
+    let world = World::new(version);
+    let lock = world.client.lock("mixed");
+    for side in [write as Side, read] {
+        let guard = world.acquire(&lock);
+        let java = side(&world, "mixed");
+        assert!(java.try_lock().unwrap().value);
+        assert_lost(&world, guard);
+        assert!(
+            java.is_held().unwrap().value,
+            "our release ended Java's hold"
+        );
+        java.unlock().unwrap();
+        assert_nothing_is_left(&world);
+    }
+}
+
+/// Java's write unlock leaves `mode` beside our field. Once ours has gone too nobody holds anything, and the waiters of
+/// both kinds are woken: otherwise they sleep until the lease has ended.
+fn t65_a_release_after_java_leaves_nothing_and_wakes_both_kinds(version: RedissonVersion) {
+    let world = World::new(version);
+    let lock = world.client.lock("mixed");
+    let (plain, writer) = (
+        world.java.lock("b", "mixed"),
+        world.java.write_lock("b", "mixed"),
+    );
+    // One after the other: a Redisson client subscribes once for all its kinds of lock of a name.
+    for waiter in [plain, writer] {
+        let guard = world.acquire(&lock);
+        let first = write(&world, "mixed");
+        assert!(first.try_lock().unwrap().value);
+        first.unlock().unwrap();
+        let mut observer = world.observer();
+        let waiting = waiter.begin_lock_when_free().unwrap();
+        observer.look(&["script", "SUBSCRIBE", "script"]).unwrap();
+        let released = monotonic_now_ns();
+        assert_lost(&world, guard);
+        let took = between(released, waiting.wait().unwrap().done_at_ns);
+        assert!(took < WAKE_BOUND, "{took:?}");
+        assert_nothing_is_left(&world);
+    }
+}
+
+/// A read unlock throws away what it takes for readers that have died.
+fn t65_a_holder_whose_key_java_deletes_is_told(version: RedissonVersion) {
+    let world = World::new(version);
+    let lock = world.client.lock("mixed");
+    let guard = world.acquire_with(&lock, AcquireOptions::new().lease(LEASE));
+    let java = read(&world, "mixed");
+    assert!(java.try_lock().unwrap().value);
+    java.unlock().unwrap();
+    let told = world.run(async { tokio::time::timeout(NEXT_RENEWAL, guard.lost()).await });
+    // A renewal may have come between the two.
+    assert!(
+        matches!(told, Ok(LostReason::Taken | LostReason::WrongType)),
+        "{told:?}"
+    );
+    let error = world.run(guard.release()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert_nothing_is_left(&world);
+}
+
+fn t65_each_holder_is_shown_with_its_mode(version: RedissonVersion) {
+    let world = World::new(version);
+    let lock = world.client.lock("mixed");
+    let owner = world.java.owner("a").unwrap();
+    let seen = || {
+        let holders = world.run(lock.inspect()).unwrap().holders;
+        let mut seen: Vec<_> = holders
+            .into_iter()
+            .map(|one| (one.owner, one.mode))
+            .collect();
+        seen.sort_by_key(|(owner, mode)| (owner.clone(), *mode == Mode::Write));
+        seen
+    };
+    let (reader, writer) = (read(&world, "mixed"), write(&world, "mixed"));
+    reader.lock().unwrap();
+    assert_eq!(seen(), [(owner.clone(), Mode::Read)]);
+    reader.unlock().unwrap();
+    writer.lock().unwrap();
+    assert_eq!(seen(), [(owner.clone(), Mode::Write)]);
+    // A writer may read.
+    reader.lock().unwrap();
+    assert_eq!(
+        seen(),
+        [(owner.clone(), Mode::Read), (owner.clone(), Mode::Write)]
+    );
+    reader.unlock().unwrap();
+    writer.unlock().unwrap();
+    // Mixed into ours.
+    let guard = world.acquire(&lock);
+    writer.lock().unwrap();
+    let mut both = vec![
+        (guard.owner_id(), Mode::Exclusive),
+        (owner.clone(), Mode::Write),
+    ];
+    both.sort_by_key(|(owner, _)| owner.clone());
+    assert_eq!(seen(), both);
+    assert_lost(&world, guard);
+    writer.unlock().unwrap();
+}
+
+/// Redisson's read-write lock is not ours to free, and the error says so.
+fn t65_a_forced_release_says_what_stands_there(version: RedissonVersion) {
+    let world = World::new(version);
+    let lock = world.client.lock("mixed");
+    for (side, mode) in [(write as Side, "write"), (read, "read")] {
+        let java = side(&world, "mixed");
+        java.lock().unwrap();
+        for error in [
+            world.run(lock.force_release()).map(drop).unwrap_err(),
+            world.run(lock.try_acquire()).map(drop).unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+            let said = error.to_string();
+            assert!(said.starts_with("mixed: "), "{said}");
+            assert!(said.contains("RReadWriteLock"), "{said}");
+            assert!(said.contains(&format!("mode {mode}")), "{said}");
+        }
+        assert!(java.is_held().unwrap().value);
+        java.unlock().unwrap();
+    }
+    assert_nothing_is_left(&world);
+}
+
+/// Java's threads take both sides as fast as they can beside tasks of ours. Nobody can keep them apart; a holder that was
+/// not alone hears so, at the latest when it releases.
+fn t65_under_load_each_holder_that_was_not_alone_is_told(version: RedissonVersion) {
+    for side in [write as Side, read] {
+        let world = World::new(version);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("word");
+        drop(WordFile::create(&path).unwrap());
+        let plan = HammerPlan {
+            rounds: TURNS,
+            threads: 2,
+            word_file: path.clone(),
+            hold: HELD,
+        };
+        let java = side(&world, "mixed").begin_hammer(&plan).unwrap();
+        let over = Arc::<AtomicBool>::default();
+        let tasks: Vec<_> = (1..=3)
+            .map(|me| {
+                let inside = WordFile::open(&path).unwrap();
+                let (lock, over) = (world.client.lock("mixed"), Arc::clone(&over));
+                world.begin(async move { take_turns(&lock, &inside, me, &over).await })
+            })
+            .collect();
+        let report = java.value().unwrap();
+        over.store(true, Ordering::SeqCst);
+        let mut all = Seen::default();
+        for task in tasks {
+            let seen = world.run(task).unwrap();
+            all.turns += seen.turns;
+            all.overlaps += seen.overlaps;
+            all.told += seen.told;
+            all.untold += seen.untold;
+        }
+        println!("{all:?} beside {report:?}");
+        assert!(
+            all.turns > 0 && all.overlaps > 0,
+            "nothing was tried: {all:?}"
+        );
+        assert_eq!(all.untold, 0, "{all:?}");
+        assert_nothing_is_left(&world);
+    }
+}
+
+/// What came of the turns of a task.
+#[derive(Debug, Default)]
+struct Seen {
+    turns: u32,
+    /// Somebody else was inside.
+    overlaps: u32,
+    /// The release said that it had been lost.
+    told: u32,
+    /// Somebody else was inside, and the release was as any other.
+    untold: u32,
+}
+
+async fn take_turns(lock: &Lock, inside: &WordFile, me: u64, over: &AtomicBool) -> Seen {
+    let mut seen = Seen::default();
+    while !over.load(Ordering::SeqCst) {
+        let guard = match lock.try_acquire().await {
+            Ok(Some(guard)) => guard,
+            // Another task, or Java in good order.
+            Ok(None) => {
+                tokio::time::sleep(HELD).await;
+                continue;
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+                tokio::time::sleep(HELD / 4).await;
+                continue;
+            }
+        };
+        let (alone, counter) = inside.enter(me).unwrap();
+        tokio::time::sleep(HELD).await;
+        let alone = inside.leave(me, counter).unwrap() && alone;
+        let told = match guard.release().await {
+            Ok(()) => false,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+                true
+            }
+        };
+        seen.turns += 1;
+        seen.overlaps += u32::from(!alone);
+        seen.told += u32::from(told);
+        seen.untold += u32::from(!alone && !told);
+    }
+    seen
+}
+
+fn assert_lost(world: &World, guard: Guard) {
+    let error = world.run(guard.release()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    assert_eq!(error.lost_reason(), Some(LostReason::WrongType), "{error}");
+}
+
+/// No key but our own notes, and the next acquire has the lock at once.
+fn assert_nothing_is_left(world: &World) {
+    let end = std::time::Instant::now() + WAKE_BOUND;
+    loop {
+        let mut keys = world.server.keys().unwrap();
+        // Redisson deletes its latches without waiting for that, and some versions leave them to their end.
+        let of_nobody = ["tidelock:", "redisson_unlock_latch:"];
+        keys.retain(|key| !of_nobody.iter().any(|prefix| key.starts_with(prefix)));
+        if keys.is_empty() {
+            break;
+        }
+        assert!(std::time::Instant::now() < end, "{keys:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(world.is_free_for_rust(&world.client.lock("mixed")));
+}
