@@ -71,7 +71,7 @@ pub(crate) async fn ls(args: &StoreArgs, what: LsArgs) -> Outcome {
                 // What is listed carries the prefix already.
                 let own = name.strip_prefix(&prefix).unwrap_or(&name);
                 let seen = client.lock(own).inspect().await?;
-                let mode = seen.holders.first().map(|holder| mode_of(holder.mode));
+                let mode = mode_of_all(&seen);
                 object["mode"] = json!(mode);
                 object["holders"] = json!(seen.holders.len());
                 line = format!("{name}\t{}\t{}", mode.unwrap_or("free"), seen.holders.len());
@@ -171,6 +171,7 @@ pub(crate) fn as_json(seen: &Snapshot) -> Value {
     json!({
         "name": seen.name,
         "locked": seen.is_locked(),
+        "kind": kind_of(seen),
         "holders": seen.holders.iter().map(holder_as_json).collect::<Vec<_>>(),
         "expires_in_ms": seen.expires_in.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
         "token": seen.token.map(tidelock::FencingToken::get),
@@ -196,7 +197,11 @@ pub(crate) fn as_text(seen: &Snapshot) -> String {
     let mut parts = Vec::new();
     if seen.is_locked() {
         let holders: Vec<_> = seen.holders.iter().map(holder_as_text).collect();
-        parts.push(format!("held by {}", holders.join(" and ")));
+        let holders = holders.join(" and ");
+        parts.push(match kind_of(seen) {
+            Some(MIXED) => format!("held by {holders} as two kinds of lock, which do not exclude each other: use a name for one kind only"),
+            _ => format!("held by {holders}"),
+        });
         parts.push(match seen.expires_in {
             Some(time) => format!("{} left", humantime::format_duration(rounded(time))),
             None => "without an end".to_owned(),
@@ -235,8 +240,35 @@ fn holder_as_text(holder: &Holder) -> String {
         side => format!("{who} to {}", mode_of(side)),
     };
     match holder.holds {
+        0 => format!("{who}, with an unreadable hold count"),
         1 => who,
         holds => format!("{who}, {holds} times"),
+    }
+}
+
+/// A lock and a read-write lock at one key.
+const MIXED: &str = "mixed";
+
+/// What kind of lock is held, in one word; `None`: it is free.
+fn kind_of(seen: &Snapshot) -> Option<&'static str> {
+    let sides = |holder: &Holder| holder.mode != Mode::Exclusive;
+    let of_sides = seen.holders.iter().filter(|holder| sides(holder)).count();
+    match (seen.holders.len(), of_sides) {
+        (0, _) => None,
+        (_, 0) => Some("lock"),
+        (all, sides) if all == sides => Some("read-write"),
+        _ => Some(MIXED),
+    }
+}
+
+/// As what a lock is held, by all of its holders.
+fn mode_of_all(seen: &Snapshot) -> Option<&'static str> {
+    let modes = [Mode::Write, Mode::Read, Mode::Exclusive];
+    let held = |mode: &Mode| seen.holders.iter().any(|holder| holder.mode == *mode);
+    match kind_of(seen) {
+        Some(MIXED) => Some(MIXED),
+        // A writer may read as well.
+        _ => modes.into_iter().find(held).map(mode_of),
     }
 }
 

@@ -65,6 +65,49 @@ fn a_hold_of_redisson_is_shown_and_can_be_broken() -> Result<()> {
 }
 
 #[test]
+fn t65_show_says_which_kind_of_lock_stands_there() -> Result<()> {
+    let server = RedisServer::start()?;
+    let url = server.url();
+    let java = "7f7c1a34-0000-4000-8000-000000000001:51";
+    let writer = format!("{java}:write");
+    server.admin(&["HSET", "job", "mode", "write", &writer, "1", java, "2"])?;
+    server.admin(&["PEXPIRE", "job", "30000"])?;
+    let shown = say(&url, &["show", "--json", "job"])?.objects()?;
+    let lock = shown.first().context("nothing is shown")?;
+    let modes = [&lock["holders"][0]["mode"], &lock["holders"][1]["mode"]];
+    ensure!(
+        lock["kind"] == "read-write" && modes == ["write", "read"],
+        "{lock}"
+    );
+    let text = say(&url, &["show", "job"])?.out;
+    ensure!(
+        text.starts_with(&format!(
+            "job: held by {java} to write and {java} to read, 2 times"
+        )),
+        "{text}"
+    );
+    ensure!(say(&url, &["ls", "--modes"])?.out == "job\twrite\t2\n");
+    // It is not ours to free, and the message says what to do.
+    let said = say(&url, &["unlock", "--force", "job"])?;
+    said.must(69, "RReadWriteLock, mode write")?;
+    said.must(69, "forceUnlock")?;
+    ensure!(server.keys()? == ["job"]);
+    // Mixed into one of ours.
+    server.admin(&["DEL", "job"])?;
+    let mut holder = run(&server, &[], "echo in; read line; exit 0")?;
+    server.admin(&["HSET", "job", "mode", "write", &writer, "1"])?;
+    let shown = say(&url, &["show", "--json", "job"])?.objects()?;
+    ensure!(shown[0]["kind"] == "mixed", "{shown:?}");
+    let text = say(&url, &["show", "job"])?.out;
+    ensure!(text.contains("two kinds of lock"), "{text}");
+    ensure!(say(&url, &["ls", "--modes"])?.out == "job\tmixed\t2\n");
+    holder.close_stdin();
+    // The command is told at the end, if not before.
+    ensure!(holder.wait(SOON)?.code() == Some(76));
+    Ok(())
+}
+
+#[test]
 fn the_doctor_warns_of_a_server_that_throws_locks_away() -> Result<()> {
     let server = RedisServer::start()?;
     let url = server.url();

@@ -16,7 +16,7 @@ use super::running::Running;
 use super::signals::Signals;
 use super::{boot, supervisor};
 use crate::args::{JobArgs, OnLost, StoreArgs};
-use crate::exit::{Failure, Outcome, by_signal, say};
+use crate::exit::{self, Failure, Outcome, by_signal, say};
 use crate::{block_on, covers, secret, store};
 
 /// How long a store is tried that cannot be reached, for whoever waits without a limit. A lock is waited for as long as
@@ -44,8 +44,10 @@ pub(crate) fn run(store: &StoreArgs, wait: Option<Duration>, job: &JobArgs) -> O
             Ok((code, guard)) => (Ok(ExitCode::from(code)), guard),
             Err(failure) => (Err(failure), None),
         };
-        leave(&client, guard).await;
-        result
+        match leave(&client, guard).await {
+            Left::Lost if job.on_lost == OnLost::Kill => Ok(ExitCode::from(exit::LOST)),
+            _ => result,
+        }
     })
 }
 
@@ -89,34 +91,46 @@ async fn with_lock(
     Ok((code, Some(guard)))
 }
 
+/// What the release found.
+enum Left {
+    InOrder,
+    /// The lock had been lost, and only the store knew: another may have been inside while the command ran.
+    Lost,
+}
+
 /// Releases and closes at the same time: closing waits for one answer of the store, and nobody waits here for another. The
 /// command has ended, and who started it wants to know how.
-async fn leave(client: &Client, guard: Option<Guard>) {
+async fn leave(client: &Client, guard: Option<Guard>) -> Left {
     let mut closed = pin!(client.close(Duration::ZERO));
     let Some(guard) = guard else {
         closed.await;
-        return;
+        return Left::InOrder;
     };
     let name = guard.name().to_owned();
+    let is_known = !guard.is_held();
     let mut release = guard.release();
     let released = tokio::select! {
         biased; // the release begins before the client is closed
         released = &mut release => Some(released),
         _ = &mut closed => None,
     };
-    match released {
-        None => say(format!(
+    let Some(released) = released else {
+        say(format!(
             "{name}: the store has not confirmed the release; the lock may stay until its lease ends"
-        )),
-        Some(released) => {
-            // What was lost is nobody's to give back.
-            if let Err(error) = released
-                && error.kind() != ErrorKind::Lost
-            {
-                say(&error);
-            }
-            closed.await;
-        }
+        ));
+        return Left::InOrder;
+    };
+    let is_lost = matches!(&released, Err(error) if error.kind() == ErrorKind::Lost);
+    if let Err(error) = released
+        && !(is_lost && is_known)
+    {
+        say(&error);
+    }
+    closed.await;
+    if is_lost && !is_known {
+        Left::Lost
+    } else {
+        Left::InOrder
     }
 }
 
