@@ -4,6 +4,8 @@
 
 #[path = "plain/costs.rs"]
 mod costs;
+#[path = "plain/counters.rs"]
+mod counters;
 #[path = "plain/events.rs"]
 mod events;
 #[path = "plain/foreign.rs"]

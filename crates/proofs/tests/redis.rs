@@ -1,5 +1,7 @@
 //! The Redis store on a real server: what it writes, what it costs, and what it survives.
 
+#[path = "redis/counters.rs"]
+mod counters;
 #[path = "redis/doctor.rs"]
 mod doctor;
 #[path = "redis/every_await.rs"]

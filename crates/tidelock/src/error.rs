@@ -48,7 +48,8 @@ pub enum ErrorKind {
     Lost,
     /// The store says that this owner holds nothing under this name.
     NotHeld,
-    /// The key of the lock holds something that is no lock, or a lock of another kind. It was left as it is.
+    /// The key of the lock holds something that is no lock, or a lock of another kind; or its counter holds something after which
+    /// there is no fencing token. It was left as it is.
     WrongType,
     /// The store refused: rights, user or password.
     Refused,

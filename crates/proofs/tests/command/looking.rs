@@ -108,6 +108,43 @@ fn t65_show_says_which_kind_of_lock_stands_there() -> Result<()> {
 }
 
 #[test]
+fn t68_counts_and_counters_of_any_kind_are_shown() -> Result<()> {
+    let server = RedisServer::start()?;
+    let url = server.url();
+    let java = "7f7c1a34-0000-4000-8000-000000000001:51";
+    server.admin(&["HSET", "job", java, "three"])?;
+    for counter in ["9223372036854775807", "9223372036854775808", "-7", "seven"] {
+        server.admin(&["SET", "redisson_lock_token:{job}", counter])?;
+        let shown = say(&url, &["show", "--json", "job"])?.objects()?;
+        let lock = shown.first().context("nothing is shown")?;
+        ensure!(
+            lock["locked"] == true && lock["holders"][0]["holds"] == 0,
+            "{lock}"
+        );
+        let number = counter
+            .parse::<u64>()
+            .ok()
+            .filter(|number| *number < 1 << 63);
+        ensure!(lock["token"].as_u64() == number, "{lock}");
+        let text = say(&url, &["show", "job"])?;
+        text.must(0, "")?;
+        ensure!(
+            text.out.contains("an unreadable hold count"),
+            "{}",
+            text.out
+        );
+    }
+    say(&url, &["unlock", "--force", "job"])?.must(0, "job: unlocked")?;
+    // Where no token follows, the command says so at once.
+    let said = say(
+        &url,
+        &["run", "--fenced", "--wait", "20s", "job", "--", "true"],
+    )?;
+    said.must(69, "redisson_lock_token:{job}")?;
+    Ok(())
+}
+
+#[test]
 fn the_doctor_warns_of_a_server_that_throws_locks_away() -> Result<()> {
     let server = RedisServer::start()?;
     let url = server.url();

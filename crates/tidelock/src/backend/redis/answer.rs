@@ -11,13 +11,15 @@ const LONGEST: usize = 64;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer<'r> {
     /// Held by the owner of this request.
-    Granted { token: i64, more: u32 },
+    Granted { last: i64, more: u32 },
     /// Held by another, for so many milliseconds. Less than zero: without an end.
     Held { left: i64 },
     /// The owner of this request was withdrawn.
     Withdrawn,
     /// The key is another kind of lock. `mode`: that of a read-write lock, where it is one.
     Stranger { mode: Option<&'r str> },
+    /// The fencing counter has a value from which there is no next token.
+    NoToken { value: &'r str },
 }
 
 impl<'r> Answer<'r> {
@@ -26,13 +28,21 @@ impl<'r> Answer<'r> {
         let text = |at: usize| parts.get(at).and_then(Reply::text);
         let number = |at: usize| parts.get(at).and_then(Reply::int);
         Ok(match (number(0), number(1)) {
-            (Some(1), Some(token)) => Self::Granted {
-                token,
+            (Some(1), Some(last)) => Self::Granted {
+                last,
                 more: parts.get(2).map_or(0, Reply::count),
+            },
+            // Asked again by its holder, after somebody has overwritten the counter.
+            (Some(1), None) if parts.len() > 1 => Self::NoToken {
+                value: text(1).unwrap_or_default(),
             },
             (Some(0), Some(left)) => Self::Held { left },
             (Some(2), None) => Self::Withdrawn,
             (Some(3), _) => Self::Stranger { mode: text(1) },
+            // Bytes that are no text are no number either.
+            (Some(4), _) => Self::NoToken {
+                value: text(1).unwrap_or_default(),
+            },
             _ => return Err(unexpected(reply)),
         })
     }
@@ -43,6 +53,15 @@ pub(super) fn read_write(mode: &str) -> Error {
     Error::new(ErrorKind::WrongType).because(format!(
         "the key is a read-write lock of Redisson (RReadWriteLock, mode {}), and was left as it is; use another name, or free it with Redisson's forceUnlock",
         shown(mode)
+    ))
+}
+
+/// The error for a counter that has no next token.
+pub(super) fn no_token(counter: &str, value: &str) -> Error {
+    Error::new(ErrorKind::WrongType).because(format!(
+        "its fencing counter {counter} holds {}, after which there is no token; nothing was acquired; set it to a whole number from the largest token that was given out to {}",
+        if value.is_empty() { "no number".to_owned() } else { format!("\"{}\"", shown(value)) },
+        i64::MAX - 1
     ))
 }
 
@@ -65,11 +84,26 @@ mod tests {
     }
 
     #[test]
+    fn a_token_is_exact_beyond_what_numbers_of_scripts_are() {
+        let reply = list(&[Reply::Int(1), text("9007199254740993"), Reply::Int(3)]);
+        let granted = Answer::Granted {
+            last: 9_007_199_254_740_993,
+            more: 3,
+        };
+        assert_eq!(Answer::read(&reply).unwrap(), granted);
+    }
+
+    #[test]
     fn what_others_have_written_is_repeated_in_part_and_without_control_characters() {
-        for mode in ["\x1b[2J".to_owned(), "x".repeat(999)] {
-            let said = read_write(&mode).to_string();
+        for error in [
+            read_write("\x1b[2J"),
+            no_token("c", "\x1b[2J"),
+            no_token("c", &"x".repeat(999)),
+        ] {
+            let said = error.to_string();
             assert!(!said.contains('\x1b') && said.len() < 400, "{said}");
         }
+        assert!(no_token("c", "").to_string().contains("holds no number"));
     }
 
     #[test]

@@ -11,10 +11,13 @@ use super::decode::{Decoder, Said};
 use super::errors::{Complaint, Redirection};
 use super::place::{Place, Target, Way};
 use super::reply::{Push, Reply};
-use super::{ack, answer, birth, doctor, driver, gate, keys, look, plain, renew, sentinel, slots};
+use super::{
+    ack, answer, birth, doctor, driver, gate, keys, look, plain, renew, sentinel, slots, tokens,
+};
 use crate::backend::fuzz::{Login, escaped};
-use crate::backend::{Moment, Name};
+use crate::backend::{Kind, Moment, Name};
 use crate::error::{ErrorKind, Result};
+use crate::guard::FencingToken;
 use crate::snapshot::ClientInfo;
 
 pub(crate) fn url(text: &str) -> Result<Login> {
@@ -115,9 +118,21 @@ fn read(reply: &Reply) {
     reply.says_replica();
     renew::renewed(reply);
     match answer::Answer::read(reply) {
+        Ok(answer::Answer::Granted { last, more }) => {
+            let first = tokens::first(Kind::Fenced, last, more, || "c".to_owned());
+            let first = first.ok().flatten().map(FencingToken::get);
+            assert!(first.is_none_or(|first| first > 0 && first <= last.unsigned_abs()));
+        }
         Ok(answer::Answer::Stranger { mode: Some(mode) }) => {
             assert!(
                 !answer::read_write(mode)
+                    .to_string()
+                    .contains(char::is_control)
+            );
+        }
+        Ok(answer::Answer::NoToken { value }) => {
+            assert!(
+                !answer::no_token("c", value)
                     .to_string()
                     .contains(char::is_control)
             );

@@ -111,8 +111,8 @@ impl Redis {
         let wake = self.wake_for(ask).await;
         let (reply, receipt) = self.acquire(ask, deadline).await?;
         match Answer::read(&reply)? {
-            Answer::Granted { token, more } => Ok(Attempt::Acquired(Grant {
-                token: tokens::first(ask.ticket.kind, token)?,
+            Answer::Granted { last, more } => Ok(Attempt::Acquired(Grant {
+                token: tokens::first(ask.ticket.kind, last, more, || self.counter(ask))?,
                 more,
                 acknowledged: self.acknowledged(ask, receipt, deadline).await?,
                 bond: None,
@@ -125,6 +125,14 @@ impl Redis {
             Answer::Stranger { mode: None } => {
                 Err(Error::new(ErrorKind::WrongType).because(plain::STRANGER))
             }
+            Answer::NoToken { value } => Err(answer::no_token(&self.counter(ask), value)),
+        }
+    }
+
+    fn counter(&self, ask: &Ask) -> String {
+        match self.layout {
+            Layout::Redisson => keys::token(&ask.ticket.name),
+            Layout::Plain => keys::plain_token(&ask.ticket.name),
         }
     }
 

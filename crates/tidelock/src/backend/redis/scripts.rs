@@ -25,7 +25,7 @@ macro_rules! script {
 
 script!(
     /// Redisson: `RedissonLock.tryLockInnerAsync`, `RedissonFencedLock.tryLockInnerAsync`.
-    ACQUIRE, "lua/sweep.lua", "lua/acquire.lua"
+    ACQUIRE, "lua/sweep.lua", "lua/token.lua", "lua/acquire.lua"
 );
 script!(
     /// Redisson: `RedissonLock.unlockInnerAsync`. Also withdraws.
@@ -54,7 +54,7 @@ script!(
 
 script!(
     /// The plain lock: `SET NX PX` where the key is free.
-    PLAIN_ACQUIRE, "lua/plain_acquire.lua"
+    PLAIN_ACQUIRE, "lua/token.lua", "lua/plain_acquire.lua"
 );
 script!(
     /// The plain lock: compare and delete. Also withdraws.

@@ -1,16 +1,26 @@
 //! The fencing tokens that came with a grant.
 
-use super::errors::unexpected;
+use super::answer::no_token;
 use crate::backend::Kind;
 use crate::error::Result;
 use crate::guard::FencingToken;
 
-/// The first of them. A lock that is not fenced has none.
-pub(super) fn first(kind: Kind, token: i64) -> Result<Option<FencingToken>> {
-    match (kind, u64::try_from(token)) {
-        (Kind::Fenced, Ok(token)) if token > 0 => Ok(Some(FencingToken::new(token))),
-        (Kind::Fenced, _) => Err(unexpected(&token)),
-        _ => Ok(None),
+/// The first of them; `last` is the last, and `more` come before it. A lock that is not fenced has none.
+pub(super) fn first(
+    kind: Kind,
+    last: i64,
+    more: u32,
+    counter: impl FnOnce() -> String,
+) -> Result<Option<FencingToken>> {
+    if kind != Kind::Fenced {
+        return Ok(None);
+    }
+    let first = u64::try_from(last)
+        .ok()
+        .and_then(|last| last.checked_sub(u64::from(more)));
+    match first {
+        Some(first) if first > 0 => Ok(Some(FencingToken::new(first))),
+        _ => Err(no_token(&counter(), &last.to_string())),
     }
 }
 
@@ -20,8 +30,17 @@ mod tests {
 
     #[test]
     fn a_token_of_a_fenced_lock_is_never_missing() {
-        assert!(first(Kind::Fenced, 0).is_err());
-        assert!(first(Kind::Fenced, 7).unwrap().is_some());
-        assert!(first(Kind::Mutex, 0).unwrap().is_none());
+        let token = |kind, last, more| {
+            let token = first(kind, last, more, || "c".to_owned());
+            token.map(|token| token.map(FencingToken::get))
+        };
+        assert_eq!(token(Kind::Fenced, 7, 0).unwrap(), Some(7));
+        assert_eq!(token(Kind::Fenced, 7, 6).unwrap(), Some(1));
+        let last = i64::MAX.unsigned_abs();
+        assert_eq!(token(Kind::Fenced, i64::MAX, 0).unwrap(), Some(last));
+        for (last, more) in [(0, 0), (-7, 0), (i64::MIN, 0), (7, 7), (7, u32::MAX)] {
+            assert!(token(Kind::Fenced, last, more).is_err());
+        }
+        assert_eq!(token(Kind::Mutex, 0, 0).unwrap(), None);
     }
 }

@@ -82,6 +82,10 @@ pub(super) fn acquire<'a>(words: Words<'a>, lease: &'a str) -> Transaction<'a> {
             Seen::Stranger => Next::Answer(list(&[3])),
             Seen::Others(left) => Next::Answer(list(&[0, left])),
             Seen::Free => {
+                // A transaction goes on behind a command that fails, so it must not fail there.
+                if let Some(refusal) = looks.get(3).and_then(no_token) {
+                    return Ok(Next::Answer(refusal));
+                }
                 let set = command(&["SET", name, owner, "NX", "PX", lease]);
                 match token {
                     Some(token) => Next::Write(vec![command(&["INCR", token]), set], |said| {
@@ -95,16 +99,26 @@ pub(super) fn acquire<'a>(words: Words<'a>, lease: &'a str) -> Transaction<'a> {
                     }),
                 }
             }
-            Seen::Mine(-1) => Next::Answer(mine(looks)),
             Seen::Mine(left) => {
                 let longer = longer(left, lease);
-                let mut writes = vec![command(&["PEXPIRE", name, &longer])];
-                writes.extend(token.map(|token| command(&["GET", token])));
+                let mut writes = Vec::new();
+                if left != -1 {
+                    writes.push(command(&["PEXPIRE", name, &longer]));
+                }
+                writes.extend(token.map(|token| again(token, looks.get(3))));
+                if writes.is_empty() {
+                    return Ok(Next::Answer(list(&[1, 0])));
+                }
                 // Gone meanwhile: another look tells.
-                Next::Write(writes, |said| {
-                    let token = said.get(1).and_then(Reply::int).unwrap_or(0);
-                    (said.first() == Some(&Reply::Int(1))).then(|| list(&[1, token]))
-                })
+                let answer: fn(&[Reply]) -> Option<Reply> = match token {
+                    Some(_) => |said| {
+                        let (token, kept) = said.split_last()?;
+                        let granted = || Reply::List(vec![Reply::Int(1), token.clone()]);
+                        all_done(kept).then(granted)
+                    },
+                    None => |said| all_done(said).then(|| list(&[1, 0])),
+                };
+                Next::Write(writes, answer)
             }
         })
     };
@@ -114,16 +128,42 @@ pub(super) fn acquire<'a>(words: Words<'a>, lease: &'a str) -> Transaction<'a> {
         command(&["EXISTS", tombstone]),
     ];
     looks.extend(token.map(|token| command(&["GET", token])));
+    let mut watch = vec![name, tombstone];
+    watch.extend(token);
     Transaction {
-        watch: vec![name, tombstone],
+        watch,
         looks,
         decide: Box::new(decide),
     }
 }
 
-fn mine(looks: &[Outcome]) -> Reply {
-    let token = good(looks.get(3)).ok().and_then(Reply::int).unwrap_or(0);
-    list(&[1, token])
+/// What `token.lua` answers if there is no next token after what the counter holds.
+fn no_token(last: &Outcome) -> Option<Reply> {
+    let last = match last {
+        Ok(Reply::Text(last)) => last,
+        Err(complaint) if is_wrong_type(complaint) => &Vec::new(),
+        // None was given out yet. What else is wrong is said by the transaction.
+        _ => return None,
+    };
+    let text = std::str::from_utf8(last).unwrap_or_default();
+    // As the server counts: it takes a number in one form only.
+    let is_number = |last: &i64| last.to_string() == text;
+    let number = text.parse().ok().filter(is_number);
+    let follows = number.is_some_and(|last| (0..i64::MAX).contains(&last));
+    let answer = || Reply::List(vec![Reply::Int(4), Reply::Text(last.clone())]);
+    (!follows).then(answer)
+}
+
+/// The token of an owner that holds the lock already.
+fn again(token: &str, last: Option<&Outcome>) -> Request {
+    match last {
+        Some(Ok(Reply::Nil)) => command(&["INCR", token]),
+        _ => command(&["GET", token]),
+    }
+}
+
+fn all_done(said: &[Reply]) -> bool {
+    said.iter().all(|answer| *answer == Reply::Int(1))
 }
 
 /// `plain_release.lua`.
@@ -233,6 +273,31 @@ pub(super) fn look<'a>(name: &'a str, token: &'a str) -> Transaction<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_counter_is_moved_only_where_a_token_follows() {
+        let looked = |text: &str| Ok(Reply::Text(text.into()));
+        for good in ["0", "7", "9007199254740993", "9223372036854775806"] {
+            assert_eq!(no_token(&looked(good)), None, "{good}");
+        }
+        assert_eq!(no_token(&Ok(Reply::Nil)), None);
+        for bad in [
+            "9223372036854775807",
+            "9223372036854775808",
+            "-1",
+            "abc",
+            "",
+            "007",
+            "+7",
+            " 7",
+            "1.5",
+        ] {
+            let answer = Reply::List(vec![Reply::Int(4), Reply::Text(bad.into())]);
+            assert_eq!(no_token(&looked(bad)), Some(answer), "{bad}");
+        }
+        let wrong = Complaint::parse("WRONGTYPE Operation against a key");
+        assert!(no_token(&Err(wrong)).is_some());
+    }
 
     #[test]
     fn only_a_refusal_of_scripts_themselves_makes_it_go_without() {

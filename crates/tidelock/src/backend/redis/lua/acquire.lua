@@ -1,8 +1,8 @@
 -- Takes the lock for one owner, or tells how long it is held. Answers as RLock and RFencedLock do, in another shape.
 -- KEYS: lock, tombstone of this owner, fencing counter (only for fenced locks)
 -- ARGV: lease in milliseconds, owner, how many tokens to take (only for fenced locks)
--- Answers {1, first token or 0, how many more}: held by this owner. {0, milliseconds left, -1 without limit}: held by another.
---         {2}: this owner was withdrawn. {3, mode}: the key is a lock of another kind.
+-- Answers {1, last token or 0, how many before it}: held by this owner. {0, milliseconds left, -1 without limit}: held by another.
+--         {2}: this owner was withdrawn. {3, mode}: the key is a lock of another kind. {4, value}: the counter gives no token.
 if redis.call('exists', KEYS[2]) == 1 then
   return {2}
 end
@@ -24,26 +24,16 @@ if left ~= -2 then
       redis.call('pexpire', KEYS[1], math.max(left, tonumber(ARGV[1])))
     end
     -- Only a holder moves the counter, so it still shows the last that was taken with this one.
-    return {1, KEYS[3] and tonumber(redis.call('get', KEYS[3]) or redis.call('incr', KEYS[3])) or 0, 0}
+    return {1, KEYS[3] and (redis.call('get', KEYS[3]) or redis.call('incr', KEYS[3])) or 0, 0}
   else
     return {0, left}
   end
 end
 local token, more = 0, 0
 if KEYS[3] then
-  -- First, because it can fail: nothing has been written yet.
-  if ARGV[3] ~= '1' then
-    token = redis.pcall('incrby', KEYS[3], ARGV[3])
-    if type(token) == 'number' then
-      more = tonumber(ARGV[3]) - 1
-      token = token - more
-    end
-  end
-  if more == 0 then
-    token = redis.pcall('incr', KEYS[3]) -- a user may lack the right to take more than one
-  end
-  if type(token) == 'table' then
-    return token
+  token, more = take_tokens(KEYS[3], ARGV[3])
+  if not token then
+    return more
   end
 end
 redis.call('hset', KEYS[1], ARGV[2], 1)

@@ -2,7 +2,7 @@
 -- KEYS: lock, tombstone of this owner, token counter (only for fenced locks)
 -- ARGV: lease in milliseconds, owner
 -- Answers {1, token or 0}: held by this owner. {0, milliseconds left, -1 without limit}: held by another.
---         {2}: this owner was withdrawn. {3}: the key is no plain lock.
+--         {2}: this owner was withdrawn. {3}: the key is no plain lock. {4, value}: the counter gives no token.
 if redis.call('exists', KEYS[2]) == 1 then
   return {2}
 end
@@ -15,12 +15,11 @@ if type(own) == 'table' then
 end
 local left = redis.call('pttl', KEYS[1])
 if left == -2 then
-  local token = 0
+  local token, refusal = 0, nil
   if KEYS[3] then
-    -- First, because it can fail: nothing has been written yet.
-    token = redis.pcall('incr', KEYS[3])
-    if type(token) == 'table' then
-      return token
+    token, refusal = take_tokens(KEYS[3], '1')
+    if not token then
+      return refusal
     end
   end
   local set = redis.pcall('set', KEYS[1], ARGV[2], 'nx', 'px', ARGV[1])
@@ -37,9 +36,5 @@ end
 if left ~= -1 then
   redis.call('pexpire', KEYS[1], math.max(left, tonumber(ARGV[1])))
 end
-local token = 0
-if KEYS[3] then
-  -- Only a holder moves the counter, so it still shows the token of this one.
-  token = tonumber(redis.call('get', KEYS[3]) or redis.call('incr', KEYS[3]))
-end
-return {1, token}
+-- Only a holder moves the counter, so it still shows the token of this one.
+return {1, KEYS[3] and (redis.call('get', KEYS[3]) or redis.call('incr', KEYS[3])) or 0}
