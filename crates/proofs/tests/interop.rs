@@ -11,6 +11,8 @@ mod world;
 
 #[path = "interop/counts.rs"]
 mod counts;
+#[path = "interop/fair.rs"]
+mod fair;
 #[path = "interop/fenced.rs"]
 mod fenced;
 #[path = "interop/force.rs"]

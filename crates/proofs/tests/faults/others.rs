@@ -1,7 +1,7 @@
 //! Rows about Redisson's other kinds of lock under a name of ours, with what they write made by hand: what real Redisson does
 //! is shown in `interop`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use redis::{Connection, PubSub};
@@ -10,10 +10,12 @@ use testkit::servers::RedisServer;
 use tidelock::{ErrorKind, LostReason, Mode};
 
 use crate::common::{SOON, Shop, listen, ms, shop, within};
-use crate::looks::until;
+use crate::looks::{FAST, listening, scripts, until};
 
-/// A thread of a Java process, as Redisson writes it.
+/// Threads of a Java process, as Redisson writes them.
 const JAVA: &str = "8a2f3c1e-5b64-4d0a-9c57-1f0e6b7a9d21:7";
+const OTHER: &str = "8a2f3c1e-5b64-4d0a-9c57-1f0e6b7a9d21:8";
+const DEAD: &str = "8a2f3c1e-5b64-4d0a-9c57-1f0e6b7a9d21:9";
 const LONG: Duration = Duration::from_secs(20);
 
 /// What a Java thread adds that takes the write lock of the name, and what is left when it unlocks.
@@ -221,4 +223,124 @@ async fn t65_two_kinds_at_one_key_are_shown_as_two() -> Result<()> {
     drop(guard);
     shop.server.admin(&["DEL", "till"])?;
     shop.nothing_left(vec![]).await
+}
+
+/// A fair queue as Redisson keeps it: each waiter with the seconds until its deadline, negative for one that has missed it.
+fn fair_queue(shop: &Shop, waiting: &[(&str, i64)]) -> Result<()> {
+    let time: (i64, i64) = shop.server.query(&["TIME"])?;
+    for (owner, in_seconds) in waiting {
+        let ends = ((time.0 + in_seconds) * 1000).to_string();
+        shop.server
+            .admin(&["RPUSH", "redisson_lock_queue:{till}", owner])?;
+        shop.server
+            .admin(&["ZADD", "redisson_lock_timeout:{till}", &ends, owner])?;
+    }
+    Ok(())
+}
+
+/// Removes the queue.
+const FAIR_KEYS: [&str; 3] = [
+    "DEL",
+    "redisson_lock_queue:{till}",
+    "redisson_lock_timeout:{till}",
+];
+
+fn own_channel(owner: &str) -> String {
+    format!("redisson_lock__channel:{{till}}:{owner}")
+}
+
+/// T73: a release, also a forced one, tells the first waiter of Redisson's fair queue whose deadline has not passed: dead
+/// waiters do not keep out living ones.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t73_the_first_of_a_fair_queue_is_told_whose_time_has_not_passed() -> Result<()> {
+    let shop = shop(LONG).await?;
+    let lock = shop.client.lock("till");
+    fair_queue(&shop, &[(DEAD, -1), (JAVA, 300), (OTHER, 600)])?;
+    let channels = [DEAD, JAVA, OTHER].map(own_channel);
+    let mut connection = connect(&shop.server)?;
+    let mut ears = connection.as_pubsub();
+    ears.subscribe(&channels)?;
+    for forced in [false, true] {
+        let guard = lock.acquire().await?;
+        if forced {
+            ensure!(lock.force_release().await?);
+            drop(guard);
+        } else {
+            guard.release().await?;
+        }
+        let (channel, payload) = heard(&mut ears)?;
+        ensure!(channel == channels[1] && payload == "0", "{channel}");
+    }
+    // Nobody else was told: the next message is our own.
+    shop.server.admin(&["PUBLISH", &channels[2], "mark"])?;
+    ensure!(heard(&mut ears)? == (channels[2].clone(), "mark".to_owned()));
+    drop(ears);
+    drop(connection);
+    ensure!(shop.server.query::<i64, _>(&FAIR_KEYS)? == 2, "not ours");
+    shop.nothing_left(vec![]).await
+}
+
+/// T73: what Redisson tells the head of its queue wakes our waiter too. By its looks alone it would take 125 ms in the middle.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t73_a_waiter_hears_what_the_head_of_a_fair_queue_is_told() -> Result<()> {
+    let shop = shop(LONG).await?;
+    let mut took = Vec::new();
+    for round in 0..9 {
+        shop.server.admin(&["HSET", "till", JAVA, "1"])?;
+        // Another thread each time: it has a channel of its own.
+        let head = format!("{OTHER}{round}");
+        fair_queue(&shop, &[(&head, 300)])?;
+        let waiting = tokio::spawn(shop.client.lock("till").acquire());
+        let channel = own_channel(&head);
+        until("it hears the head", || {
+            let numsub = ["PUBSUB", "NUMSUB", &channel];
+            let (_, count): (String, u64) = shop.server.query(&numsub)?;
+            Ok(count == 1)
+        })
+        .await?;
+        shop.server.admin(&["DEL", "till"])?;
+        shop.server.admin(&FAIR_KEYS)?;
+        let told = Instant::now();
+        shop.server.admin(&["PUBLISH", &channel, "0"])?;
+        let guard = within(SOON, "the message", waiting).await???;
+        took.push(told.elapsed());
+        guard.release().await?;
+    }
+    took.sort_unstable();
+    ensure!(took[took.len() / 2] < ms(50), "{took:?}");
+    shop.nothing_left(vec![]).await
+}
+
+/// T73: a lock that is freed without a word, as Redisson's spin lock does it, is found soon. That of a client of ours is
+/// waited for in silence.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t73_what_is_freed_without_a_word_is_found_soon() -> Result<()> {
+    let shop = shop(LONG).await?;
+    let other = shop.direct().await?;
+    let lock = shop.client.lock("till");
+    lock.acquire().await?.release().await?;
+    for ours in [false, true] {
+        let held = if ours {
+            Some(other.lock("till").acquire().await?)
+        } else {
+            shop.server.admin(&["HSET", "till", JAVA, "1"])?;
+            shop.server.admin(&["PEXPIRE", "till", "20000"])?;
+            None
+        };
+        let waiting = tokio::spawn(lock.acquire());
+        listening(&shop.server, "till").await?;
+        // By then it has asked again, and sleeps.
+        tokio::time::sleep(FAST / 2).await;
+        let before = scripts(&shop.proxy);
+        tokio::time::sleep(FAST).await;
+        let looks = scripts(&shop.proxy) - before;
+        let expected = if ours { 0..1 } else { 1..8 };
+        ensure!(expected.contains(&looks), "{looks} looks");
+        match held {
+            Some(held) => held.release().await?,
+            None => drop(shop.server.admin(&["DEL", "till"])?),
+        }
+        within(FAST, "the end", waiting).await???.release().await?;
+    }
+    shop.nothing_left(vec![other]).await
 }

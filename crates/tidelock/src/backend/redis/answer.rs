@@ -12,14 +12,25 @@ const LONGEST: usize = 64;
 pub(super) enum Answer<'r> {
     /// Held by the owner of this request.
     Granted { last: i64, more: u32 },
-    /// Held by another, for so many milliseconds. Less than zero: without an end.
-    Held { left: i64 },
+    /// Held by another.
+    Held(Refusal<'r>),
     /// The owner of this request was withdrawn.
     Withdrawn,
     /// The key is another kind of lock. `mode`: that of a read-write lock, where it is one.
     Stranger { mode: Option<&'r str> },
     /// The fencing counter has a value from which there is no next token.
     NoToken { value: &'r str },
+}
+
+/// What is known of the hold of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Refusal<'r> {
+    /// Milliseconds until its lease ends. Less than zero: it has no end.
+    pub(super) left: i64,
+    /// Its release may not be published to us: its client is not tidelock.
+    pub(super) silent: bool,
+    /// The first waiter in the queue of Redisson's fair lock.
+    pub(super) head: Option<&'r str>,
 }
 
 impl<'r> Answer<'r> {
@@ -36,7 +47,11 @@ impl<'r> Answer<'r> {
             (Some(1), None) if parts.len() > 1 => Self::NoToken {
                 value: text(1).unwrap_or_default(),
             },
-            (Some(0), Some(left)) => Self::Held { left },
+            (Some(0), Some(left)) => Self::Held(Refusal {
+                left,
+                silent: parts.len() > 2,
+                head: text(2).filter(|head| !head.is_empty()),
+            }),
             (Some(2), None) => Self::Withdrawn,
             (Some(3), _) => Self::Stranger { mode: text(1) },
             // Bytes that are no text are no number either.
@@ -91,6 +106,25 @@ mod tests {
             more: 3,
         };
         assert_eq!(Answer::read(&reply).unwrap(), granted);
+    }
+
+    #[test]
+    fn a_hold_of_another_client_may_end_without_a_word() {
+        for (third, silent, head) in [
+            (None, false, None),
+            (Some(text("")), true, None),
+            (Some(text("u:7")), true, Some("u:7")),
+        ] {
+            let mut parts = vec![Reply::Int(0), Reply::Int(-1)];
+            parts.extend(third);
+            let reply = Reply::List(parts);
+            let refusal = Refusal {
+                left: -1,
+                silent,
+                head,
+            };
+            assert_eq!(Answer::read(&reply).unwrap(), Answer::Held(refusal));
+        }
     }
 
     #[test]

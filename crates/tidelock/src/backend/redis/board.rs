@@ -239,7 +239,10 @@ impl Board {
             Push::Message { channel, payload } if payload == b"1" => {
                 self.signals.wake_all(&channel);
             }
-            Push::Message { channel, .. } => self.signals.wake_one(&channel),
+            // A message to the head of Redisson's fair queue concerns all waiters of that lock.
+            Push::Message { channel, .. } => self
+                .signals
+                .wake_one(keys::of_fair_channel(&channel).unwrap_or(&channel)),
             Push::Subscribed(channel) => self.subscribed(session, &channel),
             Push::Unsubscribed(channel) => self.unsubscribed(session, &channel),
         }

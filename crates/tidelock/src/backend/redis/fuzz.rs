@@ -199,16 +199,21 @@ pub(crate) fn name(name: &Name) {
         keys::channel(name),
         keys::token(name),
         keys::plain_token(name),
+        keys::fair_queue(name),
+        keys::fair_times(name),
+        keys::read_write_channel(name),
+        keys::fair_channel(name, owner.text()),
         keys::tombstone(name, owner.text()),
     ];
-    for key in &ours[..3] {
+    for key in &ours[..7] {
         assert!(key.contains(text), "{key}");
     }
     let mut each = ours.to_vec();
     each.push(text.to_owned());
     each.sort();
     each.dedup();
-    assert_eq!(each.len(), 5, "{each:?}");
+    assert_eq!(each.len(), 9, "{each:?}");
+    assert!(keys::of_fair_channel(&ours[6]).is_some());
     if keys::share_a_slot(name) {
         assert!(
             ours.iter().all(|key| slots::of(key) == slots::of(text)),

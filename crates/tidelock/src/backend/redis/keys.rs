@@ -8,9 +8,41 @@ pub(super) const OURS: &str = "tidelock:";
 /// The field that marks a hash as a `ReadWriteLock`.
 pub(super) const MODE: &str = "mode";
 
+const CHANNEL: &str = "redisson_lock__channel";
+
 /// Where a release of the lock is published.
 pub(super) fn channel(name: &Name) -> String {
-    prefixed("redisson_lock__channel", name.as_str())
+    prefixed(CHANNEL, name.as_str())
+}
+
+/// Where Redisson's fair lock keeps the threads that wait.
+pub(super) fn fair_queue(name: &Name) -> String {
+    prefixed("redisson_lock_queue", name.as_str())
+}
+
+/// And the deadline of each of them.
+pub(super) fn fair_times(name: &Name) -> String {
+    prefixed("redisson_lock_timeout", name.as_str())
+}
+
+/// Where Redisson tells the waiters of its read-write lock that it may be free.
+pub(super) fn read_write_channel(name: &Name) -> String {
+    prefixed("redisson_rwlock", name.as_str())
+}
+
+/// Where Redisson's fair lock tells the head of its queue that it may be free.
+pub(super) fn fair_channel(name: &Name, head: &str) -> String {
+    joined(&[&channel(name), ":", head])
+}
+
+/// The channel of the lock itself, if the given one is a [`fair_channel`]. A name that ends like one reads as one.
+pub(super) fn of_fair_channel(given: &str) -> Option<&str> {
+    if !given.starts_with(CHANNEL) {
+        return None;
+    }
+    let mut colons = given.match_indices(':');
+    let (at, _) = colons.find(|(at, _)| owner_client(&given[at + 1..]).is_some())?;
+    Some(&given[..at])
 }
 
 const EVENTS: &str = "__keyspace@";
@@ -202,6 +234,21 @@ mod tests {
             assert_eq!(of_events(&channel), Some(given));
             assert_eq!(of_events(&super::channel(&name(given))), None);
         }
+    }
+
+    #[test]
+    fn what_is_told_to_the_head_of_a_fair_queue_concerns_the_lock() {
+        let head = "0123abcd-0123-4123-8123-0123456789ab:7";
+        for given in ["stock", "{a}:b", "a:b", "ä 漢", "half{brace"] {
+            let (name, own) = (name(given), channel(&name(given)));
+            assert_eq!(of_fair_channel(&fair_channel(&name, head)), Some(&*own));
+            assert_eq!(of_fair_channel(&own), None);
+            assert_eq!(
+                fair_queue(&name),
+                own.replace("lock__channel", "lock_queue")
+            );
+        }
+        assert_eq!(of_fair_channel(&format!("other:{head}")), None);
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod pipe;
 mod place;
 mod plain;
 mod plain_rights;
+mod refused;
 mod renew;
 mod reply;
 mod request;
@@ -46,7 +47,7 @@ mod wire;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub(crate) use self::open::{connect, connect_servers};
@@ -62,16 +63,13 @@ use self::stations::Stations;
 use self::subscriber::{Subscriber, Ways};
 use crate::backend::{
     Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Grant, Incarnation, Kind, Moment,
-    Name, Page, Released, Renewal, Renewed, Ticket, Timers, Wait, Wake,
+    Name, Page, Released, Renewal, Renewed, Ticket, Timers, Wake,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 
 /// How long a tombstone stays: longer than a request can lie in the buffers of a server that is frozen.
 const TOMBSTONE_KEPT: Duration = Duration::from_secs(300);
-
-/// Names of locks without a time to live that were warned about; a limit, so that it cannot grow without end.
-const MOST_WARNINGS: usize = 1000;
 
 /// One face of the store: its own connections for commands; the subscriptions are shared.
 struct Redis {
@@ -109,23 +107,33 @@ impl Redis {
         let deadline = self.routes.deadline();
         // Before the script: from here on no release is missed.
         let wake = self.wake_for(ask).await;
-        let (reply, receipt) = self.acquire(ask, deadline).await?;
-        match Answer::read(&reply)? {
-            Answer::Granted { last, more } => Ok(Attempt::Acquired(Grant {
-                token: tokens::first(ask.ticket.kind, last, more, || self.counter(ask))?,
-                more,
-                acknowledged: self.acknowledged(ask, receipt, deadline).await?,
-                bond: None,
-            })),
-            Answer::Held { left } => Ok(Attempt::Held(self.wait(ask, wake, left))),
-            Answer::Withdrawn => {
-                Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"))
-            }
-            Answer::Stranger { mode: Some(mode) } => Err(answer::read_write(mode)),
-            Answer::Stranger { mode: None } => {
-                Err(Error::new(ErrorKind::WrongType).because(plain::STRANGER))
-            }
-            Answer::NoToken { value } => Err(answer::no_token(&self.counter(ask), value)),
+        let sleeps = wake.is_some() || !ask.patience.is_zero();
+        let mut asked_again = false;
+        loop {
+            let (reply, receipt) = self.acquire(ask, sleeps, deadline).await?;
+            return match Answer::read(&reply)? {
+                Answer::Granted { last, more } => Ok(Attempt::Acquired(Grant {
+                    token: tokens::first(ask.ticket.kind, last, more, || self.counter(ask))?,
+                    more,
+                    acknowledged: self.acknowledged(ask, receipt, deadline).await?,
+                    bond: None,
+                })),
+                Answer::Held(refusal) => {
+                    if !asked_again && self.begin_to_hear(ask, refusal).await {
+                        asked_again = true; // a release in between was not heard
+                        continue;
+                    }
+                    Ok(Attempt::Held(self.wait(ask, wake, refusal)))
+                }
+                Answer::Withdrawn => {
+                    Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"))
+                }
+                Answer::Stranger { mode: Some(mode) } => Err(answer::read_write(mode)),
+                Answer::Stranger { mode: None } => {
+                    Err(Error::new(ErrorKind::WrongType).because(plain::STRANGER))
+                }
+                Answer::NoToken { value } => Err(answer::no_token(&self.counter(ask), value)),
+            };
         }
     }
 
@@ -153,7 +161,8 @@ impl Redis {
         Box::pin(subscriber.arm(&channel, self.routes.limit() / 2)).await
     }
 
-    async fn acquire(&self, ask: &Ask, deadline: Moment) -> Result<(Reply, Receipt)> {
+    /// `sleeps`: a refused caller may sleep, and needs to know how it would hear of the release.
+    async fn acquire(&self, ask: &Ask, sleeps: bool, deadline: Moment) -> Result<(Reply, Receipt)> {
         if self.layout == Layout::Plain {
             return self.acquire_plain(ask, deadline).await;
         }
@@ -162,7 +171,8 @@ impl Redis {
         let tombstone = keys::tombstone(&ticket.name, owner);
         let (mut digits, mut tokens) = (itoa::Buffer::new(), itoa::Buffer::new());
         let lease = digits.format(millis(ask.lease));
-        let args = [lease, owner, tokens.format(ask.spare.saturating_add(1))];
+        let tokens = tokens.format(ask.spare.saturating_add(1));
+        let args = [lease, owner, if sleeps { "sleeps" } else { "" }, tokens];
         let token = match ticket.kind {
             Kind::Fenced => keys::token(&ticket.name),
             _ => String::new(),
@@ -170,44 +180,12 @@ impl Redis {
         let keys = [ticket.name.as_str(), &*tombstone, &*token];
         let (keys, args) = match ticket.kind {
             Kind::Fenced => (&keys[..], &args[..]),
-            _ => (&keys[..2], &args[..2]),
+            _ => (&keys[..2], &args[..2 + usize::from(sleeps)]),
         };
         let demand = self.demand(Purpose::Acquire, ask.wish, ask.lease);
         self.routes
             .eval_acknowledged(&scripts::ACQUIRE, keys, args, demand, deadline)
             .await
-    }
-
-    fn wait(&self, ask: &Ask, wake: Option<Wake>, left: i64) -> Wait {
-        let cap = self.shared.lease;
-        let recheck = if let Ok(left) = u64::try_from(left) {
-            // One more, so that it is over then.
-            Duration::from_millis(left + 1).min(cap)
-        } else {
-            self.warn_of_no_limit(&ask.ticket.name);
-            cap
-        };
-        let polls = wake.is_none() && !ask.armed && !ask.patience.is_zero();
-        let recheck = if polls && self.layout == Layout::Redisson {
-            recheck.min((recheck / 20).clamp(Duration::from_millis(100), Duration::from_secs(1)))
-        } else {
-            recheck
-        };
-        Wait {
-            wake,
-            recheck: Some(recheck),
-        }
-    }
-
-    fn warn_of_no_limit(&self, name: &Name) {
-        let mut warned = self
-            .shared
-            .warned
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if warned.len() < MOST_WARNINGS && warned.insert(name.clone()) {
-            tracing::warn!(lock = %name, "its key has no time to live: if its holder has died, only a forced release frees it");
-        }
     }
 
     async fn end(&self, ticket: &Ticket, withdraw: bool) -> Result<Released> {

@@ -25,6 +25,7 @@ pub(super) async fn findings(
         scripts_work(routes).await?,
         channels(routes, subscriber, ways, &channel).await?,
         fencing(routes, &counter).await?,
+        others(routes, ways, &name).await?,
         replicas(routes, &counter).await?,
         operators(routes, ways, &channel, &counter).await?,
     ])
@@ -164,6 +165,44 @@ async fn fencing(routes: &Routes, counter: &str) -> Result<Finding> {
             "fenced locks fail; others work",
         )
         .advise("allow ~redisson_lock_token:* and +incr +get; this try also needs +del"),
+    })
+}
+
+/// The rights for looking after Redisson's other kinds of lock under the same name.
+async fn others(routes: &Routes, ways: Ways, name: &Name) -> Result<Finding> {
+    let (key, queue) = (name.as_str(), keys::fair_queue(name));
+    let (times, told) = (keys::fair_times(name), keys::read_write_channel(name));
+    let mut asked = vec![
+        ("hlen", Request::new("HLEN").arg(key)),
+        ("hrandfield", Request::new("HRANDFIELD").arg(key)),
+        ("lindex", Request::new("LINDEX").arg(&queue).arg(0)),
+        ("zscore", Request::new("ZSCORE").arg(&times).arg(OWNER)),
+    ];
+    // Nobody waits there.
+    let tell = |command: &&'static str| (*command, Request::new(command).arg(&told).arg("1"));
+    asked.extend(ways.commands().iter().map(tell));
+    let mut refused = Vec::new();
+    for (what, request) in asked {
+        let answer = routes.ask(key, &request, routes.deadline()).await;
+        if allowed(answer)?.is_none() {
+            refused.push(what);
+        }
+    }
+    Ok(if refused.is_empty() {
+        Finding::new(
+            Good,
+            "rights: other locks",
+            "a fair queue and what a read-write lock leaves can be looked at",
+            "waiters of Redisson's fair and read-write locks under a name of ours are woken",
+        )
+    } else {
+        Finding::new(
+            Advice,
+            "rights: other locks",
+            format!("refused: {}", refused.join(", ")),
+            "locks work; waiters of Redisson's fair or read-write locks under a name of ours may sleep until a lease ends",
+        )
+        .advise("allow ~redisson_lock_*:* and &redisson_*:* with +hlen +hrandfield +lindex +zscore")
     })
 }
 

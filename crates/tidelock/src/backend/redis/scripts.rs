@@ -25,7 +25,7 @@ macro_rules! script {
 
 script!(
     /// Redisson: `RedissonLock.tryLockInnerAsync`, `RedissonFencedLock.tryLockInnerAsync`.
-    ACQUIRE, "lua/sweep.lua", "lua/token.lua", "lua/acquire.lua"
+    ACQUIRE, "lua/names.lua", "lua/sweep.lua", "lua/token.lua", "lua/acquire.lua"
 );
 script!(
     /// Redisson: `RedissonLock.unlockInnerAsync`. Also withdraws.

@@ -12,7 +12,7 @@ end
 local mode = redis.call('hget', KEYS[1], 'mode')
 if mode then
   -- What its holders have left behind is free already.
-  if look_after_others(KEYS[1], ARGV[2]) then
+  if look_after_others(KEYS[1], ARGV[2], false) then
     return {0}
   end
   return {3, mode}
@@ -27,4 +27,5 @@ for _, how in ipairs({'publish', 'spublish'}) do
     end
   end
 end
+look_after_others(KEYS[1], ARGV[2], true)
 return {answer}

@@ -18,16 +18,17 @@ if type(own) == 'table' then
   return own
 end
 local answer = own
--- Of most locks no key stands any more. What is no number stands for something too: the slot is on its way to another node,
--- where asking for what has just gone is refused.
-local others = redis.pcall('exists', KEYS[1]) ~= 0
+-- One question about the lock and the queue of Redisson's fair lock: of most locks neither stands. What is no number stands for
+-- something too: the user may not look at the queue, or the slot is on its way to another node, where asking for what has just
+-- gone is refused.
+local others = redis.pcall('exists', KEYS[1], named('redisson_lock_queue:', KEYS[1])) ~= 0
 local mixed = others and redis.pcall('hexists', KEYS[1], 'mode') == 1
 if mixed then
   answer = own * 4
 elseif own == 1 then
   answer = 10
   local muted = false
-  if redis.pcall('exists', KEYS[1]) ~= 1 then
+  if not others or redis.pcall('exists', KEYS[1]) ~= 1 then
     for _, how in ipairs({'publish', 'spublish'}) do
       if ARGV[3] == how or ARGV[3] == 'both' then
         local heard = redis.pcall(how, ARGV[2], '0')
@@ -44,7 +45,10 @@ elseif own == 1 then
   end
 end
 if others then
-  look_after_others(KEYS[1], ARGV[3])
+  local _, heard = look_after_others(KEYS[1], ARGV[3], own == 1)
+  if answer >= 10 then
+    answer = answer + heard
+  end
 end
 if refused and answer ~= 0 and string.find(refused.err, 'OOM', 1, true) then
   return 3

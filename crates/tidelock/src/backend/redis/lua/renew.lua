@@ -23,7 +23,7 @@ for i = 1, #KEYS do
     if type(gone) == 'table' then
       answer = gone
     else
-      look_after_others(KEYS[i], how)
+      look_after_others(KEYS[i], how, false)
     end
   end
   if type(answer) == 'table' then
