@@ -108,6 +108,37 @@ async fn a_late_undo_ends_no_later_grant() -> Result<()> {
     Ok(())
 }
 
+/// The only replica is frozen. `any` needs one replica that acknowledges, so nothing is granted, and a holder is told before its
+/// lease ends. With two replicas the other one would do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_replica_that_is_the_only_one_stops_grants_and_is_told() -> Result<()> {
+    let world = World::of(1, LEASE)?;
+    let client = world.client(Any).await?;
+    let held = client.lock("held").acquire().await?;
+    let off = client.lock("off").acquire_with(patient(Off)).await?;
+    let told = listen(&held);
+    world.all.nodes()[1].freeze()?;
+    let error = client
+        .lock("till")
+        .acquire_with(once(Any))
+        .await
+        .unwrap_err();
+    ensure!(error.kind() == ErrorKind::Unavailable, "{error}");
+    ensure!(error.to_string().contains("0 of 1 replicas"), "{error}");
+    ensure!(world.is_free("till")?, "the grant is undone");
+    let reason = told.told().await?.1;
+    ensure!(reason == tidelock::LostReason::Expired, "{reason}");
+    ensure!(off.is_held(), "a hold that asks no replica goes on");
+    world.all.nodes()[1].thaw()?;
+    client
+        .lock("till")
+        .acquire_with(patient(Any))
+        .await?
+        .release()
+        .await?;
+    Ok(())
+}
+
 /// A replica that has just gone may be about to replace its primary, which then knows less of it than anybody: it is still
 /// one of all. Who is content with fewer goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

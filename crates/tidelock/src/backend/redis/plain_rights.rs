@@ -44,7 +44,7 @@ impl Redis {
                 Advice,
                 EVENTS,
                 "cannot see: CONFIG is not allowed",
-                "waiters look every 8 to 64 ms, whether the server would tell them or not",
+                "waiters look every 6 to 64 ms, whether the server would tell them or not",
             )
             .advise("allow +config|get"));
         };
@@ -57,7 +57,7 @@ impl Redis {
                 Advice,
                 EVENTS,
                 found,
-                "nobody is told of a release, so waiters look every 8 to 64 ms",
+                "nobody is told of a release, so waiters look every 6 to 64 ms",
             )
             .advise("set notify-keyspace-events to Kgx; the server then has a message for each key that goes"));
         }
@@ -78,7 +78,7 @@ impl Redis {
                 Advice,
                 EVENTS,
                 "told, and not to be heard",
-                "waiters look every 8 to 64 ms, although the server would tell them",
+                "waiters look every 6 to 64 ms, although the server would tell them",
             )
             .advise("allow &__keyspace@*__:* with +subscribe +unsubscribe")
         })
