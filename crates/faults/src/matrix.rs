@@ -127,7 +127,7 @@ fn chosen(args: &Args) -> Result<Vec<Cell>> {
         let number = name.trim_start_matches(['T', 't']).parse().ok();
         let row = rows().find(|row| Some(row.id) == number);
         wanted.push(
-            row.with_context(|| format!("no row is called {name}; they are T01 to T64"))?
+            row.with_context(|| format!("no row is called {name}; docs/faults.md has them all"))?
                 .id,
         );
     }
