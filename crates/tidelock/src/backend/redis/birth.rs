@@ -13,7 +13,7 @@ use crate::error::{ErrorKind, Result};
 #[derive(Debug, Clone)]
 pub(super) struct Birth {
     id: Arc<str>,
-    /// In whole seconds, rounded down.
+    /// At least so long.
     up: Duration,
     heard: Moment,
 }
@@ -55,9 +55,12 @@ pub(super) fn read(info: &str, heard: Moment) -> Option<Birth> {
         let mut lines = info.lines();
         lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
     };
+    // The server subtracts the second in which it began from that of now. A server that began at 0.9 s says 1 at 1.0 s, so
+    // one second is not certain. Counted in full, a server would vote before the leases have ended that it has forgotten.
+    let told: u64 = field("uptime_in_seconds")?.trim().parse().ok()?;
     Some(Birth {
         id: field("run_id")?.trim().into(),
-        up: Duration::from_secs(field("uptime_in_seconds")?.trim().parse().ok()?),
+        up: Duration::from_secs(told.saturating_sub(1)),
         heard,
     })
 }
@@ -67,11 +70,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn t39_a_server_is_never_taken_for_older_than_it_is() {
+        let heard = Moment::from_nanos(7);
+        for (told, least) in [(0, 0), (1, 0), (12, 11)] {
+            let info = format!("run_id:abc\r\nuptime_in_seconds:{told}\r\n");
+            assert_eq!(read(&info, heard).unwrap().by(heard).up.as_secs(), least);
+        }
+    }
+
+    #[test]
     fn what_is_not_said_is_not_made_up() {
         let heard = Moment::from_nanos(7);
         let info = "# Server\r\nredis_version:8.0.2\r\nrun_id:abc\r\nuptime_in_seconds:12\r\n";
         let birth = read(info, heard).unwrap();
-        assert_eq!((&*birth.id, birth.up.as_secs()), ("abc", 12));
+        assert_eq!(&*birth.id, "abc");
         let ancient = read("run_id:a\nuptime_in_seconds:18446744073709551615", heard).unwrap();
         assert_eq!(ancient.by(Moment::FAR).up, Duration::MAX);
         assert!(read("run_id:abc\r\n", heard).is_none());
