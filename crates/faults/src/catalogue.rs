@@ -4,6 +4,7 @@ mod command;
 mod first;
 mod servers;
 mod uses;
+mod wakes;
 
 use crate::stage::Story;
 use crate::store::Store::{self, Cluster, Memory, Redis, Replicas, Sentinel, Sqlite};
@@ -125,7 +126,10 @@ fn only(store: Store, of: &[Store], otherwise: &'static str) -> Answer {
 /// Every row.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
     let first = first::ROWS.iter().chain(&servers::ROWS);
-    first.chain(&uses::ROWS).chain(&command::ROWS)
+    first
+        .chain(&uses::ROWS)
+        .chain(&command::ROWS)
+        .chain(&wakes::ROWS)
 }
 
 fn lost_replies(store: Store) -> Answer {

@@ -27,6 +27,8 @@ mod migration;
 mod secured;
 #[path = "cluster/shards.rs"]
 mod shards;
+#[path = "cluster/single.rs"]
+mod single;
 #[path = "cluster/views.rs"]
 mod views;
 

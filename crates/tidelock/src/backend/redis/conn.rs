@@ -16,7 +16,7 @@ use super::ack::Standing;
 use super::birth::Birth;
 use super::driver::{Driver, Ears};
 use super::errors::Complaint;
-use super::greeting::{Closed, Login, greet};
+use super::greeting::{Closed, Login, Mode, greet};
 use super::pipe::{Confirmation, Pipe, Subscription};
 use super::reply::{Reply, Trouble};
 use super::request::{Request, Words};
@@ -28,6 +28,8 @@ pub(super) struct Conn {
     pub(super) pipe: Arc<Pipe>,
     /// What is known of the server's replicas.
     pub(super) standing: Standing,
+    /// What the server says it is.
+    pub(super) mode: Mode,
     /// Asked for once.
     pub(super) birth: OnceCell<Option<Birth>>,
     /// Dropped with the last user of the connection, which ends it.
@@ -46,9 +48,10 @@ impl Conn {
         let pushes = ears.is_some();
         let driver = Driver::new(stream, Arc::clone(&pipe), ears);
         let task = rt::spawn_here(driver).map_err(|e| Closed::Other(e.to_string()))?;
-        greet(&pipe, login, pushes).await?;
+        let mode = greet(&pipe, login, pushes).await?;
         Ok(Self {
             pipe,
+            mode,
             standing: Standing::default(),
             birth: OnceCell::new(),
             _task: task,
@@ -119,7 +122,7 @@ impl fmt::Debug for Conn {
 mod tests {
     use futures_util::{FutureExt, poll};
 
-    use super::peer::{connected, in_time, is_broken, listening, words};
+    use super::peer::{GREETING, connected, in_time, is_broken, listening, words};
     use super::*;
 
     #[tokio::test]
@@ -172,7 +175,7 @@ mod tests {
         let (answer, ()) = in_time(async { tokio::join!(conn.ask(&stays), talk) }).await;
         assert_eq!(answer, Ok(Reply::Int(4)));
         drop(late);
-        assert_eq!(conn.pipe.slots_in_use(), (0, 2));
+        assert_eq!(conn.pipe.slots_in_use(), (0, GREETING.len()));
     }
 
     #[tokio::test]

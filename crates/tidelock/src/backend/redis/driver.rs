@@ -265,7 +265,9 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     use super::super::conn::Conn;
-    use super::super::conn::peer::{Peer, SETINFO, connected, in_time, is_broken, nobody, words};
+    use super::super::conn::peer::{
+        GREETED, GREETING, Peer, connected, in_time, is_broken, nobody, words,
+    };
     use super::*;
 
     /// What a server has answered before it hung up counts, even if nothing can be sent to it any more.
@@ -294,8 +296,8 @@ mod tests {
         let login = nobody();
         let opening = Conn::open(Box::pin(ours), &login, None);
         let greeting = async {
-            peer.hears(&SETINFO).await;
-            peer.says("+OK\r\n+OK\r\n").await;
+            peer.hears(&GREETING).await;
+            peer.says(GREETED).await;
         };
         let (conn, ()) = in_time(async { tokio::join!(opening, greeting) }).await;
         let conn = conn.unwrap();

@@ -49,6 +49,7 @@ async fn open(layout: Layout, target: Target, env: &Env) -> Result<Store> {
         password: target.password,
         credentials: env.credentials.clone(),
         tls: env.tls.clone(),
+        in_cluster: matches!(target.way, Way::Cluster(_)),
     };
     match target.way {
         Way::One(place) => one(layout, Finder::Fixed(place), entry, env).await,

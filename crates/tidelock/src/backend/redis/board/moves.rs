@@ -186,6 +186,24 @@ impl Board {
         self.complain(why);
         self.stations.doubt();
         self.disconnected(session);
+        if !why.is_retryable() {
+            self.wake_all_of(session);
+        }
+    }
+
+    /// The server does not let us in, and trying again does not help. Who was armed before asks now and hears the reason;
+    /// else they would sleep until the holder's lease ends.
+    fn wake_all_of(&self, session: &Arc<Session>) {
+        let state = self.lock();
+        let mine = state
+            .channels
+            .iter()
+            .filter(|(_, entry)| entry.is_on(session));
+        let mine: Vec<Arc<str>> = mine.map(|(channel, _)| Arc::clone(channel)).collect();
+        drop(state);
+        for channel in mine {
+            self.signals.wake_one(&channel);
+        }
     }
 
     /// Whether the connection's task should go on. If not, it has ended with this answer.

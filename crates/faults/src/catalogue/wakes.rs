@@ -1,0 +1,16 @@
+//! T70 to T72: servers of the wrong kind, messages in two forms, and turns between processes.
+
+use super::{Answer, Row, row};
+use crate::store::Store::Cluster;
+
+pub(super) const ROWS: [Row; 1] = [row(
+    70,
+    "a single server is expected and a node of a cluster answers, or the reverse",
+    |store| match store {
+        Cluster => Answer::own(),
+        _ => Answer::no(OF_A_CLUSTER),
+    },
+)];
+
+const OF_A_CLUSTER: &str =
+    "about nodes of a cluster; shown there, by every way in to a single server";
