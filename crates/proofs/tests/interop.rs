@@ -15,6 +15,8 @@ mod counts;
 mod fenced;
 #[path = "interop/force.rs"]
 mod force;
+#[path = "interop/generations.rs"]
+mod generations;
 #[path = "interop/leases.rs"]
 mod leases;
 #[path = "interop/load.rs"]

@@ -32,25 +32,42 @@ use rustix::time::{ClockId, clock_gettime};
 pub enum RedissonVersion {
     /// The newest release of Redisson 4.
     Newest,
+    /// The last minor version of Redisson 3.
+    V3_52_0,
+    /// The first that finds out reliably whether a cluster knows sharded messages.
+    V3_29_0,
+    /// Has the unlock latch and sharded messages; its fair locks can wait without an end.
+    V3_27_2,
+    /// The first that knows sharded messages.
+    V3_22_0,
     /// The generation that most articles describe: no unlock latch, no fenced lock.
     V3_15_6,
 }
 
 impl RedissonVersion {
-    /// Every version the tests run against.
+    /// The versions that every change is tried against. `cargo xtask full` tries the others too.
     pub const ALL: [Self; 2] = [Self::Newest, Self::V3_15_6];
 
     /// The version number on Maven Central.
     pub fn number(self) -> &'static str {
         match self {
             Self::Newest => "4.7.0",
+            Self::V3_52_0 => "3.52.0",
+            Self::V3_29_0 => "3.29.0",
+            Self::V3_27_2 => "3.27.2",
+            Self::V3_22_0 => "3.22.0",
             Self::V3_15_6 => "3.15.6",
         }
     }
 
-    /// Whether this Redisson knows `getFencedLock`.
+    /// Whether this Redisson knows `getFencedLock`: since 3.19.
     pub fn has_fenced_lock(self) -> bool {
-        self == Self::Newest
+        self != Self::V3_15_6
+    }
+
+    /// Whether it writes a latch when it unlocks, and deletes it afterwards: since 3.24.
+    pub fn has_unlock_latch(self) -> bool {
+        !matches!(self, Self::V3_15_6 | Self::V3_22_0)
     }
 }
 

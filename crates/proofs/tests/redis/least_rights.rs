@@ -118,6 +118,10 @@ async fn wait(server: &RedisServer, client: &Client) -> Result<()> {
     tokio::time::timeout(Duration::from_millis(600), heard)
         .await
         .context("nobody listens")??;
+    let counted = listeners(server, "tidelock:waiting:{shop:5}", 1);
+    tokio::time::timeout(Duration::from_millis(600), counted)
+        .await
+        .context("not counted among tidelock's waiters")??;
     guard.release().await?;
     waiting.await??.release().await?;
     other.close(Duration::ZERO).await;
@@ -136,10 +140,11 @@ async fn t27_the_rights_in_the_guarantees_are_enough() -> Result<()> {
 const QUIET: &str = "+unsubscribe";
 
 /// What the doctor cannot know, or does not need: it is told by the first request that misses it.
-const TOLD_BY_WORK: [&str; 3] = [
+const TOLD_BY_WORK: [&str; 4] = [
     "~shop:*",
     "~redisson_lock_token:{shop:*",
     "&redisson_lock__channel:{shop:*",
+    "&tidelock:waiting:{shop:*",
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

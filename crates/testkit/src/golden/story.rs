@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Mask, Observer, Step};
-use crate::java::{Answer, JavaError, JavaLock, JavaPeer, RedissonVersion};
+use crate::java::{Answer, JavaError, JavaLock, JavaPeer};
 use crate::servers::RedisServer;
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -113,7 +113,7 @@ impl<'a> Story<'a> {
 
     /// As `call`, for an unlock: Redisson 4 deletes its latch afterwards, without waiting for that.
     fn unlock(&mut self, step: &str, lock: &JavaLock) -> Result<()> {
-        let latch = self.peer.version() != RedissonVersion::V3_15_6;
+        let latch = self.peer.version().has_unlock_latch();
         let awaited: &[&str] = if latch { &["DEL"] } else { &[] };
         self.call(step, awaited, lock.unlock())
     }
@@ -166,9 +166,10 @@ impl<'a> Story<'a> {
             Value::Null,
         )?;
         a.unlock()?;
-        let latch: &[&str] = match self.peer.version() {
-            RedissonVersion::V3_15_6 => &["UNSUBSCRIBE"],
-            RedissonVersion::Newest => &["UNSUBSCRIBE", "DEL"],
+        let latch: &[&str] = if self.peer.version().has_unlock_latch() {
+            &["UNSUBSCRIBE", "DEL"]
+        } else {
+            &["UNSUBSCRIBE"]
         };
         self.call("unlock wakes the waiter", latch, waiter.wait())?;
         self.unlock("unlock by the waiter", &b)

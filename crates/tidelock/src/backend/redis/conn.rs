@@ -18,7 +18,7 @@ use super::driver::{Driver, Ears};
 use super::errors::Complaint;
 use super::greeting::{Closed, Login, Mode, greet};
 use super::pipe::{Confirmation, Pipe, Subscription};
-use super::reply::{Reply, Trouble};
+use super::reply::{Form, Reply, Trouble};
 use super::request::{Request, Words};
 use super::wire::Stream;
 use crate::core::rt::{self, Task};
@@ -102,11 +102,11 @@ impl Conn {
 }
 
 fn command(of: Subscription) -> &'static str {
-    match (of.sharded, of.ends) {
-        (false, false) => "SUBSCRIBE",
-        (false, true) => "UNSUBSCRIBE",
-        (true, false) => "SSUBSCRIBE",
-        (true, true) => "SUNSUBSCRIBE",
+    match (of.form, of.ends) {
+        (Form::Plain, false) => "SUBSCRIBE",
+        (Form::Plain, true) => "UNSUBSCRIBE",
+        (Form::Sharded, false) => "SSUBSCRIBE",
+        (Form::Sharded, true) => "SUNSUBSCRIBE",
     }
 }
 
@@ -260,7 +260,7 @@ mod tests {
     }
 
     const MINE: Subscription = Subscription {
-        sharded: true,
+        form: Form::Sharded,
         ends: false,
     };
 

@@ -73,10 +73,10 @@ pub(crate) fn reply(bytes: &[u8]) {
             Said::Answer(Ok(reply)) => read(&reply),
             Said::Answer(Err(trouble)) => assert!(!trouble.error().to_string().is_empty()),
             Said::Push(words) => match driver::understood(words) {
-                (Some(Push::Message { channel, .. } | Push::Subscribed(channel)), _) => {
+                (Some(Push::Message { channel, .. } | Push::Subscribed(_, channel)), _) => {
                     text(&channel);
                 }
-                (Some(Push::Unsubscribed(_)) | None, _) => {}
+                (Some(Push::Unsubscribed(..)) | None, _) => {}
             },
         }
     }
@@ -174,6 +174,7 @@ pub(crate) fn name(name: &Name) {
         keys::token(name),
         keys::plain_token(name),
         keys::tombstone(name, owner.text()),
+        keys::own_channel(&keys::channel(name)).unwrap_or_default(),
     ];
     for key in &ours[..3] {
         assert!(key.contains(text), "{key}");
@@ -182,7 +183,7 @@ pub(crate) fn name(name: &Name) {
     each.push(text.to_owned());
     each.sort();
     each.dedup();
-    assert_eq!(each.len(), 5, "{each:?}");
+    assert_eq!(each.len(), 6, "{each:?}");
     if keys::share_a_slot(name) {
         assert!(
             ours.iter().all(|key| slots::of(key) == slots::of(text)),

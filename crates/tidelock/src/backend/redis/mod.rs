@@ -9,6 +9,7 @@ mod conn;
 mod decode;
 mod doctor;
 mod driver;
+mod ending;
 mod errors;
 mod events;
 #[cfg(feature = "fuzzing")]
@@ -51,7 +52,7 @@ use std::time::Duration;
 pub(crate) use self::open::{connect, connect_servers};
 
 use self::ack::{Company, Purpose, Receipt, Undoing};
-use self::errors::{unanswered, unexpected};
+use self::errors::unexpected;
 use self::events::Events;
 pub(crate) use self::plain::Layout;
 use self::reply::Reply;
@@ -181,8 +182,7 @@ impl Redis {
             self.warn_of_no_limit(&ask.ticket.name);
             cap
         };
-        let polls = wake.is_none() && !ask.armed && !ask.patience.is_zero();
-        let recheck = if polls && self.layout == Layout::Redisson {
+        let recheck = if self.layout == Layout::Redisson && self.polls(ask, wake.is_some()) {
             recheck.min((recheck / 20).clamp(Duration::from_millis(100), Duration::from_secs(1)))
         } else {
             recheck
@@ -191,6 +191,15 @@ impl Redis {
             wake,
             recheck: Some(recheck),
         }
+    }
+
+    /// A release may not be heard here.
+    fn polls(&self, ask: &Ask, armed: bool) -> bool {
+        if ask.patience.is_zero() {
+            return false;
+        }
+        let subscriber = &self.shared.subscriber;
+        !(armed || ask.armed) || subscriber.is_deaf(|| keys::channel(&ask.ticket.name))
     }
 
     fn warn_of_no_limit(&self, name: &Name) {
@@ -203,87 +212,6 @@ impl Redis {
             tracing::warn!(lock = %name, "its key has no time to live: if its holder has died, only a forced release frees it");
         }
     }
-
-    async fn end(&self, ticket: &Ticket, withdraw: bool) -> Result<Released> {
-        if self.layout == Layout::Plain {
-            return self.end_plain(ticket, withdraw).await;
-        }
-        let (owner, channel) = (ticket.owner.text(), keys::channel(&ticket.name));
-        let (name, deadline) = (ticket.name.as_str(), self.routes.deadline());
-        let how = self.shared.ways.word();
-        let reply = if withdraw {
-            let tombstone = keys::tombstone(&ticket.name, owner);
-            let kept = millis(TOMBSTONE_KEPT).to_string();
-            self.routes
-                .eval(
-                    &scripts::RELEASE,
-                    &[name, &tombstone],
-                    &[owner, &channel, how, &kept],
-                    deadline,
-                )
-                .await?
-        } else {
-            self.routes
-                .eval(
-                    &scripts::RELEASE,
-                    &[name],
-                    &[owner, &channel, how],
-                    deadline,
-                )
-                .await?
-        };
-        match reply {
-            Reply::Int(0) => Ok(Released::NotHeld),
-            Reply::Int(heard) if heard >= 10 => {
-                Ok(self.shared.subscriber.freed(&channel, heard - 10))
-            }
-            Reply::Int(2) => {
-                muted(&ticket.name);
-                Ok(Released::Freed)
-            }
-            Reply::Int(3) => Err(unnoted()),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    async fn free(&self, name: &Name) -> Result<bool> {
-        self.routes.check(name)?;
-        if self.layout == Layout::Plain {
-            return self.free_plain(name).await;
-        }
-        let channel = keys::channel(name);
-        let reply = self
-            .routes
-            .eval(
-                &scripts::FORCE_RELEASE,
-                &[name.as_str()],
-                &[&channel, self.shared.ways.word()],
-                self.routes.deadline(),
-            )
-            .await
-            .map_err(|error| error.on_lock(name))?;
-        match reply {
-            Reply::Int(0) => Ok(false),
-            Reply::Int(1) => Ok(true),
-            Reply::Int(2) => {
-                muted(name);
-                Ok(true)
-            }
-            other => Err(unexpected(&other)),
-        }
-    }
-}
-
-/// Asked again the store says that nothing is held: that must not look as if somebody else had taken it.
-fn unnoted() -> Error {
-    unanswered(
-        "freed, but a request on its way may still take it again: the server refuses to note that it must not",
-    )
-}
-
-/// The lock is free, but the rights forbid to say so.
-fn muted(name: &Name) {
-    tracing::warn!(lock = %name, "freed, but the user has no right to publish on the lock's channel: waiters find out by themselves, later");
 }
 
 impl Backend for Redis {

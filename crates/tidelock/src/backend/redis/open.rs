@@ -112,7 +112,7 @@ async fn many(layout: Layout, nodes: Nodes, entry: Entry, env: &Env) -> Result<S
     Ok(faces((layout, db), routes, stations, ways, env))
 }
 
-/// As Redisson chooses: whoever publishes in one form is not heard by who listens in the other.
+/// Whoever publishes in one form is not heard by who listens in the other, and servers before 7.0 know only one.
 async fn ways(sharded: Messages, cluster: &Arc<Cluster>) -> Result<Ways> {
     let known = match sharded {
         Messages::Off => false,
@@ -121,6 +121,7 @@ async fn ways(sharded: Messages, cluster: &Arc<Cluster>) -> Result<Ways> {
     };
     Ok(match (known, sharded) {
         (false, _) => Ways::Plain,
+        (true, Messages::Auto) => Ways::Auto,
         (true, Messages::Both) => Ways::Both,
         (true, _) => Ways::Sharded,
     })

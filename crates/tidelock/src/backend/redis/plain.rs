@@ -7,13 +7,14 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::ack::{Purpose, Receipt};
+use super::ending::unnoted;
 use super::errors::unexpected;
 use super::reply::Reply;
 use super::request::Request;
 use super::routes::Routes;
 use super::scripts::Script;
 use super::solo::Transaction;
-use super::{Redis, TOMBSTONE_KEPT, keys, look, millis, scripts, unnoted, unscripted};
+use super::{Redis, TOMBSTONE_KEPT, keys, look, millis, scripts, unscripted};
 use crate::backend::{Ask, Capabilities, Kind, Moment, Name, Released, Renewal, Renewed, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;

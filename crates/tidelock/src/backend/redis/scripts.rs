@@ -12,12 +12,13 @@ pub(super) struct Script {
     sha: LazyLock<String>,
 }
 
+/// The files are put one after the other: first what several scripts use.
 macro_rules! script {
-    ($(#[$doc:meta])* $name:ident, $file:literal) => {
+    ($(#[$doc:meta])* $name:ident, $($file:literal),+) => {
         $(#[$doc])*
         pub(super) static $name: Script = Script {
-            source: include_str!($file),
-            sha: LazyLock::new(|| sha1(include_str!($file))),
+            source: concat!($(include_str!($file)),+),
+            sha: LazyLock::new(|| sha1(concat!($(include_str!($file)),+))),
         };
     };
 }
@@ -28,7 +29,7 @@ script!(
 );
 script!(
     /// Redisson: `RedissonLock.unlockInnerAsync`. Also withdraws.
-    RELEASE, "lua/release.lua"
+    RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/release.lua"
 );
 script!(
     /// Redisson: `LockTask`.
@@ -36,11 +37,11 @@ script!(
 );
 script!(
     /// Redisson: `RedissonLock.forceUnlockAsync`.
-    FORCE_RELEASE, "lua/force_release.lua"
+    FORCE_RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/force_release.lua"
 );
 script!(
     /// Only reads.
-    INSPECT, "lua/inspect.lua"
+    INSPECT, "lua/listeners.lua", "lua/inspect.lua"
 );
 script!(
     /// Tries whether a counter may be used.

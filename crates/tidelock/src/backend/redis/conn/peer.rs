@@ -86,9 +86,11 @@ pub(in super::super) async fn listening() -> (Conn, Peer, Pushes) {
     let noted = Arc::clone(&heard);
     let ears: Ears = Arc::new(move |push| {
         let text = match push {
-            Push::Message { channel, payload } => format!("{channel}: {}", payload[0]),
-            Push::Subscribed(channel) => format!("+{channel}"),
-            Push::Unsubscribed(channel) => format!("-{channel}"),
+            Push::Message {
+                channel, payload, ..
+            } => format!("{channel}: {}", payload[0]),
+            Push::Subscribed(_, channel) => format!("+{channel}"),
+            Push::Unsubscribed(_, channel) => format!("-{channel}"),
         };
         noted.lock().unwrap().push(text);
     });

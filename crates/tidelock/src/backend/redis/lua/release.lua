@@ -1,7 +1,8 @@
 -- Ends what one owner holds and wakes the waiters. Uses nothing that is denied when memory is full.
 -- KEYS: lock, tombstone of this owner (only to withdraw)
--- ARGV: owner, channel, 'publish' or 'spublish' or 'both', milliseconds the tombstone stays (only to withdraw)
--- Answers 10 + n: freed, and the message reached n connections. 2: freed, but the message was refused. 0: not held by this owner. 3: freed, but no tombstone stands, because memory is full.
+-- ARGV: owner, channel, how to tell, milliseconds the tombstone stays (only to withdraw)
+-- Answers 1: freed, and nobody waits. {how many processes wait, how many of them are tidelock's or -1}: freed.
+--         2: freed, but a message was refused. 0: not held by this owner. 3: freed, but no tombstone stands, because memory is full.
 local refused = nil
 if KEYS[2] then
   -- First: from here on an acquire of this owner that arrives late takes no effect.
@@ -19,22 +20,9 @@ end
 local answer = own
 if own == 1 then
   -- While the slot is on its way to another node, asking for what has just gone is refused: it is as gone.
-  answer = 10
-  local muted = false
   if redis.pcall('exists', KEYS[1]) ~= 1 then
-    for _, how in ipairs({'publish', 'spublish'}) do
-      if ARGV[3] == how or ARGV[3] == 'both' then
-        local heard = redis.pcall(how, ARGV[2], '0')
-        if type(heard) == 'table' then
-          muted = true
-        else
-          answer = answer + heard
-        end
-      end
-    end
-  end
-  if muted then
-    answer = 2
+    local all, ours, muted = tell(ARGV[2], ARGV[3])
+    answer = muted and 2 or all == 0 and 1 or {all, ours}
   end
 end
 if refused and answer ~= 0 and string.find(refused.err, 'OOM', 1, true) then
