@@ -8,12 +8,14 @@ mod build;
 mod curator;
 mod lock;
 mod soak;
+mod turns;
 mod wire;
 mod word_file;
 
 pub use curator::curator_peer;
 pub use lock::{HammerPlan, HammerReport, JavaLock};
 pub use soak::{SoakPlan, SoakReport};
+pub use turns::{TurnsPlan, TurnsReport};
 pub use wire::{Answer, JavaError, Pending};
 pub use word_file::WordFile;
 
