@@ -25,6 +25,8 @@ mod load;
 mod remains;
 #[path = "interop/sets.rs"]
 mod sets;
+#[path = "interop/shares.rs"]
+mod shares;
 #[path = "interop/topologies.rs"]
 mod topologies;
 #[path = "interop/turns.rs"]

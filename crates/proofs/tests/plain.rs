@@ -8,6 +8,8 @@ mod costs;
 mod events;
 #[path = "plain/foreign.rs"]
 mod foreign;
+#[path = "plain/shares.rs"]
+mod shares;
 #[path = "plain/wire.rs"]
 mod wire;
 

@@ -39,6 +39,8 @@ pub(crate) enum Chore {
         answer: Option<oneshot::Sender<Result<()>>>,
         /// Those who wait in this process are called when it is done.
         tenure: Option<Tenure>,
+        /// For how long the lock was held, as far as we know.
+        kept: Duration,
     },
     /// Finish what a caller left in flight.
     Adopt(BoxFuture<'static, ()>),
@@ -241,6 +243,7 @@ impl Steward {
                     until,
                     answer,
                     tenure,
+                    kept,
                 } => {
                     let result = Release {
                         site,
@@ -249,6 +252,7 @@ impl Steward {
                         repeated,
                         until,
                         tenure,
+                        kept,
                     }
                     .persist(&timers)
                     .await;

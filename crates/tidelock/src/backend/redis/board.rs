@@ -21,7 +21,7 @@ use super::pipe::Subscription;
 use super::reply::Form;
 use super::session;
 use super::stations::Stations;
-use crate::backend::{Background, Moment, Signals, Timers, Wake};
+use crate::backend::{Background, Heard, Moment, Signals, Timers, Wake};
 
 /// How long a refused subscription is not asked for again: the waiters poll meanwhile.
 const REFUSED_FOR: Duration = Duration::from_secs(30);
@@ -85,6 +85,9 @@ struct Channel {
     own: Own,
     /// Of the plain form: the message heard last may be told in the sharded form as well.
     twin: bool,
+    /// How many releases were heard on this channel, and when the last was.
+    heard: u64,
+    last: Moment,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -233,6 +236,21 @@ impl Board {
         heard.then(|| self.signals.arm(channel))
     }
 
+    /// What was heard of the releases on a channel. `None`: this process does not listen in every form.
+    pub(super) fn heard(&self, channel: &str) -> Option<Heard> {
+        let state = self.lock();
+        let entry = |form: &Form| {
+            let entry = state.books.get(*form, channel)?;
+            matches!(entry.phase, Phase::Live | Phase::Leaving).then_some(entry)
+        };
+        let each: Option<Vec<&Channel>> = self.forms.iter().map(entry).collect();
+        let each = each?;
+        Some(Heard {
+            count: each.iter().map(|entry| entry.heard).sum(),
+            last: each.iter().map(|entry| entry.last).max()?,
+        })
+    }
+
     /// Every form is heard.
     pub(super) fn hears_all(&self, channel: &str) -> bool {
         let state = self.lock();
@@ -282,6 +300,8 @@ impl Board {
             missed: false,
             own: Own::Out,
             twin: false,
+            heard: 0,
+            last: now,
         };
         entry.order(form, false, &channel);
         state.books.of_mut(form).insert(channel, entry);

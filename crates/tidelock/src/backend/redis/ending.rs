@@ -21,6 +21,7 @@ impl Redis {
         let (owner, channel) = (ticket.owner.text(), keys::channel(&ticket.name));
         let (name, deadline) = (ticket.name.as_str(), self.routes.deadline());
         let how = self.how();
+        let before = self.shared.subscriber.heard(|| channel.clone());
         let reply = if withdraw {
             let tombstone = keys::tombstone(&ticket.name, owner);
             let kept = millis(TOMBSTONE_KEPT).to_string();
@@ -43,7 +44,7 @@ impl Redis {
             }
             Reply::Int(3) => Err(unnoted()),
             other => match listeners(&other) {
-                Some(heard) => Ok(self.shared.subscriber.freed(&channel, heard)),
+                Some(heard) => Ok(self.shared.subscriber.freed(&channel, heard, before)),
                 None => Err(unexpected(&other)),
             },
         }

@@ -60,8 +60,8 @@ use self::routes::Routes;
 use self::stations::Stations;
 use self::subscriber::{Subscriber, Ways};
 use crate::backend::{
-    Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Grant, Incarnation, Kind, Moment,
-    Name, Page, Released, Renewal, Renewed, Ticket, Timers, Wait, Wake,
+    Ask, Attempt, Backend, Background, BoxFuture, Capabilities, ClientId, Grant, Heard,
+    Incarnation, Kind, Moment, Name, Page, Released, Renewal, Renewed, Ticket, Timers, Wait, Wake,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
@@ -87,6 +87,7 @@ struct Shared {
     lease: Duration,
     acknowledge_within: Duration,
     timers: Timers,
+    background: Background,
     warned: Mutex<HashSet<Name>>,
     /// It has been said that replicas cannot be asked.
     unasked: AtomicBool,
@@ -120,7 +121,13 @@ impl Redis {
                 acknowledged: self.acknowledged(ask, receipt, deadline).await?,
                 bond: None,
             })),
-            (Some(0), Some(left)) => Ok(Attempt::Held(self.wait(ask, wake, left))),
+            (Some(0), Some(left)) => {
+                // The script for a plain lock also answers the owner.
+                if let Some(owner) = answer.get(2) {
+                    self.shared.events.saw(&ask.ticket.name, owner);
+                }
+                Ok(Attempt::Held(self.wait(ask, wake, left)))
+            }
             (Some(2), None) => {
                 Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"))
             }
@@ -293,6 +300,13 @@ impl Backend for Redis {
         match self.layout {
             Layout::Redisson => None,
             Layout::Plain => self.shared.events.pause(name),
+        }
+    }
+
+    fn heard(&self, name: &Name) -> Option<Heard> {
+        match self.layout {
+            Layout::Redisson => self.shared.subscriber.heard(|| keys::channel(name)),
+            Layout::Plain => self.shared.events.heard(name),
         }
     }
 

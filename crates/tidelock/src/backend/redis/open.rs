@@ -163,6 +163,7 @@ fn faces(
         // What comes after must still fit into the response timeout.
         acknowledge_within: env.acknowledge_within.min(env.response_timeout / 3),
         timers: env.timers.clone(),
+        background: env.background.clone(),
         warned: Mutex::default(),
         unasked: AtomicBool::new(false),
         company: Company::default(),

@@ -58,7 +58,7 @@ script!(
 );
 script!(
     /// The plain lock: compare and delete. Also withdraws.
-    PLAIN_RELEASE, "lua/plain_release.lua"
+    PLAIN_RELEASE, "lua/listeners.lua", "lua/plain_release.lua"
 );
 script!(
     /// The plain lock: compare and expire.

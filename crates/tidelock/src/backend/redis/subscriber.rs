@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use super::board::{Board, Counted, Want};
 use super::reply::Form;
 use super::stations::Stations;
-use crate::backend::{Background, Released, Signals, Wake};
+use crate::backend::{Awaited, Background, Heard, Released, Signals, Wake};
 
 /// How a release is told. One server has only the plain form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,6 +121,14 @@ impl Subscriber {
         self.board.arm_if_any(channel)
     }
 
+    /// Listens to a channel for a while, even with no waiter in this process: others get turns before its next one, and it has
+    /// to hear of them.
+    pub(super) fn listen(&self, channel: &str) {
+        for &form in self.board.forms() {
+            drop(self.board.want(form, channel));
+        }
+    }
+
     /// A release may be told in a form that is not heard here just now: whoever waits has to ask now and then.
     pub(super) fn is_deaf(&self, channel: impl FnOnce() -> String) -> bool {
         self.board.forms().len() > 1 && !self.board.hears_all(&channel())
@@ -144,19 +152,51 @@ impl Subscriber {
         !self.board.is_empty() && self.board.hears_all(channel)
     }
 
-    /// What became of a release that so many heard: others than our own wait too, or they do not.
-    pub(super) fn freed(&self, channel: &str, heard: Listeners) -> Released {
-        if heard.all == 0 || self.board.is_empty() {
-            return released(heard.all);
+    /// What has been heard of the releases on a channel.
+    pub(super) fn heard(&self, channel: impl FnOnce() -> String) -> Option<Heard> {
+        if self.board.is_empty() {
+            return None;
         }
-        let Counted { forms, own } = self.board.counted(channel);
-        // As the script counts: with both forms and the own channel it is still one process.
-        let own = if heard.ours.is_some() {
-            forms - i64::from(own == Some(true) && forms == 2)
+        self.board.heard(&channel())
+    }
+
+    /// The outcome of a release to these listeners. `before`: what this process had heard before it.
+    pub(super) fn freed(
+        &self,
+        channel: &str,
+        listeners: Listeners,
+        before: Option<Heard>,
+    ) -> Released {
+        let counted = if self.board.is_empty() {
+            Counted::NOWHERE
         } else {
-            forms.min(1)
+            self.board.counted(channel)
         };
-        released(heard.all - own)
+        let Counted { forms, own } = counted;
+        let counts_us = i64::from(own == Some(true));
+        // As the script counts: with both forms and the own channel it is still one process.
+        let us = match listeners.ours {
+            Some(_) => forms - counts_us * (forms - 1).max(0),
+            None => forms.min(1),
+        };
+        let others = (listeners.all - us).max(0);
+        // Without the count of our own, or if this process does not know whether it is in it, we treat nobody as a stranger:
+        // a debt to a client of tidelock would cost throughput.
+        let kin = match listeners.ours {
+            Some(ours) if own == Some(forms > 0) => (ours - counts_us).clamp(0, others),
+            _ => others,
+        };
+        let awaited = Awaited {
+            others: u32::try_from(others).unwrap_or(u32::MAX),
+            strangers: u32::try_from(others - kin).unwrap_or(u32::MAX),
+            polled: false,
+            // The message of this release reaches this process too, if it listens.
+            heard: before.map_or(0, |before| before.count) + u64::from(forms > 0),
+        };
+        if awaited.strangers > 0 {
+            self.listen(channel);
+        }
+        released(awaited)
     }
 
     pub(super) fn close(&self) {
@@ -164,10 +204,11 @@ impl Subscriber {
     }
 }
 
-fn released(others: i64) -> Released {
-    match u32::try_from(others.max(0)).unwrap_or(u32::MAX) {
-        0 => Released::Freed,
-        others => Released::Awaited(others),
+pub(super) fn released(awaited: Awaited) -> Released {
+    if awaited.is_anybody() {
+        Released::Awaited(awaited)
+    } else {
+        Released::Freed
     }
 }
 

@@ -31,14 +31,13 @@ impl Board {
     }
 
     fn message(&self, session: &Arc<Session>, form: Form, channel: &str, payload: &[u8]) {
-        if keys::of_events(channel).is_some() {
-            if events::frees(payload) {
-                self.signals.wake_one(channel);
-            }
+        let is_event = keys::of_events(channel).is_some();
+        if is_event && !events::frees(payload) || self.was_heard(session, form, channel, payload) {
             return;
         }
-        if self.was_heard(session, form, channel, payload) {
-            return;
+        self.note(form, channel);
+        if is_event {
+            return self.signals.wake_one(channel);
         }
         // Redisson: 1 after the last reader or a writer has gone, when all may try.
         if payload == b"1" {
@@ -67,6 +66,14 @@ impl Board {
                 false
             }
             Form::Sharded => std::mem::take(&mut plain.twin) && payload == TOLD_IN_BOTH,
+        }
+    }
+
+    fn note(&self, form: Form, channel: &str) {
+        let now = self.timers().now();
+        if let Some(entry) = self.lock().books.get_mut(form, channel) {
+            entry.heard += 1;
+            entry.last = now;
         }
     }
 

@@ -31,6 +31,14 @@ pub(in super::super) struct Counted {
     pub(in super::super) own: Option<bool>,
 }
 
+impl Counted {
+    /// This process does not listen.
+    pub(in super::super) const NOWHERE: Self = Self {
+        forms: 0,
+        own: Some(false),
+    };
+}
+
 impl Board {
     /// In which form the own channel is listened to: the last, which in a cluster belongs to the slot.
     fn own_form(&self) -> Form {
