@@ -11,7 +11,11 @@ use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo};
 use tokio::sync::watch;
 
 const ACQUIRE: &str = include_str!("../../tidelock/src/backend/redis/lua/acquire.lua");
-const RELEASE: &str = include_str!("../../tidelock/src/backend/redis/lua/release.lua");
+const RELEASE: &str = concat!(
+    include_str!("../../tidelock/src/backend/redis/lua/listeners.lua"),
+    include_str!("../../tidelock/src/backend/redis/lua/tell.lua"),
+    include_str!("../../tidelock/src/backend/redis/lua/release.lua"),
+);
 
 /// One connection that knows both scripts.
 #[derive(Debug, Clone)]
@@ -98,8 +102,8 @@ impl RawLock {
             &[&self.name],
             &[&self.owner, &self.channel, "publish"],
         );
-        let freed: i64 = release.query_async(&mut self.raw.connection).await?;
-        ensure!(freed != 0, "it was not held");
+        let freed: redis::Value = release.query_async(&mut self.raw.connection).await?;
+        ensure!(freed != redis::Value::Int(0), "it was not held");
         Ok(())
     }
 }

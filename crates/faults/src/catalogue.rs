@@ -4,6 +4,7 @@ mod command;
 mod first;
 mod servers;
 mod uses;
+mod wakes;
 mod written;
 
 use crate::stage::Story;
@@ -125,9 +126,13 @@ fn only(store: Store, of: &[Store], otherwise: &'static str) -> Answer {
 
 /// Every row.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
-    let first = first::ROWS.iter().chain(&servers::ROWS);
-    let later = uses::ROWS.iter().chain(&command::ROWS);
-    first.chain(later).chain(&written::ROWS)
+    first::ROWS
+        .iter()
+        .chain(&servers::ROWS)
+        .chain(&uses::ROWS)
+        .chain(&command::ROWS)
+        .chain(&wakes::ROWS)
+        .chain(&written::ROWS)
 }
 
 fn lost_replies(store: Store) -> Answer {

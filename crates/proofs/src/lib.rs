@@ -2,6 +2,7 @@
 
 pub mod entering;
 pub mod machine;
+pub mod shares;
 pub mod waiting;
 
 use std::time::Duration;

@@ -17,6 +17,8 @@ mod common;
 mod errors;
 #[path = "cluster/failover.rs"]
 mod failover;
+#[path = "cluster/forms.rs"]
+mod forms;
 #[path = "cluster/ipv6.rs"]
 mod ipv6;
 #[path = "cluster/messages.rs"]
@@ -27,6 +29,8 @@ mod migration;
 mod secured;
 #[path = "cluster/shards.rs"]
 mod shards;
+#[path = "cluster/single.rs"]
+mod single;
 #[path = "cluster/views.rs"]
 mod views;
 
@@ -56,7 +60,7 @@ async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
     ALONE.lock().await
 }
 
-/// How many listen for a lock at this node, in either form.
+/// How many processes listen for a lock at this node: those of the form that most listen to.
 fn listeners(node: &RedisServer, name: &str) -> i64 {
     let braces = if name.contains('{') {
         ("", "")
@@ -69,7 +73,7 @@ fn listeners(node: &RedisServer, name: &str) -> i64 {
         // Redis 6.2 knows only the first.
         let said = node.query(&["PUBSUB", form, &channel]);
         let (_, listeners): (String, i64) = said.unwrap_or_default();
-        count += listeners;
+        count = count.max(listeners);
     }
     count
 }

@@ -17,6 +17,8 @@ mod fair;
 mod fenced;
 #[path = "interop/force.rs"]
 mod force;
+#[path = "interop/generations.rs"]
+mod generations;
 #[path = "interop/leases.rs"]
 mod leases;
 #[path = "interop/load.rs"]
@@ -27,6 +29,8 @@ mod mixed;
 mod remains;
 #[path = "interop/sets.rs"]
 mod sets;
+#[path = "interop/shares.rs"]
+mod shares;
 #[path = "interop/topologies.rs"]
 mod topologies;
 #[path = "interop/turns.rs"]

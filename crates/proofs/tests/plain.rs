@@ -10,6 +10,8 @@ mod counters;
 mod events;
 #[path = "plain/foreign.rs"]
 mod foreign;
+#[path = "plain/shares.rs"]
+mod shares;
 #[path = "plain/wire.rs"]
 mod wire;
 

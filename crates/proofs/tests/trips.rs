@@ -80,6 +80,11 @@ impl Shop {
         );
         let waiting = tokio::spawn(self.counted.lock(name).acquire());
         refused.fired().await;
+        if asks == 2 {
+            // Once it listens it is counted among tidelock's waiters too, which nobody waits for.
+            let counted = |proxy: &Proxy| proxy.count("SUBSCRIBE") >= 2;
+            self.proxy.wait_until(PATIENCE, counted)?;
+        }
         refused.release();
         Ok(waiting)
     }
@@ -120,19 +125,20 @@ async fn an_uncontended_lock_costs_one_and_one() -> Result<()> {
     .await
 }
 
-/// The first waiter of a name asks, subscribes, and asks again; then it sleeps, and the wake costs one.
+/// The first waiter of a name asks, subscribes, and asks again; then it sleeps, and the wake costs one. That it is counted
+/// as one of tidelock's is one subscription more, which it does not wait for.
 #[tokio::test]
 async fn the_first_waiter_costs_two_and_a_subscribe_then_one() -> Result<()> {
     in_time(async {
         let shop = Shop::open(LEASE).await?;
         let held = shop.other.lock("a").acquire().await?;
         let waiting = shop.wait_for("a", 2).await?;
-        shop.assert_spent(2, 1);
+        shop.assert_spent(2, 2);
         held.release().await?;
         let guard = waiting.await??;
-        shop.assert_spent(3, 1);
+        shop.assert_spent(3, 2);
         guard.release().await?;
-        shop.assert_spent(4, 1);
+        shop.assert_spent(4, 2);
         Ok(())
     })
     .await
@@ -148,13 +154,13 @@ async fn the_next_waiters_cost_nothing() -> Result<()> {
         let (second, third) = (shop.counted.lock("a"), shop.counted.lock("a"));
         let (mut second, mut third) = (second.acquire(), third.acquire());
         assert!(poll!(&mut second).is_pending() && poll!(&mut third).is_pending());
-        shop.assert_spent(2, 1);
+        shop.assert_spent(2, 2);
         held.release().await?;
         first.await??.release().await?;
         second.await?.release().await?;
-        shop.assert_spent(3, 1);
+        shop.assert_spent(3, 2);
         third.await?.release().await?;
-        shop.assert_spent(4, 1);
+        shop.assert_spent(4, 2);
         // The subscription lingers for whoever waits next.
         let held = shop.other.lock("a").acquire().await?;
         shop.proxy.reset_counts();
@@ -211,7 +217,7 @@ async fn giving_up_costs_nothing_more() -> Result<()> {
         assert!(waiting.await.is_err_and(|left| left.is_cancelled()));
         // Another name's round trip on the same connection: anything that had been sent would be counted by now.
         shop.counted.lock("b").acquire().await?.release().await?;
-        shop.assert_spent(4, 1);
+        shop.assert_spent(4, 2);
         held.release().await?;
         Ok(())
     })

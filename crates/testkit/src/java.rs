@@ -8,12 +8,14 @@ mod build;
 mod curator;
 mod lock;
 mod soak;
+mod turns;
 mod wire;
 mod word_file;
 
 pub use curator::curator_peer;
 pub use lock::{HammerPlan, HammerReport, JavaLock};
 pub use soak::{SoakPlan, SoakReport};
+pub use turns::{TurnsPlan, TurnsReport};
 pub use wire::{Answer, JavaError, Pending};
 pub use word_file::WordFile;
 
@@ -34,8 +36,12 @@ pub enum RedissonVersion {
     Newest,
     /// The last minor version of Redisson 3.
     V3_52_0,
+    /// The first that finds out reliably whether a cluster knows sharded messages.
+    V3_29_0,
     /// Has the unlock latch and sharded messages; its fair locks can wait without an end.
     V3_27_2,
+    /// The first that knows sharded messages.
+    V3_22_0,
     /// The generation that most articles describe: no unlock latch, no fenced lock.
     V3_15_6,
     /// The oldest that is tried: no spin lock either.
@@ -51,7 +57,9 @@ impl RedissonVersion {
         match self {
             Self::Newest => "4.7.0",
             Self::V3_52_0 => "3.52.0",
+            Self::V3_29_0 => "3.29.0",
             Self::V3_27_2 => "3.27.2",
+            Self::V3_22_0 => "3.22.0",
             Self::V3_15_6 => "3.15.6",
             Self::V3_12_5 => "3.12.5",
         }
@@ -69,12 +77,7 @@ impl RedissonVersion {
 
     /// Whether it writes a latch when it unlocks, and deletes it afterwards: since 3.24.
     pub fn has_unlock_latch(self) -> bool {
-        !matches!(self, Self::V3_15_6 | Self::V3_12_5)
-    }
-
-    /// Whether it publishes with `SPUBLISH` in a cluster that knows it: since 3.22.
-    pub fn has_sharded_messages(self) -> bool {
-        !matches!(self, Self::V3_15_6 | Self::V3_12_5)
+        !matches!(self, Self::V3_22_0 | Self::V3_15_6 | Self::V3_12_5)
     }
 }
 

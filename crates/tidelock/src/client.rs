@@ -426,6 +426,7 @@ impl Client {
                 until,
                 answer: None,
                 tenure: None,
+                kept: Duration::ZERO,
             });
         }
         rest.len()

@@ -180,6 +180,9 @@ impl Lock {
 
     /// Takes the lock if it is free now. `None`: somebody holds it.
     ///
+    /// On Redis, for a tenth of a second after this client released the lock while other processes wait for it, the call may
+    /// let them ask first.
+    ///
     /// # Errors
     /// As [`acquire`](Self::acquire); an outage is waited out for the response timeout only.
     ///

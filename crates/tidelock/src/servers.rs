@@ -47,8 +47,9 @@ pub(crate) enum Way {
     Cluster(Vec<String>),
 }
 
-/// How releases are told in a cluster: by sharded messages, which reach only who has asked for them in that form, or by
-/// plain ones. `Auto`, `On` and `Off` are Redisson's `shardedSubscriptionMode`.
+/// How releases are told in a cluster: by sharded messages, which only the nodes of one shard pass on, or by plain ones,
+/// which every node does. Who listens in one form does not hear the other. `On` and `Off` are those of Redisson's
+/// `shardedSubscriptionMode`.
 ///
 /// # Examples
 /// ```
@@ -60,13 +61,16 @@ pub(crate) enum Way {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Messages {
-    /// Sharded if the servers know them, the default.
+    /// The default, which wakes every client and is woken by every client: waiters listen in both forms, and a release is
+    /// told in the sharded one, and in the plain one too while somebody listens who hears only that. Servers before 7.0 know
+    /// plain messages only.
     Auto,
-    /// Sharded.
+    /// Sharded only, heard and told.
     On,
-    /// Plain.
+    /// Plain only, heard and told.
     Off,
-    /// Both, for a fleet in which some clients know only one form.
+    /// As `Auto`, and every release is told in both forms: for clients that listen to plain messages at replicas, where they
+    /// are not counted.
     Both,
 }
 
@@ -221,7 +225,7 @@ impl Servers {
     /// ```
     /// use tidelock::{Messages, Servers};
     ///
-    /// // While some clients of the cluster know only plain messages.
+    /// // Where some clients listen to plain messages at replicas.
     /// let servers = Servers::cluster(["one", "two"]).messages(Messages::Both);
     /// # drop(servers);
     /// ```

@@ -2,7 +2,8 @@
 //! of the Java peer does, in Rust. Prints a report like the Java one's.
 //!
 //! Arguments: store, or several with spaces between them; `plain`, `fenced`, `multi` (the name is several with `+` between
-//! them), `majority` or `sides` (a read-write lock: two holds of three are a reader's); name, rounds of each task, tasks, word file, microseconds of each hold.
+//! them), `majority` or `sides` (a read-write lock: two holds of three are a reader's); name, rounds of each task, tasks, word file,
+//! microseconds of each hold, and perhaps milliseconds between connecting and the first round.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ struct Plan {
     tasks: u32,
     word_file: PathBuf,
     hold: Duration,
+    rest: Duration,
 }
 
 impl Plan {
@@ -33,6 +35,7 @@ impl Plan {
             tasks: next()?.parse()?,
             word_file: next()?.into(),
             hold: Duration::from_micros(next()?.parse()?),
+            rest: Duration::from_millis(next().map_or(Ok(0), |rest| rest.parse())?),
         })
     }
 }
@@ -60,6 +63,7 @@ async fn main() -> Result<()> {
         "sides" => Some(client.read_write_lock(&plan.name)?.read()),
         _ => None,
     };
+    tokio::time::sleep(plan.rest).await;
     let mut running = Vec::new();
     for task in 1..=u64::from(plan.tasks) {
         let me = u64::from(std::process::id()) << 16 | task;

@@ -61,21 +61,6 @@ async fn one_node_that_answers_is_enough() -> Result<()> {
     Ok(())
 }
 
-/// A single server's URL works for a third of the names only; the error says which URL to write.
-#[tokio::test]
-async fn a_node_that_is_taken_for_a_server_says_so() -> Result<()> {
-    let cluster = shared();
-    let elsewhere = cluster.node_of("stock")?.port();
-    let mut others = cluster.primaries()?.into_iter();
-    let other = others.find(|node| node.port() != elsewhere).expect("three");
-    let client = builder(ms(2000))
-        .connect(&format!("redis://{}", other.addr()))
-        .await?;
-    let error = client.lock("stock").try_acquire().await.unwrap_err();
-    ensure!(error.to_string().contains("redis+cluster://"), "{error}");
-    Ok(())
-}
-
 #[tokio::test]
 async fn names_whose_keys_would_part_are_refused_before_any_traffic() -> Result<()> {
     let client = builder(ms(2000)).connect(&shared().url()).await?;

@@ -72,7 +72,7 @@ async fn t35_a_slot_that_moves_takes_its_locks_along() -> Result<()> {
         .await
         .context("released where it stayed")?;
     let said = messages(migration.from())? - said;
-    ensure!(said == 1, "{said} messages about the release");
+    ensure!(said > 0, "nobody is told of the release");
     migration.move_keys()?;
     migration.finish()?;
     heard_at(target, "{shop}stock", ms(1000))?;

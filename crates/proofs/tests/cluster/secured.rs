@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use testkit::servers::{Cluster, Flavour, RedisServer, ServerCert, Tls};
-use tidelock::{Client, Severity};
+use tidelock::{Client, ErrorKind, Severity};
 
 use crate::common::{SOON, within};
 
@@ -43,6 +43,17 @@ async fn t27_the_rights_for_a_cluster_are_enough() -> Result<()> {
             .await
     };
     let (one, two) = (connect().await?, connect().await?);
+    // As a single server a node is refused, and whoever may not do more is told what to write.
+    let url = cluster.url_as("locks", "secret");
+    let alone = url.replace("rediss+cluster://", "rediss://");
+    let alone = alone.split(',').next().context("a node")?;
+    let builder = Client::builder().tls_ca(&certs.ca);
+    let builder = builder.tls_identity(&certs.client, &certs.client_key);
+    let refused = builder.connect(alone).await.map(drop).unwrap_err();
+    ensure!(refused.kind() == ErrorKind::InvalidOptions, "{refused:?}");
+    let text = format!("{refused} {refused:?}");
+    ensure!(text.contains("write rediss+cluster://"), "{text}");
+    ensure!(!text.contains("secret"), "{text}");
     for finding in one.examine().await? {
         let rights = finding.subject.contains("rights") || finding.found.contains("cannot see");
         ensure!(!rights || finding.severity == Severity::Good, "{finding:?}");

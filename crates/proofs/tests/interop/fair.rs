@@ -8,7 +8,7 @@ use testkit::java::{
 };
 use testkit::servers::Cluster;
 
-use crate::topologies::{until, url_for, wait};
+use crate::topologies::{until, wait};
 use crate::world::{World, between, rust};
 
 /// Far less than the lease of 30 s, which a waiter slept out that was not told; far more than what is measured.
@@ -192,7 +192,7 @@ fn t73_a_waiter_has_its_turn_beside_a_fair_queue(version: RedissonVersion) {
 
 fn t73_in_a_cluster_both_sides_wake_the_other(version: RedissonVersion) {
     let cluster = Cluster::start().unwrap();
-    let url = url_for(version, &cluster);
+    let url = cluster.url();
     let java = JavaPeer::start(version, &url).unwrap();
     let (runtime, client) = rust(&url, Duration::from_secs(30));
     for round in 0..3 {

@@ -19,22 +19,23 @@ with_each_redisson!(two_java_and_two_rust_processes_never_overlap);
 
 /// Four processes of two threads or tasks, 650 rounds each: 5,200 holds with each version.
 fn two_java_and_two_rust_processes_never_overlap(version: RedissonVersion) {
-    let holds = hammer(version, "plain", 650);
-    assert_eq!(holds, 5_200);
+    let done = hammer(version, "plain", 650);
+    assert_eq!(done.holds, 5_200);
 }
 
 #[test]
 fn tokens_of_java_and_rust_grow_under_load() {
-    let holds = hammer(RedissonVersion::Newest, "fenced", 150);
-    assert_eq!(holds, 1_200);
+    let done = hammer(RedissonVersion::Newest, "fenced", 150);
+    assert_eq!(done.holds, 1_200);
 }
 
-fn hammer(version: RedissonVersion, kind: &'static str, rounds: u32) -> u64 {
+fn hammer(version: RedissonVersion, kind: &'static str, rounds: u32) -> Done {
     let server = RedisServer::start().unwrap();
     let load = Load {
         version,
         kind,
         rounds,
+        rest: Duration::ZERO,
     };
     hammer_on(&server.url(), load)
 }
@@ -45,14 +46,25 @@ pub(crate) struct Load {
     pub(crate) version: RedissonVersion,
     pub(crate) kind: &'static str,
     pub(crate) rounds: u32,
+    /// Between connecting and the first round.
+    pub(crate) rest: Duration,
 }
 
-/// Has two Java and two Rust processes take one lock in turns, and says how often it was held.
-pub(crate) fn hammer_on(url: &str, load: Load) -> u64 {
+/// What came of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Done {
+    pub(crate) holds: u64,
+    /// The longest that one of them waited.
+    pub(crate) longest: Duration,
+}
+
+/// Has two Java and two Rust processes take one lock in turns.
+pub(crate) fn hammer_on(url: &str, load: Load) -> Done {
     let Load {
         version,
         kind,
         rounds,
+        rest,
     } = load;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("word");
@@ -64,7 +76,8 @@ pub(crate) fn hammer_on(url: &str, load: Load) -> u64 {
         word_file: path.clone(),
         hold: HOLD,
     };
-    let rust = [0, 1].map(|_| start_rust(url, kind, rounds, &path));
+    let rust = [0, 1].map(|_| start_rust(url, kind, rounds, &path, rest));
+    std::thread::sleep(rest);
     let java = peers.each_ref().map(|peer| {
         let lock = match kind {
             "fenced" => peer.fenced_lock("h", "load"),
@@ -102,11 +115,15 @@ pub(crate) fn hammer_on(url: &str, load: Load) -> u64 {
         // Ours reserves tokens for those who come next in its process, so some are skipped.
         assert!(last >= Some(holds), "a token was given out twice");
     }
-    holds
+    let longest = reports.iter().map(|report| report.wait_max_ns).max();
+    Done {
+        holds,
+        longest: Duration::from_nanos(longest.unwrap_or_default()),
+    }
 }
 
 /// Ends with the test: on its own it would wait for ever for a server that has gone.
-fn start_rust(url: &str, kind: &str, rounds: u32, word_file: &Path) -> Spawned {
+fn start_rust(url: &str, kind: &str, rounds: u32, word_file: &Path, rest: Duration) -> Spawned {
     let name = if kind == "multi" {
         "load 1+load 2"
     } else {
@@ -117,7 +134,8 @@ fn start_rust(url: &str, kind: &str, rounds: u32, word_file: &Path) -> Spawned {
         .args([url, kind, name])
         .args([rounds, THREADS].map(|number| number.to_string()))
         .arg(word_file)
-        .arg(HOLD.as_micros().to_string());
+        .arg(HOLD.as_micros().to_string())
+        .arg(rest.as_millis().to_string());
     Spawned::start(command).unwrap()
 }
 

@@ -118,6 +118,10 @@ async fn wait(server: &RedisServer, client: &Client) -> Result<()> {
     tokio::time::timeout(Duration::from_millis(600), heard)
         .await
         .context("nobody listens")??;
+    let counted = listeners(server, "tidelock:waiting:{shop:5}", 1);
+    tokio::time::timeout(Duration::from_millis(600), counted)
+        .await
+        .context("not counted among tidelock's waiters")??;
     guard.release().await?;
     waiting.await??.release().await?;
     other.close(Duration::ZERO).await;
@@ -136,7 +140,12 @@ async fn t27_the_rights_in_the_guarantees_are_enough() -> Result<()> {
 const QUIET: &str = "+unsubscribe";
 
 /// What the doctor cannot know, or does not need: it is told by the first request that misses it.
-const TOLD_BY_WORK: [&str; 3] = ["~shop:*", "~redisson_lock_*:{shop:*", "&redisson_*:{shop:*"];
+const TOLD_BY_WORK: [&str; 4] = [
+    "~shop:*",
+    "~redisson_lock_*:{shop:*",
+    "&redisson_*:{shop:*",
+    "&tidelock:waiting:{shop:*",
+];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t27_a_right_that_is_missing_is_told() -> Result<()> {

@@ -70,7 +70,7 @@ impl JavaLock {
         }
     }
 
-    fn begin<T>(&self, command: &str, with: Value) -> Asked<T> {
+    pub(super) fn begin<T>(&self, command: &str, with: Value) -> Asked<T> {
         let mut request = match with {
             Value::Object(fields) => fields,
             _ => Map::new(),

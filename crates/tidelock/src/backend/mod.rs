@@ -1,5 +1,6 @@
 //! The contract between the one acquisition loop and a store, and its plain data.
 
+mod awaited;
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
 #[cfg(feature = "fuzzing")]
@@ -35,6 +36,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::awaited::{Awaited, Heard};
 pub use self::glob::matches_glob;
 pub use crate::acknowledge::{Acknowledge, Acknowledged};
 pub use crate::core::bond::Bond;
@@ -178,8 +180,8 @@ pub enum Renewed {
 pub enum Released {
     /// The ticket held the lock and holds it no more; waiters have been woken.
     Freed,
-    /// The same, and the store knows that so many others than this client wait for the lock.
-    Awaited(u32),
+    /// The same, and the store knows that other clients wait for the lock.
+    Awaited(Awaited),
     /// The ticket did not hold it.
     NotHeld,
     /// The ticket held it until now, but not alone: another kind of lock had been taken at the same key. What was the ticket's has
@@ -296,6 +298,10 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// How long may pass between two looks of a waiter that has a [`Wake`], where the store does not always wake, but does so
     /// now. `None`: as long as between those of one that has none. Costs no traffic.
     fn pause(&self, _name: &Name) -> Option<Duration> {
+        None
+    }
+    /// What this client has heard of the releases of that lock. `None`: it does not listen now. Costs no traffic.
+    fn heard(&self, _name: &Name) -> Option<Heard> {
         None
     }
     /// The same store, its locks written as one plain key each, as clients of other languages do. `None`: it has no such locks.

@@ -74,6 +74,7 @@ impl<'a> Claim<'a> {
             until,
             answer,
             tenure: None,
+            kept: Duration::ZERO,
         });
     }
 }

@@ -1,68 +1,54 @@
-//! Turns between processes: whoever has had one lets those go first who wait elsewhere.
+//! Turns between processes: a process that has had the lock lets waiters elsewhere ask first.
 //!
-//! The next in line of a process that releases is always faster than a message to another one, so without this a process
-//! would keep a lock for ever. And of those that are woken by one message the fastest would have it, not the one that has
-//! waited longest: so a process asks the later the fewer releases it has seen since its own turn.
+//! The next task of the process that releases is always faster than a message to another process, so without a rule one
+//! process would keep the lock. Of the processes that one message wakes the fastest would get it, not the one that has waited
+//! longest: so a process asks the later the fewer releases it has heard of since its own turn.
 //!
-//! How long others need to come is learned: a Java service needs several times as long as a neighbour in Rust. Where
-//! somebody who waits has not come, the next pause is four times as long, up to a quarter of the time this process has just
-//! had the lock; where that was not enough either, they are thought to be gone, and it begins anew. A pause that is longer
-//! than needed costs nothing while others come.
+//! Each process learns how long other clients of tidelock need: a distant one needs several times as long as a neighbour. When
+//! a waiter did not come, the next pause is four times as long, up to a quarter of the last turn; when that was in vain too,
+//! the process starts again with the shortest pause. A pause that is longer than needed costs nothing while others come.
+//! Waiters that are not clients of tidelock need more, see [`debt`](super::debt).
+//!
+//! This state belongs to the name and not to a task that waits: a task may give up after a few milliseconds, and the next one
+//! must still let the others go first.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::backend::{Moment, Name};
+use crate::backend::{Heard, Moment, Name};
+use crate::core::debt::{Debt, Ended, MOST, PLACES};
 
-/// Less than this a task that was woken may need to run at all.
-const LEAST: Duration = Duration::from_micros(300);
-/// Who listens and does not come, because it is frozen, costs no more than this at each turn.
-const MOST: Duration = Duration::from_millis(20);
-/// And no more than this part of the turn, where the least is not more.
+/// A pause is no longer than this part of the last turn, unless the shortest pause is longer.
 const PART: u32 = 4;
-/// So many times as long is the next one, where somebody has not come.
+/// A pause in which a waiter did not come is followed by one this many times as long.
 const LONGER: u32 = 4;
-/// More than so many are not told apart.
-const PLACES: u32 = 8;
-/// For so long it is remembered how long others need.
+/// We remember for this long how much time others need.
 const REMEMBERED: Duration = Duration::from_secs(1);
 
-/// How long a process holds back after its turn.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Courtesy {
-    /// Not to be asked for before.
-    pub(super) first: Moment,
-    /// How many are to have their turn before.
+/// How long a process holds back for other clients of tidelock.
+#[derive(Debug, Clone, Copy, Default)]
+struct Courtesy {
+    /// This many other processes have a turn before the next one of ours.
     before: u32,
-    /// What each of them is given to ask.
+    /// The time each of them gets to ask.
     step: Duration,
-    /// What all of them together are given, unless the least is more.
+    /// The time all of them get together.
     most: Duration,
-    /// How often the step was made longer.
+    /// How many times the step was made longer.
     longer: u32,
     is_longest: bool,
-    /// This process had the lock again before all of them had had it.
+    /// This process got the lock again before all of them had had it.
     missed: bool,
 }
 
 impl Courtesy {
-    /// After a release that took that long, of a lock that was kept for so long, with so many others waiting. The message
-    /// has to reach them and their question the store, which takes about as long as a release; they have twice that at
-    /// least, because they must be woken first.
-    pub(super) fn after(
-        now: Moment,
-        others: u32,
-        trip: Duration,
-        kept: Duration,
-        last: Option<&Self>,
-    ) -> Self {
-        let shortest = (trip * 2).clamp(LEAST, MOST);
-        let most = (kept / PART).clamp(shortest, MOST);
+    fn after(ended: &Ended, last: Option<&Self>) -> Self {
+        let shortest = ended.shortest();
+        let most = (ended.kept / PART).clamp(shortest, MOST);
         let longer = last.map_or(0, Self::next);
         let step = (shortest * LONGER.pow(longer)).min(most);
-        let before = others.min(PLACES);
+        let before = ended.awaited.kin().min(PLACES);
         Self {
-            first: now + step,
             before,
             step,
             most: most.max((shortest * before).min(MOST)),
@@ -72,7 +58,7 @@ impl Courtesy {
         }
     }
 
-    /// How often the next step is made longer.
+    /// How many times the next step is made longer.
     fn next(&self) -> u32 {
         match (self.missed, self.is_longest) {
             (false, _) => self.longer,
@@ -81,121 +67,119 @@ impl Courtesy {
         }
     }
 
-    /// There is still somebody to wait for.
-    pub(super) fn stands(&self, now: Moment) -> bool {
-        now < self.first + (self.step * self.before).min(self.most)
-    }
-
-    /// There is still something to be learned from it.
-    pub(super) fn is_remembered(&self, now: Moment) -> bool {
-        self.stands(now) || now < self.first + REMEMBERED
-    }
-
-    /// Another one has had its turn: for how long the others are still to be waited for.
-    pub(super) fn woken(&mut self) -> Duration {
-        self.before = self.before.saturating_sub(1);
-        (self.step * self.before).min(self.most)
-    }
-
-    /// Not all who were to go before have gone.
-    pub(super) fn misses_somebody(&self) -> bool {
-        self.before > 0
+    /// Do not ask before this: `seen` others have had their turn, and the rest get time.
+    fn end(&self, free_since: Moment, seen: u32) -> Moment {
+        match (self.before.saturating_sub(seen), seen) {
+            (0, _) => Moment(0),
+            (_, 0) => free_since + self.step,
+            (rest, _) => free_since + (self.step * rest).min(self.most),
+        }
     }
 }
 
-/// Of names that we have released a while ago, and that others waited for elsewhere.
-#[derive(Default)]
-pub(super) struct Courtesies {
-    each: HashMap<Name, Courtesy>,
-    /// When there are so many, it is looked which are over.
+/// What we know of the others that want one name.
+#[derive(Debug, Clone, Copy)]
+struct Account {
+    /// The last turn of this process.
+    last: Ended,
+    courtesy: Courtesy,
+    debt: Debt,
+}
+
+impl Account {
+    /// A turn of this process has ended. `old`: what was known before.
+    fn after(ended: &Ended, old: Option<&Self>) -> Self {
+        let last = old.filter(|old| old.is_remembered(ended.now));
+        let last = last.map(|old| &old.courtesy);
+        let mut debt = old.map(|old| old.debt).unwrap_or_default();
+        debt.add(ended);
+        Self {
+            last: *ended,
+            courtesy: Courtesy::after(ended, last),
+            debt,
+        }
+    }
+
+    /// How many turns others have had since ours. `None`: this process does not hear of them.
+    fn seen(&self, heard: Option<Heard>) -> Option<u32> {
+        let count = heard?.count.saturating_sub(self.last.awaited.heard);
+        Some(u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
+    fn pause(&self, now: Moment, heard: Option<Heard>) -> Duration {
+        let ended = self.last.now;
+        let seen = self.seen(heard);
+        let last = heard.map(|heard| heard.last);
+        // Others had the lock after us, as far as that was heard.
+        let free_since = last.filter(|_| seen > Some(0)).unwrap_or(ended);
+        let free_since = free_since.max(ended);
+        let courtesy = self.courtesy.end(free_since, seen.unwrap_or(0));
+        let debt = self.debt.end(ended, now, free_since, seen);
+        courtesy.max(debt).since(now)
+    }
+
+    fn granted(&mut self, now: Moment, heard: Option<Heard>) {
+        let seen = self.seen(heard);
+        self.courtesy.missed |= self.courtesy.before > seen.unwrap_or(0);
+        let elapsed = now.since(self.last.now);
+        self.debt.granted(elapsed, self.last.awaited.kin(), seen);
+        // The rest of it belongs to the turn that ends next.
+        self.courtesy.before = 0;
+    }
+
+    fn is_remembered(&self, now: Moment) -> bool {
+        now < self.last.now + REMEMBERED
+    }
+}
+
+/// The names that others want elsewhere.
+#[derive(Debug, Default)]
+pub(crate) struct Courtesies {
+    each: HashMap<Name, Account>,
+    /// At this number we look for accounts that can go.
     many: usize,
 }
 
 impl Courtesies {
-    /// What is still to be waited for.
-    pub(super) fn standing(&self, name: &Name, now: impl FnOnce() -> Moment) -> Option<Courtesy> {
-        let courtesy = self.each.get(name)?;
-        courtesy.stands(now()).then_some(*courtesy)
+    pub(super) fn is_empty(&self) -> bool {
+        self.each.is_empty()
     }
 
-    /// The lock was released: `after` says what follows, from what was last.
-    pub(super) fn put(
-        &mut self,
-        name: &Name,
-        now: Moment,
-        after: impl FnOnce(Option<&Courtesy>) -> Courtesy,
-    ) {
-        let last = self.each.get(name).filter(|last| last.is_remembered(now));
-        let next = after(last);
-        if self.each.len() >= self.many {
-            self.each.retain(|_, courtesy| courtesy.is_remembered(now));
-            self.many = (self.each.len() * 2).max(16);
+    pub(super) fn knows(&self, name: &Name) -> bool {
+        self.each.contains_key(name)
+    }
+
+    /// How long this process must not ask for the lock yet.
+    pub(super) fn pause(&self, name: &Name, now: Moment, heard: Option<Heard>) -> Duration {
+        let account = self.each.get(name);
+        account.map_or(Duration::ZERO, |account| account.pause(now, heard))
+    }
+
+    /// This process has released the lock.
+    pub(super) fn ended(&mut self, name: &Name, ended: &Ended) {
+        if let Some(account) = self.each.get_mut(name) {
+            *account = Account::after(ended, Some(account));
+        } else if ended.awaited.is_anybody() {
+            self.make_room(ended.now);
+            let account = Account::after(ended, None);
+            self.each.insert(name.clone(), account);
         }
-        self.each.insert(name.clone(), next);
     }
 
-    /// Not all who were to go before had gone when this process had the lock again.
-    pub(super) fn miss(&mut self, name: &Name) {
-        if let Some(courtesy) = self.each.get_mut(name) {
-            courtesy.missed = true;
+    /// This process has got the lock.
+    pub(super) fn granted(&mut self, name: &Name, now: Moment, heard: Option<Heard>) {
+        if let Some(account) = self.each.get_mut(name) {
+            account.granted(now, heard);
+        }
+    }
+
+    fn make_room(&mut self, now: Moment) {
+        if self.each.len() >= self.many {
+            self.each.retain(|_, account| account.is_remembered(now));
+            self.many = (self.each.len() * 2).max(16);
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LONG: Duration = Duration::from_secs(1);
-
-    fn ms(ms: u64) -> Duration {
-        Duration::from_millis(ms)
-    }
-
-    #[test]
-    fn who_has_seen_the_others_go_holds_back_no_more() {
-        let mut courtesy = Courtesy::after(Moment(0), 3, ms(1), LONG, None);
-        assert_eq!(courtesy.first, Moment(0) + ms(2));
-        let waits: Vec<Duration> = (0..4).map(|_| courtesy.woken()).collect();
-        assert_eq!(waits, [ms(4), ms(2), ms(0), ms(0)]);
-        assert!(!courtesy.misses_somebody());
-        let mut crowd = Courtesy::after(Moment(0), 1000, ms(900), LONG, None);
-        assert_eq!(crowd.woken(), MOST);
-    }
-
-    /// The pauses after turns of that length, as long as somebody does not come in any of them.
-    fn pauses(kept: Duration, times: usize) -> Vec<Duration> {
-        let mut last = None;
-        let pause = |_| {
-            let mut courtesy = Courtesy::after(Moment(0), 1, ms(1), kept, last.as_ref());
-            courtesy.missed = true;
-            last = Some(courtesy);
-            courtesy.first.since(Moment(0))
-        };
-        (0..times).map(pause).collect()
-    }
-
-    #[test]
-    fn who_does_not_come_is_given_longer_and_then_given_up() {
-        assert_eq!(pauses(ms(40), 6), [2, 8, 10, 2, 8, 10].map(ms));
-        // However long it takes, no more than a part of the turn is spent on it.
-        assert_eq!(pauses(ms(4), 2), [2, 2].map(ms));
-        let shortest = pauses(Duration::ZERO, 1);
-        assert_eq!(shortest, [ms(2)], "a trip there and a trip back");
-        assert!(pauses(LONG, 100).iter().all(|pause| *pause <= MOST));
-    }
-
-    #[test]
-    fn what_was_enough_stays() {
-        let kept = ms(40);
-        let mut first = Courtesy::after(Moment(0), 1, ms(1), kept, None);
-        first.missed = true;
-        let mut last = Courtesy::after(Moment(0), 1, ms(1), kept, Some(&first));
-        for _ in 0..3 {
-            assert_eq!(last.first, Moment(0) + ms(8));
-            last = Courtesy::after(Moment(0), 1, ms(1), kept, Some(&last));
-        }
-        assert!(last.is_remembered(Moment(0) + ms(900)));
-        assert!(!last.is_remembered(Moment(0) + ms(1100)));
-    }
-}
+mod tests;

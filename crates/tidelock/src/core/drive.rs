@@ -168,8 +168,9 @@ impl Loop {
         let mut claim = Claim::new(self);
         let mut turn = Turn::default();
         if let Some(lead) = &mut lead {
-            self.take_over(lead, &mut claim, &mut turn).await;
+            self.take_over(lead, &mut claim, &mut turn);
         }
+        self.hold_back().await;
         let mut outage = Outage::default();
         // No trouble has been told that may be over. Whoever led before may have, but nobody of a line that has just begun.
         let mut settled = lead.as_ref().is_none_or(Lead::is_alone);
@@ -248,22 +249,30 @@ impl Loop {
         }
     }
 
-    /// Goes on where the one before has stopped, once those have gone first who wait elsewhere.
-    async fn take_over(&self, lead: &mut Lead, claim: &mut Claim<'_>, turn: &mut Turn) {
+    /// Goes on where the one before has stopped.
+    fn take_over(&self, lead: &mut Lead, claim: &mut Claim<'_>, turn: &mut Turn) {
         turn.inherit(lead.take_wake());
         if let Some(wake) = turn.armed() {
             claim.ask.armed = true;
             claim.ask.part = wake.part();
             claim.ask.patience = self.caller.patience();
         }
-        if let Some(courtesy) = lead.courtesy() {
-            turn.let_others_go(courtesy);
-            let now = self.caller.base.core.timers.now();
-            let rest = courtesy.first.since(now);
-            if !rest.is_zero() {
-                self.rest(rest).await;
-            }
+    }
+
+    /// Lets waiters elsewhere ask first. We look again after each pause: they may have had a turn meanwhile, and the next one
+    /// may be theirs too.
+    async fn hold_back(&self) {
+        while let Some(pause) = self.due_to_others() {
+            // Boxed: few ever pause, and the timer would make every future larger.
+            Box::pin(self.rest(pause)).await;
         }
+    }
+
+    fn due_to_others(&self) -> Option<Duration> {
+        let Base { core, site } = &*self.caller.base;
+        let name = &self.caller.name;
+        let pause = site.lines()?.pause(name, || site.front().heard(name));
+        (!pause.is_zero() && !core.closed.is_set()).then_some(pause)
     }
 
     /// After a refusal: arms a wake if that is still to be done, else sleeps until there is a reason to ask again.
@@ -303,10 +312,7 @@ impl Loop {
             }
             None => self.rest(recheck).await,
         }
-        let others = turn.woken();
-        if !others.is_zero() {
-            self.rest(others).await;
-        }
+        self.hold_back().await;
     }
 
     async fn rest(&self, time: Duration) {
@@ -340,10 +346,14 @@ impl Loop {
             return Err(Error::new(ErrorKind::Unavailable)
                 .because("the store answers more slowly than the lease lasts"));
         }
-        let missed = turn.misses_somebody();
+        let site = &self.caller.base.site;
+        if let Some(lines) = site.lines() {
+            let name = &self.caller.name;
+            lines.granted(name, || site.front().heard(name));
+        }
         let tenure = lead
             .take()
-            .and_then(|lead| lead.begin(self.caller.terms, grant, turn.bequeath(), missed));
+            .and_then(|lead| lead.begin(self.caller.terms, grant, turn.bequeath()));
         let status = Arc::new(status.leading(tenure.as_ref()));
         let keep = Keep {
             site: Arc::clone(&self.caller.base.site),

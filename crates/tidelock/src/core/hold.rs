@@ -69,6 +69,13 @@ impl Hold {
         (self.base.core.timers.now() + longest).max(self.status.valid_until())
     }
 
+    /// For how long it has been held, or the time since the last renewal.
+    pub(super) fn kept(&self) -> Duration {
+        let (timers, drift) = (&self.base.core.timers, &self.base.core.settings.drift);
+        let left = self.status.valid_until().since(timers.now());
+        drift.proved(self.lease).saturating_sub(left)
+    }
+
     /// An extension is about to be asked for.
     pub(crate) fn note_extension(&self, lease: Duration) {
         let nanos = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
@@ -111,6 +118,7 @@ impl Drop for Hold {
                 until,
                 answer: None,
                 tenure,
+                kept: self.kept(),
             });
         }
     }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::backend::{Grant, Moment, Name, Wake};
-use crate::core::courtesy::Courtesy;
 use crate::core::line::{Heir, Lines, Running};
 use crate::core::seat::Terms;
 use crate::error::Error;
@@ -19,7 +18,6 @@ pub(super) struct Leading {
     pub(super) wake: Option<Wake>,
     /// Nobody can have come behind it yet.
     pub(super) alone: bool,
-    pub(super) courtesy: Option<Courtesy>,
 }
 
 impl Lead {
@@ -56,11 +54,6 @@ impl Lead {
         self.0.as_mut()?.wake.take()
     }
 
-    /// Others wait elsewhere, and are to go first.
-    pub(super) fn courtesy(&self) -> Option<Courtesy> {
-        self.0.as_ref()?.courtesy
-    }
-
     /// Tells those who wait why the store does not answer, or that it does again.
     pub(crate) fn trouble(&self, error: Option<&Error>) {
         if let Some(Leading { lines, name, .. }) = &self.0 {
@@ -75,13 +68,12 @@ impl Lead {
         }
     }
 
-    /// It holds the lock. Those who wait keep the wake. `missed`: others were to have it before, and not all of them have.
+    /// It holds the lock. The line keeps the wake.
     pub(crate) fn begin(
         mut self,
         terms: Terms,
         grant: &Grant,
         wake: Option<Wake>,
-        missed: bool,
     ) -> Option<Tenure> {
         let Leading {
             lines,
@@ -91,9 +83,6 @@ impl Lead {
         } = self.0.take()?;
         let now = lines.timers.now();
         let mut inner = lines.lock();
-        if missed {
-            inner.courtesies.miss(&name);
-        }
         inner.next += 1;
         let number = inner.next;
         let Some(line) = inner

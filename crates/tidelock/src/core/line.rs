@@ -7,16 +7,18 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::BuildHasherDefault;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::backend::{Moment, Name, Timers, Wake};
+use crate::backend::{Awaited, Heard, Moment, Name, Timers, Wake};
 use crate::core::caller::Caller;
-use crate::core::courtesy::{Courtesies, Courtesy};
+use crate::core::courtesy::Courtesies;
 use crate::core::crowd::Crowd;
+use crate::core::debt::Ended;
 use crate::core::lead::{Lead, Leading, Tenure};
 use crate::core::seat::{Call, Place, Terms};
 use crate::core::table::Spread;
@@ -32,11 +34,13 @@ pub(crate) struct Lines {
     pub(super) patience: Duration,
     /// Rung when the steward is to look after those who were called.
     pub(super) bell: Arc<Notify>,
+    /// There is an account of some name. For most clients there is none, and then nobody takes the mutex for it.
+    owes: AtomicBool,
 }
 
 pub(super) struct Inner {
     pub(super) lines: HashMap<Name, Line, BuildHasherDefault<Spread>>,
-    /// Names that we have just released, and that others wait for elsewhere.
+    /// What this process owes to waiters elsewhere.
     pub(super) courtesies: Courtesies,
     pub(super) next: u64,
     /// When to look after those who wait.
@@ -121,6 +125,7 @@ impl Lines {
             timers,
             patience,
             bell: Arc::clone(bell),
+            owes: AtomicBool::new(false),
         })
     }
 
@@ -153,12 +158,7 @@ impl Lines {
             number,
             wake: None,
             alone: true,
-            courtesy: self.courtesy(&inner, name),
         }))
-    }
-
-    fn courtesy(&self, inner: &Inner, name: &Name) -> Option<Courtesy> {
-        inner.courtesies.standing(name, || self.timers.now())
     }
 
     /// The store has granted the lock to one of those who wait: whoever leads does so in vain.
@@ -176,7 +176,6 @@ impl Lines {
             number,
             wake: None,
             alone: false,
-            courtesy: None,
         })
     }
 
@@ -197,14 +196,49 @@ impl Lines {
         if waits { self.rules.times } else { 0 }
     }
 
-    /// Lets those go first who wait elsewhere. `trip` is how long the release took.
-    pub(crate) fn give_way(&self, name: &Name, others: u32, trip: Duration) {
+    /// The store has freed the lock, and waiters elsewhere go first. `trip` is how long the release took; `kept` is how long the
+    /// lock was held, for a hold that did not lead a line.
+    pub(crate) fn ended(&self, name: &Name, awaited: Awaited, trip: Duration, kept: Duration) {
+        if !awaited.is_anybody() && !self.owes.load(Ordering::SeqCst) {
+            return;
+        }
         let now = self.timers.now();
         let mut inner = self.lock();
         let running = inner.lines.get(name).and_then(|line| line.tenure.as_ref());
-        let kept = running.map_or(Duration::ZERO, |running| now.since(running.since));
-        let after = |last: Option<&Courtesy>| Courtesy::after(now, others, trip, kept, last);
-        inner.courtesies.put(name, now, after);
+        // A hold with a limit is never handed on.
+        let handed_on = |running: &Running| {
+            let rest = self.rules.times.saturating_sub(running.left);
+            rest * u32::from(running.terms.renewed)
+        };
+        let ended = Ended {
+            now,
+            kept: running.map_or(kept, |running| now.since(running.since)),
+            turns: running.map_or(0, handed_on).saturating_add(1),
+            trip,
+            awaited,
+        };
+        inner.courtesies.ended(name, &ended);
+        self.owes
+            .store(!inner.courtesies.is_empty(), Ordering::SeqCst);
+    }
+
+    /// How long this process must not ask for the lock yet, because others go first.
+    pub(super) fn pause(&self, name: &Name, heard: impl FnOnce() -> Option<Heard>) -> Duration {
+        if !self.owes.load(Ordering::SeqCst) || !self.lock().courtesies.knows(name) {
+            return Duration::ZERO;
+        }
+        let heard = heard(); // not under the lock
+        self.lock().courtesies.pause(name, self.timers.now(), heard)
+    }
+
+    /// The store has granted it to a task of this process.
+    pub(super) fn granted(&self, name: &Name, heard: impl FnOnce() -> Option<Heard>) {
+        if !self.owes.load(Ordering::SeqCst) || !self.lock().courtesies.knows(name) {
+            return;
+        }
+        let heard = heard(); // not under the lock
+        let now = self.timers.now();
+        self.lock().courtesies.granted(name, now, heard);
     }
 
     /// The next who waits for a hold on these terms, if it may be passed on.
@@ -267,7 +301,6 @@ impl Lines {
     /// Nobody leads: calls the next. The line goes with the last.
     pub(super) fn call_next(self: &Arc<Self>, mut inner: MutexGuard<'_, Inner>, name: &Name) {
         let now = self.timers.now();
-        let courtesy = self.courtesy(&inner, name);
         inner.next += 1;
         let number = inner.next;
         // What is dropped or woken only when the lock is free again.
@@ -285,7 +318,6 @@ impl Lines {
                 number,
                 wake: crowd.wake.take(),
                 alone: false,
-                courtesy,
             });
             match caller.seat.call(Call::Lead(Box::new(lead))) {
                 Ok(asleep) => {

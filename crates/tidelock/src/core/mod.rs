@@ -9,6 +9,7 @@ mod claim;
 pub(crate) mod clock;
 mod courtesy;
 mod crowd;
+mod debt;
 mod drive;
 mod entering;
 mod heir;

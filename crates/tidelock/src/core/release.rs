@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::backend::{Backend, Moment, Released, Ticket};
+use crate::backend::{Awaited, Backend, Moment, Released, Ticket};
 use crate::core::hold::Hold;
 use crate::core::lead::Tenure;
 use crate::core::site::Site;
@@ -26,17 +26,30 @@ pub(crate) struct Release {
     pub(crate) until: Moment,
     /// Those who wait in this process are called once the store has been asked, whatever it says.
     pub(crate) tenure: Option<Tenure>,
+    /// For how long the lock was held, as far as we know. Waiters elsewhere get a time in proportion.
+    pub(crate) kept: Duration,
+}
+
+/// One release or withdrawal.
+struct Question<'a> {
+    ticket: &'a Ticket,
+    unclear: bool,
+    kept: Duration,
 }
 
 /// Asks once. `repeated` is set when this request may have taken effect without a word.
 async fn once(
     site: &Site,
     backend: &dyn Backend,
-    ticket: &Ticket,
-    unclear: bool,
+    question: Question<'_>,
     repeated: &mut bool,
     timers: &Timers,
 ) -> Result<()> {
+    let Question {
+        ticket,
+        unclear,
+        kept,
+    } = question;
     let sent = timers.now();
     let answer = if unclear {
         backend.withdraw(ticket).await
@@ -46,8 +59,12 @@ async fn once(
     match answer {
         Ok(freed @ (Released::Freed | Released::Awaited(_))) => {
             site.freed(&ticket.name);
-            if let (Released::Awaited(others), Some(lines)) = (freed, site.lines()) {
-                lines.give_way(&ticket.name, others, timers.now().since(sent));
+            if let Some(lines) = site.lines() {
+                let awaited = match freed {
+                    Released::Awaited(awaited) => awaited,
+                    _ => Awaited::default(),
+                };
+                lines.ended(&ticket.name, awaited, timers.now().since(sent), kept);
             }
             Ok(())
         }
@@ -74,15 +91,12 @@ impl Release {
         let site = Arc::clone(&self.site);
         let mut pause = Duration::from_millis(10);
         loop {
-            let result = once(
-                &site,
-                site.back(),
-                &self.ticket,
-                self.unclear,
-                &mut self.repeated,
-                timers,
-            )
-            .await;
+            let question = Question {
+                ticket: &self.ticket,
+                unclear: self.unclear,
+                kept: self.kept,
+            };
+            let result = once(&site, site.back(), question, &mut self.repeated, timers).await;
             self.tenure = None;
             match result {
                 Err(error) if error.is_retryable() && timers.now() < self.until => {
@@ -117,6 +131,7 @@ pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
         until: hold.over_by(),
         answer,
         tenure,
+        kept: hold.kept(),
     };
     if let Some(lost) = refusal {
         // Lost: the store is still asked, so that a lease which stands there is not left to run out. It only ever removes our own owner.
@@ -127,16 +142,12 @@ pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
     }
     let mut repeated = false;
     let site = &hold.base.site;
-    match once(
-        site,
-        site.front(),
-        &hold.ticket,
-        hold.unclear,
-        &mut repeated,
-        &core.timers,
-    )
-    .await
-    {
+    let question = Question {
+        ticket: &hold.ticket,
+        unclear: hold.unclear,
+        kept: hold.kept(),
+    };
+    match once(site, site.front(), question, &mut repeated, &core.timers).await {
         Err(error) if error.is_retryable() => {
             drop(tenure);
             let (answer, answered) = oneshot::channel();

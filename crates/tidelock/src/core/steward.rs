@@ -40,6 +40,8 @@ pub(crate) enum Chore {
         answer: Option<oneshot::Sender<Result<()>>>,
         /// Those who wait in this process are called when it is done.
         tenure: Option<Tenure>,
+        /// For how long the lock was held, as far as we know.
+        kept: Duration,
     },
     /// Finish what a caller left in flight.
     Adopt(BoxFuture<'static, ()>),
@@ -242,6 +244,7 @@ impl Steward {
                     until,
                     answer,
                     tenure,
+                    kept,
                 } => {
                     let result = Release {
                         site,
@@ -250,6 +253,7 @@ impl Steward {
                         repeated,
                         until,
                         tenure,
+                        kept,
                     }
                     .persist(&timers)
                     .await;

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::backend::{Signals, Wait, Wake};
 use crate::core::chance;
-use crate::core::courtesy::Courtesy;
 
 /// The first pause between two looks. Each is longer than the one before: who has waited long can wait a little longer.
 const FIRST: Duration = Duration::from_millis(8);
@@ -22,7 +21,6 @@ pub(super) struct Turn {
     /// A place in the polling of this process.
     place: Option<Wake>,
     pause: Duration,
-    courtesy: Option<Courtesy>,
 }
 
 impl Default for Turn {
@@ -31,7 +29,6 @@ impl Default for Turn {
             wake: None,
             place: None,
             pause: FIRST,
-            courtesy: None,
         }
     }
 }
@@ -40,25 +37,6 @@ impl Turn {
     /// Goes on with the wake of the one who led before.
     pub(super) fn inherit(&mut self, wake: Option<Wake>) {
         self.wake = wake;
-    }
-
-    /// This process has just had its turn.
-    pub(super) fn let_others_go(&mut self, courtesy: Courtesy) {
-        self.courtesy = Some(courtesy);
-    }
-
-    /// A release was heard of: for how long to wait yet, for those who have waited longer.
-    pub(super) fn woken(&mut self) -> Duration {
-        self.courtesy
-            .as_mut()
-            .map_or(Duration::ZERO, Courtesy::woken)
-    }
-
-    /// Others were to go before, and not all of them have.
-    pub(super) fn misses_somebody(&self) -> bool {
-        self.courtesy
-            .as_ref()
-            .is_some_and(Courtesy::misses_somebody)
     }
 
     /// The wake, for the one who leads next.

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::backend::{
-    Ask, Attempt, Backend, Background, BoxFuture, Capabilities, ClientId, Env, Incarnation, Name,
-    Page, Released, Renewal, Renewed, Store, Ticket, Timers,
+    Ask, Attempt, Backend, Background, BoxFuture, Capabilities, ClientId, Env, Heard, Incarnation,
+    Name, Page, Released, Renewal, Renewed, Store, Ticket, Timers,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::fence::SqlFence;
@@ -242,6 +242,10 @@ impl Backend for Chaos {
 
     fn pause(&self, name: &Name) -> Option<Duration> {
         self.inner.pause(name)
+    }
+
+    fn heard(&self, name: &Name) -> Option<Heard> {
+        self.inner.heard(name)
     }
 
     fn plain(&self) -> Option<Arc<dyn Backend>> {

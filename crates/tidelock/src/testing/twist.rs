@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Incarnation, Name, Page, Released,
-    Renewal, Renewed, Store, Ticket,
+    Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Heard, Incarnation, Name, Page,
+    Released, Renewal, Renewed, Store, Ticket,
 };
 use crate::error::Result;
 use crate::fence::SqlFence;
@@ -151,6 +151,10 @@ impl<T: Twist> Backend for Twisted<T> {
 
     fn pause(&self, name: &Name) -> Option<Duration> {
         self.inner.pause(name)
+    }
+
+    fn heard(&self, name: &Name) -> Option<Heard> {
+        self.inner.heard(name)
     }
 
     fn plain(&self) -> Option<Arc<dyn Backend>> {

@@ -1,6 +1,11 @@
 //! The books of the subscriptions: which channel is wanted, where it stands, and what is still to be sent.
+//!
+//! Both forms of a channel have the same connection, so that they live and die together, and what is told in both is
+//! heard in the order in which it was told.
 
+mod hear;
 mod moves;
+mod own;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,20 +14,22 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
+pub(super) use self::own::Counted;
+use self::own::Own;
 use super::gate::Gate;
-use super::reply::Push;
+use super::pipe::Subscription;
+use super::reply::Form;
 use super::session;
 use super::stations::Stations;
-use super::{events, keys};
-use crate::backend::{Background, Moment, Signals, Timers, Wake};
+use crate::backend::{Background, Heard, Moment, Signals, Timers, Wake};
 
 /// How long a refused subscription is not asked for again: the waiters poll meanwhile.
 const REFUSED_FOR: Duration = Duration::from_secs(30);
 
 /// What the callers and the connections' tasks share.
 pub(super) struct Board {
-    /// Channels belong to slots here, and are heard only where their slot is.
-    pub(super) sharded: bool,
+    /// In which forms a release may be told.
+    forms: &'static [Form],
     pub(super) stations: Stations,
     signals: Signals,
     background: Background,
@@ -34,11 +41,17 @@ pub(super) struct Board {
 
 #[derive(Default)]
 struct State {
-    channels: HashMap<Arc<str>, Channel>,
+    books: Books,
     /// One for each server that is listened to.
     sessions: Vec<Arc<Session>>,
     closed: bool,
+    /// The server does not let us be counted; not asked for again before then.
+    uncounted_until: Option<Moment>,
 }
+
+/// The channels of each form.
+#[derive(Default)]
+struct Books([HashMap<Arc<str>, Channel>; 2]);
 
 /// The subscriptions on one server.
 pub(super) struct Session {
@@ -51,9 +64,11 @@ pub(super) struct Session {
 
 /// Something to be sent to a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Order {
-    Subscribe(Arc<str>),
-    Unsubscribe(Arc<str>),
+pub(super) struct Order {
+    pub(super) of: Subscription,
+    pub(super) channel: Arc<str>,
+    /// It is the channel by which tidelock's waiters are counted, see [`own`].
+    pub(super) own: bool,
 }
 
 struct Channel {
@@ -67,6 +82,12 @@ struct Channel {
     leaving: u32,
     /// Messages may have been missed: when it stands again, a waiter asks.
     missed: bool,
+    own: Own,
+    /// Of the plain form: the message heard last may be told in the sharded form as well.
+    twin: bool,
+    /// How many releases were heard on this channel, and when the last was.
+    heard: u64,
+    last: Moment,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -82,14 +103,50 @@ enum Phase {
 }
 
 pub(super) enum Want {
-    Armed(Wake),
     Pending(oneshot::Receiver<()>),
-    Refused,
+    /// It stands, or it is refused.
+    Settled,
+}
+
+impl Books {
+    fn of(&self, form: Form) -> &HashMap<Arc<str>, Channel> {
+        &self.0[form as usize]
+    }
+
+    fn of_mut(&mut self, form: Form) -> &mut HashMap<Arc<str>, Channel> {
+        &mut self.0[form as usize]
+    }
+
+    fn get(&self, form: Form, channel: &str) -> Option<&Channel> {
+        self.of(form).get(channel)
+    }
+
+    fn get_mut(&mut self, form: Form, channel: &str) -> Option<&mut Channel> {
+        self.of_mut(form).get_mut(channel)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Channel> {
+        self.0.iter().flat_map(HashMap::values)
+    }
+
+    /// The channels that are listened to on that server.
+    fn on(&self, form: Form, session: &Arc<Session>) -> Vec<Arc<str>> {
+        let mine = self.of(form).iter().filter(|(_, one)| one.is_on(session));
+        mine.map(|(channel, _)| Arc::clone(channel)).collect()
+    }
 }
 
 impl Channel {
     fn is_on(&self, session: &Arc<Session>) -> bool {
         Arc::ptr_eq(&self.session, session)
+    }
+
+    fn order(&self, form: Form, ends: bool, channel: &Arc<str>) {
+        self.session.order(Order {
+            of: Subscription { form, ends },
+            channel: Arc::clone(channel),
+            own: false,
+        });
     }
 }
 
@@ -111,13 +168,13 @@ impl Session {
 
 impl Board {
     pub(super) fn new(
-        sharded: bool,
+        forms: &'static [Form],
         stations: Stations,
         signals: Signals,
         background: Background,
     ) -> Self {
         Self {
-            sharded,
+            forms,
             stations,
             signals,
             background,
@@ -131,6 +188,10 @@ impl Board {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn forms(&self) -> &'static [Form] {
+        self.forms
+    }
+
     pub(super) fn timers(&self) -> &Timers {
         self.stations.timers()
     }
@@ -140,42 +201,85 @@ impl Board {
     }
 
     fn count(&self, state: &State) {
-        self.known.store(state.channels.len(), Ordering::SeqCst);
+        self.known
+            .store(state.books.all().count(), Ordering::SeqCst);
     }
 
-    pub(super) fn arm_if_live(&self, channel: &str) -> Option<Wake> {
-        let mut state = self.lock();
-        let entry = state.channels.get_mut(channel)?;
+    /// A wake, if no form is left to be asked for and one of them is heard.
+    pub(super) fn arm_if_settled(&self, channel: &str) -> Option<Wake> {
+        let state = self.lock();
+        let phases = self
+            .forms
+            .iter()
+            .map(|form| state.books.get(*form, channel));
+        let settled = |one: Option<&Channel>| {
+            one.is_some_and(|one| matches!(one.phase, Phase::Live | Phase::Refused(_)))
+        };
+        let all = phases.into_iter().all(settled);
+        all.then(|| self.arm(state, channel)).flatten()
+    }
+
+    /// A wake, if the channel is heard in one form at least.
+    pub(super) fn arm_if_any(&self, channel: &str) -> Option<Wake> {
+        self.arm(self.lock(), channel)
+    }
+
+    fn arm(&self, mut state: MutexGuard<'_, State>, channel: &str) -> Option<Wake> {
+        let mut heard = false;
+        for form in self.forms {
+            if let Some(entry) = state.books.get_mut(*form, channel) {
+                heard |= entry.phase == Phase::Live;
+                entry.idle_since = None;
+            }
+        }
         // Under the lock: the subscription cannot be given up in between.
-        (entry.phase == Phase::Live).then(|| {
-            entry.idle_since = None;
-            self.signals.arm(channel)
+        heard.then(|| self.signals.arm(channel))
+    }
+
+    /// What was heard of the releases on a channel. `None`: this process does not listen in every form.
+    pub(super) fn heard(&self, channel: &str) -> Option<Heard> {
+        let state = self.lock();
+        let entry = |form: &Form| {
+            let entry = state.books.get(*form, channel)?;
+            matches!(entry.phase, Phase::Live | Phase::Leaving).then_some(entry)
+        };
+        let each: Option<Vec<&Channel>> = self.forms.iter().map(entry).collect();
+        let each = each?;
+        Some(Heard {
+            count: each.iter().map(|entry| entry.heard).sum(),
+            last: each.iter().map(|entry| entry.last).max()?,
         })
     }
 
-    /// The server counts us among those who hear that channel, as far as we know.
-    pub(super) fn listens(&self, channel: &str) -> bool {
+    /// Every form is heard.
+    pub(super) fn hears_all(&self, channel: &str) -> bool {
         let state = self.lock();
-        let phase = state.channels.get(channel).map(|channel| channel.phase);
-        matches!(phase, Some(Phase::Live | Phase::Leaving))
+        self.forms.iter().all(|form| {
+            let phase = state.books.get(*form, channel).map(|one| one.phase);
+            matches!(phase, Some(Phase::Live | Phase::Leaving))
+        })
     }
 
     /// Asks for a channel, unless it stands.
-    pub(super) fn want(self: &Arc<Self>, channel: &str) -> Want {
+    pub(super) fn want(self: &Arc<Self>, form: Form, channel: &str) -> Want {
         let now = self.timers().now();
         let mut state = self.lock();
         if state.closed {
-            return Want::Refused;
+            return Want::Settled;
         }
         let (caller, subscribed) = oneshot::channel();
-        if let Some(entry) = state.channels.get_mut(channel) {
+        if let Some((channel, _)) = state.books.of(form).get_key_value(channel) {
+            let channel = Arc::clone(channel);
+            let Some(entry) = state.books.get_mut(form, &channel) else {
+                return Want::Settled;
+            };
             entry.idle_since = None;
             match entry.phase {
-                Phase::Live => return Want::Armed(self.signals.arm(channel)),
-                Phase::Refused(until) if now < until => return Want::Refused,
+                Phase::Live => return Want::Settled,
+                Phase::Refused(until) if now < until => return Want::Settled,
                 Phase::Refused(_) | Phase::Leaving => {
                     entry.phase = Phase::Pending;
-                    entry.session.order(Order::Subscribe(channel.into()));
+                    entry.order(form, false, &channel);
                 }
                 Phase::Pending => {}
             }
@@ -184,10 +288,9 @@ impl Board {
             return Want::Pending(subscribed);
         }
         let Some(session) = self.session_for(&mut state, channel) else {
-            return Want::Refused;
+            return Want::Settled;
         };
         let channel: Arc<str> = channel.into();
-        session.order(Order::Subscribe(Arc::clone(&channel)));
         let entry = Channel {
             phase: Phase::Pending,
             session,
@@ -195,8 +298,13 @@ impl Board {
             idle_since: None,
             leaving: 0,
             missed: false,
+            own: Own::Out,
+            twin: false,
+            heard: 0,
+            last: now,
         };
-        state.channels.insert(channel, entry);
+        entry.order(form, false, &channel);
+        state.books.of_mut(form).insert(channel, entry);
         self.count(&state);
         Want::Pending(subscribed)
     }
@@ -222,84 +330,25 @@ impl Board {
     /// The last waiter of a channel has left.
     pub(super) fn idle(&self, channel: &str) {
         let now = self.timers().now();
-        if let Some(entry) = self.lock().channels.get_mut(channel) {
-            entry.idle_since.get_or_insert(now);
-        }
-    }
-
-    /// What a server says on the connection of its subscriptions.
-    pub(super) fn hear(self: &Arc<Self>, session: &Arc<Session>, push: Push) {
-        match push {
-            Push::Message { channel, payload } if keys::of_events(&channel).is_some() => {
-                if events::frees(&payload) {
-                    self.signals.wake_one(&channel);
-                }
-            }
-            // Redisson: 1 after the last reader or a writer has gone, when all may try.
-            Push::Message { channel, payload } if payload == b"1" => {
-                self.signals.wake_all(&channel);
-            }
-            // A message to the head of Redisson's fair queue concerns all waiters of that lock.
-            Push::Message { channel, .. } => self
-                .signals
-                .wake_one(keys::of_fair_channel(&channel).unwrap_or(&channel)),
-            Push::Subscribed(channel) => self.subscribed(session, &channel),
-            Push::Unsubscribed(channel) => self.unsubscribed(session, &channel),
-        }
-    }
-
-    fn subscribed(&self, session: &Arc<Session>, channel: &str) {
-        let now = self.timers().now();
         let mut state = self.lock();
-        let Some(entry) = state.channels.get_mut(channel) else {
-            return;
-        };
-        if entry.phase != Phase::Pending || entry.leaving > 0 || !entry.is_on(session) {
-            return; // an older subscription, given up meanwhile; another confirmation will come
-        }
-        entry.phase = Phase::Live;
-        entry.idle_since = Some(now);
-        self.complained.store(false, Ordering::SeqCst);
-        let missed = std::mem::take(&mut entry.missed);
-        let callers = std::mem::take(&mut entry.callers);
-        drop(state);
-        for caller in callers {
-            // An error means that the caller has left; the subscription lingers and goes.
-            let _ = caller.send(());
-        }
-        if missed {
-            self.signals.wake_one(channel);
-        }
-    }
-
-    fn unsubscribed(self: &Arc<Self>, session: &Arc<Session>, channel: &str) {
-        let mut state = self.lock();
-        let Some(entry) = state.channels.get_mut(channel) else {
-            return;
-        };
-        if !entry.is_on(session) {
-            return; // it has been moved to another server
-        }
-        if entry.leaving > 0 {
-            entry.leaving -= 1;
-            if entry.phase == Phase::Leaving && entry.leaving == 0 {
-                state.channels.remove(channel);
-                self.count(&state);
+        for form in self.forms {
+            if let Some(entry) = state.books.get_mut(*form, channel) {
+                entry.idle_since.get_or_insert(now);
             }
-            return;
         }
-        drop(state);
-        // Nobody asked for that: the slot has gone elsewhere. It counts as a wake-up, and the channel is subscribed anew.
-        self.stations.doubt();
-        self.again(session, channel);
-        self.signals.wake_one(channel);
     }
 
     /// The server does not allow a subscription.
-    pub(super) fn refused(&self, session: &Arc<Session>, channel: &str, why: &crate::Error) {
+    pub(super) fn refused(
+        &self,
+        session: &Arc<Session>,
+        form: Form,
+        channel: &str,
+        why: &crate::Error,
+    ) {
         let until = self.timers().now() + REFUSED_FOR;
         let mut callers = Vec::new();
-        if let Some(entry) = self.lock().channels.get_mut(channel) {
+        if let Some(entry) = self.lock().books.get_mut(form, channel) {
             if !entry.is_on(session) {
                 return;
             }
@@ -326,11 +375,11 @@ impl Board {
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
-        let channels = std::mem::take(&mut state.channels);
+        let books = std::mem::take(&mut state.books);
         let sessions = state.sessions.clone();
         self.count(&state);
         drop(state);
-        drop(channels); // not under the lock: it wakes callers
+        drop(books); // not under the lock: it wakes callers
         for session in sessions {
             session.bell.notify_one();
         }

@@ -7,7 +7,7 @@ mod look;
 pub(super) use self::look::follow;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -22,6 +22,10 @@ use crate::backend::{Background, Moment, Timers};
 /// How long one doubt makes them be asked more often: a failover takes a while.
 const IN_DOUBT: Duration = Duration::from_secs(3);
 
+/// How long after a change listeners may still be at a node that has the slot of their channel no more. What is published
+/// there in the plain form they hear, but the node that has the slot does not count them. Redisson looks every 5 s.
+const SETTLES: Duration = Duration::from_secs(30);
+
 /// A slot nobody has.
 const NOBODY: u16 = u16::MAX;
 
@@ -35,6 +39,8 @@ pub(super) struct Cluster {
     map: RwLock<Arc<Map>>,
     /// Counts the maps.
     pub(super) changes: watch::Sender<u64>,
+    /// When the last of them came, in nanoseconds of the boot clock.
+    changed_at: AtomicU64,
     /// Whom to ask first.
     turn: AtomicUsize,
     look: Arc<Notify>,
@@ -79,6 +85,7 @@ impl Cluster {
         timers: Timers,
         limit: Duration,
     ) -> Self {
+        let now = timers.now();
         Self {
             seeds,
             entry,
@@ -87,6 +94,7 @@ impl Cluster {
             limit,
             map: RwLock::default(),
             changes: watch::Sender::default(),
+            changed_at: AtomicU64::new(now.0),
             turn: AtomicUsize::new(0),
             look: Arc::default(),
             doubtful_until: Mutex::default(),
@@ -166,7 +174,7 @@ impl Cluster {
             owners,
         });
         drop(map);
-        self.changes.send_modify(|changes| *changes += 1);
+        self.changed();
     }
 
     /// Something is not as the map says: look soon, and often for a while.
@@ -177,6 +185,17 @@ impl Cluster {
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = Some(until);
         self.look.notify_one();
+    }
+
+    fn changed(&self) {
+        self.changed_at.store(self.timers.now().0, Ordering::SeqCst);
+        self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    /// Nothing has changed for a good while. A client that has just connected does not know.
+    pub(super) fn is_settled(&self) -> bool {
+        let changed_at = Moment(self.changed_at.load(Ordering::SeqCst));
+        self.timers.now().since(changed_at) >= SETTLES
     }
 
     fn is_in_doubt(&self) -> bool {
@@ -233,7 +252,7 @@ impl Cluster {
             node.gate.leave();
         }
         if !same {
-            self.changes.send_modify(|changes| *changes += 1);
+            self.changed();
         }
     }
 

@@ -16,9 +16,9 @@ use super::ack::Standing;
 use super::birth::Birth;
 use super::driver::{Driver, Ears};
 use super::errors::Complaint;
-use super::greeting::{Closed, Login, greet};
+use super::greeting::{Closed, Login, Mode, greet};
 use super::pipe::{Confirmation, Pipe, Subscription};
-use super::reply::{Reply, Trouble};
+use super::reply::{Form, Reply, Trouble};
 use super::request::{Request, Words};
 use super::wire::Stream;
 use crate::core::rt::{self, Task};
@@ -28,6 +28,8 @@ pub(super) struct Conn {
     pub(super) pipe: Arc<Pipe>,
     /// What is known of the server's replicas.
     pub(super) standing: Standing,
+    /// What the server says it is.
+    pub(super) mode: Mode,
     /// Asked for once.
     pub(super) birth: OnceCell<Option<Birth>>,
     /// Dropped with the last user of the connection, which ends it.
@@ -46,9 +48,10 @@ impl Conn {
         let pushes = ears.is_some();
         let driver = Driver::new(stream, Arc::clone(&pipe), ears);
         let task = rt::spawn_here(driver).map_err(|e| Closed::Other(e.to_string()))?;
-        greet(&pipe, login, pushes).await?;
+        let mode = greet(&pipe, login, pushes).await?;
         Ok(Self {
             pipe,
+            mode,
             standing: Standing::default(),
             birth: OnceCell::new(),
             _task: task,
@@ -99,11 +102,11 @@ impl Conn {
 }
 
 fn command(of: Subscription) -> &'static str {
-    match (of.sharded, of.ends) {
-        (false, false) => "SUBSCRIBE",
-        (false, true) => "UNSUBSCRIBE",
-        (true, false) => "SSUBSCRIBE",
-        (true, true) => "SUNSUBSCRIBE",
+    match (of.form, of.ends) {
+        (Form::Plain, false) => "SUBSCRIBE",
+        (Form::Plain, true) => "UNSUBSCRIBE",
+        (Form::Sharded, false) => "SSUBSCRIBE",
+        (Form::Sharded, true) => "SUNSUBSCRIBE",
     }
 }
 
@@ -119,7 +122,7 @@ impl fmt::Debug for Conn {
 mod tests {
     use futures_util::{FutureExt, poll};
 
-    use super::peer::{connected, in_time, is_broken, listening, words};
+    use super::peer::{GREETING, connected, in_time, is_broken, listening, words};
     use super::*;
 
     #[tokio::test]
@@ -172,7 +175,7 @@ mod tests {
         let (answer, ()) = in_time(async { tokio::join!(conn.ask(&stays), talk) }).await;
         assert_eq!(answer, Ok(Reply::Int(4)));
         drop(late);
-        assert_eq!(conn.pipe.slots_in_use(), (0, 2));
+        assert_eq!(conn.pipe.slots_in_use(), (0, GREETING.len()));
     }
 
     #[tokio::test]
@@ -257,7 +260,7 @@ mod tests {
     }
 
     const MINE: Subscription = Subscription {
-        sharded: true,
+        form: Form::Sharded,
         ends: false,
     };
 

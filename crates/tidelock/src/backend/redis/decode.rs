@@ -164,7 +164,8 @@ impl Decoder {
                 let Some(length) = length(line)? else {
                     return self.whole(head, Part::Whole(Reply::Nil));
                 };
-                if matches!(sign, b'~' | b'%') {
+                // A map is a list of names and values. Only the answer to HELLO is one.
+                if sign == b'~' {
                     self.trouble.get_or_insert_with(strange);
                 }
                 if length > HEAVIEST / size_of::<Reply>() {
@@ -272,7 +273,6 @@ mod tests {
     #[test]
     fn what_was_not_asked_for_is_no_answer_and_hides_none() {
         for strange in [
-            "%1\r\n+a\r\n:1\r\n",
             "~1\r\n:1\r\n",
             ",1.5\r\n",
             "#t\r\n",

@@ -9,7 +9,7 @@ use tokio::io::ReadBuf;
 
 use super::decode::{Decoder, Said};
 use super::pipe::{Confirmation, Gathered, Heard, KEPT, Pipe, Subscription};
-use super::reply::{Push, Reply};
+use super::reply::{Form, Push, Reply};
 use super::wire::Stream;
 use crate::core::signals::wake;
 
@@ -239,23 +239,30 @@ pub(super) fn understood(words: Vec<Reply>) -> (Option<Push>, Option<Confirmatio
     let Some(channel) = channel.and_then(|text| String::from_utf8(text).ok()) else {
         return (None, None);
     };
-    let (sharded, ends) = match &*kind {
-        b"message" | b"smessage" => {
-            let payload = words.next().unwrap_or_default();
-            return (Some(Push::Message { channel, payload }), None);
-        }
-        b"subscribe" => (false, false),
-        b"unsubscribe" => (false, true),
-        b"ssubscribe" => (true, false),
-        b"sunsubscribe" => (true, true),
+    let (form, ends) = match &*kind {
+        b"message" => (Form::Plain, None),
+        b"smessage" => (Form::Sharded, None),
+        b"subscribe" => (Form::Plain, Some(false)),
+        b"unsubscribe" => (Form::Plain, Some(true)),
+        b"ssubscribe" => (Form::Sharded, Some(false)),
+        b"sunsubscribe" => (Form::Sharded, Some(true)),
         _ => return (None, None),
     };
-    let push = if ends {
-        Push::Unsubscribed(channel.clone())
-    } else {
-        Push::Subscribed(channel.clone())
+    let Some(ends) = ends else {
+        let payload = words.next().unwrap_or_default();
+        let message = Push::Message {
+            form,
+            channel,
+            payload,
+        };
+        return (Some(message), None);
     };
-    let of = Subscription { sharded, ends };
+    let push = if ends {
+        Push::Unsubscribed(form, channel.clone())
+    } else {
+        Push::Subscribed(form, channel.clone())
+    };
+    let of = Subscription { form, ends };
     (Some(push), Some(Confirmation { of, channel }))
 }
 
@@ -265,7 +272,9 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     use super::super::conn::Conn;
-    use super::super::conn::peer::{Peer, SETINFO, connected, in_time, is_broken, nobody, words};
+    use super::super::conn::peer::{
+        GREETED, GREETING, Peer, connected, in_time, is_broken, nobody, words,
+    };
     use super::*;
 
     /// What a server has answered before it hung up counts, even if nothing can be sent to it any more.
@@ -294,8 +303,8 @@ mod tests {
         let login = nobody();
         let opening = Conn::open(Box::pin(ours), &login, None);
         let greeting = async {
-            peer.hears(&SETINFO).await;
-            peer.says("+OK\r\n+OK\r\n").await;
+            peer.hears(&GREETING).await;
+            peer.says(GREETED).await;
         };
         let (conn, ()) = in_time(async { tokio::join!(opening, greeting) }).await;
         let conn = conn.unwrap();

@@ -57,6 +57,11 @@ impl Complaint {
         self.code == "TRYAGAIN"
     }
 
+    /// The server is no node of a cluster.
+    pub(super) fn denies_cluster(&self) -> bool {
+        self.text.contains("cluster support disabled")
+    }
+
     /// The same request may be taken in a moment, here or by another node.
     pub(super) fn passes(&self) -> bool {
         PASSING.contains(&self.code.as_str())
@@ -94,9 +99,10 @@ impl Complaint {
             "LOADING" | "BUSY" | "CLUSTERDOWN" | "TRYAGAIN" | "NOREPLICAS" | "UNKILLABLE" => {
                 (ErrorKind::Unavailable, "it may answer soon")
             }
+            // Who knows the other nodes goes there, and tells nobody. Who does not would be sent away each time.
             "MOVED" | "ASK" => (
-                ErrorKind::Unavailable,
-                "another node of the cluster has this lock; connect with redis+cluster://",
+                ErrorKind::InvalidOptions,
+                "another node of the cluster has this lock; connect with redis+cluster:// (or Servers::cluster)",
             ),
             "ERR" if text.contains("max number of clients") => (
                 ErrorKind::Unavailable,

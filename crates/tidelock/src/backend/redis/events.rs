@@ -2,6 +2,7 @@
 //!
 //! They are off unless somebody has switched them on, and even then no promise: whoever listens looks now and then too.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,11 +10,12 @@ use super::doctor::allowed;
 use super::gate::Gate;
 use super::keys;
 use super::link::Link;
+use super::reply::Reply;
 use super::request::Request;
 use super::routes::Routes;
 use super::stations::Stations;
-use super::subscriber::Subscriber;
-use crate::backend::{Ask, Moment, Name, Wake};
+use super::subscriber::{Subscriber, released};
+use crate::backend::{Ask, Awaited, Heard, Moment, Name, Released, Wake};
 use crate::error::Result;
 
 /// How often a waiter looks that listens: what a message costs that is lost, at most.
@@ -25,11 +27,16 @@ const BELIEVED: Duration = Duration::from_secs(30);
 /// The setting, by its name.
 const SETTING: &str = "notify-keyspace-events";
 
+/// A client that polls is assumed to be there for this long after it held the lock.
+const STAYS: Duration = Duration::from_secs(10);
+
 /// Wakes whoever waits for a key to go.
 pub(super) struct Events {
     db: i64,
     stations: Stations,
     subscriber: Arc<Subscriber>,
+    /// Names that a client other than tidelock held, and when. More such clients may poll for the name, and nobody counts them.
+    strangers: Mutex<HashMap<Name, Moment>>,
 }
 
 impl Events {
@@ -38,6 +45,67 @@ impl Events {
             db,
             stations,
             subscriber,
+            strangers: Mutex::default(),
+        }
+    }
+
+    /// That owner holds a lock.
+    pub(super) fn saw(&self, name: &Name, owner: &Reply) {
+        if owner.text().and_then(keys::owner_client).is_some() {
+            return;
+        }
+        let now = self.stations.timers().now();
+        let mut seen = self
+            .strangers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        seen.retain(|_, at| now.since(*at) < STAYS);
+        seen.insert(name.clone(), now);
+    }
+
+    fn is_polled(&self, name: &Name) -> bool {
+        let now = self.stations.timers().now();
+        let seen = self
+            .strangers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        seen.get(name).is_some_and(|at| now.since(*at) < STAYS)
+    }
+
+    /// The channel of a lock's events, unless we know that the server does not publish them. A process that never waits never
+    /// asks the server, and others may listen all the same: it must count them, otherwise they starve.
+    pub(super) fn channel(&self, name: &Name) -> Option<String> {
+        let channel = keys::events(self.db, name);
+        let now = self.stations.timers().now();
+        let events = &self.stations.of(&channel)?.events;
+        events.may_be_on(now).then_some(channel)
+    }
+
+    /// What has been heard of the releases of a lock.
+    pub(super) fn heard(&self, name: &Name) -> Option<Heard> {
+        self.subscriber.heard(|| keys::events(self.db, name))
+    }
+
+    /// The outcome of a release to this many listeners. `before`: what this process had heard before it.
+    pub(super) fn freed(&self, name: &Name, listeners: i64, before: Option<Heard>) -> Released {
+        let us = i64::from(before.is_some());
+        released(Awaited {
+            others: u32::try_from((listeners - us).max(0)).unwrap_or(u32::MAX),
+            strangers: 0,
+            polled: self.is_polled(name),
+            heard: before.map_or(0, |before| before.count + 1),
+        })
+    }
+
+    /// Clients that poll get turns: from now on this process hears of them, if the server publishes events.
+    pub(super) async fn listen(&self, name: &Name, routes: &Routes) {
+        let channel = keys::events(self.db, name);
+        let Some(gate) = self.stations.of(&channel) else {
+            return;
+        };
+        self.find_out(&gate, name, routes).await;
+        if gate.events.are_on() {
+            self.subscriber.listen(&channel);
         }
     }
 
@@ -148,6 +216,12 @@ impl Knowledge {
     /// As far as is known.
     fn are_on(&self) -> bool {
         self.lock().on
+    }
+
+    /// They are on, or nobody has asked lately.
+    fn may_be_on(&self, now: Moment) -> bool {
+        let known = self.lock();
+        known.on || known.until.is_none_or(|until| until <= now)
     }
 
     /// It may be otherwise now: it is to be asked again.

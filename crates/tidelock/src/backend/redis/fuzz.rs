@@ -76,10 +76,10 @@ pub(crate) fn reply(bytes: &[u8]) {
             Said::Answer(Ok(reply)) => read(&reply),
             Said::Answer(Err(trouble)) => assert!(!trouble.error().to_string().is_empty()),
             Said::Push(words) => match driver::understood(words) {
-                (Some(Push::Message { channel, .. } | Push::Subscribed(channel)), _) => {
+                (Some(Push::Message { channel, .. } | Push::Subscribed(_, channel)), _) => {
                     text(&channel);
                 }
-                (Some(Push::Unsubscribed(_)) | None, _) => {}
+                (Some(Push::Unsubscribed(..)) | None, _) => {}
             },
         }
     }
@@ -204,6 +204,7 @@ pub(crate) fn name(name: &Name) {
         keys::read_write_channel(name),
         keys::fair_channel(name, owner.text()),
         keys::tombstone(name, owner.text()),
+        keys::own_channel(&keys::channel(name)).unwrap_or_default(),
     ];
     for key in &ours[..7] {
         assert!(key.contains(text), "{key}");
@@ -212,7 +213,7 @@ pub(crate) fn name(name: &Name) {
     each.push(text.to_owned());
     each.sort();
     each.dedup();
-    assert_eq!(each.len(), 9, "{each:?}");
+    assert_eq!(each.len(), 10, "{each:?}");
     assert!(keys::of_fair_channel(&ours[6]).is_some());
     if keys::share_a_slot(name) {
         assert!(

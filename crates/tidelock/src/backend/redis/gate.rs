@@ -1,5 +1,7 @@
 //! The way in: which server, user, password, and what to say when it does not open.
 
+mod refusal;
+
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -12,7 +14,7 @@ use super::conn::Conn;
 use super::driver::Ears;
 use super::errors::unsent;
 use super::events::Knowledge;
-use super::greeting::{Closed, Login};
+use super::greeting::{Login, Mode};
 use super::pipe::Pipe;
 use super::place::Place;
 use super::reply::{Reply, Trouble};
@@ -56,6 +58,8 @@ pub(super) struct Entry {
     /// Asked instead, if there is one.
     pub(super) credentials: Option<Arc<dyn Fn() -> Credentials + Send + Sync>>,
     pub(super) tls: TlsFiles,
+    /// The servers are nodes of a cluster.
+    pub(super) in_cluster: bool,
 }
 
 impl fmt::Display for Gate {
@@ -248,7 +252,8 @@ impl Gate {
             let commands = pushes.is_none();
             let conn = Conn::open(stream, &self.login().await?, pushes)
                 .await
-                .map_err(|closed| self.turned_away(place, closed))?;
+                .map_err(|closed| refusal::of(place, self.entry.db, closed))?;
+            self.check_it_is_a_node(place, &conn).await?;
             self.note(&conn);
             let looks = async {
                 if commands {
@@ -281,7 +286,24 @@ impl Gate {
             db: self.entry.db,
             user,
             password,
+            in_cluster: self.entry.in_cluster,
         })
+    }
+
+    /// The address of a node may belong to another server by now. One that is no node takes every request, so it would
+    /// grant a lock that the cluster grants to somebody else. What only stands before a cluster may call itself
+    /// standalone too; we ask it for its slots to tell them apart.
+    async fn check_it_is_a_node(&self, place: &Place, conn: &Conn) -> Result<()> {
+        if !self.entry.in_cluster || conn.mode != Mode::Standalone {
+            return Ok(());
+        }
+        match conn.ask(&Request::new("CLUSTER").arg("SLOTS")).await {
+            Err(Trouble::Complaint(complaint)) if complaint.denies_cluster() => {
+                Err(unsent(format_args!("{place}: {complaint}")))
+            }
+            Err(Trouble::Broken(why)) => Err(unsent(format_args!("{place}: {why}"))),
+            Ok(_) | Err(Trouble::Complaint(_)) => Ok(()),
+        }
     }
 
     /// A server that wants a password says so only when asked for something; so does one that is still loading.
@@ -294,46 +316,13 @@ impl Gate {
                 if error.kind() == ErrorKind::Refused && !complaint.ends_session() {
                     return Ok(());
                 }
-                Err(at(place, &error))
+                Err(refusal::at(place, &error))
             }
             Err(Trouble::Broken(why)) => {
                 Err(Error::new(tls::kind(&why)).because(format!("{place}: {why}")))
             }
         }
     }
-
-    fn turned_away(&self, place: &Place, closed: Closed) -> Error {
-        match closed {
-            Closed::Stranger(why) => Error::new(ErrorKind::Refused).because(format!(
-                "{place}: authentication failed: check user and password ({why})"
-            )),
-            Closed::Ended(why) => {
-                let hint = if place.is_tls() {
-                    "if the server wants a client certificate, set `tls_identity`"
-                } else {
-                    "if the port speaks TLS, write rediss:// instead of redis://"
-                };
-                Error::new(tls::kind(&why)).because(format!(
-                    "{place}: the server ended the connection during the greeting; {hint} ({why})"
-                ))
-            }
-            Closed::Complaint(complaint) => at(place, &complaint.error()),
-            Closed::Other(why) => unsent(format_args!(
-                "{place}: the server refused the greeting, perhaps the database {}: {why}",
-                self.entry.db
-            )),
-        }
-    }
-}
-
-/// What a server complained of during the greeting, and which server it was. Nothing was asked of it yet.
-fn at(place: &Place, error: &Error) -> Error {
-    let kind = if error.outcome_unknown() {
-        ErrorKind::Unavailable
-    } else {
-        error.kind()
-    };
-    Error::new(kind).because(format!("{place}: {}", error.detail().unwrap_or_default()))
 }
 
 /// The answer to `ROLE` begins with the role.

@@ -11,6 +11,17 @@ pub(super) struct Login {
     pub(super) db: i64,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
+    /// A node of a cluster is expected, not a server that has all locks.
+    pub(super) in_cluster: bool,
+}
+
+/// What a server says it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    Standalone,
+    ClusterNode,
+    /// It says something else, or does not know the question.
+    Unknown,
 }
 
 /// Why a server did not let us in.
@@ -21,12 +32,14 @@ pub(super) enum Closed {
     /// The connection ended, or what came was no Redis.
     Ended(String),
     Complaint(Complaint),
+    /// It is a node of a cluster, and none is expected.
+    ClusterNode,
     Other(String),
 }
 
 /// Says who we are, in one trip. With `pushes` in the newer protocol, which tells what nobody asked for from answers;
-/// commands do without it, because it is one more thing that a server may not know.
-pub(super) async fn greet(pipe: &Pipe, login: &Login, pushes: bool) -> Result<(), Closed> {
+/// commands stay with the older one, and ask only what the server is, which it need not know.
+pub(super) async fn greet(pipe: &Pipe, login: &Login, pushes: bool) -> Result<Mode, Closed> {
     let user = login.user.as_deref();
     match introduce(pipe, login, user, pushes).await {
         // What stands before some servers knows of no users.
@@ -42,15 +55,17 @@ async fn introduce(
     login: &Login,
     user: Option<&str>,
     pushes: bool,
-) -> Result<(), Closed> {
-    let mut words = Vec::with_capacity(4);
-    let (hello, auth) = (pushes, !pushes && login.password.is_some());
-    if hello {
-        words.push(login.credentials(Request::new("HELLO").arg("3"), true, user));
-    }
+) -> Result<Mode, Closed> {
+    let mut words = Vec::with_capacity(5);
+    let auth = !pushes && login.password.is_some();
     if auth {
         words.push(login.credentials(Request::new("AUTH"), false, user));
     }
+    words.push(if pushes {
+        login.credentials(Request::new("HELLO").arg("3"), true, user)
+    } else {
+        Request::new("HELLO")
+    });
     let select = login.db != 0;
     if select {
         words.push(Request::new("SELECT").arg(login.db));
@@ -75,8 +90,6 @@ async fn introduce(
     }
     let mut answers = answers.into_iter();
     let mut answer = |asked: bool| if asked { answers.next() } else { None };
-    // What it says of itself is of no interest.
-    no_complaint(answer(hello))?;
     match answer(auth) {
         Some(Err(Trouble::Complaint(complaint))) => {
             // It is loading, or full: that is nothing against the password.
@@ -90,7 +103,32 @@ async fn introduce(
         }
         _ => {}
     }
-    no_complaint(answer(select))
+    let hello = answer(true);
+    let mode = mode(hello.as_ref());
+    if pushes {
+        no_complaint(hello)?;
+    }
+    // We look at this before the answer to SELECT: a node of a cluster refuses every database but 0, and its words for that
+    // do not say what to do.
+    if mode == Mode::ClusterNode && !login.in_cluster {
+        return Err(Closed::ClusterNode);
+    }
+    no_complaint(answer(select))?;
+    Ok(mode)
+}
+
+/// Reads the answer to `HELLO`, which is a list of names and values.
+fn mode(hello: Option<&Answer>) -> Mode {
+    let Some(Ok(Reply::List(words))) = hello else {
+        return Mode::Unknown;
+    };
+    let pairs = words.chunks_exact(2);
+    let said = pairs.filter_map(|pair| Some((pair[0].text()?, pair[1].text()?)));
+    match said.into_iter().find(|(name, _)| *name == "mode") {
+        Some((_, "cluster")) => Mode::ClusterNode,
+        Some((_, "standalone")) => Mode::Standalone,
+        _ => Mode::Unknown,
+    }
 }
 
 impl Login {
@@ -164,27 +202,28 @@ mod tests {
             db,
             user: user.map(str::to_owned),
             password: Some("hunter2".to_owned()),
+            in_cluster: false,
         };
         for (login, pushes, greeting, answers, expected) in [
             (
                 login(0, None),
                 false,
-                vec!["AUTH hunter2"],
-                "-WRONGPASS no hunter2\r\n",
+                vec!["AUTH hunter2", "HELLO"],
+                "-WRONGPASS no hunter2\r\n-NOAUTH no\r\n",
                 "Stranger",
             ),
             (
                 login(0, Some("me")),
                 false,
-                vec!["AUTH me hunter2"],
-                "-WRONGPASS no\r\n",
+                vec!["AUTH me hunter2", "HELLO"],
+                "-WRONGPASS no\r\n-NOAUTH no\r\n",
                 "Stranger",
             ),
             (
                 login(3, Some("me")),
                 false,
-                vec!["AUTH me hunter2", "SELECT 3"],
-                "+OK\r\n-ERR DB index\r\n",
+                vec!["AUTH me hunter2", "HELLO", "SELECT 3"],
+                "+OK\r\n-ERR unknown\r\n-ERR DB index\r\n",
                 "Complaint",
             ),
             (
@@ -197,14 +236,14 @@ mod tests {
             (
                 login(0, None),
                 false,
-                vec!["AUTH hunter2"],
-                ":1\r\n",
+                vec!["AUTH hunter2", "HELLO"],
+                ":1\r\n-ERR unknown\r\n",
                 "Ended",
             ),
             (
                 login(0, None),
                 false,
-                vec!["AUTH hunter2"],
+                vec!["AUTH hunter2", "HELLO"],
                 "\x15\x03\r\n",
                 "Ended",
             ),
@@ -234,19 +273,58 @@ mod tests {
             db: 0,
             user: Some("me".to_owned()),
             password: Some("secret".to_owned()),
+            in_cluster: false,
         };
         let opening = Conn::open(Box::pin(ours), &login, None);
         let talk = async {
-            peer.hears(&["AUTH me secret", SETINFO[0], SETINFO[1]])
+            peer.hears(&["AUTH me secret", "HELLO", SETINFO[0], SETINFO[1]])
                 .await;
             peer.says(
-                "-ERR wrong number of arguments for 'auth' command\r\n-NOAUTH\r\n-NOAUTH\r\n",
+                "-ERR wrong number of arguments for 'auth' command\r\n-NOAUTH\r\n-NOAUTH\r\n-NOAUTH\r\n",
             )
             .await;
-            peer.hears(&["AUTH secret", SETINFO[0], SETINFO[1]]).await;
-            peer.says("+OK\r\n+OK\r\n+OK\r\n").await;
+            peer.hears(&["AUTH secret", "HELLO", SETINFO[0], SETINFO[1]])
+                .await;
+            peer.says("+OK\r\n-ERR unknown\r\n+OK\r\n+OK\r\n").await;
         };
         let (conn, ()) = in_time(async { tokio::join!(opening, talk) }).await;
         assert!(conn.unwrap().alive());
+    }
+
+    /// In both protocols, and before its words about the database, which do not say what to do.
+    #[tokio::test]
+    async fn a_node_of_a_cluster_is_told_from_a_single_server() {
+        for (in_cluster, pushes, said, expected) in [
+            (false, false, "cluster", "Err(ClusterNode)"),
+            (false, true, "cluster", "Err(ClusterNode)"),
+            (true, false, "cluster", "Err(Complaint("),
+            (false, false, "standalone", "Err(Complaint("),
+        ] {
+            let (ours, theirs) = tokio::io::duplex(1 << 16);
+            let mut peer = Peer(theirs);
+            let login = Login {
+                db: 3,
+                user: None,
+                password: None,
+                in_cluster,
+            };
+            let ears: Ears = Arc::new(|_| {});
+            let opening = Conn::open(Box::pin(ours), &login, pushes.then_some(ears));
+            let talk = async {
+                let hello = if pushes { "HELLO 3" } else { "HELLO" };
+                peer.hears(&[hello, "SELECT 3", SETINFO[0], SETINFO[1]])
+                    .await;
+                let head = if pushes { "%3" } else { "*6" };
+                peer.says(format!(
+                    "{head}\r\n+server\r\n+redis\r\n+mode\r\n+{said}\r\n+modules\r\n*0\r\n"
+                ))
+                .await;
+                peer.says("-ERR SELECT is not allowed\r\n+OK\r\n+OK\r\n")
+                    .await;
+            };
+            let (opened, ()) = in_time(async { tokio::join!(opening, talk) }).await;
+            let opened = format!("{:?}", opened.map(drop));
+            assert!(opened.starts_with(expected), "{opened}");
+        }
     }
 }

@@ -45,6 +45,20 @@ pub(super) fn of_fair_channel(given: &str) -> Option<&str> {
     Some(&given[..at])
 }
 
+/// How the name of the channel begins by which tidelock's waiters are counted.
+const OWN: &str = "tidelock:waiting";
+
+/// The channel to which tidelock's waiters on that channel listen besides, and nobody else. In the same slot. `None`: it is
+/// no lock's channel.
+pub(super) fn own_channel(channel: &str) -> Option<String> {
+    Some(joined(&[OWN, channel.strip_prefix(CHANNEL)?]))
+}
+
+/// The channel of the lock, of an [`own_channel`].
+pub(super) fn channel_of_own(own: &str) -> Option<String> {
+    Some(joined(&[CHANNEL, own.strip_prefix(OWN)?]))
+}
+
 const EVENTS: &str = "__keyspace@";
 
 /// Where the server tells what becomes of a key, if it does.
@@ -183,6 +197,18 @@ mod tests {
             assert_eq!(channel(&name(given)), channel_name);
             assert_eq!(token(&name(given)), token_key);
         }
+    }
+
+    #[test]
+    fn waiters_are_counted_in_the_slot_of_their_channel() {
+        for given in ["abc", "{a}:b", "x{y}z", "ä 漢"] {
+            let channel = channel(&name(given));
+            let own = own_channel(&channel).unwrap();
+            assert_eq!(hashed(&own), hashed(given));
+            assert_eq!(channel_of_own(&own).as_ref(), Some(&channel));
+            assert_eq!(channel_of_own(&channel), None);
+        }
+        assert_eq!(own_channel(&events(0, &name("abc"))), None);
     }
 
     #[test]

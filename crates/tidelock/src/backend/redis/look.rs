@@ -28,7 +28,8 @@ pub(super) async fn at(routes: &Routes, ways: Ways, name: &Name) -> Result<Snaps
     routes.check(name)?;
     let deadline = routes.deadline();
     let (token, channel) = (keys::token(name), keys::channel(name));
-    let words = [&[&*token, &*channel], ways.counts()].concat();
+    let mut words = vec![&*token, &*channel];
+    words.extend(ways.forms().iter().map(|form| form.counts()));
     let reply = routes
         .eval(&scripts::INSPECT, &[name.as_str()], &words, deadline)
         .await

@@ -10,6 +10,7 @@ mod conn;
 mod decode;
 mod doctor;
 mod driver;
+mod ending;
 mod errors;
 mod events;
 #[cfg(feature = "fuzzing")]
@@ -54,7 +55,6 @@ pub(crate) use self::open::{connect, connect_servers};
 
 use self::ack::{Company, Purpose, Receipt, Undoing};
 use self::answer::Answer;
-use self::errors::{unanswered, unexpected};
 use self::events::Events;
 pub(crate) use self::plain::Layout;
 use self::reply::Reply;
@@ -62,8 +62,8 @@ use self::routes::Routes;
 use self::stations::Stations;
 use self::subscriber::{Subscriber, Ways};
 use crate::backend::{
-    Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Grant, Incarnation, Kind, Moment,
-    Name, Page, Released, Renewal, Renewed, Ticket, Timers, Wake,
+    Ask, Attempt, Backend, Background, BoxFuture, Capabilities, ClientId, Grant, Heard,
+    Incarnation, Kind, Moment, Name, Page, Released, Renewal, Renewed, Ticket, Timers, Wake,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
@@ -86,6 +86,7 @@ struct Shared {
     lease: Duration,
     acknowledge_within: Duration,
     timers: Timers,
+    background: Background,
     warned: Mutex<HashSet<Name>>,
     /// It has been said that replicas cannot be asked.
     unasked: AtomicBool,
@@ -119,6 +120,7 @@ impl Redis {
                     bond: None,
                 })),
                 Answer::Held(refusal) => {
+                    let refusal = self.refusal(ask, &reply, refusal);
                     if !asked_again && self.begin_to_hear(ask, refusal).await {
                         asked_again = true; // a release in between was not heard
                         continue;
@@ -187,91 +189,6 @@ impl Redis {
             .eval_acknowledged(&scripts::ACQUIRE, keys, args, demand, deadline)
             .await
     }
-
-    async fn end(&self, ticket: &Ticket, withdraw: bool) -> Result<Released> {
-        if self.layout == Layout::Plain {
-            return self.end_plain(ticket, withdraw).await;
-        }
-        let (owner, channel) = (ticket.owner.text(), keys::channel(&ticket.name));
-        let (name, deadline) = (ticket.name.as_str(), self.routes.deadline());
-        let how = self.shared.ways.word();
-        let reply = if withdraw {
-            let tombstone = keys::tombstone(&ticket.name, owner);
-            let kept = millis(TOMBSTONE_KEPT).to_string();
-            self.routes
-                .eval(
-                    &scripts::RELEASE,
-                    &[name, &tombstone],
-                    &[owner, &channel, how, &kept],
-                    deadline,
-                )
-                .await?
-        } else {
-            self.routes
-                .eval(
-                    &scripts::RELEASE,
-                    &[name],
-                    &[owner, &channel, how],
-                    deadline,
-                )
-                .await?
-        };
-        match reply {
-            Reply::Int(0) => Ok(Released::NotHeld),
-            Reply::Int(heard) if heard >= 10 => {
-                Ok(self.shared.subscriber.freed(&channel, heard - 10))
-            }
-            Reply::Int(2) => {
-                muted(&ticket.name);
-                Ok(Released::Freed)
-            }
-            Reply::Int(3) => Err(unnoted()),
-            Reply::Int(4) => Ok(Released::WrongType),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    async fn free(&self, name: &Name) -> Result<bool> {
-        self.routes.check(name)?;
-        if self.layout == Layout::Plain {
-            return self.free_plain(name).await;
-        }
-        let channel = keys::channel(name);
-        let reply = self
-            .routes
-            .eval(
-                &scripts::FORCE_RELEASE,
-                &[name.as_str()],
-                &[&channel, self.shared.ways.word()],
-                self.routes.deadline(),
-            )
-            .await
-            .map_err(|error| error.on_lock(name))?;
-        match reply.list().unwrap_or_default() {
-            [Reply::Int(0)] => Ok(false),
-            [Reply::Int(1)] => Ok(true),
-            [Reply::Int(2)] => {
-                muted(name);
-                Ok(true)
-            }
-            [Reply::Int(3), mode] => {
-                Err(answer::read_write(mode.text().unwrap_or_default()).on_lock(name))
-            }
-            _ => Err(unexpected(&reply)),
-        }
-    }
-}
-
-/// Asked again the store says that nothing is held: that must not look as if somebody else had taken it.
-fn unnoted() -> Error {
-    unanswered(
-        "freed, but a request on its way may still take it again: the server refuses to note that it must not",
-    )
-}
-
-/// The lock is free, but the rights forbid to say so.
-fn muted(name: &Name) {
-    tracing::warn!(lock = %name, "freed, but the user has no right to publish on the lock's channel: waiters find out by themselves, later");
 }
 
 impl Backend for Redis {
@@ -353,6 +270,13 @@ impl Backend for Redis {
         match self.layout {
             Layout::Redisson => None,
             Layout::Plain => self.shared.events.pause(name),
+        }
+    }
+
+    fn heard(&self, name: &Name) -> Option<Heard> {
+        match self.layout {
+            Layout::Redisson => self.shared.subscriber.heard(|| keys::channel(name)),
+            Layout::Plain => self.shared.events.heard(name),
         }
     }
 

@@ -49,6 +49,7 @@ async fn open(layout: Layout, target: Target, env: &Env) -> Result<Store> {
         password: target.password,
         credentials: env.credentials.clone(),
         tls: env.tls.clone(),
+        in_cluster: matches!(target.way, Way::Cluster(_)),
     };
     match target.way {
         Way::One(place) => one(layout, Finder::Fixed(place), entry, env).await,
@@ -111,7 +112,7 @@ async fn many(layout: Layout, nodes: Nodes, entry: Entry, env: &Env) -> Result<S
     Ok(faces((layout, db), routes, stations, ways, env))
 }
 
-/// As Redisson chooses: whoever publishes in one form is not heard by who listens in the other.
+/// Whoever publishes in one form is not heard by who listens in the other, and servers before 7.0 know only one.
 async fn ways(sharded: Messages, cluster: &Arc<Cluster>) -> Result<Ways> {
     let known = match sharded {
         Messages::Off => false,
@@ -120,6 +121,7 @@ async fn ways(sharded: Messages, cluster: &Arc<Cluster>) -> Result<Ways> {
     };
     Ok(match (known, sharded) {
         (false, _) => Ways::Plain,
+        (true, Messages::Auto) => Ways::Auto,
         (true, Messages::Both) => Ways::Both,
         (true, _) => Ways::Sharded,
     })
@@ -161,6 +163,7 @@ fn faces(
         // What comes after must still fit into the response timeout.
         acknowledge_within: env.acknowledge_within.min(env.response_timeout / 3),
         timers: env.timers.clone(),
+        background: env.background.clone(),
         warned: Mutex::default(),
         unasked: AtomicBool::new(false),
         company: Company::default(),

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::sync::Notify;
 
-use super::reply::{Reply, Trouble};
+use super::reply::{Form, Reply, Trouble};
 use super::request::{Request, Words};
 use crate::core::signals::wake;
 
@@ -68,8 +68,7 @@ enum Slot {
 /// What is done about a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Subscription {
-    /// Of the slot of the channel only: `SSUBSCRIBE`.
-    pub(super) sharded: bool,
+    pub(super) form: Form,
     pub(super) ends: bool,
 }
 

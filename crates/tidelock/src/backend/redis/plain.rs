@@ -1,19 +1,21 @@
 //! The plain lock: one string key, `SET name owner NX PX ms`, as redis-py, redsync, node-redlock, rslock and
 //! bsm/redislock write it. It shares connections, renewals and acknowledgement with Redisson's; what differs is here.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
 use super::ack::{Purpose, Receipt};
+use super::ending::unnoted;
 use super::errors::unexpected;
 use super::reply::Reply;
 use super::request::Request;
 use super::routes::Routes;
 use super::scripts::Script;
 use super::solo::Transaction;
-use super::{Redis, TOMBSTONE_KEPT, keys, look, millis, scripts, unnoted, unscripted};
+use super::{Redis, TOMBSTONE_KEPT, keys, look, millis, scripts, unscripted};
 use crate::backend::{Ask, Capabilities, Kind, Moment, Name, Released, Renewal, Renewed, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
@@ -186,7 +188,10 @@ impl Redis {
             tombstone,
             token: None,
         };
-        let (keys, args) = ([name, tombstone], [owner, kept, how]);
+        let events = self.shared.events.channel(&ticket.name);
+        let before = self.shared.events.heard(&ticket.name);
+        let channel = events.as_deref().unwrap_or_default();
+        let (keys, args) = ([name, tombstone], [owner, kept, how, channel]);
         let reply = self
             .either(
                 (&scripts::PLAIN_RELEASE, &keys, &args),
@@ -194,12 +199,28 @@ impl Redis {
                 self.routes.deadline(),
             )
             .await?;
-        match reply {
-            Reply::Int(0) => Ok(Released::NotHeld),
-            Reply::Int(1) => Ok(Released::Freed),
-            Reply::Int(3) => Err(unnoted()),
-            other => Err(unexpected(&other)),
+        let listeners = match reply {
+            Reply::Int(0) => return Ok(Released::NotHeld),
+            Reply::Int(1) => 0,
+            Reply::Int(3) => return Err(unnoted()),
+            other => match other.list() {
+                Some([Reply::Int(listeners)]) => *listeners,
+                _ => return Err(unexpected(&other)),
+            },
+        };
+        let freed = self.shared.events.freed(&ticket.name, listeners, before);
+        if matches!(freed, Released::Awaited(awaited) if awaited.polled) {
+            self.listen_to(&ticket.name);
         }
+        Ok(freed)
+    }
+
+    /// In the background: the release is done, and its caller must not wait for a subscription.
+    fn listen_to(&self, name: &Name) {
+        let (shared, routes, name) = (Arc::clone(&self.shared), self.routes.clone(), name.clone());
+        self.shared.background.spawn(async move {
+            shared.events.listen(&name, &routes).await;
+        });
     }
 
     pub(super) async fn free_plain(&self, name: &Name) -> Result<bool> {

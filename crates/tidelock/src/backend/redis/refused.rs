@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::answer::Refusal;
 use super::plain::Layout;
+use super::reply::Reply;
 use super::{Redis, keys};
 use crate::backend::{Ask, Name, OwnerId, Wait, Wake};
 
@@ -44,6 +45,26 @@ impl Redis {
         Box::pin(subscriber.arm(&channel, limit)).await.is_some()
     }
 
+    /// For a plain lock, the script answers the holder's owner where the other script answers the head of a fair queue.
+    pub(super) fn refusal<'r>(
+        &self,
+        ask: &Ask,
+        reply: &'r Reply,
+        refusal: Refusal<'r>,
+    ) -> Refusal<'r> {
+        if self.layout == Layout::Redisson {
+            return refusal;
+        }
+        if let Some(owner) = reply.list().and_then(|parts| parts.get(2)) {
+            self.shared.events.saw(&ask.ticket.name, owner);
+        }
+        Refusal {
+            silent: false,
+            head: None,
+            ..refusal
+        }
+    }
+
     pub(super) fn wait(&self, ask: &Ask, wake: Option<Wake>, refusal: Refusal<'_>) -> Wait {
         let cap = self.shared.lease;
         let mut recheck = if let Ok(left) = u64::try_from(refusal.left) {
@@ -53,8 +74,7 @@ impl Redis {
             self.warn_of_no_limit(&ask.ticket.name);
             cap
         };
-        let polls = wake.is_none() && !ask.armed && !ask.patience.is_zero();
-        if polls && self.layout == Layout::Redisson {
+        if self.layout == Layout::Redisson && self.polls(ask, wake.is_some()) {
             let often = (recheck / 20).clamp(Duration::from_millis(100), Duration::from_secs(1));
             recheck = recheck.min(often);
         }
@@ -65,6 +85,15 @@ impl Redis {
             wake,
             recheck: Some(recheck),
         }
+    }
+
+    /// A release may not be heard here.
+    fn polls(&self, ask: &Ask, armed: bool) -> bool {
+        if ask.patience.is_zero() {
+            return false;
+        }
+        let subscriber = &self.shared.subscriber;
+        !(armed || ask.armed) || subscriber.is_deaf(|| keys::channel(&ask.ticket.name))
     }
 
     fn warn_of_no_limit(&self, name: &Name) {

@@ -37,7 +37,7 @@ impl Redis {
             })
             .collect();
         if self.layout == Layout::Redisson {
-            words.push(self.shared.ways.word());
+            words.push(self.how());
         }
         let policy = batch.iter().map(|renewal| renewal.wish).max();
         let shortest = batch.iter().map(|renewal| renewal.lease).min();

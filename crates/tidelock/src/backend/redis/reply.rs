@@ -79,10 +79,23 @@ impl Trouble {
     }
 }
 
+/// In which form a message is published and heard. One form does not hear the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// `PUBLISH`, `SUBSCRIBE`: a cluster takes it to all of its nodes.
+    Plain,
+    /// `SPUBLISH`, `SSUBSCRIBE`: only where the slot of the channel is.
+    Sharded,
+}
+
 /// Something the server said unasked, on a connection for subscriptions.
 #[derive(Debug)]
 pub(super) enum Push {
-    Message { channel: String, payload: Vec<u8> },
-    Subscribed(String),
-    Unsubscribed(String),
+    Message {
+        form: Form,
+        channel: String,
+        payload: Vec<u8>,
+    },
+    Subscribed(Form, String),
+    Unsubscribed(Form, String),
 }

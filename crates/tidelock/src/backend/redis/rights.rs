@@ -3,7 +3,7 @@
 
 use super::doctor::allowed;
 use super::renew::renewed;
-use super::reply::Reply;
+use super::reply::{Form, Reply};
 use super::request::Request;
 use super::routes::Routes;
 use super::subscriber::{Subscriber, Ways};
@@ -24,6 +24,7 @@ pub(super) async fn findings(
     Ok(vec![
         scripts_work(routes).await?,
         channels(routes, subscriber, ways, &channel).await?,
+        counting(routes, subscriber, ways, &channel).await?,
         fencing(routes, &counter).await?,
         others(routes, ways, &name).await?,
         replicas(routes, &counter).await?,
@@ -94,7 +95,7 @@ async fn scripts_work(routes: &Routes) -> Result<Finding> {
     })
 }
 
-/// A message on the channel of a lock nobody has, and a subscription to it.
+/// A message on the channel of a lock nobody has, in each form, and a subscription to it.
 async fn channels(
     routes: &Routes,
     subscriber: &Subscriber,
@@ -104,33 +105,44 @@ async fn channels(
     let allow = match ways {
         Ways::Plain => "allow &redisson_lock__channel:* with +publish +subscribe +unsubscribe",
         Ways::Sharded => "allow &redisson_lock__channel:* with +spublish +ssubscribe +sunsubscribe",
-        Ways::Both => {
+        Ways::Auto | Ways::Both => {
             "allow &redisson_lock__channel:* with +publish +subscribe +unsubscribe +spublish +ssubscribe +sunsubscribe"
         }
     };
-    let mut sent = Some(());
-    for command in ways.commands() {
-        let message = Request::new(command).arg(channel).arg("0");
+    let danger = |found: String, meaning: &str| {
+        Ok(Finding::new(Danger, "rights: channels", found, meaning).advise(allow))
+    };
+    let mut refused = Vec::new();
+    for form in ways.forms() {
+        let message = Request::new(form.command()).arg(channel).arg("0");
         let passed = routes.ask(channel, &message, routes.deadline()).await;
-        sent = sent.and(allowed(passed)?.map(drop));
+        if allowed(passed)?.is_none() {
+            refused.push(form.command());
+        }
     }
-    if sent.is_none() {
-        return Ok(Finding::new(
-            Danger,
-            "rights: channels",
-            "refused",
+    if refused.len() == ways.forms().len() {
+        return danger(
+            "refused".to_owned(),
             "waiters are not woken by this client's releases; Java waiters sleep until the lease ends",
-        )
-        .advise(allow));
+        );
+    }
+    if !refused.is_empty() {
+        return danger(
+            format!("refused: {}", refused.join(", ")),
+            "waiters who listen in that form only are not woken by this client's releases: they sleep until the lease ends",
+        );
     }
     if subscriber.arm(channel, routes.limit()).await.is_none() {
-        return Ok(Finding::new(
-            Danger,
-            "rights: channels",
-            "messages can be sent, and not be heard",
+        return danger(
+            "messages can be sent, and not be heard".to_owned(),
             "this client's waiters ask again and again instead of being woken",
-        )
-        .advise(allow));
+        );
+    }
+    if subscriber.is_deaf(|| channel.to_owned()) {
+        return danger(
+            "messages can be sent in both forms, and not be heard in both".to_owned(),
+            "this client's waiters are woken by some releases, and ask again and again for the others",
+        );
     }
     Ok(Finding::new(
         Good,
@@ -138,6 +150,38 @@ async fn channels(
         "a message was sent, and could be heard",
         "waiters are woken",
     ))
+}
+
+/// Whether tidelock's waiters can be told from others.
+async fn counting(
+    routes: &Routes,
+    subscriber: &Subscriber,
+    ways: Ways,
+    channel: &str,
+) -> Result<Finding> {
+    let own = keys::own_channel(channel).unwrap_or_default();
+    let form = ways.forms().last().copied().unwrap_or(Form::Plain);
+    let count = Request::new("PUBSUB").arg(form.counts()).arg(&own);
+    let counted = allowed(routes.ask(&own, &count, routes.deadline()).await)?.is_some();
+    if counted && subscriber.is_counted(channel, routes.limit()).await {
+        return Ok(Finding::new(
+            Good,
+            "rights: counting",
+            "tidelock's waiters are told from others",
+            "turns are shared with Java, and no message is sent in vain",
+        ));
+    }
+    let right = match form {
+        Form::Plain => "+pubsub|numsub",
+        Form::Sharded => "+pubsub|numsub +pubsub|shardnumsub",
+    };
+    Ok(Finding::new(
+        Advice,
+        "rights: counting",
+        "refused",
+        "tidelock's waiters cannot be told from others: in a cluster more messages are sent, and Java services get fewer turns at a contended lock",
+    )
+    .advise(format!("allow &tidelock:waiting:* with {right}")))
 }
 
 async fn fencing(routes: &Routes, counter: &str) -> Result<Finding> {
@@ -179,8 +223,11 @@ async fn others(routes: &Routes, ways: Ways, name: &Name) -> Result<Finding> {
         ("zscore", Request::new("ZSCORE").arg(&times).arg(OWNER)),
     ];
     // Nobody waits there.
-    let tell = |command: &&'static str| (*command, Request::new(command).arg(&told).arg("1"));
-    asked.extend(ways.commands().iter().map(tell));
+    let tell = |form: &Form| {
+        let command = form.command();
+        (command, Request::new(command).arg(&told).arg("1"))
+    };
+    asked.extend(ways.forms().iter().map(tell));
     let mut refused = Vec::new();
     for (what, request) in asked {
         let answer = routes.ask(key, &request, routes.deadline()).await;
@@ -248,7 +295,7 @@ async fn operators(routes: &Routes, ways: Ways, channel: &str, counter: &str) ->
         .eval(
             &scripts::INSPECT,
             &[&probe.key],
-            &[counter, channel, ways.counts()[0]],
+            &[counter, channel, ways.forms()[0].counts()],
             routes.deadline(),
         )
         .await;
@@ -257,11 +304,11 @@ async fn operators(routes: &Routes, ways: Ways, channel: &str, counter: &str) ->
         "tokens (+get)",
         ask(counter, Request::new("GET").arg(counter)).await,
     )?;
-    for form in ways.counts() {
-        let listeners = Request::new("PUBSUB").arg(*form).arg(channel);
-        let what = match *form {
-            "numsub" => "waiters (+pubsub|numsub)",
-            _ => "waiters (+pubsub|shardnumsub)",
+    for form in ways.forms() {
+        let listeners = Request::new("PUBSUB").arg(form.counts()).arg(channel);
+        let what = match form {
+            Form::Plain => "waiters (+pubsub|numsub)",
+            Form::Sharded => "waiters (+pubsub|shardnumsub)",
         };
         note(what, ask(channel, listeners).await)?;
     }

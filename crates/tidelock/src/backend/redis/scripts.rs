@@ -12,7 +12,7 @@ pub(super) struct Script {
     sha: LazyLock<String>,
 }
 
-/// Several files are one script: functions first.
+/// The files are put one after the other: first the functions that several scripts use.
 macro_rules! script {
     ($(#[$doc:meta])* $name:ident, $($file:literal),+) => {
         $(#[$doc])*
@@ -29,19 +29,19 @@ script!(
 );
 script!(
     /// Redisson: `RedissonLock.unlockInnerAsync`. Also withdraws.
-    RELEASE, "lua/names.lua", "lua/sweep.lua", "lua/others.lua", "lua/release.lua"
+    RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/others.lua", "lua/release.lua"
 );
 script!(
     /// Redisson: `LockTask`.
-    RENEW, "lua/names.lua", "lua/sweep.lua", "lua/others.lua", "lua/renew.lua"
+    RENEW, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/others.lua", "lua/renew.lua"
 );
 script!(
     /// Redisson: `RedissonLock.forceUnlockAsync`.
-    FORCE_RELEASE, "lua/names.lua", "lua/sweep.lua", "lua/others.lua", "lua/force_release.lua"
+    FORCE_RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/others.lua", "lua/force_release.lua"
 );
 script!(
     /// Only reads.
-    INSPECT, "lua/inspect.lua"
+    INSPECT, "lua/listeners.lua", "lua/inspect.lua"
 );
 script!(
     /// Tries whether a counter may be used.
@@ -58,7 +58,7 @@ script!(
 );
 script!(
     /// The plain lock: compare and delete. Also withdraws.
-    PLAIN_RELEASE, "lua/plain_release.lua"
+    PLAIN_RELEASE, "lua/listeners.lua", "lua/plain_release.lua"
 );
 script!(
     /// The plain lock: compare and expire.

@@ -8,8 +8,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::board::{Board, Order, Session};
 use super::conn::Conn;
-use super::pipe::Subscription;
-use super::reply::{Reply, Trouble};
+use super::errors::forbids;
+use super::reply::{Form, Reply, Trouble};
 use super::request::Request;
 use crate::backend::BoxFuture;
 
@@ -53,11 +53,13 @@ pub(super) async fn run(board: Arc<Board>, session: Arc<Session>) {
 /// What became of something that was sent.
 enum Sent {
     Done,
-    Refused(Arc<str>, crate::Error),
+    Refused(Form, Arc<str>, crate::Error),
     /// The server goes on telling what is said there.
-    Stuck(Arc<str>),
+    Stuck(Form, Arc<str>),
     /// To be asked for again, here or elsewhere.
-    Passing(Arc<str>),
+    Passing(Form, Arc<str>),
+    /// The server does not let us be counted.
+    Uncounted(Form, Arc<str>),
     /// No answer: the connection is not to be trusted.
     Lost,
 }
@@ -89,9 +91,12 @@ async fn serve(board: &Arc<Board>, session: &Arc<Session>, conn: Arc<Conn>) -> E
             () = conn.pipe.end.notified() => return End::Lost,
             Some(sent) = calls.next(), if !calls.is_empty() => match sent {
                 Sent::Done => {}
-                Sent::Refused(channel, error) => board.refused(session, &channel, &error),
-                Sent::Stuck(channel) => board.stuck(session, &channel),
-                Sent::Passing(channel) => board.retry(session, &channel),
+                Sent::Refused(form, channel, error) => {
+                    board.refused(session, form, &channel, &error);
+                }
+                Sent::Stuck(form, channel) => board.stuck(session, form, &channel),
+                Sent::Passing(form, channel) => board.retry(session, form, &channel),
+                Sent::Uncounted(form, own) => board.uncounted(session, form, &own),
                 Sent::Lost => return End::Lost,
             },
             () = &mut look => {
@@ -116,24 +121,29 @@ async fn serve(board: &Arc<Board>, session: &Arc<Session>, conn: Arc<Conn>) -> E
 }
 
 async fn send(board: &Board, session: &Session, conn: Arc<Conn>, order: Order) -> Sent {
-    let (channel, ends) = match order {
-        Order::Subscribe(channel) => (channel, false),
-        Order::Unsubscribe(channel) => (channel, true),
-    };
-    let sharded = board.sharded;
-    let sent = conn.subscription(Subscription { sharded, ends }, &channel);
+    let Order { of, channel, own } = order;
+    let form = of.form;
+    let sent = conn.subscription(of, &channel);
     let gate = &session.gate;
-    match gate.timers.limit(gate.limit, sent).await {
-        Some(Ok(())) => Sent::Done,
-        Some(Err(Trouble::Complaint(_))) if ends => Sent::Stuck(channel),
-        Some(Err(Trouble::Complaint(complaint))) => {
+    let complaint = match gate.timers.limit(gate.limit, sent).await {
+        Some(Ok(())) => return Sent::Done,
+        Some(Err(Trouble::Complaint(complaint))) => complaint,
+        Some(Err(Trouble::Broken(_))) | None => return Sent::Lost,
+    };
+    match (own, of.ends) {
+        // Still counted, we would keep others from being told. Without the connection we are not.
+        (true, true) if forbids(&complaint).is_some() => Sent::Lost,
+        // The slot has gone elsewhere, and with it whoever was counted.
+        (true, true) => Sent::Done,
+        (true, false) => Sent::Uncounted(form, channel),
+        (false, true) => Sent::Stuck(form, channel),
+        (false, false) => {
             if board.stations.learn(gate, &complaint) {
                 gate.timers.after(AGAIN).await;
-                return Sent::Passing(channel);
+                return Sent::Passing(form, channel);
             }
-            Sent::Refused(channel, complaint.error())
+            Sent::Refused(form, channel, complaint.error())
         }
-        Some(Err(Trouble::Broken(_))) | None => Sent::Lost,
     }
 }
 

@@ -57,6 +57,14 @@ impl Stations {
         }
     }
 
+    /// Who listens where has had time to follow the slots of the cluster.
+    pub(super) fn are_settled(&self) -> bool {
+        match self {
+            Self::One(_) => true,
+            Self::Cluster(cluster) => cluster.is_settled(),
+        }
+    }
+
     /// What a refusal says about where a channel is. True: the channel may be had in a moment, there or here.
     pub(super) fn learn(&self, gate: &Gate, complaint: &Complaint) -> bool {
         let Self::Cluster(cluster) = self else {

@@ -91,6 +91,10 @@ fn messages(ways: Ways) -> Finding {
             "sharded",
             "a Redisson before 3.29, or with shardedSubscriptionMode OFF, and this client do not wake each other",
         ),
+        Ways::Auto => (
+            "sharded, and plain where somebody listens who hears only that",
+            "every client is woken",
+        ),
         Ways::Both => (
             "plain and sharded",
             "every client is woken, for two messages a release",

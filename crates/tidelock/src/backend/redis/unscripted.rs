@@ -39,7 +39,7 @@ enum Seen {
     Stranger,
     Free,
     Mine(i64),
-    Others(i64),
+    Others(i64, Vec<u8>),
 }
 
 /// From the answers to `GET` and `PTTL`.
@@ -51,7 +51,7 @@ fn seen(looks: &[Outcome], owner: &str) -> Result<Seen> {
     let left = good(looks.get(1))?.int().unwrap_or(-2);
     Ok(match value {
         Reply::Text(text) if text == owner.as_bytes() => Seen::Mine(left),
-        Reply::Text(_) => Seen::Others(left),
+        Reply::Text(owner) => Seen::Others(left, owner.clone()),
         _ => Seen::Free,
     })
 }
@@ -80,7 +80,10 @@ pub(super) fn acquire<'a>(words: Words<'a>, lease: &'a str) -> Transaction<'a> {
         }
         Ok(match seen(looks, owner)? {
             Seen::Stranger => Next::Answer(list(&[3])),
-            Seen::Others(left) => Next::Answer(list(&[0, left])),
+            Seen::Others(left, owner) => {
+                let others = [Reply::Int(0), Reply::Int(left), Reply::Text(owner)];
+                Next::Answer(Reply::List(others.into()))
+            }
             Seen::Free => {
                 // A transaction goes on behind a command that fails, so it must not fail there.
                 if let Some(refusal) = looks.get(3).and_then(no_token) {

@@ -43,6 +43,7 @@ pub(in super::super) fn nobody() -> Login {
         db: 0,
         user: None,
         password: None,
+        in_cluster: false,
     }
 }
 
@@ -50,6 +51,10 @@ pub(in super::super) const SETINFO: [&str; 2] = [
     "CLIENT SETINFO LIB-NAME tidelock",
     concat!("CLIENT SETINFO LIB-VER ", env!("CARGO_PKG_VERSION")),
 ];
+
+/// What a connection for commands says first, and what a server answers that does not know half of it.
+pub(in super::super) const GREETING: [&str; 3] = ["HELLO", SETINFO[0], SETINFO[1]];
+pub(in super::super) const GREETED: &str = "-ERR unknown\r\n-ERR unknown\r\n+OK\r\n";
 
 pub(in super::super) async fn in_time<T>(future: impl Future<Output = T>) -> T {
     let limit = Duration::from_secs(20);
@@ -67,8 +72,8 @@ pub(in super::super) fn pair(
 pub(in super::super) async fn connected() -> (Conn, Peer) {
     let (opening, mut peer) = pair(None);
     let greeting = async {
-        peer.hears(&SETINFO).await;
-        peer.says("-ERR unknown\r\n+OK\r\n").await;
+        peer.hears(&GREETING).await;
+        peer.says(GREETED).await;
     };
     let (conn, ()) = in_time(async { tokio::join!(opening, greeting) }).await;
     (conn.unwrap(), peer)
@@ -81,9 +86,11 @@ pub(in super::super) async fn listening() -> (Conn, Peer, Pushes) {
     let noted = Arc::clone(&heard);
     let ears: Ears = Arc::new(move |push| {
         let text = match push {
-            Push::Message { channel, payload } => format!("{channel}: {}", payload[0]),
-            Push::Subscribed(channel) => format!("+{channel}"),
-            Push::Unsubscribed(channel) => format!("-{channel}"),
+            Push::Message {
+                channel, payload, ..
+            } => format!("{channel}: {}", payload[0]),
+            Push::Subscribed(_, channel) => format!("+{channel}"),
+            Push::Unsubscribed(_, channel) => format!("-{channel}"),
         };
         noted.lock().unwrap().push(text);
     });

@@ -1,7 +1,7 @@
 -- Frees a lock, whoever holds it, and wakes its waiters.
 -- KEYS: lock
--- ARGV: channel, 'publish' or 'spublish' or 'both'
--- Answers {1}: it was held. {2}: it was held, but the message was refused. {0}: it was free. {3, mode}: the key is a lock of another kind.
+-- ARGV: channel, how to tell
+-- Answers {1}: it was held. {2}: it was held, but a message was refused. {0}: it was free. {3, mode}: the key is a lock of another kind.
 local kind = redis.call('type', KEYS[1])['ok']
 if kind == 'none' then
   return {0}
@@ -18,14 +18,6 @@ if mode then
   return {3, mode}
 end
 redis.call('del', KEYS[1])
-local answer = 1
-for _, how in ipairs({'publish', 'spublish'}) do
-  if ARGV[2] == how or ARGV[2] == 'both' then
-    local sent = redis.pcall(how, ARGV[1], '0')
-    if type(sent) == 'table' then
-      answer = 2
-    end
-  end
-end
+local _, _, muted = tell(ARGV[1], ARGV[2])
 look_after_others(KEYS[1], ARGV[2], true)
-return {answer}
+return {muted and 2 or 1}

@@ -1,20 +1,16 @@
 -- Looks after Redisson's other kinds of lock at a key that was freed, and their waiters. The scripts that free a lock call it
 -- only where such a key exists, which is rare.
--- `freed`: a hold has just ended. Answers whether the key held only what a read-write lock had left, and how many heard that the
--- fair lock may be free.
+-- `freed`: a hold has just ended. Answers whether the key held only what a read-write lock had left, and how many clients
+-- other than tidelock heard that the fair lock may be free.
 local function look_after_others(key, how, freed)
-  -- In each form that somebody may listen to.
-  local function say(channel, payload)
-    if how ~= 'publish' then
-      redis.pcall('spublish', channel, payload)
-    end
-    local heard = redis.pcall('publish', channel, payload)
-    return type(heard) == 'number' and heard or 0
-  end
   local swept = sweep(key)
   if swept then
-    say(named('redisson_lock__channel:', key), '0')
-    say(named('redisson_rwlock:', key), '1')
+    tell(named('redisson_lock__channel:', key), how)
+    -- In each form that somebody may listen to.
+    redis.pcall('publish', named('redisson_rwlock:', key), '1')
+    if how ~= 'publish' then
+      redis.pcall('spublish', named('redisson_rwlock:', key), '1')
+    end
   end
   if not (freed or swept) or redis.pcall('exists', key) == 1 then
     return swept, 0
@@ -31,9 +27,10 @@ local function look_after_others(key, how, freed)
     end
     local ends = redis.pcall('zscore', deadlines, owner)
     if type(ends) ~= 'string' or tonumber(ends) > now then
-      return swept, say(named('redisson_lock__channel:', key) .. ':' .. owner, '0')
+      -- Waiters of tidelock listen to that channel too, and were counted on the lock's own channel.
+      local all, ours = tell(named('redisson_lock__channel:', key) .. ':' .. owner, how)
+      return swept, all - math.max(ours, 0)
     end
   end
   return swept, 0
 end
-

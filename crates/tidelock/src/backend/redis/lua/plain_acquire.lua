@@ -29,7 +29,7 @@ if left == -2 then
   return {1, token}
 end
 if own ~= ARGV[2] then
-  return {0, left}
+  return {0, left, own}
 end
 -- A repeat of a request whose answer was lost: it does not shorten what stands. It writes in any case: a `WAIT` behind it
 -- speaks only of what its own connection has written.

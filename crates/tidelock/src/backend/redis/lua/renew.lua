@@ -1,6 +1,6 @@
 -- Keeps many locks. Each is handled apart: one bad key harms no other.
 -- KEYS: locks
--- ARGV: for each lock its lease in milliseconds and its owner; then 'publish' or 'spublish' or 'both'
+-- ARGV: for each lock its lease in milliseconds and its owner; then how to tell
 -- Answers a list: 1 kept, 0 not held by this owner, 2 held, but a lock of another kind was taken at the same key, or the text of an error.
 local answers = {}
 local how = ARGV[2 * #KEYS + 1]

@@ -58,6 +58,7 @@ final class Commands {
             case "try_lock_and_get_token" -> Later.token(lock, "tryLockAndGetToken");
             case "token" -> Later.token(lock, "getToken");
             case "hammer" -> new Hammer(lock, isFenced(request), request).run();
+            case "turns" -> new Turns(lock, request).run();
             default -> throw new IllegalArgumentException("no such command: " + command);
         };
     }

@@ -1,0 +1,74 @@
+//! A cluster in which neither side has set anything: each generation of Redisson chooses the form of its messages by
+//! itself, and both sides wake each other.
+
+use std::time::Duration;
+
+use testkit::java::RedissonVersion;
+use testkit::servers::Cluster;
+
+use crate::load::{Load, hammer_on};
+
+/// So long after it has connected, and after each change of the cluster, a client tells every release in both forms. Then
+/// it counts who listens.
+const SETTLED: Duration = Duration::from_secs(31);
+
+/// Both sides' default.
+const LEASE: Duration = Duration::from_secs(30);
+
+with_each_redisson!(
+    /// The two forms do not hear each other: 3.15.6 tells and hears only plain messages, the newest only sharded ones.
+    t71_in_a_cluster_each_generation_takes_turns_with_the_defaults,
+);
+
+fn t71_in_a_cluster_each_generation_takes_turns_with_the_defaults(version: RedissonVersion) {
+    // A lost wake-up costs the rest of a lease; a machine that is busy with other tests costs less than a tenth of one.
+    take_turns(version, 75, LEASE / 10);
+}
+
+/// Two JVMs and two Rust processes of two each, so many rounds. Whoever is not woken sleeps until a lease ends.
+fn take_turns(version: RedissonVersion, rounds: u32, longest: Duration) {
+    let cluster = Cluster::start().unwrap();
+    let load = Load {
+        version,
+        kind: "plain",
+        rounds,
+        rest: SETTLED,
+    };
+    let done = hammer_on(&cluster.url(), load);
+    assert_eq!(done.holds, u64::from(rounds) * 8);
+    println!("{version:?}: {done:?}");
+    assert!(done.longest < longest, "{done:?}");
+}
+
+mod full {
+    use std::sync::{Mutex, PoisonError};
+
+    use super::{Duration, RedissonVersion};
+
+    /// One after the other: it is about how long somebody waits.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    fn take_turns(version: RedissonVersion) {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        super::take_turns(version, 300, Duration::from_secs(1));
+    }
+
+    macro_rules! each {
+        ($($test:ident: $version:ident),+ $(,)?) => {
+            $(
+                #[test]
+                #[ignore = "2,400 acquisitions with each of six versions; cargo xtask full"]
+                fn $test() { take_turns(RedissonVersion::$version); }
+            )+
+        };
+    }
+
+    each!(
+        t71_in_a_cluster_newest_takes_turns: Newest,
+        t71_in_a_cluster_3_52_0_takes_turns: V3_52_0,
+        t71_in_a_cluster_3_29_0_takes_turns: V3_29_0,
+        t71_in_a_cluster_3_27_2_takes_turns: V3_27_2,
+        t71_in_a_cluster_3_22_0_takes_turns: V3_22_0,
+        t71_in_a_cluster_3_15_6_takes_turns: V3_15_6,
+    );
+}

@@ -1,0 +1,36 @@
+//! Who else waits for a lock, as far as a store can tell.
+
+use super::Moment;
+
+/// The clients other than this one that wait for a lock which was released.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Awaited {
+    /// How many processes wait, as far as the store can count them.
+    pub others: u32,
+    /// How many of them are not clients of tidelock.
+    pub strangers: u32,
+    /// A client other than tidelock held the lock a short time ago. Such clients may poll for it, and the store cannot count
+    /// them.
+    pub polled: bool,
+    /// The count of [`Heard`], this release included.
+    pub heard: u64,
+}
+
+impl Awaited {
+    pub(crate) fn kin(&self) -> u32 {
+        self.others.saturating_sub(self.strangers)
+    }
+
+    pub(crate) fn is_anybody(&self) -> bool {
+        self.others > 0 || self.polled
+    }
+}
+
+/// What a client has heard of the releases of a lock, its own included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heard {
+    /// How many since it began to listen.
+    pub count: u64,
+    /// When it heard the last of them.
+    pub last: Moment,
+}

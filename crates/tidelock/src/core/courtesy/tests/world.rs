@@ -1,0 +1,332 @@
+//! A lock, processes of ours and others that want it, and a clock that jumps from one event to the next.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use super::super::*;
+use crate::backend::Awaited;
+
+/// Everything lasts so long here, in microseconds.
+const HOLD: u64 = 1_000;
+const WITHIN: u64 = 10_000;
+/// From the store to a client or back.
+const TRIP: u64 = 60;
+
+/// A process of tidelock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ours {
+    pub(super) tasks: u32,
+    hands_on: bool,
+}
+
+impl Ours {
+    pub(super) fn tasks(tasks: u32) -> Self {
+        Self {
+            tasks,
+            hands_on: true,
+        }
+    }
+
+    pub(super) fn without_hand_off(self) -> Self {
+        Self {
+            hands_on: false,
+            ..self
+        }
+    }
+
+    /// How many of its tasks have the lock in a row.
+    fn turns(self) -> u32 {
+        let most = u32::try_from(WITHIN / HOLD).unwrap();
+        if self.hands_on && self.tasks > 1 {
+            most
+        } else {
+            1
+        }
+    }
+}
+
+/// Somebody else.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Others {
+    /// Needs a millisecond or so to come.
+    Java,
+    /// Needs several.
+    FarJava,
+    /// Listens, and never comes.
+    Stopped,
+    /// Listens to nothing, and looks every so often.
+    Poller(Duration),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A question reaches the store.
+    Asks(usize),
+    /// Who has it gives it back.
+    Ends(usize),
+    /// A message reaches a process.
+    Hears(usize),
+    /// One of ours looks whether it may ask now.
+    Looks(usize),
+}
+
+struct Process {
+    ours: Option<Ours>,
+    other: Option<Others>,
+    courtesies: Courtesies,
+    heard: u64,
+    last: Moment,
+    /// When its tenure began.
+    since: u64,
+    /// It has a question under way, or will look.
+    busy: bool,
+    turns: u64,
+    waits_since: u64,
+    longest: u64,
+}
+
+pub(super) struct World {
+    each: Vec<Process>,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    number: u64,
+    holder: Option<usize>,
+    now: u64,
+    dice: u64,
+    name: Name,
+    /// When a poller was last seen to have it.
+    polled_at: Option<u64>,
+    /// When a stranger had it last, and the longest time in which none had.
+    stranger_at: u64,
+    drought: u64,
+}
+
+/// How many turns each had.
+#[derive(Debug)]
+pub(super) struct Shares {
+    each: Vec<(bool, u64, Duration)>,
+    /// The longest that one of ours waited.
+    pub(super) longest: Duration,
+    /// The longest time in which no stranger had a turn. Which of them has it is their own affair.
+    pub(super) drought: Duration,
+}
+
+impl Shares {
+    pub(super) fn total(&self) -> u64 {
+        self.each.iter().map(|one| one.1).sum()
+    }
+
+    pub(super) fn ours(&self) -> f64 {
+        let ours: u64 = self.each.iter().filter(|one| one.0).map(|one| one.1).sum();
+        ours as f64 / self.total() as f64
+    }
+
+    pub(super) fn strangers(&self) -> f64 {
+        1.0 - self.ours()
+    }
+}
+
+impl World {
+    pub(super) fn of(ours: &[Ours], others: &[Others]) -> Self {
+        let process = |ours, other| Process {
+            ours,
+            other,
+            courtesies: Courtesies::default(),
+            heard: 0,
+            last: Moment(0),
+            since: 0,
+            busy: true,
+            turns: 0,
+            waits_since: 0,
+            longest: 0,
+        };
+        let ours = ours.iter().map(|one| process(Some(*one), None));
+        let others = others.iter().map(|one| process(None, Some(*one)));
+        let mut world = Self {
+            each: ours.chain(others).collect(),
+            events: BinaryHeap::new(),
+            number: 0,
+            holder: None,
+            now: 0,
+            dice: 7,
+            name: super::name(),
+            polled_at: None,
+            stranger_at: 0,
+            drought: 0,
+        };
+        for who in 0..world.each.len() {
+            let later = world.roll(2_000);
+            world.put(later, Event::Looks(who));
+        }
+        world
+    }
+
+    fn roll(&mut self, below: u64) -> u64 {
+        self.dice = self
+            .dice
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (self.dice >> 33) % below
+    }
+
+    fn put(&mut self, later: u64, event: Event) {
+        self.number += 1;
+        self.events
+            .push(Reverse((self.now + later, self.number, event)));
+    }
+
+    fn moment(&self) -> Moment {
+        Moment::from_nanos(self.now * 1000)
+    }
+
+    pub(super) fn run(mut self, time: Duration) -> Shares {
+        let end = u64::try_from(time.as_micros()).unwrap();
+        while let Some(Reverse((at, _, event))) = self.events.pop() {
+            if at > end {
+                break;
+            }
+            self.now = at;
+            match event {
+                Event::Looks(who) => self.looks(who),
+                Event::Asks(who) => self.asks(who),
+                Event::Ends(who) => self.ends(who),
+                Event::Hears(who) => self.hears(who),
+            }
+        }
+        let ours = self.each.iter().filter(|one| one.ours.is_some());
+        let longest = ours.map(|one| one.longest.max(end - one.waits_since)).max();
+        Shares {
+            each: self
+                .each
+                .iter()
+                .map(|one| {
+                    (
+                        one.ours.is_some(),
+                        one.turns,
+                        Duration::from_micros(one.longest),
+                    )
+                })
+                .collect(),
+            longest: Duration::from_micros(longest.unwrap_or(0)),
+            drought: Duration::from_micros(self.drought),
+        }
+    }
+
+    /// It would ask now.
+    fn looks(&mut self, who: usize) {
+        let now = self.moment();
+        let one = &self.each[who];
+        let heard = Some(Heard {
+            count: one.heard,
+            last: one.last,
+        });
+        let pause = match one.other {
+            None => one.courtesies.pause(&self.name, now, heard),
+            Some(Others::Stopped) => return,
+            Some(_) => Duration::ZERO,
+        };
+        if pause.is_zero() {
+            return self.put(TRIP, Event::Asks(who));
+        }
+        let pause = u64::try_from(pause.as_micros()).unwrap().max(1);
+        self.put(pause, Event::Looks(who));
+    }
+
+    fn asks(&mut self, who: usize) {
+        if let Some(holder) = self.holder {
+            if self.each[who].ours.is_some()
+                && matches!(self.each[holder].other, Some(Others::Poller(_)))
+            {
+                self.polled_at = Some(self.now);
+            }
+            match self.each[who].other {
+                Some(Others::Poller(pause)) => {
+                    let pause = u64::try_from(pause.as_micros()).unwrap();
+                    self.put(pause, Event::Looks(who));
+                }
+                _ => self.each[who].busy = false,
+            }
+            return;
+        }
+        self.holder = Some(who);
+        if self.each[who].other.is_some() {
+            self.drought = self.drought.max(self.now - self.stranger_at);
+            self.stranger_at = self.now + HOLD;
+        }
+        let (now, moment) = (self.now, self.moment());
+        let one = &mut self.each[who];
+        one.longest = one.longest.max(now - one.waits_since);
+        one.since = now;
+        let turns = one.ours.map_or(1, Ours::turns);
+        one.turns += u64::from(turns);
+        let heard = Some(Heard {
+            count: one.heard,
+            last: one.last,
+        });
+        one.courtesies.granted(&self.name, moment, heard);
+        self.put(TRIP + HOLD * u64::from(turns), Event::Ends(who));
+    }
+
+    fn ends(&mut self, who: usize) {
+        self.holder = None;
+        let now = self.now;
+        for other in 0..self.each.len() {
+            if !matches!(self.each[other].other, Some(Others::Poller(_))) {
+                self.put(TRIP, Event::Hears(other));
+            }
+        }
+        let strangers = self.each.iter().filter(|one| {
+            matches!(
+                one.other,
+                Some(Others::Java | Others::FarJava | Others::Stopped)
+            )
+        });
+        let polled = self.polled_at.is_some_and(|at| now - at < 10_000_000);
+        let strangers = u32::try_from(strangers.count()).unwrap();
+        let kin = self.each.iter().filter(|one| one.ours.is_some()).count() - 1;
+        let moment = self.moment();
+        let one = &mut self.each[who];
+        one.waits_since = now;
+        let Some(ours) = one.ours else {
+            let later = match one.other {
+                Some(Others::FarJava) => 2_000 + self.roll(2_000),
+                Some(Others::Poller(_)) => 250,
+                _ => 300 + self.roll(300),
+            };
+            self.each[who].busy = true;
+            return self.put(later, Event::Looks(who));
+        };
+        let ended = Ended {
+            now: moment,
+            kept: Duration::from_micros(now - one.since),
+            turns: ours.turns(),
+            trip: Duration::from_micros(2 * TRIP),
+            awaited: Awaited {
+                others: u32::try_from(kin).unwrap() + strangers,
+                strangers,
+                polled,
+                heard: one.heard + 1,
+            },
+        };
+        one.courtesies.ended(&self.name, &ended);
+        one.busy = true;
+        self.put(TRIP, Event::Looks(who));
+    }
+
+    fn hears(&mut self, who: usize) {
+        let moment = self.moment();
+        let one = &mut self.each[who];
+        one.heard += 1;
+        one.last = moment;
+        if one.busy || self.holder == Some(who) {
+            return;
+        }
+        one.busy = true;
+        let later = match one.other {
+            None => 60,
+            Some(Others::FarJava) => 3_000 + self.roll(3_000),
+            Some(_) => 400 + self.roll(900),
+        };
+        self.put(later, Event::Looks(who));
+    }
+}
