@@ -374,6 +374,8 @@ pub struct Env {
     pub credentials: Option<Arc<dyn Fn() -> crate::Credentials + Send + Sync>>,
     /// PEM files for TLS.
     pub tls: TlsFiles,
+    /// Whether a store that is not there yet may be made: the file of a path, the tables in a database. Otherwise it is an error.
+    pub create: bool,
 }
 
 impl fmt::Debug for Env {
