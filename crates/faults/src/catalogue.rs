@@ -1,6 +1,7 @@
 //! The rows of the matrix: what goes wrong, and how it is answered for each store.
 
 mod command;
+mod files;
 mod first;
 mod servers;
 mod uses;
@@ -125,7 +126,10 @@ fn only(store: Store, of: &[Store], otherwise: &'static str) -> Answer {
 /// Every row.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
     let first = first::ROWS.iter().chain(&servers::ROWS);
-    first.chain(&uses::ROWS).chain(&command::ROWS)
+    first
+        .chain(&uses::ROWS)
+        .chain(&command::ROWS)
+        .chain(&files::ROWS)
 }
 
 fn lost_replies(store: Store) -> Answer {

@@ -287,8 +287,24 @@ impl ClientBuilder {
     }
 
     /// Whether a store that does not exist yet is created: yes. `false` is for clients that only look at locks: with a wrong
-    /// path they would otherwise create an empty store in which every lock is free. Concerns the tables
-    /// of `postgres:` and `mysql:`; nothing else is created by connecting, and a folder never is.
+    /// path they would otherwise create an empty store in which every lock is free. Concerns the file of `sqlite:` and the
+    /// tables of `postgres:` and `mysql:`; nothing else is created by connecting, and a folder never is.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[cfg(feature = "sqlite")]
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use tidelock::{Client, ErrorKind};
+    ///
+    /// let folder = std::env::temp_dir();
+    /// let url = format!("sqlite:{}", folder.join("no-such-file.db").display());
+    /// let error = Client::builder().create(false).connect(&url).await.unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::InvalidOptions);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(feature = "sqlite")]
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
         self

@@ -39,6 +39,7 @@ pub use self::glob::matches_glob;
 pub use crate::acknowledge::{Acknowledge, Acknowledged};
 pub use crate::core::bond::Bond;
 pub use crate::core::caller::Asker;
+pub(crate) use crate::core::chance;
 pub use crate::core::clock::{Clock, Moment};
 pub use crate::core::rt::Background;
 pub use crate::core::signals::{Signals, Wake};

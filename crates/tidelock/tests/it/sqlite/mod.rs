@@ -10,9 +10,12 @@ mod child;
 mod conformance;
 mod examined;
 mod faults;
+mod names;
 mod processes;
+mod removed;
 #[cfg(feature = "testing")]
 mod simulated;
+mod waiting;
 
 use std::path::Path;
 use std::time::Duration;
