@@ -1,6 +1,7 @@
 //! The rows of the matrix: what goes wrong, and how it is answered for each store.
 
 mod command;
+mod files;
 mod first;
 mod servers;
 mod uses;
@@ -133,6 +134,7 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
         .chain(&command::ROWS)
         .chain(&wakes::ROWS)
         .chain(&written::ROWS)
+        .chain(&files::ROWS)
 }
 
 fn lost_replies(store: Store) -> Answer {

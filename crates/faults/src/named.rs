@@ -54,7 +54,7 @@ impl Test {
             ("zookeeper", _) => Store::Zookeeper,
             ("etcd", _) => Store::Etcd,
             ("memcached", _) => Store::Memcached,
-            ("it", "sqlite") | ("cli", _) => Store::Sqlite,
+            ("it", "sqlite") | ("cli" | "file", _) => Store::Sqlite,
             ("it", "memory") => Store::Memory,
             _ => return None,
         })

@@ -18,7 +18,7 @@ set edit:completion:arg-completer[tidelock] = {|@words|
     }
     var completions = [
         &'tidelock'= {
-            cand --store 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
+            cand --store 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
             cand --lease 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise'
             cand --prefix 'Written before every lock name [env: TIDELOCK_PREFIX]'
             cand --user 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file'
@@ -47,7 +47,7 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand --max-hold 'End the command after this time of holding the lock'
             cand --on-lost 'What to do when the lock is lost while the command runs'
             cand --grace 'Time between TERM and KILL; shorter when the lease would end before'
-            cand --store 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
+            cand --store 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
             cand --lease 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise'
             cand --prefix 'Written before every lock name [env: TIDELOCK_PREFIX]'
             cand --user 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file'
@@ -67,7 +67,7 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand --max-hold 'End the command after this time of holding the lock'
             cand --on-lost 'What to do when the lock is lost while the command runs'
             cand --grace 'Time between TERM and KILL; shorter when the lease would end before'
-            cand --store 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
+            cand --store 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
             cand --lease 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise'
             cand --prefix 'Written before every lock name [env: TIDELOCK_PREFIX]'
             cand --user 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file'
@@ -84,7 +84,7 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand --version 'Print version'
         }
         &'tidelock;show'= {
-            cand --store 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
+            cand --store 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
             cand --lease 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise'
             cand --prefix 'Written before every lock name [env: TIDELOCK_PREFIX]'
             cand --user 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file'
@@ -102,7 +102,7 @@ set edit:completion:arg-completer[tidelock] = {|@words|
         }
         &'tidelock;ls'= {
             cand --most 'At most this many'
-            cand --store 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
+            cand --store 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
             cand --lease 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise'
             cand --prefix 'Written before every lock name [env: TIDELOCK_PREFIX]'
             cand --user 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file'
@@ -121,7 +121,7 @@ set edit:completion:arg-completer[tidelock] = {|@words|
         }
         &'tidelock;watch'= {
             cand --every 'How often to look'
-            cand --store 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
+            cand --store 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
             cand --lease 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise'
             cand --prefix 'Written before every lock name [env: TIDELOCK_PREFIX]'
             cand --user 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file'
@@ -138,7 +138,7 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand --version 'Print version'
         }
         &'tidelock;unlock'= {
-            cand --store 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
+            cand --store 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
             cand --lease 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise'
             cand --prefix 'Written before every lock name [env: TIDELOCK_PREFIX]'
             cand --user 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file'
@@ -155,7 +155,7 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand --version 'Print version'
         }
         &'tidelock;doctor'= {
-            cand --store 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
+            cand --store 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
             cand --lease 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise'
             cand --prefix 'Written before every lock name [env: TIDELOCK_PREFIX]'
             cand --user 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file'
@@ -175,7 +175,7 @@ set edit:completion:arg-completer[tidelock] = {|@words|
             cand --processes 'How many selling processes'
             cand --workers 'How many sellers in each'
             cand --stock 'How many pieces there are to sell'
-            cand --store 'Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
+            cand --store 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines'
             cand --lease 'Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise'
             cand --prefix 'Written before every lock name [env: TIDELOCK_PREFIX]'
             cand --user 'User at the store; the password comes from TIDELOCK_PASSWORD or --password-file'

@@ -17,6 +17,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 ///
 /// A lock excludes those who use the same store. Name it with --store or TIDELOCK_STORE, the same for all of them: without
 /// either, locks are in a file of the user who runs the command, and exclude neither other users nor other machines.
+/// For the users of one machine, root sets up --store sqlite:machine once, for a group:
+/// install -d -m 2770 -g GROUP /var/lib/tidelock
 ///
 /// Exit codes: the child's own (128 and the signal's number if a signal ended it); 64 wrong usage; 69 the store cannot be
 /// reached or cannot serve; 75 the lock was not acquired in time; 76 the lock was lost while the command ran; 126 the
@@ -39,7 +41,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Store")]
 pub(crate) struct StoreArgs {
-    /// Where the locks are: `sqlite:PATH`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines
+    /// Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines
     ///
     /// A password belongs in TIDELOCK_PASSWORD or a --password-file, not here: other users can read a command line.
     #[arg(

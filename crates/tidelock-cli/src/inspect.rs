@@ -19,7 +19,7 @@ pub(crate) async fn with_client(
     args: &StoreArgs,
     work: impl AsyncFnOnce(&Client) -> Outcome,
 ) -> Outcome {
-    let client = store::connect_silently(args).await?;
+    let client = store::connect_to_look(args).await?;
     covers::tell_if_asked(args)?;
     let result = work(&client).await;
     // A store that has just given no answer is not waited for once more: nothing is held.

@@ -10,22 +10,30 @@ use crate::args::StoreArgs;
 use crate::exit::{Failure, Outcome};
 use crate::secret;
 
-/// Connects to the store the flags and the environment name.
+/// Connects to the store the flags and the environment name. Creates it if it does not exist.
 pub(crate) async fn connect(args: &StoreArgs) -> Outcome<Client> {
     connect_within(args, Duration::ZERO).await
 }
 
 /// As [`connect`], trying again for that time while the store cannot be reached or takes nobody in.
 pub(crate) async fn connect_within(args: &StoreArgs, limit: Duration) -> Outcome<Client> {
-    connect_as(args, builder(args)?.connect_within(limit)).await
+    make_default(args)?;
+    connect_by(args, builder(args)?.connect_within(limit)).await
 }
 
-/// As [`connect`], without leaving details in the store: for those that only look.
+/// As [`connect`], without leaving details in the store.
 pub(crate) async fn connect_silently(args: &StoreArgs) -> Outcome<Client> {
-    connect_as(args, builder(args)?.details(false)).await
+    make_default(args)?;
+    connect_by(args, builder(args)?.details(false)).await
 }
 
-async fn connect_as(args: &StoreArgs, builder: ClientBuilder) -> Outcome<Client> {
+/// For commands that only look: a missing store is an error. With a wrong path they would otherwise create an empty store
+/// and report every lock in it as free.
+pub(crate) async fn connect_to_look(args: &StoreArgs) -> Outcome<Client> {
+    connect_by(args, builder(args)?.details(false).create(false)).await
+}
+
+async fn connect_by(args: &StoreArgs, builder: ClientBuilder) -> Outcome<Client> {
     let url = url(args)?;
     if url.starts_with("memory:") {
         // Each process would have a store of its own, and locks that exclude nobody.
@@ -40,23 +48,29 @@ async fn connect_as(args: &StoreArgs, builder: ClientBuilder) -> Outcome<Client>
     })
 }
 
-/// The URL of the store: flag, environment, or the file in the user's state folder, whose folder is made if need be.
+/// The URL of the store: flag, environment, or the file in the user's state folder.
 pub(crate) fn url(args: &StoreArgs) -> Outcome<String> {
     if let Some(url) = &args.store {
         return Ok(url.clone());
     }
-    let folder = state_folder().ok_or_else(|| {
-        Failure::usage(
-            "no store: neither --store nor TIDELOCK_STORE is set, and there is no home folder",
-        )
-    })?;
+    Ok(format!(
+        "sqlite:{}",
+        default_folder()?.join("locks.db").display()
+    ))
+}
+
+/// Makes the folder of the default store: the only one that is ever made.
+fn make_default(args: &StoreArgs) -> Outcome<()> {
+    if args.store.is_some() {
+        return Ok(());
+    }
+    let folder = default_folder()?;
     std::fs::create_dir_all(&folder).map_err(|error| {
         Failure::usage(format!(
-            "the default store's folder {} cannot be made: {error}",
+            "the default store's folder {} cannot be made: {error}; name a store with --store",
             folder.display()
         ))
-    })?;
-    Ok(format!("sqlite:{}", folder.join("locks.db").display()))
+    })
 }
 
 /// Hands the same store down to a process of our own. The URL goes by the environment: it may hold a password, and anybody
@@ -93,16 +107,30 @@ pub(crate) fn hand_down(args: &StoreArgs, to: &mut tokio::process::Command) -> O
     Ok(())
 }
 
-fn state_folder() -> Option<PathBuf> {
-    let set = |name| {
-        std::env::var_os(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
-    let state = set("XDG_STATE_HOME")
-        .or_else(|| set("LOCALAPPDATA"))
-        .or_else(|| set("HOME").map(|home| home.join(".local/state")))?;
-    Some(state.join("tidelock"))
+/// Depends on the user alone: the environment of a cron job is another than that of a login shell, and with two folders
+/// for one user both could hold one lock.
+fn default_folder() -> Outcome<PathBuf> {
+    state_of_user()
+        .map(|state| state.join("tidelock"))
+        .ok_or_else(|| {
+            Failure::usage(
+                "no store: neither --store nor TIDELOCK_STORE is set, and the system knows no home folder of this user",
+            )
+        })
+}
+
+/// By the system's list of users, whatever `HOME` and `XDG_STATE_HOME` say.
+#[cfg(unix)]
+fn state_of_user() -> Option<PathBuf> {
+    let user = nix::unistd::User::from_uid(nix::unistd::Uid::effective());
+    let home = user.ok()??.dir;
+    home.is_absolute().then(|| home.join(".local/state"))
+}
+
+#[cfg(not(unix))]
+fn state_of_user() -> Option<PathBuf> {
+    let folder = std::env::var_os("LOCALAPPDATA").map(PathBuf::from)?;
+    folder.is_absolute().then_some(folder)
 }
 
 fn builder(args: &StoreArgs) -> Outcome<ClientBuilder> {

@@ -27,5 +27,7 @@ mod pages;
 mod passing;
 #[path = "cli/secrets.rs"]
 mod secrets;
+#[path = "cli/stores.rs"]
+mod stores;
 #[path = "cli/terminal.rs"]
 mod terminal;

@@ -44,6 +44,7 @@ pub struct ClientBuilder {
     tls: TlsFiles,
     credentials: Option<Arc<dyn Fn() -> Credentials + Send + Sync>>,
     details: bool,
+    create: bool,
     acknowledge: Acknowledge,
     acknowledge_within: Duration,
     hand_off: HandOff,
@@ -61,6 +62,7 @@ impl Default for ClientBuilder {
             tls: TlsFiles::default(),
             credentials: None,
             details: true,
+            create: true,
             acknowledge: Acknowledge::default(),
             acknowledge_within: Duration::from_secs(1),
             hand_off: HandOff::default(),
@@ -284,6 +286,30 @@ impl ClientBuilder {
         self
     }
 
+    /// Whether a store that does not exist yet is created: yes. `false` is for clients that only look at locks: with a wrong
+    /// path they would otherwise create an empty store in which every lock is free. Concerns the file of `sqlite:` and the
+    /// tables of `postgres:` and `mysql:`; nothing else is created by connecting, and a folder never is.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[cfg(feature = "sqlite")]
+    /// # async fn f() -> tidelock::Result<()> {
+    /// use tidelock::{Client, ErrorKind};
+    ///
+    /// let folder = std::env::temp_dir();
+    /// let url = format!("sqlite:{}", folder.join("no-such-file.db").display());
+    /// let error = Client::builder().create(false).connect(&url).await.unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::InvalidOptions);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(feature = "sqlite")]
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// ```
+    pub fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
     /// How many replicas must have acknowledged a grant before it is handed out, and a renewal before it counts:
     /// [`Acknowledge::Any`] where there are replicas. What cannot be reached in time is undone, and the acquisition tries again.
     ///
@@ -502,6 +528,7 @@ impl ClientBuilder {
             acknowledge_within: self.acknowledge_within,
             credentials: self.credentials.clone(),
             tls: self.tls.clone(),
+            create: self.create,
         };
         let bell = Arc::default();
         let manners = Manners {

@@ -32,6 +32,27 @@ async fn many_who_come_first_make_the_tables_together() -> Result<()> {
     Ok(())
 }
 
+/// A URL with a wrong database leads to no empty store.
+#[tokio::test(flavor = "multi_thread")]
+async fn looking_makes_no_table() -> Result<()> {
+    let server = MariaDb::start()?;
+    let look = || tidelock::Client::builder().details(false).create(false);
+    let error = look().connect(&server.url()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
+    assert!(error.to_string().contains("tables"), "{error}");
+    let locks = client(&server.url()).await?;
+    let guard = locks.lock("a").acquire().await?;
+    let viewer = look().connect(&server.url()).await?;
+    assert!(viewer.lock("a").inspect().await?.is_locked());
+    guard.release().await?;
+    locks.close(Duration::ZERO).await;
+    server
+        .query("DROP TABLE locks.tidelock_locks, locks.tidelock_clients, locks.tidelock_counter")?;
+    let error = viewer.lock("a").inspect().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
+    Ok(())
+}
+
 /// A user who may not make tables is given the SQL to run; with the tables there it needs four rights.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_least_rights_are_enough() -> Result<()> {

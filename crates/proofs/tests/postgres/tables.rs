@@ -53,6 +53,27 @@ async fn processes_that_come_first_together_make_one_table() {
     guard.release().await.unwrap();
 }
 
+/// A URL with a wrong database or table leads to no empty store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn looking_makes_no_table() {
+    let server = server();
+    let look = || Client::builder().details(false).create(false);
+    let error = look().connect(&server.url()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
+    assert!(error.to_string().contains("tidelock_locks"), "{error}");
+    let count = "SELECT count(*) FROM pg_class WHERE relname LIKE 'tidelock%'";
+    assert_eq!(server.query(count).unwrap(), "0");
+    let guard = client(&server.url())
+        .await
+        .lock("a")
+        .acquire()
+        .await
+        .unwrap();
+    let viewer = look().connect(&server.url()).await.unwrap();
+    assert!(viewer.lock("a").inspect().await.unwrap().is_locked());
+    guard.release().await.unwrap();
+}
+
 /// Who may not make tables is told what to have run; who has exactly the rights that are named can lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rights_that_are_named_are_enough() {

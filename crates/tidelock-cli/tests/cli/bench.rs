@@ -23,6 +23,13 @@ impl Bench {
         }
     }
 
+    /// A lock was taken in this one once: commands that only look do not create a store.
+    pub(crate) fn with_a_store() -> Self {
+        let bench = Self::new();
+        assert_eq!(bench.code(&["try", "job", "--", "true"]), 0);
+        bench
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("sqlite:{}", self.path("locks.db").display())
     }

@@ -65,7 +65,7 @@ fn a_prefix_is_said_once() {
 
 #[test]
 fn watch_tells_every_change() {
-    let bench = Bench::new();
+    let bench = Bench::with_a_store();
     let mut watch = Run::start(bench.tidelock(&["watch", "--json", "--every", "10ms", "job"]));
     let mut next = || -> Value { serde_json::from_str(&watch.line()).unwrap() };
     assert_eq!(next()["locked"], false);
@@ -86,7 +86,7 @@ fn watch_tells_every_change() {
 
 #[test]
 fn unlock_wants_to_be_forced() {
-    let bench = Bench::new();
+    let bench = Bench::with_a_store();
     let refused = bench.output(&["unlock", "job"]);
     assert_eq!(refused.status.code(), Some(64));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--force"));
@@ -98,7 +98,7 @@ fn unlock_wants_to_be_forced() {
 
 #[test]
 fn the_doctor_finds_no_danger_in_a_fresh_file() {
-    let bench = Bench::new();
+    let bench = Bench::with_a_store();
     let examined = bench.output(&["doctor", "--json"]);
     let findings: Vec<Value> = serde_json::Deserializer::from_slice(&examined.stdout)
         .into_iter()

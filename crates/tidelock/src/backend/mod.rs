@@ -41,6 +41,7 @@ pub use self::glob::matches_glob;
 pub use crate::acknowledge::{Acknowledge, Acknowledged};
 pub use crate::core::bond::Bond;
 pub use crate::core::caller::Asker;
+pub(crate) use crate::core::chance;
 pub use crate::core::clock::{Clock, Moment};
 pub use crate::core::rt::Background;
 pub use crate::core::signals::{Signals, Wake};
@@ -385,6 +386,8 @@ pub struct Env {
     pub credentials: Option<Arc<dyn Fn() -> crate::Credentials + Send + Sync>>,
     /// PEM files for TLS.
     pub tls: TlsFiles,
+    /// Whether a store that is not there yet may be made: the file of a path, the tables in a database. Otherwise it is an error.
+    pub create: bool,
 }
 
 impl fmt::Debug for Env {

@@ -277,6 +277,7 @@ impl Fixture {
             acknowledge_within: self.lease,
             credentials: None,
             tls: TlsFiles::default(),
+            create: true,
         };
         let store = (self.open)(&env).await.expect("the store opens");
         Bare { store, _stop: stop }

@@ -37,6 +37,7 @@ struct Inner {
     timers: Timers,
     background: Background,
     limit: Duration,
+    create: bool,
     idle: Mutex<Vec<(Line, Moment)>>,
     permits: Semaphore,
     closed: AtomicBool,
@@ -67,6 +68,7 @@ impl Pool {
             timers: env.timers.clone(),
             background: env.background.clone(),
             limit: env.response_timeout,
+            create: env.create,
             idle: Mutex::default(),
             permits: Semaphore::new(most),
             closed: AtomicBool::new(false),
@@ -76,6 +78,11 @@ impl Pool {
     /// The database the tables are in.
     pub(super) fn database(&self) -> &str {
         &self.0.target.database
+    }
+
+    /// Tables that are not there may be made.
+    pub(super) fn may_create(&self) -> bool {
+        self.0.create
     }
 
     pub(super) fn now(&self) -> Moment {

@@ -73,6 +73,12 @@ pub(super) async fn ready(pool: &Pool, deadline: Moment) -> Result<()> {
 }
 
 async fn make(pool: &Pool, deadline: Moment) -> Result<()> {
+    if !pool.may_create() {
+        return Err(Error::new(ErrorKind::InvalidOptions).because(format!(
+            "the database {} has none of tidelock's tables: no lock was ever taken in it. Is the URL right? Looking at locks makes no tables; taking one does",
+            pool.database()
+        )));
+    }
     for table in tables() {
         match pool.ask(table, deadline).await {
             Ok(_) => {}

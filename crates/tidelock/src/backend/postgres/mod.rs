@@ -64,7 +64,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let sql = Arc::new(Sql::new(&place.table));
     let link = || Link::new(Arc::clone(&place), env);
     let front = link();
-    make_tables(&front, &sql).await?;
+    make_tables(&front, &sql, env.create).await?;
     // What is long over. Another process that does so at the same time is no harm.
     front.ask(&sql.sweep, &[]).await.map_err(Trouble::error)?;
     let ears = Ears::new(link(), front.clone(), &sql, env);
@@ -81,7 +81,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
 }
 
 /// Several processes may come first at the same time: one makes the tables, the others wait for it and find them.
-async fn make_tables(link: &Link, sql: &Sql) -> Result<()> {
+async fn make_tables(link: &Link, sql: &Sql, create: bool) -> Result<()> {
     let names = [
         (&sql.table as _, Type::TEXT),
         (&sql.clients as _, Type::TEXT),
@@ -90,6 +90,12 @@ async fn make_tables(link: &Link, sql: &Sql) -> Result<()> {
     let there = there.map_err(Trouble::error)?;
     if there.first().is_some_and(|row| row.get::<_, bool>(0)) {
         return Ok(());
+    }
+    if !create {
+        return Err(Error::new(ErrorKind::InvalidOptions).because(format!(
+            "this database has no table {}: no lock was ever taken in it. Is the URL right? Looking at locks makes no tables; taking one does",
+            sql.table
+        )));
     }
     let made = link.run(&sql.make).await;
     made.map_err(|trouble| {

@@ -1,20 +1,24 @@
 //! One connection to the lock file, and the transactions on it. Used by one thread at a time.
 
-use std::cell::Cell;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::Connection;
 
-use super::place;
+use super::entry::{self, Entered};
+use super::files::{Files, Place};
+use super::patience;
 use super::records::View;
 use super::rows::Seen;
-use super::schema::{self, Unfit};
+use super::schema;
+use super::shown::Shown;
 use super::timebase::Timebase;
 use super::trouble::{Stage, explain, spoils};
 use super::volume;
-use crate::error::{Error, ErrorKind, Result};
+use super::worker::Alarm;
+use crate::error::Result;
+
+/// A few milliseconds: the connections of all processes leave a log that was removed at the same moment, one after the other.
+const TRIES_TO_LEAVE: u32 = 7;
 
 /// Whether a commit is on the disk before it is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,50 +30,43 @@ pub(super) enum Durable {
     No,
 }
 
-/// A connection that is opened when it is needed, and again when the file was replaced.
-#[derive(Debug)]
-pub(super) struct Desk {
-    pub(super) path: PathBuf,
+/// What all connections of a client have in common.
+#[derive(Debug, Clone)]
+pub(super) struct Setting {
+    pub(super) place: Arc<Place>,
     pub(super) base: Timebase,
     pub(super) seen: Arc<Seen>,
+    /// `None`: there are no other processes.
+    pub(super) shown: Option<Arc<Shown>>,
+    /// Rung when one of them is closed because a file was removed or replaced: the others may be idle.
+    pub(super) alarm: Arc<Alarm>,
+    /// A file that is not there is made.
+    pub(super) create: bool,
+}
+
+/// A connection that is opened when it is needed, and again when one of its files was removed or replaced.
+#[derive(Debug)]
+pub(super) struct Desk {
+    pub(super) setting: Setting,
     open: Option<Open>,
+    /// How many connections there were: what one of them says of versions has no meaning for another.
+    opened: u64,
 }
 
 #[derive(Debug)]
 struct Open {
     connection: Connection,
-    identity: Option<(u64, u64)>,
+    files: Files,
     durable: Durable,
 }
 
-thread_local! {
-    /// Until when the busy handler of this thread's connection goes on trying.
-    static PATIENCE: Cell<Option<Instant>> = const { Cell::new(None) };
-}
-
-/// Called by SQLite while somebody else writes. Its own handler sleeps up to 100 ms at a time, far longer than a write takes.
-fn still_busy(tries: i32) -> bool {
-    let left = PATIENCE.get().is_some_and(|until| Instant::now() < until);
-    if left {
-        let step = 100_u64 << tries.clamp(0, 4);
-        std::thread::sleep(Duration::from_micros(step));
-    }
-    left
-}
-
 impl Desk {
-    pub(super) fn new(path: PathBuf, base: Timebase, seen: Arc<Seen>) -> Self {
+    pub(super) fn new(setting: Setting) -> Self {
         Self {
-            path,
-            base,
-            seen,
+            setting,
             open: None,
+            opened: 0,
         }
-    }
-
-    /// For how long the next transactions may wait for other processes.
-    pub(super) fn be_patient_for(time: Duration) {
-        PATIENCE.set(Instant::now().checked_add(time));
     }
 
     /// Reads at one instant, without keeping anybody from writing.
@@ -94,26 +91,74 @@ impl Desk {
     }
 
     /// Changes when another connection has written.
-    pub(super) fn version(&mut self) -> Result<i64> {
+    pub(super) fn version(&mut self) -> Result<(u64, i64)> {
         let connection = self.connected()?;
         let version = connection
             .prepare_cached("PRAGMA data_version")
             .and_then(|mut version| version.query_row([], |row| row.get(0)));
-        self.settle(version.map_err(|error| (error, Stage::Before)))
+        let version = self.settle(version.map_err(|error| (error, Stage::Before)))?;
+        Ok((self.opened, version))
     }
 
     /// The open connection, for what is no transaction.
     pub(super) fn connected(&mut self) -> Result<&Connection> {
-        let moved = |open: &Open| open.identity != place::identity(&self.path);
-        if self.open.as_ref().is_some_and(moved) {
-            tracing::warn!(file = %self.path.display(), "the lock file was removed or replaced; what was held in it is lost");
-            self.open = None;
-        }
         let open = match self.open.take() {
             Some(open) => open,
-            None => open_file(&self.path)?,
+            None => self.enter()?,
         };
         Ok(&self.open.insert(open).connection)
+    }
+
+    fn enter(&mut self) -> Result<Open> {
+        let Entered { connection, files } = entry::enter(&self.setting.place, self.setting.create)?;
+        self.opened += 1;
+        Ok(Open {
+            connection,
+            files,
+            durable: Durable::Yes,
+        })
+    }
+
+    /// The other processes are shown that this client has that lock.
+    pub(super) fn show(&self, name: &str) {
+        self.setting.shown.iter().for_each(|shown| shown.show(name));
+    }
+
+    pub(super) fn hide(&self, name: &str) {
+        self.setting.shown.iter().for_each(|shown| shown.hide(name));
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    pub(super) fn close(&mut self) {
+        self.open = None;
+    }
+
+    /// Closes the connection when one of its files was removed or replaced: as long as anybody has the old ones open,
+    /// nobody may use the new ones. To be called before each job.
+    pub(super) fn leave_if_replaced(&mut self) {
+        let Some(open) = &mut self.open else {
+            return;
+        };
+        let place = &self.setting.place;
+        let now = Files::at(place);
+        if now == open.files {
+            return;
+        }
+        if now.share_a_log_with(&open.files) {
+            if entry::confirm(place, &open.files) {
+                open.files = Files::at(place);
+            }
+            return;
+        }
+        if !open.empty_log() {
+            return;
+        }
+        tracing::warn!(file = %place.main.display(), "the lock file, or the -wal or -shm beside it, was removed, renamed or replaced; it is opened again");
+        self.open = None;
+        self.setting.alarm.ring();
     }
 
     fn transaction<T>(
@@ -135,8 +180,8 @@ impl Desk {
         // The clock is read inside: before others were kept out, the time would be too early to judge their rows by.
         let view = View {
             connection,
-            now: self.base.now(),
-            seen: &self.seen,
+            now: self.setting.base.now(),
+            seen: &self.setting.seen,
         };
         let result = match work(&view) {
             Ok(value) => run("COMMIT")
@@ -165,9 +210,9 @@ impl Desk {
         &mut self,
         change: impl Fn(&View<'_>) -> rusqlite::Result<T>,
     ) -> Result<T> {
-        let path = self.path.clone();
+        let place = Arc::clone(&self.setting.place);
         self.write(Durable::Yes, move |view| {
-            if schema::is_tight(view.connection)? && volume::is_full(&path) {
+            if schema::is_tight(view.connection)? && volume::is_full(&place.main) {
                 let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
                 return Err(rusqlite::Error::SqliteFailure(full, None));
             }
@@ -178,17 +223,41 @@ impl Desk {
     /// On a full disk: moves what is in the log into the file, so that the log's space can be written again. A release
     /// needs no more room than that. False: that was not possible.
     fn make_room(&self) -> bool {
-        self.open.as_ref().is_some_and(|open| {
-            open.connection
-                .query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| {
-                    row.get::<_, i64>(0)
-                })
-                .is_ok_and(|busy| busy == 0)
-        })
+        let open = self.open.as_ref();
+        open.is_some_and(|open| open.checkpoint("RESTART").unwrap_or(false))
     }
 }
 
 impl Open {
+    /// Moves what is in the log into the file. True: all of it.
+    fn checkpoint(&self, how: &str) -> rusqlite::Result<bool> {
+        let sql = format!("PRAGMA wal_checkpoint({how})");
+        let done = self.connection.query_row(&sql, [], |row| {
+            Ok((
+                row.get::<_, i64>(0)?,
+                row.get::<_, i64>(1)?,
+                row.get::<_, i64>(2)?,
+            ))
+        });
+        done.map(|(busy, logged, moved)| busy == 0 && logged == moved)
+    }
+
+    /// Moves a log that is being left into the file. False: not all of it, because others read it or move it at this moment.
+    /// We then keep the file open, and try again with the next job: until we close it nobody can use the new log. A grant that
+    /// only the old log has would be lost, and the lock would be granted to a second process before the first one is told.
+    fn empty_log(&self) -> bool {
+        for tries in 0..TRIES_TO_LEAVE {
+            match self.checkpoint("PASSIVE") {
+                Ok(true) => return true,
+                // The old log cannot be read any more: waiting does not help. Holders are told when they renew.
+                Err(error) if spoils(&error) => return true,
+                Ok(false) | Err(_) if patience::pause(tries) => {}
+                Ok(false) | Err(_) => return false,
+            }
+        }
+        false
+    }
+
     fn be(&mut self, durable: Durable) -> rusqlite::Result<()> {
         if self.durable != durable {
             self.connection.execute_batch(match durable {
@@ -203,82 +272,4 @@ impl Open {
 
 fn is_full(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
-}
-
-fn open_file(path: &Path) -> Result<Open> {
-    place::make_file(path);
-    let identity = place::identity(path);
-    let opened = open_connection(path).map_err(|unfit| match unfit {
-        Unfit::Sqlite(error) => explain(error, Stage::Before),
-        Unfit::Other(error) => error,
-    });
-    let connection = opened.map_err(|error| error.prefix(path.display()))?;
-    if identity.is_some() && identity != place::identity(path) {
-        return Err(Error::new(ErrorKind::Unavailable)
-            .because("the lock file was replaced while it was being opened")
-            .prefix(path.display()));
-    }
-    Ok(Open {
-        connection,
-        identity: place::identity(path),
-        durable: Durable::Yes,
-    })
-}
-
-fn open_connection(path: &Path) -> Result<Connection, Unfit> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-        | OpenFlags::SQLITE_OPEN_CREATE
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    #[allow(
-        unused_mut,
-        reason = "needed by some versions in the range of rusqlite"
-    )]
-    let mut connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_handler(Some(still_busy))?;
-    connection.set_prepared_statement_cache_capacity(32);
-    // Dropping the connection, on an error, ends the transaction.
-    connection.execute_batch("BEGIN")?;
-    let ready = schema::is_ready(&connection)?;
-    connection.execute_batch("COMMIT")?;
-    log_ahead(&connection)?;
-    connection.execute_batch("PRAGMA synchronous = FULL")?;
-    if !ready {
-        connection.execute_batch("BEGIN IMMEDIATE")?;
-        // Asked again: another process may have been faster.
-        let first = !schema::is_ready(&connection)?;
-        if first {
-            schema::create(&connection)?;
-        }
-        connection.execute_batch("COMMIT")?;
-        if first {
-            // Of no consequence for the locks; where there is no room for it, there is none.
-            let _ = schema::reserve(&connection);
-        }
-    }
-    Ok(connection)
-}
-
-/// Turns the write-ahead log on. SQLite does not call the busy handler for this, so the loop is ours.
-fn log_ahead(connection: &Connection) -> Result<(), Unfit> {
-    let mut tries = 0;
-    loop {
-        let mode = connection.query_row("PRAGMA journal_mode = WAL", [], |row| {
-            row.get::<_, String>(0)
-        });
-        match mode {
-            Ok(mode) if mode.eq_ignore_ascii_case("wal") => return Ok(()),
-            Ok(mode) => {
-                return Err(Unfit::Other(Error::new(ErrorKind::Unsupported).because(format!(
-                    "this file system allows only the journal mode {mode:?}; locks need the write-ahead log. Put the file on a local disk"
-                ))));
-            }
-            Err(error)
-                if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
-                    && still_busy(tries) =>
-            {
-                tries += 1;
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
 }

@@ -1,9 +1,10 @@
 //! What about a lock file weakens a lock.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rusqlite::Connection;
 
+use super::files::Place;
 use super::volume;
 use crate::snapshot::{Finding, Severity};
 
@@ -13,7 +14,8 @@ const LITTLE_SPACE: u64 = 64 << 20;
 const LONG_LOG: u64 = 64 << 20;
 
 /// Everything there is to say about the file.
-pub(super) fn examine(path: &Path, connection: &Connection) -> Vec<Finding> {
+pub(super) fn examine(place: &Place, connection: &Connection) -> Vec<Finding> {
+    let path = &*place.main;
     let mut findings = vec![
         Finding::new(
             Severity::Good,
@@ -30,7 +32,7 @@ pub(super) fn examine(path: &Path, connection: &Connection) -> Vec<Finding> {
             "synchronous=FULL for grants",
             "a grant and its token are on the disk before they are reported, as far as the disk tells the truth",
         ),
-        log_size(path),
+        log_size(&place.wal),
         Finding::new(
             Severity::Good,
             "version",
@@ -91,10 +93,8 @@ fn journal(connection: &Connection) -> Finding {
     }
 }
 
-fn log_size(path: &Path) -> Finding {
-    let mut wal = path.as_os_str().to_owned();
-    wal.push("-wal");
-    let size = std::fs::metadata(PathBuf::from(wal)).map_or(0, |meta| meta.len());
+fn log_size(wal: &Path) -> Finding {
+    let size = std::fs::metadata(wal).map_or(0, |meta| meta.len());
     let found = format!("{} KB", size / 1024);
     if size < LONG_LOG {
         let meaning = "started anew now and again";

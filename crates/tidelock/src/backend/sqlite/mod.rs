@@ -9,29 +9,37 @@
 //! their requests fail with `Unavailable`, and their leases end as they do on any store that does not answer.
 
 mod desk;
+mod entry;
 mod examine;
+mod files;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
+mod patience;
 mod place;
+mod queue;
+mod ranges;
 mod records;
 mod rows;
 mod schema;
+mod shown;
+mod spot;
 mod timebase;
 mod trouble;
 mod volume;
 mod watch;
 mod worker;
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use self::desk::{Desk, Durable};
+use self::desk::{Desk, Durable, Setting};
+use self::files::Place;
 use self::records::{Decision, View};
 use self::rows::Seen;
+use self::shown::Shown;
 use self::timebase::Timebase;
 use self::watch::{Listening, Watch};
-use self::worker::Worker;
+use self::worker::{Idle, Worker};
 use super::glob::matches_glob;
 use crate::backend::{
     Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Clock, Env, Grant, Name, Page,
@@ -43,6 +51,9 @@ use crate::snapshot::{ClientInfo, Finding, Holder, Snapshot};
 
 /// How many rows one page of a list looks at.
 const PAGE: i64 = 1000;
+/// How often a connection that is not used looks whether its files are there still: a tenth of the lease, within these.
+const LEAST_IDLE: Duration = Duration::from_millis(100);
+const MOST_IDLE: Duration = Duration::from_secs(3);
 
 /// What this store can do.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
@@ -56,30 +67,73 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     read_write: false,
 };
 
-/// Opens `sqlite:PATH`, and makes the file if there is none.
+/// Opens `sqlite:PATH`, and makes the file if there is none, but no folder.
 pub(crate) async fn open(rest: &str, env: &Env) -> Result<Store> {
-    let path = place::prepare(&place::path_of(rest)?)?;
+    let path = place::resolve(&place::path_of(rest)?)?;
     volume::check(&path)?;
-    let base = Timebase::new(env.timers.clock());
-    let seen = Arc::new(Seen::default());
-    let watch = Watch::of(&path);
-    let signals = Signals::new(env.timers.clone(), |_| {});
-    let face = |thread: &str, listening| -> Result<Arc<Sqlite>> {
-        let desk = Desk::new(path.clone(), base.clone(), Arc::clone(&seen));
-        let worker = Worker::start(thread, desk, env.timers.clone(), env.response_timeout)?;
-        Ok(Arc::new(Sqlite {
+    let clock = env.timers.clock();
+    let place = Arc::new(Place::of(path));
+    // In simulated time all that share the file are in this process, and wake each other directly.
+    let alone = matches!(clock, Clock::Simulated(_));
+    let setting = Setting {
+        place: Arc::clone(&place),
+        base: Timebase::new(clock),
+        seen: Arc::new(Seen::default()),
+        shown: (!alone).then(|| Arc::new(Shown::beside(&place.lock))),
+        alarm: Arc::default(),
+        create: env.create,
+    };
+    let worker = |thread: &str, desk, idle| {
+        Worker::start(thread, desk, env.timers.clone(), env.response_timeout, idle)
+    };
+    let often = (env.lease / 10).clamp(LEAST_IDLE, MOST_IDLE);
+    let idle = Idle {
+        // A client that only looks has no connection in the background.
+        every: (!env.create).then_some(often),
+        watch: None,
+    };
+    let front = worker("tidelock-file", Desk::new(setting.clone()), idle)?;
+    let opened = open_now(&front).await?;
+    // After the file was made: it is known by its identity.
+    let watch = Watch::of(&place);
+    let idle = Idle {
+        every: env.create.then_some(often),
+        watch: Some(Arc::clone(&watch)),
+    };
+    let back = worker("tidelock-keep", Desk::new(setting), idle)?;
+    if opened && env.create {
+        open_now(&back).await?;
+    }
+    let signals = watch.signals(env.timers.clone());
+    let listening = Mutex::new(Some(watch.listen(signals.clone())));
+    let face = |worker, listening| {
+        Arc::new(Sqlite {
             worker,
             signals: signals.clone(),
             watch: Arc::clone(&watch),
-            listening: Mutex::new(listening),
-            clock: env.timers.clock(),
-            path: path.clone(),
-        }))
+            listening,
+            clock,
+            place: Arc::clone(&place),
+        })
     };
-    let front = face("tidelock-file", Some(watch.listen(signals.clone())))?;
-    let back = face("tidelock-keep", None)?;
-    front.worker.call(|desk| desk.connected().map(drop)).await?;
-    Ok(Store { front, back })
+    Ok(Store {
+        front: face(front, listening),
+        back: face(back, Mutex::default()),
+    })
+}
+
+/// Opens a connection before it is needed: a file that was given a second name cannot be opened any more, and renewals then need
+/// a connection that is open. False: others are busy with it.
+async fn open_now(worker: &Worker) -> Result<bool> {
+    match worker.call(|desk| desk.connected().map(drop)).await {
+        Ok(()) => Ok(true),
+        // Many may come at the same moment. An acquisition waits for them within its own limit.
+        Err(error) if trouble::is_busy(&error) || error.outcome_unknown() => {
+            tracing::debug!(%error, "the lock file cannot be opened yet");
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// One face of the store.
@@ -91,7 +145,7 @@ struct Sqlite {
     listening: Mutex<Option<Listening>>,
     clock: Clock,
     #[allow(dead_code, reason = "shown by Debug")]
-    path: PathBuf,
+    place: Arc<Place>,
 }
 
 impl Sqlite {
@@ -116,7 +170,7 @@ impl Sqlite {
         let name = ask.ticket.name.as_str();
         let wake = (!ask.armed && !ask.patience.is_zero()).then(|| self.signals.arm(name));
         if wake.is_some() {
-            self.watch.begin(self.clock);
+            self.watch.begin(name, self.clock);
         }
         let (ticket, lease, spare) = (ask.ticket.clone(), ask.lease, ask.spare);
         let unheard = ask.ticket.clone();
@@ -128,14 +182,17 @@ impl Sqlite {
             )
             .await?;
         match decision {
-            Decision::Granted(token, more) => Ok(Attempt::Acquired(Grant {
-                token: token.map(fencing),
-                more,
-                ..Grant::default()
-            })),
+            Decision::Granted(token, more) => {
+                self.watch.had_its_turn(name);
+                Ok(Attempt::Acquired(Grant {
+                    token: token.map(fencing),
+                    more,
+                    ..Grant::default()
+                }))
+            }
             Decision::Held(left) => Ok(Attempt::Held(Wait {
                 wake,
-                recheck: Some(left),
+                recheck: Some(self.watch.recheck(name, left)),
             })),
             Decision::Withdrawn => {
                 Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"))
@@ -147,12 +204,36 @@ impl Sqlite {
         }
     }
 
-    /// After a release: waiters of this process need not wait for the watch.
-    fn freed(&self, name: &Name, released: Released) -> Released {
+    /// Ends what a ticket has, and wakes those who wait for it.
+    async fn end(
+        &self,
+        name: &Name,
+        change: impl Fn(&View<'_>) -> rusqlite::Result<Released> + Send + 'static,
+    ) -> Result<Released> {
+        let (watch, which) = (Arc::clone(&self.watch), name.clone());
+        let (released, others) = self
+            .worker
+            .call(move |desk| {
+                let released = desk.write(Durable::No, change)?;
+                // Counted before one of them is woken.
+                let shows = desk.setting.shown.is_some();
+                let others = if shows {
+                    watch.others(which.as_str())
+                } else {
+                    0
+                };
+                desk.hide(which.as_str());
+                Ok((released, others))
+            })
+            .await?;
         if released == Released::Freed {
+            // Waiters of this process need not wait for the queue.
             self.watch.wake(name.as_str());
         }
-        released
+        Ok(match (released, others) {
+            (Released::Freed, 1..) => Released::Awaited(others),
+            _ => released,
+        })
     }
 }
 
@@ -162,16 +243,22 @@ fn attempt(desk: &mut Desk, ticket: &Ticket, lease: Duration, spare: u32) -> Res
     if let Some(left) = desk.read(|view| view.held_by_other(ticket.name.as_str(), &owner))? {
         return Ok(Decision::Held(left));
     }
-    desk.grow(|view| view.attempt(ticket, lease, spare))
+    let decision = desk.grow(|view| view.attempt(ticket, lease, spare))?;
+    if matches!(decision, Decision::Granted(..)) {
+        desk.show(ticket.name.as_str());
+    }
+    Ok(decision)
 }
 
 /// Nobody is there any more to hear of a grant: it would stand until the lease ends.
 fn give_back(desk: &mut Desk, ticket: &Ticket, decision: &Decision) {
-    if matches!(decision, Decision::Granted(..))
-        && let Err(error) = desk.write(Durable::No, |view| view.release(ticket))
-    {
+    if !matches!(decision, Decision::Granted(..)) {
+        return;
+    }
+    if let Err(error) = desk.write(Durable::No, |view| view.release(ticket)) {
         tracing::warn!(lock = %ticket.name, %error, "a lock whose caller has gone stays until its lease ends");
     }
+    desk.hide(ticket.name.as_str());
 }
 
 fn fencing(token: i64) -> FencingToken {
@@ -236,19 +323,13 @@ impl Backend for Sqlite {
 
     fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
         let mine = ticket.clone();
-        Box::pin(async move {
-            let released = self.write(Durable::No, move |view| view.release(&mine));
-            Ok(self.freed(&ticket.name, released.await?))
-        })
+        Box::pin(self.end(&ticket.name, move |view| view.release(&mine)))
     }
 
     fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
         let mine = ticket.clone();
         let base = Timebase::new(self.clock);
-        Box::pin(async move {
-            let released = self.write(Durable::No, move |view| view.withdraw(&mine, &base));
-            Ok(self.freed(&ticket.name, released.await?))
-        })
+        Box::pin(self.end(&ticket.name, move |view| view.withdraw(&mine, &base)))
     }
 
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
@@ -293,8 +374,8 @@ impl Backend for Sqlite {
 
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         Box::pin(self.worker.call(|desk| {
-            let path = desk.path.clone();
-            Ok(examine::examine(&path, desk.connected()?))
+            let place = Arc::clone(&desk.setting.place);
+            Ok(examine::examine(&place, desk.connected()?))
         }))
     }
 

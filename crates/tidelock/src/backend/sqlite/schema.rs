@@ -4,6 +4,7 @@
 
 use rusqlite::Connection;
 
+use super::trouble::Busy;
 use crate::error::{Error, ErrorKind, Result};
 
 /// "tdlk": marks the file as ours, so that we never write into another program's database.
@@ -41,11 +42,16 @@ const RESERVE: i64 = 256 * 1024;
 /// So few free pages are left when the reserve is used up: a grant changes no more than that.
 const FEW_PAGES: i64 = 8;
 
+/// More tokens than a log can have used: each grant writes two pages of it, and reserves a thousand tokens at most.
+const SKIPPED: i64 = 1 << 32;
+
 /// What is wrong with a file.
 #[derive(Debug)]
 pub(super) enum Unfit {
     Sqlite(rusqlite::Error),
     Other(Error),
+    /// Nothing that lasts.
+    Busy(Busy),
 }
 
 impl From<rusqlite::Error> for Unfit {
@@ -82,6 +88,12 @@ pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(&format!(
         "PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
     ))
+}
+
+/// A log that was removed may have had grants in it, whose tokens the file knows nothing of. The next tokens are larger than
+/// any of those.
+pub(super) fn skip_tokens(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(&format!("UPDATE counter SET token = token + {SKIPPED}"))
 }
 
 /// Makes the file longer than it need be. With room inside the file the log can be moved into it, and so be written anew,

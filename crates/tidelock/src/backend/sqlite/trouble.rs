@@ -1,5 +1,7 @@
 //! What an error of SQLite means for a lock.
 
+use std::fmt;
+
 use rusqlite::ErrorCode;
 
 use crate::error::{Error, ErrorKind};
@@ -11,6 +13,45 @@ pub(super) enum Stage {
     Before,
     /// In the commit: it may be in the file.
     Commit,
+}
+
+/// Why the file cannot be opened just now. Beneath an [`Unavailable`](ErrorKind::Unavailable) error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Busy {
+    Opening,
+    InUse,
+    Replaced,
+}
+
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Opening => "other processes are opening the lock file (or one was stopped while it did)",
+            Self::InUse => {
+                "processes have the lock file open that do not use the -wal and -shm beside it (these were removed or replaced, \
+                 or the file has another path), or a tool opened it first. Nobody else gets in until they have noticed, \
+                 which takes a few seconds, or have ended"
+            }
+            Self::Replaced => "the lock file was replaced while it was being opened",
+        })
+    }
+}
+
+impl std::error::Error for Busy {}
+
+/// The file is there, and others use it: an attempt some time later may succeed.
+pub(super) fn is_busy(error: &Error) -> bool {
+    let Some(cause) = std::error::Error::source(error) else {
+        return false;
+    };
+    let code = cause
+        .downcast_ref::<rusqlite::Error>()
+        .and_then(rusqlite::Error::sqlite_error_code);
+    cause.is::<Busy>()
+        || matches!(
+            code,
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+        )
 }
 
 /// Turns an error of SQLite into one of ours.

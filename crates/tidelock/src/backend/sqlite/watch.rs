@@ -1,37 +1,64 @@
 //! How waiters of this process hear of releases by others: one thread for each lock file, running only while somebody waits.
 //!
-//! SQLite has no notifications. `PRAGMA data_version` says cheaply whether anything was written; only then are rows read.
+//! SQLite has no notifications. Releases are heard of through the [`queue`](super::queue) of the processes; besides, those
+//! at its head look at the rows now and then, and all do where there is no queue. `PRAGMA data_version` says cheaply
+//! whether anything was written; only then are rows read.
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use super::desk::Desk;
+use super::desk::{Desk, Setting};
+use super::files::{Id, Place};
+use super::patience;
+use super::queue::Queue;
+use super::ranges::Ranges;
 use super::rows::{Seen, Standing};
+use super::spot::{Caller, Rank};
 use super::timebase::Timebase;
-use crate::backend::{Clock, Signals};
+use crate::backend::{Clock, Signals, Timers, chance};
 use crate::error::Result;
 
-/// Between two looks while somebody has just begun to wait: most locks are held for a short time.
+/// Between two looks without a queue, while somebody has just begun to wait: most locks are held for a short time.
 const SHORT: Duration = Duration::from_millis(4);
 /// How many looks are so close to each other.
 const SHORT_LOOKS: u32 = 50;
 /// Between two looks from then on. Half of it is what a hand-over between processes costs on average; a look costs some
 /// tens of microseconds, so that waiting stays below a hundredth of a core.
 const LONG: Duration = Duration::from_millis(10);
+/// Between two looks at the head of a queue, which is woken by a release: only for what comes without one, such as a force
+/// release by another process.
+const AT_THE_HEAD: Duration = Duration::from_millis(100);
 /// How long the thread stays when nobody waits any more; the next waiter need not start one then.
 const LINGER: Duration = Duration::from_secs(1);
 
-static WATCHES: LazyLock<Mutex<HashMap<PathBuf, Weak<Watch>>>> = LazyLock::new(Mutex::default);
+/// A file may be reached by several paths (a folder that is mounted twice); one that is not there yet has only its path.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Key {
+    File(Id),
+    Path(PathBuf),
+}
+
+static WATCHES: LazyLock<Mutex<HashMap<Key, Weak<Watch>>>> = LazyLock::new(Mutex::default);
+
+/// What was found at the last look.
+#[derive(Debug, Default)]
+struct Known {
+    version: Option<(u64, i64)>,
+    /// Names that were free, and left to the first in the queue. If they are free still, it is not there.
+    left: BTreeSet<Arc<str>>,
+}
 
 /// All waiters of this process for locks of one file.
 #[derive(Debug)]
 pub(super) struct Watch {
-    path: PathBuf,
+    place: Arc<Place>,
+    queue: OnceLock<Arc<Queue>>,
     state: Mutex<State>,
     bell: Condvar,
+    /// How many times the file was looked at.
     looks: AtomicU64,
 }
 
@@ -40,26 +67,38 @@ struct State {
     listeners: Vec<(u64, Signals)>,
     next: u64,
     running: bool,
-    /// Somebody has begun to wait: look at the rows once, whatever the version says.
-    fresh: bool,
+    /// Look at the rows once, whatever the version says.
+    look: bool,
+    /// Somebody has begun to wait, or has left.
+    changed: bool,
 }
 
 impl Watch {
     /// The one watch of a file.
-    pub(super) fn of(path: &Path) -> Arc<Self> {
+    pub(super) fn of(place: &Arc<Place>) -> Arc<Self> {
+        let key = Id::of(&place.main).map_or_else(|| Key::Path(place.main.clone()), Key::File);
         let mut watches = WATCHES.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(watch) = watches.get(path).and_then(Weak::upgrade) {
+        if let Some(watch) = watches.get(&key).and_then(Weak::upgrade) {
             return watch;
         }
         watches.retain(|_, watch| watch.strong_count() > 0);
         let watch = Arc::new(Self {
-            path: path.to_owned(),
+            place: Arc::clone(place),
+            queue: OnceLock::new(),
             state: Mutex::default(),
             bell: Condvar::new(),
             looks: AtomicU64::new(0),
         });
-        watches.insert(path.to_owned(), Arc::downgrade(&watch));
+        watches.insert(key, Arc::downgrade(&watch));
         watch
+    }
+
+    /// For a client's waiters. When the last one for a name leaves, this process leaves the queue.
+    pub(super) fn signals(self: &Arc<Self>, timers: Timers) -> Signals {
+        let watch = Arc::downgrade(self);
+        Signals::new(timers, move |name| {
+            watch.upgrade().iter().for_each(|watch| watch.left(name));
+        })
     }
 
     /// Adds a client's waiters, until the returned value is dropped.
@@ -75,14 +114,19 @@ impl Watch {
         }
     }
 
-    /// Somebody waits now. To be called after its wake was armed and before its question is decided.
-    pub(super) fn begin(self: &Arc<Self>, clock: Clock) {
+    /// Somebody waits for that name now. To be called after its wake was armed and before its question is decided.
+    pub(super) fn begin(self: &Arc<Self>, name: &str, clock: Clock) {
         // In simulated time all that share the file are in this process, and wake each other directly.
         if matches!(clock, Clock::Simulated(_)) {
             return;
         }
+        if let Some(queue) = self.queue() {
+            queue.stand(name, self);
+        }
+        let alone = self.rank(name) == Rank::Alone;
         let mut state = self.lock();
-        state.fresh = true;
+        state.look |= alone;
+        state.changed = true;
         if state.running {
             drop(state);
             self.bell.notify_one();
@@ -100,6 +144,53 @@ impl Watch {
         }
     }
 
+    /// The last of a client's waiters for that name has left.
+    fn left(&self, name: &str) {
+        if let Some(queue) = self.queue.get() {
+            queue.leave(name, || {
+                let listeners = self.listeners();
+                listeners.iter().any(|signals| signals.is_watched(name))
+            });
+        }
+        self.lock().changed = true;
+        self.bell.notify_one();
+    }
+
+    /// This process was granted that lock.
+    pub(super) fn had_its_turn(&self, name: &str) {
+        if let Some(queue) = self.queue.get() {
+            queue.had_its_turn(name);
+        }
+    }
+
+    /// How many other processes are known to wait for that name.
+    pub(super) fn others(&self, name: &str) -> u32 {
+        self.queue().map_or(0, |queue| queue.others(name))
+    }
+
+    /// When a waiter asks again without having been woken, if the holder's lease has so long to go. Those at the head of the
+    /// queue ask at its end, and not all others at the same moment.
+    pub(super) fn recheck(&self, name: &str, left: Duration) -> Duration {
+        // Asked twice: the thread that has just begun to stand in an empty queue may not have risen to its head yet.
+        if self.rank(name) == Rank::Behind && self.others(name) == 2 {
+            left + LINGER.mul_f64(chance::share())
+        } else {
+            left
+        }
+    }
+
+    /// Call it now and then: it wakes the waiters of a queue in which nothing happens.
+    pub(super) fn peek(&self) {
+        let Some(queue) = self.queue.get() else {
+            return;
+        };
+        for name in self.names() {
+            if queue.is_overdue(&name) {
+                self.wake(&name);
+            }
+        }
+    }
+
     /// A lock was freed.
     pub(super) fn wake(&self, name: &str) {
         for signals in self.listeners() {
@@ -107,70 +198,113 @@ impl Watch {
         }
     }
 
-    /// How many times the file was looked at.
-    #[cfg(test)]
-    pub(super) fn looks(&self) -> u64 {
-        self.looks.load(Ordering::Relaxed)
+    /// `None`: this system has none, or the file is not there yet.
+    fn queue(&self) -> Option<&Arc<Queue>> {
+        if self.queue.get().is_none() {
+            let ranges = Ranges::on(&self.place.lock).ok()?;
+            // Another thread may have been faster.
+            let _ = self.queue.set(Arc::new(Queue::on(ranges)));
+        }
+        self.queue.get()
+    }
+
+    fn rank(&self, name: &str) -> Rank {
+        let queue = self.queue.get();
+        queue.map_or(Rank::Alone, |queue| queue.rank(name))
     }
 
     fn run(&self) {
-        let mut desk = Desk::new(
-            self.path.clone(),
-            Timebase::new(Clock::Boot),
-            Arc::new(Seen::default()),
-        );
-        let mut known = None;
-        let mut since_fresh = 0;
-        while self.is_needed() {
+        let mut desk = Desk::new(Setting {
+            place: Arc::clone(&self.place),
+            base: Timebase::new(Clock::Boot),
+            seen: Arc::new(Seen::default()),
+            shown: None,
+            alarm: Arc::default(),
+            create: false,
+        });
+        let mut known = Known::default();
+        let mut looks = 0;
+        while let Some(asked) = self.next_look(&mut desk, looks) {
             self.looks.fetch_add(1, Ordering::Relaxed);
-            let fresh = std::mem::take(&mut self.lock().fresh);
-            since_fresh = if fresh { 0 } else { since_fresh + 1 };
-            match self.look(&mut desk, known, fresh) {
-                Ok(version) => known = Some(version),
-                Err(error) => {
-                    tracing::debug!(%error, "the lock file could not be looked at");
-                    self.listeners().iter().for_each(Signals::wake_each);
-                    known = None;
-                    std::thread::sleep(LONG * 10);
-                }
+            looks = if asked { 0 } else { looks + 1 };
+            if let Err(error) = self.look(&mut desk, &mut known, asked) {
+                tracing::debug!(%error, "the lock file could not be looked at");
+                self.listeners().iter().for_each(Signals::wake_each);
+                known = Known::default();
+                std::thread::sleep(LONG * 10);
             }
-            std::thread::sleep(pause(since_fresh));
         }
     }
 
-    /// Wakes waiters of what is free, if anything was written since version `known`.
-    fn look(&self, desk: &mut Desk, known: Option<i64>, fresh: bool) -> Result<i64> {
-        Desk::be_patient_for(LONG);
-        let version = desk.version()?;
-        if known == Some(version) && !fresh {
-            return Ok(version);
+    /// Waits until it is time for the next look, after `looks` that nobody asked for. True: somebody asked for it.
+    /// `None`: nobody has waited for a while, and the thread ends.
+    fn next_look(&self, desk: &mut Desk, looks: u32) -> Option<bool> {
+        loop {
+            let names = self.names();
+            let rank = names.iter().map(|name| self.rank(name)).max();
+            let pause = match rank {
+                None => LINGER,
+                Some(Rank::Behind) if desk.is_open() => LINGER,
+                Some(Rank::Behind) => Duration::MAX,
+                Some(Rank::First | Rank::Second) => AT_THE_HEAD,
+                Some(Rank::Alone) if looks < SHORT_LOOKS => SHORT,
+                Some(Rank::Alone) => LONG,
+            };
+            let state = self.lock();
+            let (mut state, waited) = self
+                .bell
+                .wait_timeout_while(state, pause, |state| !state.look && !state.changed)
+                .unwrap_or_else(PoisonError::into_inner);
+            state.changed = false;
+            if std::mem::take(&mut state.look) {
+                return Some(true);
+            }
+            if !waited.timed_out() {
+                continue;
+            }
+            match rank {
+                None => {
+                    state.running = false;
+                    return None;
+                }
+                // One that is not used would not notice that the file was replaced.
+                Some(Rank::Behind) => {
+                    drop(state);
+                    desk.close();
+                }
+                Some(_) => return Some(false),
+            }
+        }
+    }
+
+    /// Wakes waiters of what is free, if anything was written since the last look.
+    fn look(&self, desk: &mut Desk, known: &mut Known, asked: bool) -> Result<()> {
+        patience::be_patient_for(LONG);
+        desk.leave_if_replaced();
+        let version = Some(desk.version()?);
+        let left = std::mem::take(&mut known.left);
+        if known.version == version && !asked && left.is_empty() {
+            return Ok(());
         }
         for name in self.names() {
+            let rank = self.rank(&name);
+            if rank == Rank::Behind {
+                continue;
+            }
             let free = desk.read(|view| {
                 let row = view.row(&name)?;
                 Ok(row.is_none_or(|row| {
                     row.standing(&name, "", view.now, view.seen) == Standing::Free
                 }))
             })?;
-            if free {
+            if free && rank == Rank::Second && !left.contains(&name) {
+                known.left.insert(name);
+            } else if free {
                 self.wake(&name);
             }
         }
-        Ok(version)
-    }
-
-    /// Waits for waiters, for a while. False: there are none, and the thread is to end.
-    fn is_needed(&self) -> bool {
-        if !self.names().is_empty() {
-            return true;
-        }
-        let state = self.lock();
-        let (mut state, _) = self
-            .bell
-            .wait_timeout_while(state, LINGER, |state| !state.fresh)
-            .unwrap_or_else(PoisonError::into_inner);
-        state.running = state.fresh;
-        state.running
+        known.version = version;
+        Ok(())
     }
 
     fn names(&self) -> BTreeSet<Arc<str>> {
@@ -188,11 +322,14 @@ impl Watch {
     }
 }
 
-fn pause(since_fresh: u32) -> Duration {
-    if since_fresh < SHORT_LOOKS {
-        SHORT
-    } else {
-        LONG
+impl Caller for Watch {
+    fn called(&self, name: &str) {
+        self.wake(name);
+    }
+
+    fn look(&self) {
+        self.lock().look = true;
+        self.bell.notify_one();
     }
 }
 
@@ -207,45 +344,11 @@ impl Drop for Listening {
     fn drop(&mut self) {
         let mut state = self.watch.lock();
         state.listeners.retain(|(id, _)| *id != self.id);
+        state.changed = true;
+        drop(state);
+        self.watch.bell.notify_one();
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::backend::Timers;
-
-    #[tokio::test]
-    async fn it_looks_while_somebody_waits_and_rests_when_nobody_does() {
-        let folder = tempfile::tempdir().unwrap();
-        let watch = Watch::of(&folder.path().join("locks.db"));
-        let signals = Signals::new(Timers::new(Clock::Boot), |_| {});
-        let listening = watch.listen(signals.clone());
-        assert_eq!(watch.looks(), 0);
-        // Nothing is in the file: the first look finds the lock free, and says so.
-        let mut wake = signals.arm("free");
-        watch.begin(Clock::Boot);
-        wake.woken().await;
-        drop(wake);
-        let wake = signals.arm("free");
-        watch.begin(Clock::Boot);
-        let (before, time) = (watch.looks(), Duration::from_secs(1));
-        std::thread::sleep(time);
-        let looks = watch.looks() - before;
-        // 50 short pauses and as many long ones as the rest has room for, on a machine that may be busy.
-        assert!((10..=160).contains(&looks), "{looks} looks a second");
-        drop(wake);
-        std::thread::sleep(LONG * 4);
-        let before = watch.looks();
-        std::thread::sleep(LONG * 10);
-        assert_eq!(watch.looks(), before);
-        drop(listening);
-    }
-
-    #[test]
-    fn two_ways_to_one_file_are_one_watch() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("locks.db");
-        assert!(Arc::ptr_eq(&Watch::of(&file), &Watch::of(&file)));
-    }
-}
+mod tests;

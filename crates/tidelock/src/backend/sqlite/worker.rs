@@ -2,14 +2,19 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use super::desk::Desk;
+use super::patience::be_patient_for;
+use super::watch::Watch;
 use crate::backend::{Clock, Timers};
 use crate::error::{Error, ErrorKind, Result};
+
+/// How long a connection that has nothing to do may wait for others when its files were removed.
+const IDLE_PATIENCE: Duration = Duration::from_millis(50);
 
 type Job = Box<dyn FnOnce(&mut Desk) + Send>;
 
@@ -20,19 +25,54 @@ pub(super) struct Worker {
     limit: Duration,
 }
 
+/// Tells the workers of a client that one of the files was removed or replaced.
+#[derive(Debug, Default)]
+pub(super) struct Alarm(Mutex<Vec<Weak<mpsc::Sender<Job>>>>);
+
+impl Alarm {
+    pub(super) fn ring(&self) {
+        for jobs in self.lock().iter().filter_map(Weak::upgrade) {
+            // A worker that has ended has left.
+            let _ = jobs.send(Box::new(Desk::leave_if_replaced));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<mpsc::Sender<Job>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a worker does while it has nothing to do.
+#[derive(Debug, Default)]
+pub(super) struct Idle {
+    /// How often it looks whether the files of its connection are there still. `None`: another worker does, and tells it.
+    pub(super) every: Option<Duration>,
+    /// And whether anything happens in the queues of this process.
+    pub(super) watch: Option<Arc<Watch>>,
+}
+
 enum How {
-    Thread(mpsc::Sender<Job>),
+    Thread(Arc<mpsc::Sender<Job>>),
     /// In simulated time nothing may go on beside the test's own runtime, or its clock would run ahead of the disk.
     Here(Box<Desk>),
     Closed,
 }
 
 impl Worker {
-    pub(super) fn start(name: &str, desk: Desk, timers: Timers, limit: Duration) -> Result<Self> {
+    pub(super) fn start(
+        name: &str,
+        desk: Desk,
+        timers: Timers,
+        limit: Duration,
+        idle: Idle,
+    ) -> Result<Self> {
         let how = if matches!(timers.clock(), Clock::Simulated(_)) {
             How::Here(Box::new(desk))
         } else {
-            How::Thread(thread(name, desk)?)
+            let alarm = Arc::clone(&desk.setting.alarm);
+            let jobs = Arc::new(thread(name, desk, idle)?);
+            alarm.lock().push(Arc::downgrade(&jobs));
+            How::Thread(jobs)
         };
         Ok(Self {
             how: Mutex::new(how),
@@ -66,7 +106,8 @@ impl Worker {
             }
             // A little less than the caller waits, so that it hears "busy" and need not guess.
             let left = end.since(timers.now());
-            Desk::be_patient_for(left.saturating_sub(limit / 10));
+            be_patient_for(left.saturating_sub(limit / 10));
+            desk.leave_if_replaced();
             if let Err(Ok(value)) = answer.send(job(desk)) {
                 undo(desk, value);
             }
@@ -101,12 +142,12 @@ impl Worker {
     }
 }
 
-fn thread(name: &str, mut desk: Desk) -> Result<mpsc::Sender<Job>> {
+fn thread(name: &str, mut desk: Desk, idle: Idle) -> Result<mpsc::Sender<Job>> {
     let (jobs, todo) = mpsc::channel::<Job>();
     std::thread::Builder::new()
         .name(name.to_owned())
         .spawn(move || {
-            for job in todo {
+            while let Some(job) = next(&todo, &mut desk, &idle) {
                 job(&mut desk);
             }
         })
@@ -116,6 +157,28 @@ fn thread(name: &str, mut desk: Desk) -> Result<mpsc::Sender<Job>> {
                 .caused_by(error)
         })?;
     Ok(jobs)
+}
+
+/// The next job. `None`: there will be none.
+fn next(todo: &mpsc::Receiver<Job>, desk: &mut Desk, idle: &Idle) -> Option<Job> {
+    while let Some(every) = idle.every {
+        match todo.recv_timeout(every) {
+            Ok(job) => return Some(job),
+            Err(mpsc::RecvTimeoutError::Disconnected) => return None,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                be_patient_for(IDLE_PATIENCE);
+                if desk.is_open() {
+                    desk.leave_if_replaced();
+                } else {
+                    // Another connection of this client may be open and idle: it would keep all processes out of a file
+                    // that was replaced.
+                    desk.setting.alarm.ring();
+                }
+                idle.watch.iter().for_each(|watch| watch.peek());
+            }
+        }
+    }
+    todo.recv().ok()
 }
 
 /// A job's place in the queue: either the thread takes it and begins, or the caller takes it back and leaves.

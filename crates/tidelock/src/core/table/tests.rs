@@ -26,6 +26,7 @@ fn site(background: &Background) -> Arc<Site> {
         acknowledge_within: Duration::from_secs(1),
         credentials: None,
         tls: TlsFiles::default(),
+        create: true,
     };
     let manners = Manners {
         hand_off: HandOff::default(),

@@ -9,7 +9,7 @@ const LEASE: Duration = Duration::from_millis(900);
 #[tokio::test]
 async fn two_clients_exclude_each_other_and_hand_over() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("new/folder/locks.db");
+    let file = folder.path().join("locks.db");
     let (one, two) = (
         super::client(&file, LEASE).await,
         super::client(&file, LEASE).await,

@@ -3,7 +3,9 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use tidelock::Guard;
 
 const ROLE: &str = "TIDELOCK_TEST_ROLE";
 const FILE: &str = "TIDELOCK_TEST_FILE";
@@ -38,6 +40,7 @@ impl Other {
             .env(ROLE, role)
             .env(FILE, file)
             .env(ROUNDS, rounds.to_string())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -60,6 +63,18 @@ impl Other {
         }
     }
 
+    /// Asks a holder whether it has its lock still.
+    pub(crate) fn still_holds(&mut self) -> bool {
+        self.state() == "held"
+    }
+
+    /// The same, with the reason if it has not.
+    pub(crate) fn state(&mut self) -> String {
+        let asked = self.process.stdin.as_mut().unwrap();
+        asked.write_all(b"?\n").unwrap();
+        self.hear()
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.process.id()
     }
@@ -67,6 +82,56 @@ impl Other {
     pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
+    }
+
+    /// Until it waits in the queue that the kernel keeps.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn until_it_queues(&self) {
+        while self.in_queue().is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// How often the thread that waits there was woken.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn wake_ups(&self) -> u64 {
+        let status = std::fs::read_to_string(self.in_queue().unwrap().join("status")).unwrap();
+        let mut lines = status.lines();
+        let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        count.unwrap().trim().parse().unwrap()
+    }
+
+    /// Its thread that sleeps there.
+    #[cfg(target_os = "linux")]
+    fn in_queue(&self) -> Option<PathBuf> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        let mut tasks = tasks.map(|task| task.unwrap().path());
+        let read = |task: &Path, file| std::fs::read_to_string(task.join(file)).unwrap_or_default();
+        tasks.find(|task| {
+            read(task, "comm").trim() == "tidelock-queue" && read(task, "stat").contains(") S ")
+        })
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(crate) fn stop(&self) {
+        self.send(rustix::process::Signal::STOP);
+        while !std::fs::read_to_string(format!("/proc/{}/stat", self.pid()))
+            .unwrap()
+            .contains(") T ")
+        {
+            std::thread::yield_now();
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(crate) fn go_on(&self) {
+        self.send(rustix::process::Signal::CONT);
+    }
+
+    #[cfg(target_os = "linux")]
+    fn send(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(pid, signal).unwrap();
     }
 
     /// What it had said and nobody had heard, up to the last whole line.
@@ -79,6 +144,13 @@ impl Other {
             .filter_map(|line| line.split_once('@'))
             .map(|(_, word)| word.to_owned())
             .collect()
+    }
+
+    /// What a child says at its end: how many rounds it made.
+    pub(crate) fn rounds(mut self) -> u64 {
+        let rounds = self.hear().parse().unwrap();
+        self.finish();
+        rounds
     }
 
     pub(crate) fn finish(mut self) {
@@ -116,37 +188,78 @@ fn plays_its_role() {
         .unwrap();
     runtime.block_on(async {
         match role.as_str() {
-            "hold" => hold(&file, rounds).await,
-            "hammer" => hammer(&file, rounds).await,
-            "wait" => wait(&file).await,
+            "hold" => hold(&file, rounds, Duration::from_millis(600)).await,
+            "hold long" => hold(&file, rounds, Duration::from_secs(2)).await,
+            "hammer" => {
+                hammer(&file, Duration::from_secs(10), |round| round < rounds).await;
+            }
+            "hammer for a while" => {
+                let end = Instant::now() + Duration::from_secs(6);
+                // Short: an idle connection looks after its files every tenth of it.
+                let lease = Duration::from_secs(3);
+                say(hammer(&file, lease, |_| Instant::now() < end).await);
+            }
+            "wait" => drop(wait(&file).await),
+            "queue up" => {
+                drop(wait(&file).await);
+                std::future::pending::<()>().await;
+            }
+            "queue up and keep it" => {
+                let _guard = wait(&file).await;
+                std::future::pending::<()>().await;
+            }
             "stop" => stop(&file).await,
             "full" => super::faults::fill_the_disk(&file).await,
             "echo" => echo(&file, rounds).await,
-            _ => panic!("no role {role:?}"),
+            "mounted twice" => super::names::lock_through_two_mounts(&file).await,
+            "mounted alone" => super::names::open_a_mounted_file(&file).await,
+            what => {
+                super::removed::remove(what, &file);
+                say("done");
+            }
         }
     });
 }
 
 /// Acquires and releases, the last time without releasing; says each token.
-async fn hold(file: &Path, rounds: u32) {
-    let client = super::client(file, Duration::from_millis(600)).await;
+async fn hold(file: &Path, rounds: u32, lease: Duration) {
+    let client = super::client(file, lease).await;
     let lock = client.fenced_lock("ledger");
     for round in 1.. {
         let guard = lock.acquire().await.unwrap();
         say(guard.token().unwrap());
         if round >= rounds {
-            std::future::pending::<()>().await;
+            answer(&guard).await;
         }
         guard.release().await.unwrap();
     }
 }
 
-/// Adds one to a number in a plain file, as a careless service does.
-async fn hammer(file: &Path, rounds: u32) {
-    let client = super::client(file, Duration::from_secs(10)).await;
+/// Says whether it has the lock still, each time it is asked.
+async fn answer(guard: &Guard) {
+    let (asked, mut questions) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            let _ = asked.send(line);
+        }
+    });
+    while questions.recv().await.is_some() {
+        if guard.is_held() {
+            say("held");
+        } else {
+            say(guard.lost().await);
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+/// Adds one to a number in a plain file, as a careless service does. Returns how often.
+async fn hammer(file: &Path, lease: Duration, goes_on: impl Fn(u32) -> bool) -> u32 {
+    let client = super::client(file, lease).await;
     let lock = client.lock("word");
     let (word, inside) = (file.with_extension("word"), file.with_extension("inside"));
-    for _ in 0..rounds {
+    let mut round = 0;
+    while goes_on(round) {
         let guard = lock.acquire().await.unwrap();
         std::fs::File::create_new(&inside).expect("nobody else is inside");
         let count: u32 = std::fs::read_to_string(&word).unwrap().parse().unwrap();
@@ -154,16 +267,19 @@ async fn hammer(file: &Path, rounds: u32) {
         std::fs::write(&word, (count + 1).to_string()).unwrap();
         std::fs::remove_file(&inside).unwrap();
         guard.release().await.unwrap();
+        round += 1;
     }
+    round
 }
 
-/// Waits for a lock that is held, for ever.
-async fn wait(file: &Path) {
-    let client = super::client(file, Duration::from_secs(30)).await;
+/// Waits for a lock that is held, without limit.
+async fn wait(file: &Path) -> Guard {
+    let client = super::client(file, Duration::from_secs(10)).await;
     let lock = client.lock("held");
     say("waiting");
-    drop(lock.acquire().await.unwrap());
+    let guard = lock.acquire().await.unwrap();
     say("got it");
+    guard
 }
 
 /// Stays for ever inside a transaction that has written something.

@@ -11,9 +11,12 @@ mod conformance;
 mod counters;
 mod examined;
 mod faults;
+mod names;
 mod processes;
+mod removed;
 #[cfg(feature = "testing")]
 mod simulated;
+mod waiting;
 
 use std::path::Path;
 use std::time::Duration;

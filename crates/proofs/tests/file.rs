@@ -1,0 +1,187 @@
+//! T74: hundreds of processes wait for one name of a `sqlite:` file, each of them a `tidelock run`.
+#![cfg(target_os = "linux")]
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+
+/// Longer than anything here takes that does not hang.
+const SOON: Duration = Duration::from_secs(120);
+
+/// A file, and the processes that use it. They are killed with it.
+struct Crowd {
+    folder: TempDir,
+    all: Vec<Child>,
+}
+
+impl Crowd {
+    fn new() -> Result<Self> {
+        let all = Vec::new();
+        let folder = tempfile::tempdir()?;
+        Ok(Self { folder, all })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn tidelock(&self, command: &[&str]) -> Result<Command> {
+        let mut run = Command::new(testkit::tidelock_bin()?);
+        let url = format!("sqlite:{}", self.path("locks.db").display());
+        run.env("TIDELOCK_STORE", url);
+        run.args(["run", "job", "--"]).args(command);
+        let errors = self.path("errors");
+        run.stderr(File::options().create(true).append(true).open(errors)?);
+        Ok(run)
+    }
+
+    /// Holds the lock until its stdin is closed: also when this test is killed.
+    fn holder(&self) -> Result<Child> {
+        let mut holder = self.tidelock(&["sh", "-c", "echo in; read -r word"])?;
+        holder.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut holder = holder.spawn()?;
+        let out = holder.stdout.as_mut().context("no stdout")?;
+        std::io::Read::read_exact(out, &mut [0; 3])?;
+        Ok(holder)
+    }
+
+    /// Starts processes that notice if somebody else has the lock too.
+    fn grow(&mut self, many: usize) -> Result<()> {
+        let inside = self.path("inside");
+        let inside = inside.to_str().context("a path")?;
+        let alone = ["sh", "-c", "mkdir \"$0\" && rmdir \"$0\"", inside];
+        for _ in 0..many {
+            let mut one = self.tidelock(&alone)?;
+            self.all.push(one.stdin(Stdio::null()).spawn()?);
+        }
+        Ok(())
+    }
+
+    /// Until each of them waits in the queue.
+    fn wait_until_all_wait(&self) -> Result<()> {
+        let end = Instant::now() + SOON;
+        for one in &self.all {
+            while !threads(one.id())?
+                .iter()
+                .any(|name| name == "tidelock-queue")
+            {
+                ensure!(Instant::now() < end, "{} does not wait", one.id());
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        Ok(())
+    }
+
+    /// The time of all of them on a processor.
+    fn cpu_time(&self) -> Result<Duration> {
+        let each = self.all.iter().map(|one| cpu_time(one.id()));
+        each.sum()
+    }
+
+    /// Fails unless all of them end well.
+    fn end_well(&mut self) -> Result<()> {
+        let end = Instant::now() + SOON;
+        for one in &mut self.all {
+            let status = loop {
+                match one.try_wait()? {
+                    Some(status) => break status,
+                    None => std::thread::sleep(Duration::from_millis(1)),
+                }
+                ensure!(Instant::now() < end, "{} does not end", one.id());
+            };
+            let said = std::fs::read_to_string(self.folder.path().join("errors"))?;
+            ensure!(status.success(), "{status}: {said}");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        for one in &mut self.all {
+            // It may have ended by itself.
+            let _ = one.kill();
+            let _ = one.wait();
+        }
+    }
+}
+
+fn tasks(pid: u32) -> Result<Vec<PathBuf>> {
+    let all = std::fs::read_dir(format!("/proc/{pid}/task"))?;
+    all.map(|task| Ok(task?.path())).collect()
+}
+
+fn threads(pid: u32) -> Result<Vec<String>> {
+    let name = |task: &Path| {
+        Ok(std::fs::read_to_string(task.join("comm"))?
+            .trim()
+            .to_owned())
+    };
+    tasks(pid)?.iter().map(|task| name(task)).collect()
+}
+
+/// To the nanosecond: in a second each of them uses less than the hundredths that other counters show.
+fn cpu_time(pid: u32) -> Result<Duration> {
+    let mut all = Duration::ZERO;
+    for task in tasks(pid)? {
+        let stat = std::fs::read_to_string(task.join("schedstat"))?;
+        let nanos = stat.split(' ').next().context("an empty schedstat")?;
+        all += Duration::from_nanos(nanos.parse()?);
+    }
+    Ok(all)
+}
+
+/// Many processes wait while somebody holds the lock, then each has its turn. Returns what part of a core they used while they
+/// waited, and how many turns there were in a second.
+fn wait_and_go(many: usize) -> Result<(f64, f64)> {
+    let mut crowd = Crowd::new()?;
+    let mut holder = crowd.holder()?;
+    crowd.grow(many)?;
+    crowd.wait_until_all_wait()?;
+    let (began, before) = (Instant::now(), crowd.cpu_time()?);
+    std::thread::sleep(Duration::from_secs(10));
+    let used = crowd.cpu_time()?.saturating_sub(before);
+    let core = used.as_secs_f64() / began.elapsed().as_secs_f64();
+    drop(holder.stdin.take());
+    let released = Instant::now();
+    crowd.end_well()?;
+    holder.wait()?;
+    #[allow(clippy::cast_precision_loss, reason = "some hundreds")]
+    let rate = many as f64 / released.elapsed().as_secs_f64();
+    println!(
+        "{many} waited with {:.1} % of a core, then had {rate:.0} turns a second",
+        core * 100.0
+    );
+    Ok((core, rate))
+}
+
+/// Before, each of them looked at the file every 4 to 10 ms.
+#[test]
+fn t74_processes_that_wait_sleep_until_it_is_their_turn() -> Result<()> {
+    let (core, rate) = wait_and_go(200)?;
+    ensure!(core < 0.05, "{core:.3} of a core while they wait");
+    // Other tests run beside it.
+    ensure!(rate > 10.0, "{rate:.1} turns a second");
+    Ok(())
+}
+
+#[test]
+#[ignore = "a minute, and a machine for itself; run by `cargo xtask full`"]
+fn t74_a_thousand_processes_wait_and_have_fifty_turns_a_second() -> Result<()> {
+    let (core, rate) = wait_and_go(1000)?;
+    ensure!(core < 0.05, "{core:.3} of a core while they wait");
+    ensure!(rate > 50.0, "{rate:.1} turns a second");
+    Ok(())
+}
+
+/// Before, four in five ended with "database is locked".
+#[test]
+fn t74_processes_that_come_at_once_make_one_file() -> Result<()> {
+    let mut crowd = Crowd::new()?;
+    crowd.grow(200)?;
+    crowd.end_well()
+}

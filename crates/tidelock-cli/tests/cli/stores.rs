@@ -1,0 +1,162 @@
+//! Which store the command uses: a path that is not there, the default, and the file of a machine.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::bench::Bench;
+
+fn is_empty(folder: &Path) -> bool {
+    std::fs::read_dir(folder).unwrap().next().is_none()
+}
+
+#[test]
+fn looking_never_makes_a_store() {
+    let bench = Bench::new();
+    let (typo, below) = (bench.path("typo.db"), bench.path("typo/locks.db"));
+    for path in [&typo, &below] {
+        let store = format!("--store=sqlite:{}", path.display());
+        for look in [
+            &["ls"][..],
+            &["show"],
+            &["show", "job"],
+            &["watch", "job"],
+            &["doctor"],
+            &["unlock", "job", "--force"],
+        ] {
+            let said = bench.output(&[&[&*store], look].concat());
+            let errors = String::from_utf8(said.stderr).unwrap();
+            assert_eq!(said.status.code(), Some(64), "{look:?}: {errors}");
+            assert!(errors.contains("typo"), "{errors}");
+            assert!(is_empty(bench.folder.path()), "{look:?}");
+        }
+    }
+    // Nor does locking make a folder. The file is made.
+    let below = format!("--store=sqlite:{}", below.display());
+    assert_eq!(bench.code(&[&below, "try", "job", "--", "true"]), 64);
+    assert!(is_empty(bench.folder.path()));
+    let typo = format!("--store=sqlite:{}", typo.display());
+    assert_eq!(bench.code(&[&typo, "try", "job", "--", "true"]), 0);
+    assert_eq!(bench.code(&[&typo, "ls"]), 0);
+}
+
+/// With a file of that name its locks would exclude nobody who names the file without the option.
+#[test]
+fn options_in_the_path_are_refused() {
+    let bench = Bench::new();
+    for option in ["?mode=ro", "#locks"] {
+        let store = format!("--store={}{option}", bench.url());
+        let said = bench.output(&[&store, "try", "job", "--", "true"]);
+        assert_eq!(said.status.code(), Some(64));
+        let errors = String::from_utf8(said.stderr).unwrap();
+        assert!(errors.contains("has no options"), "{errors}");
+        assert!(is_empty(bench.folder.path()));
+    }
+}
+
+/// Runs a script in namespaces of its own, and returns what it said. `None`: this machine does not allow that.
+fn in_a_namespace(bench: &Bench, own: &[&str], script: &str) -> Option<String> {
+    let able = Command::new("unshare").args(own).arg("true").status();
+    if !able.is_ok_and(|status| status.success()) {
+        let why = format!("this machine does not allow `unshare {}`", own.join(" "));
+        assert!(std::env::var_os("TIDELOCK_REQUIRE").is_none(), "{why}");
+        eprintln!("LEFT OUT: {why}");
+        return None;
+    }
+    let mut command = bench.program("unshare");
+    command.args(own).args(["sh", "-eu", "-c", script]);
+    command.env_remove("TIDELOCK_STORE");
+    command.env("BIN", env!("CARGO_BIN_EXE_tidelock"));
+    command.env("AT", bench.folder.path());
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", output.status);
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+/// A cron job has no `XDG_STATE_HOME`, and root that has become another user may have the first one's `HOME`.
+#[test]
+fn the_default_store_depends_on_the_user_alone() {
+    let bench = Bench::new();
+    // The home folder that the system knows is hidden behind another one: the test leaves nothing in it.
+    let script = r#"
+        mkdir "$AT/home" "$AT/other"
+        mount --bind "$AT/home" "$(getent passwd "$(id -u)" | cut -d: -f6)"
+        mkfifo "$AT/in" "$AT/out"
+        XDG_STATE_HOME="$AT/other" "$BIN" run job -- sh -c 'echo in > "$AT/in"; cat "$AT/out"' &
+        cat "$AT/in"
+        for home in "$AT/other" /; do
+            code=0; env -u XDG_STATE_HOME HOME="$home" "$BIN" try job -- echo both || code=$?
+            echo $code
+        done
+        env -i "$BIN" ls
+        echo > "$AT/out"
+        wait
+        ls -A "$AT/other"
+    "#;
+    let own = ["--user", "--map-root-user", "--mount"];
+    if let Some(said) = in_a_namespace(&bench, &own, script) {
+        assert_eq!(said, "in\n75\n75\njob\n\n");
+        assert!(bench.path("home/.local/state/tidelock/locks.db").is_file());
+    }
+}
+
+/// Two users of a group, whose umasks would keep the files to themselves, and one who does not belong to it.
+#[test]
+fn the_users_of_a_group_share_the_store_of_a_machine() {
+    if !rustix::process::geteuid().is_root() {
+        let why = "only root can be two other users";
+        assert!(std::env::var_os("TIDELOCK_REQUIRE").is_none(), "{why}");
+        eprintln!("LEFT OUT: {why}");
+        return;
+    }
+    let bench = Bench::new();
+    let script = r#"
+        mount -t tmpfs -o mode=755 none /var/lib
+        cp "$BIN" /var/lib/tl
+        export TIDELOCK_STORE=sqlite:machine
+        as() { user=$1; shift; setpriv --reuid "$user" --regid "$user" --groups "$SHARED" "$@"; }
+        tries() { code=0; as "$1" /var/lib/tl try job -- echo "$1 is in" || code=$?; echo "$1: $code"; }
+        export SHARED=54321
+        tries 10001
+        mkdir -m 755 /var/lib/tidelock; tries 10001; rmdir /var/lib/tidelock
+        install -d -m 2770 -g 54321 /var/lib/tidelock
+        mkfifo -m 666 /var/lib/in /var/lib/out
+        for holder in 10001 10002 0; do
+            (umask 077; as $holder /var/lib/tl run job -- sh -c 'echo in > /var/lib/in; cat /var/lib/out') &
+            cat /var/lib/in > /dev/null
+            for other in 10001 10002 0; do (umask 022; tries $other); done
+            as 10001 /var/lib/tl ls
+            echo > /var/lib/out
+            wait
+        done
+        tries 10002
+        stat -c '%a %g %n' /var/lib/tidelock/*
+        SHARED=54322 tries 10003
+    "#;
+    let Some(said) = in_a_namespace(&bench, &["--mount"], script) else {
+        return;
+    };
+    let turn = "10001: 75\n10002: 75\n0: 75\njob\n\n".repeat(3);
+    let files: String = ["", "-lock", "-shm", "-wal"]
+        .map(|ending| format!("660 54321 /var/lib/tidelock/locks.db{ending}\n"))
+        .concat();
+    assert_eq!(
+        said,
+        format!("10001: 69\n10001: 69\n{turn}10002 is in\n10002: 0\n{files}10003: 69\n")
+    );
+}
+
+#[test]
+fn the_store_of_a_machine_says_how_it_is_set_up() {
+    let bench = Bench::new();
+    let script = r#"
+        mount -t tmpfs -o mode=755 none /var/lib
+        "$BIN" --store sqlite:machine try job -- true 2>&1 || echo $?
+        ls /var/lib
+    "#;
+    let own = ["--user", "--map-root-user", "--mount"];
+    if let Some(said) = in_a_namespace(&bench, &own, script) {
+        let advice = "install -d -m 2770 -g GROUP /var/lib/tidelock\n69\n";
+        assert!(said.ends_with(advice), "{said}");
+    }
+}

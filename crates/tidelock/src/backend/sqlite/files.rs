@@ -1,0 +1,160 @@
+//! The files that a lock file consists of, and which ones they are: a file that was removed or replaced has the same
+//! path as before, but another identity.
+
+use std::path::{Path, PathBuf};
+
+/// The database, the two files that SQLite keeps beside it, and ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) main: PathBuf,
+    pub(super) wal: PathBuf,
+    pub(super) shm: PathBuf,
+    /// See [`entry`](super::entry) and [`queue`](super::queue).
+    pub(super) lock: PathBuf,
+}
+
+impl Place {
+    pub(super) fn of(main: PathBuf) -> Self {
+        let beside = |ending| {
+            let mut name = main.clone().into_os_string();
+            name.push(ending);
+            PathBuf::from(name)
+        };
+        Self {
+            wal: beside("-wal"),
+            shm: beside("-shm"),
+            lock: beside("-lock"),
+            main,
+        }
+    }
+}
+
+/// Which file it is, whatever its path: device and inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Id {
+    device: u64,
+    inode: u64,
+}
+
+impl Id {
+    /// Never opens the file: on POSIX, closing any descriptor of a file drops all locks this process has on it, also
+    /// those that SQLite holds through another connection.
+    #[cfg(unix)]
+    pub(super) fn of(path: &Path) -> Option<Self> {
+        use std::os::unix::fs::MetadataExt;
+        let meta = std::fs::metadata(path).ok()?;
+        Some(Self {
+            device: meta.dev(),
+            inode: meta.ino(),
+        })
+    }
+
+    /// An open file can be neither removed nor replaced here.
+    #[cfg(not(unix))]
+    pub(super) fn of(path: &Path) -> Option<Self> {
+        path.exists().then_some(Self {
+            device: 0,
+            inode: 0,
+        })
+    }
+
+    fn written(id: Option<Self>) -> String {
+        id.map_or_else(
+            || "none".to_owned(),
+            |id| format!("{}:{}", id.device, id.inode),
+        )
+    }
+}
+
+/// Which files are in use. `None`: there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Files {
+    pub(super) main: Option<Id>,
+    pub(super) wal: Option<Id>,
+    pub(super) shm: Option<Id>,
+    pub(super) lock: Option<Id>,
+}
+
+impl Files {
+    /// Those at that place now.
+    pub(super) fn at(place: &Place) -> Self {
+        Self {
+            main: Id::of(&place.main),
+            wal: Id::of(&place.wal),
+            shm: Id::of(&place.shm),
+            lock: Id::of(&place.lock),
+        }
+    }
+
+    /// The same database with the same log: a process that uses these sees what is written by one that uses those.
+    pub(super) fn share_a_log_with(&self, other: &Self) -> bool {
+        (self.main, self.wal, self.shm) == (other.main, other.wal, other.shm)
+    }
+
+    /// The line in `-lock` that says which database has which log.
+    pub(super) fn as_line(&self) -> String {
+        let [main, wal, shm] = [self.main, self.wal, self.shm].map(Id::written);
+        format!("{main} {wal} {shm}\n")
+    }
+
+    pub(super) fn are_complete(&self) -> bool {
+        self.main.is_some() && self.wal.is_some() && self.shm.is_some()
+    }
+
+    /// That line is about these files, all of which are there.
+    pub(super) fn are_those_of(&self, line: &str) -> bool {
+        self.are_complete() && line == self.as_line()
+    }
+
+    /// Of those that were there before none was replaced.
+    pub(super) fn fit(&self, before: &Self) -> bool {
+        let pairs = [
+            (before.main, self.main),
+            (before.wal, self.wal),
+            (before.shm, self.shm),
+        ];
+        pairs.iter().all(|(was, is)| was.is_none() || was == is)
+    }
+
+    /// By that line the log that is there belongs to another database, or the database to another log.
+    pub(super) fn have_a_foreign_log(&self, line: &str) -> bool {
+        let mut words = line.split_whitespace();
+        let mut is = |id| words.next().map(|word| word == Id::written(id));
+        match (is(self.main), is(self.wal)) {
+            (Some(main), Some(wal)) => self.wal.is_some() && main != wal,
+            _ => false,
+        }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_replaced_is_another_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::of(folder.path().join("a.db"));
+        for path in [&place.main, &place.wal, &place.shm] {
+            std::fs::write(path, "").unwrap();
+        }
+        let files = Files::at(&place);
+        let line = files.as_line();
+        assert!(files.are_those_of(&line) && !files.have_a_foreign_log(&line));
+        // Not removed first, or the new one might be given its inode.
+        std::fs::write(folder.path().join("new"), "").unwrap();
+        std::fs::rename(folder.path().join("new"), &place.wal).unwrap();
+        let now = Files::at(&place);
+        assert!(!now.share_a_log_with(&files));
+        assert!(!now.are_those_of(&line) && now.have_a_foreign_log(&line));
+        std::fs::remove_file(&place.wal).unwrap();
+        let now = Files::at(&place);
+        assert!(!now.are_those_of(&now.as_line()), "a log that is not there");
+        assert!(!now.have_a_foreign_log(&line) && !now.have_a_foreign_log(""));
+        std::fs::write(&place.wal, "").unwrap();
+        std::fs::write(folder.path().join("new"), "").unwrap();
+        let line = Files::at(&place).as_line();
+        std::fs::rename(folder.path().join("new"), &place.main).unwrap();
+        assert!(Files::at(&place).have_a_foreign_log(&line));
+    }
+}

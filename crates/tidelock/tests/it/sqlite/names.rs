@@ -1,0 +1,181 @@
+//! T66: one lock file that can be reached by two paths.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tidelock::{Client, ErrorKind};
+
+use super::child::Other;
+
+const LEASE: Duration = Duration::from_millis(600);
+
+async fn refusal(file: &Path) -> tidelock::Error {
+    let client = Client::connect(&super::url(file)).await;
+    client.expect_err("it is refused")
+}
+
+/// Nothing may be granted through the second name, neither to a newcomer nor to a client that reconnects.
+#[tokio::test]
+async fn t66_a_file_with_a_second_hard_link_has_one_holder() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, other) = (folder.path().join("a.db"), folder.path().join("b.db"));
+    let mut holder = Other::start("hold", &file, 1);
+    holder.hear();
+    std::fs::hard_link(&file, &other).unwrap();
+    for path in [&other, &file] {
+        let error = refusal(path).await;
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("2 hard links"), "{error}");
+    }
+    // A process that has the file open goes on: nobody can come in beside it.
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(holder.still_holds());
+    std::fs::remove_file(&other).unwrap();
+    let client = super::client(&file, LEASE).await;
+    let lock = client.lock("ledger");
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    holder.kill();
+    lock.acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn t66_a_link_that_was_made_while_nobody_looked_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, other) = (folder.path().join("a.db"), folder.path().join("b.db"));
+    super::client(&file, LEASE)
+        .await
+        .close(Duration::ZERO)
+        .await;
+    std::fs::hard_link(&file, &other).unwrap();
+    for path in [&other, &file] {
+        let error = refusal(path).await;
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    }
+}
+
+/// The name changes under a holder: beside the new name there is no -wal and no -shm.
+#[tokio::test]
+async fn t66_a_file_that_is_renamed_under_its_holder_has_one_holder() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, other) = (folder.path().join("a.db"), folder.path().join("b.db"));
+    let mut holder = Other::start("hold", &file, 1);
+    holder.hear();
+    std::fs::rename(&file, &other).unwrap();
+    let renamed = Instant::now();
+    let granted = loop {
+        let builder = Client::builder().response_timeout(LEASE / 6);
+        if let Ok(client) = builder.connect(&super::url(&other)).await
+            && let Ok(Some(guard)) = client.lock("ledger").try_acquire().await
+        {
+            break guard;
+        }
+    };
+    assert!(!holder.still_holds(), "after {:?}", renamed.elapsed());
+    assert!(renamed.elapsed() < LEASE * 2, "{:?}", renamed.elapsed());
+    drop(granted);
+}
+
+/// Runs a role of this test binary where it may mount: in a namespace of its own.
+#[cfg(target_os = "linux")]
+fn in_a_namespace(script: &str, role: &str, file: &Path) {
+    let own = ["--user", "--map-root-user", "--mount"];
+    let able = std::process::Command::new("unshare")
+        .args(own)
+        .arg("true")
+        .status();
+    if !able.is_ok_and(|status| status.success()) {
+        let why = "this machine does not allow `unshare --user --mount`";
+        assert!(std::env::var_os("TIDELOCK_REQUIRE").is_none(), "{why}");
+        eprintln!("LEFT OUT: {why}");
+        return;
+    }
+    let script = format!("{script} && exec \"$0\" \"$@\"");
+    let mut command = vec!["unshare"];
+    command.extend(own);
+    command.extend(["sh", "-c", script.as_str()]);
+    Other::start_in(&command, role, file, 0).finish();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn t66_a_folder_that_is_mounted_twice_has_one_holder() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().display();
+    let script = format!("mkdir {at}/one {at}/two && mount --bind {at}/one {at}/two");
+    in_a_namespace(
+        &script,
+        "mounted twice",
+        &folder.path().join("one/locks.db"),
+    );
+}
+
+/// The child's part of the test above.
+pub(crate) async fn lock_through_two_mounts(file: &Path) {
+    let other = file
+        .parent()
+        .unwrap()
+        .with_file_name("two")
+        .join("locks.db");
+    let (one, two) = (
+        super::client(file, LEASE).await,
+        super::client(&other, LEASE).await,
+    );
+    let held = one.lock("stock").acquire().await.unwrap();
+    assert!(two.lock("stock").try_acquire().await.unwrap().is_none());
+    let lock = two.lock("stock");
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(!waiter.is_finished() && held.is_held());
+    held.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn t66_a_file_that_is_mounted_without_its_folder_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().display();
+    let script = format!(
+        "mkdir {at}/one {at}/two && touch {at}/one/locks.db {at}/two/locks.db && mount --bind {at}/one/locks.db {at}/two/locks.db"
+    );
+    in_a_namespace(
+        &script,
+        "mounted alone",
+        &folder.path().join("one/locks.db"),
+    );
+}
+
+/// The child's part of the test above.
+pub(crate) async fn open_a_mounted_file(file: &Path) {
+    let other = file
+        .parent()
+        .unwrap()
+        .with_file_name("two")
+        .join("locks.db");
+    let error = refusal(&other).await;
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains("Mount the folder"), "{error}");
+    super::client(file, LEASE).await;
+}
+
+/// A link, a path through `/proc` and a path with `..` are names of the same file.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn t66_paths_that_lead_to_one_file_are_one_store() {
+    use std::os::fd::AsRawFd;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.db");
+    let client = super::client(&file, LEASE).await;
+    let held = client.lock("stock").acquire().await.unwrap();
+    let link = folder.path().join("link.db");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let open = std::fs::File::open(folder.path()).unwrap();
+    let through = format!("/proc/self/fd/{}/a.db", open.as_raw_fd());
+    std::fs::create_dir(folder.path().join("x")).unwrap();
+    for path in [link, through.into(), folder.path().join("x/../a.db")] {
+        let other = super::client(&path, LEASE).await;
+        let taken = other.lock("stock").try_acquire().await.unwrap();
+        assert!(taken.is_none(), "{}", path.display());
+    }
+    held.release().await.unwrap();
+}

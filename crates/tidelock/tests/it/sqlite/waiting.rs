@@ -1,0 +1,114 @@
+//! T74: processes that wait for one name in the queue that the kernel keeps.
+#![cfg(target_os = "linux")]
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::child::Other;
+
+/// A lease of ten seconds: what takes a second or less was not waited out.
+const LEASE: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(1);
+
+/// Processes that wait for the lock, started one after the other. Each says when it has it.
+fn waiting(role: &str, many: usize, file: &Path) -> Vec<Other> {
+    let start = |_| {
+        let mut other = Other::start(role, file, 1);
+        assert_eq!(other.hear(), "waiting");
+        other.until_it_queues();
+        other
+    };
+    (0..many).map(start).collect()
+}
+
+#[tokio::test]
+async fn t74_a_release_wakes_the_process_that_waits_longest_and_no_crowd() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let client = super::client(&file, LEASE).await;
+    let held = client.lock("held").acquire().await.unwrap();
+    let all = waiting("queue up and keep it", 5, &file);
+    let before: Vec<u64> = all.iter().map(Other::wake_ups).collect();
+    held.release().await.unwrap();
+    let holder = loop {
+        let seen = client.lock("held").inspect().await.unwrap();
+        if let Some(holder) = seen.holders.first() {
+            break holder.client.as_ref().unwrap().pid;
+        }
+    };
+    // The second only where the first does not come, because the machine is busy.
+    assert!([all[0].pid(), all[1].pid()].contains(&holder));
+    // The next move up to the head. Nobody else is woken.
+    tokio::time::sleep(SOON).await;
+    for last in 3..5 {
+        assert_eq!(all[last].wake_ups(), before[last], "number {last}");
+    }
+}
+
+#[tokio::test]
+async fn t74_waiters_that_are_killed_keep_nobody_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let client = super::client(&file, LEASE).await;
+    let held = client.lock("held").acquire().await.unwrap();
+    let mut all = waiting("queue up", 4, &file);
+    all[0].kill();
+    all[2].kill();
+    held.release().await.unwrap();
+    let released = Instant::now();
+    assert_eq!(all[1].hear(), "got it");
+    assert_eq!(all[3].hear(), "got it");
+    assert!(released.elapsed() < SOON, "{:?}", released.elapsed());
+}
+
+#[tokio::test]
+async fn t74_waiters_that_are_stopped_keep_nobody_out() {
+    // The first, the two at the head, and one of those who sleep in the kernel.
+    for stopped in [&[0][..], &[0, 1], &[2]] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("locks.db");
+        let client = super::client(&file, LEASE).await;
+        let held = client.lock("held").acquire().await.unwrap();
+        let mut all = waiting("queue up", 4, &file);
+        for &one in stopped {
+            all[one].stop();
+        }
+        held.release().await.unwrap();
+        let released = Instant::now();
+        for (n, other) in all.iter_mut().enumerate() {
+            if !stopped.contains(&n) {
+                assert_eq!(other.hear(), "got it");
+            }
+        }
+        // With both at the head stopped the others look every second: a tenth of the lease.
+        assert!(released.elapsed() < SOON * 4, "{:?}", released.elapsed());
+        for &one in stopped {
+            all[one].go_on();
+            assert_eq!(all[one].hear(), "got it");
+        }
+    }
+}
+
+/// It had opened the file only in part: nobody else may, but nothing is told as an error before its time.
+#[tokio::test]
+async fn t74_a_process_that_is_stopped_while_it_opens_the_file_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    drop(super::client(&file, LEASE).await);
+    let gate = std::fs::File::options()
+        .write(true)
+        .open(folder.path().join("locks.db-lock"))
+        .unwrap();
+    gate.lock().unwrap();
+    let builder = tidelock::Client::builder().response_timeout(SOON / 5);
+    let client = builder.connect(&super::url(&file)).await.unwrap();
+    let error = client.lock("a").try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), tidelock::ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("opening"), "{error}");
+    let lock = client.lock("a");
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(SOON / 2).await;
+    assert!(!waiter.is_finished());
+    gate.unlock().unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+}
