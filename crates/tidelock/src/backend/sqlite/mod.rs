@@ -42,8 +42,8 @@ use self::watch::{Listening, Watch};
 use self::worker::{Idle, Worker};
 use super::glob::matches_glob;
 use crate::backend::{
-    Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Clock, Env, Grant, Name, Page,
-    Released, Renewal, Renewed, Signals, Store, Ticket, Wait,
+    Ask, Attempt, Awaited, Backend, BoxFuture, Capabilities, ClientId, Clock, Env, Grant, Name,
+    Page, Released, Renewal, Renewed, Signals, Store, Ticket, Wait,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
@@ -231,7 +231,10 @@ impl Sqlite {
             self.watch.wake(name.as_str());
         }
         Ok(match (released, others) {
-            (Released::Freed, 1..) => Released::Awaited(others),
+            (Released::Freed, 1..) => Released::Awaited(Awaited {
+                others,
+                ..Awaited::default()
+            }),
             _ => released,
         })
     }
