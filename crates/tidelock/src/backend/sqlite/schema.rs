@@ -93,7 +93,12 @@ pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
 /// A log that was removed may have had grants in it, whose tokens the file knows nothing of. The next tokens are larger than
 /// any of those.
 pub(super) fn skip_tokens(connection: &Connection) -> rusqlite::Result<()> {
-    connection.execute_batch(&format!("UPDATE counter SET token = token + {SKIPPED}"))
+    // A value that is no counter stays, and the next acquire refuses it. SQLite would otherwise count text as 0, and turn a
+    // sum beyond the largest integer into a fraction.
+    connection.execute_batch(&format!(
+        "UPDATE counter SET token = min(token, {}) + {SKIPPED} WHERE typeof(token) = 'integer' AND token >= 0",
+        i64::MAX - SKIPPED
+    ))
 }
 
 /// Makes the file longer than it need be. With room inside the file the log can be moved into it, and so be written anew,
@@ -113,4 +118,34 @@ pub(super) fn is_tight(connection: &Connection) -> rusqlite::Result<bool> {
         .prepare_cached("PRAGMA freelist_count")?
         .query_row([], |row| row.get::<_, i64>(0))
         .map(|free| free < FEW_PAGES)
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::types::Value;
+
+    use super::*;
+
+    #[test]
+    fn a_counter_without_a_next_token_stays_so_when_tokens_are_skipped() {
+        let connection = Connection::open_in_memory().unwrap();
+        create(&connection).unwrap();
+        let text = Value::Text("seven".to_owned());
+        for (before, after) in [
+            (Value::Integer(7), Value::Integer(7 + SKIPPED)),
+            (Value::Integer(i64::MAX - 1), Value::Integer(i64::MAX)),
+            (Value::Integer(i64::MAX), Value::Integer(i64::MAX)),
+            (Value::Integer(-1), Value::Integer(-1)),
+            (Value::Real(1.5), Value::Real(1.5)),
+            (text.clone(), text),
+        ] {
+            let set = "UPDATE counter SET token = ?1";
+            connection.execute(set, [&before]).unwrap();
+            skip_tokens(&connection).unwrap();
+            let now: Value = connection
+                .query_row("SELECT token FROM counter", [], |row| row.get(0))
+                .unwrap();
+            assert_eq!(now, after, "after {before:?}");
+        }
+    }
 }
