@@ -34,7 +34,8 @@ pub struct Snapshot {
     pub expires_in: Option<Duration>,
     /// The newest fencing token that was given out, where the store counts.
     pub token: Option<FencingToken>,
-    /// How many processes wait, where the store can tell.
+    /// How many processes wait, where the store can tell. On Redis it counts the processes that listen for a release, and a
+    /// process goes on listening for a moment after its last waiter, and after a release for which Redisson waits.
     pub waiters: Option<u64>,
 }
 

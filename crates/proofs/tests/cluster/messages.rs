@@ -48,7 +48,8 @@ async fn releases_are_heard_in_the_form_that_was_chosen() -> Result<()> {
         let what = format!("{waits} waits, {releases} releases");
         let second = within(ms(1000), &what, waiter).await???;
         let seen = one.lock(&name).inspect().await?;
-        ensure!(seen.waiters == Some(1), "{what}: {seen:?}");
+        // A client that does not count the other as one of its kind listens for a moment after its release.
+        ensure!(matches!(seen.waiters, Some(1 | 2)), "{what}: {seen:?}");
         second.release().await?;
         for client in [one, two] {
             client.close(Duration::ZERO).await;

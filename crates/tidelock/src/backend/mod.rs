@@ -1,6 +1,5 @@
 //! The contract between the one acquisition loop and a store, and its plain data.
 
-mod awaited;
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
 #[cfg(feature = "fuzzing")]
@@ -17,6 +16,7 @@ pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 pub(crate) mod registry;
+mod released;
 pub(crate) mod set;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
@@ -36,8 +36,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::awaited::{Awaited, Heard};
 pub use self::glob::matches_glob;
+pub use self::released::{Awaited, Heard, Released};
 pub use crate::acknowledge::{Acknowledge, Acknowledged};
 pub use crate::core::bond::Bond;
 pub use crate::core::caller::Asker;
@@ -174,20 +174,6 @@ pub enum Renewed {
     WrongType,
     /// This one could not be asked for; the others of the batch are not concerned.
     Failed(Error),
-}
-
-/// What became of a release.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Released {
-    /// The ticket held the lock and holds it no more; waiters have been woken.
-    Freed,
-    /// The same, and the store knows that other clients wait for the lock.
-    Awaited(Awaited),
-    /// The ticket did not hold it.
-    NotHeld,
-    /// The ticket held it until now, but not alone: another kind of lock had been taken at the same key. What was the ticket's has
-    /// gone from there.
-    WrongType,
 }
 
 /// What a store can do.

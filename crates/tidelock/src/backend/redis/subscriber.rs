@@ -167,12 +167,11 @@ impl Subscriber {
         listeners: Listeners,
         before: Option<Heard>,
     ) -> Released {
-        let counted = if self.board.is_empty() {
+        let Counted { forms, own } = if self.board.is_empty() {
             Counted::NOWHERE
         } else {
             self.board.counted(channel)
         };
-        let Counted { forms, own } = counted;
         let counts_us = i64::from(own == Some(true));
         // As the script counts: with both forms and the own channel it is still one process.
         let us = match listeners.ours {
@@ -181,9 +180,10 @@ impl Subscriber {
         };
         let others = (listeners.all - us).max(0);
         // Without the count of our own, or if this process does not know whether it is in it, we treat nobody as a stranger:
-        // a debt to a client of tidelock would cost throughput.
+        // processes of tidelock that take each other for strangers hold back without need.
+        let counted = self.board.counts_its_kind() && own == Some(forms > 0);
         let kin = match listeners.ours {
-            Some(ours) if own == Some(forms > 0) => (ours - counts_us).clamp(0, others),
+            Some(ours) if counted => (ours - counts_us).clamp(0, others),
             _ => others,
         };
         let awaited = Awaited {

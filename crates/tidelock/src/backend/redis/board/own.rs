@@ -55,13 +55,21 @@ impl Board {
         }
     }
 
+    /// A listener to the sharded form alone does not join: it would hide a client that hears only the plain form.
+    fn may_be_counted(&self, state: &State, now: Moment) -> bool {
+        let refused = state.uncounted_until.is_some_and(|until| now < until);
+        self.forms.contains(&Form::Plain) && !refused
+    }
+
+    /// Whether the other clients of this program's kind are counted, as far as this one can know: they have the same
+    /// settings and rights as a rule.
+    pub(in super::super) fn counts_its_kind(&self) -> bool {
+        self.may_be_counted(&self.lock(), self.timers().now())
+    }
+
     /// Has this process counted, once it listens in every form on one connection.
     pub(super) fn join(&self, state: &mut State, channel: &str, now: Moment) {
-        // Who hears only the sharded form is a stranger to this count: it says nothing about the plain one.
-        if !self.forms.contains(&Form::Plain)
-            || keys::own_channel(channel).is_none()
-            || state.uncounted_until.is_some_and(|until| now < until)
-        {
+        if !self.may_be_counted(state, now) || keys::own_channel(channel).is_none() {
             return;
         }
         let form = self.own_form();

@@ -1,4 +1,4 @@
-//! Who else waits for a lock, as far as a store can tell.
+//! The answer to a release, and what a store knows of other waiters.
 
 use super::Moment;
 
@@ -33,4 +33,18 @@ pub struct Heard {
     pub count: u64,
     /// When it heard the last of them.
     pub last: Moment,
+}
+
+/// What became of a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Released {
+    /// The ticket held the lock and holds it no more; waiters have been woken.
+    Freed,
+    /// The same, and the store knows that other clients wait for the lock.
+    Awaited(Awaited),
+    /// The ticket did not hold it.
+    NotHeld,
+    /// The ticket held it until now, but not alone: another kind of lock had been taken at the same key. What was the ticket's has
+    /// gone from there.
+    WrongType,
 }
