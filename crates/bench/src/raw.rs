@@ -10,10 +10,18 @@ use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo};
 use tokio::sync::watch;
 
-const ACQUIRE: &str = include_str!("../../tidelock/src/backend/redis/lua/acquire.lua");
+const ACQUIRE: &str = concat!(
+    include_str!("../../tidelock/src/backend/redis/lua/names.lua"),
+    include_str!("../../tidelock/src/backend/redis/lua/sweep.lua"),
+    include_str!("../../tidelock/src/backend/redis/lua/token.lua"),
+    include_str!("../../tidelock/src/backend/redis/lua/acquire.lua"),
+);
 const RELEASE: &str = concat!(
     include_str!("../../tidelock/src/backend/redis/lua/listeners.lua"),
     include_str!("../../tidelock/src/backend/redis/lua/tell.lua"),
+    include_str!("../../tidelock/src/backend/redis/lua/names.lua"),
+    include_str!("../../tidelock/src/backend/redis/lua/sweep.lua"),
+    include_str!("../../tidelock/src/backend/redis/lua/others.lua"),
     include_str!("../../tidelock/src/backend/redis/lua/release.lua"),
 );
 

@@ -263,6 +263,8 @@ async fn a_dropped_guard_costs_one() -> Result<()> {
 }
 
 const RENEW: &str = concat!(
+    include_str!("../../tidelock/src/backend/redis/lua/listeners.lua"),
+    include_str!("../../tidelock/src/backend/redis/lua/tell.lua"),
     include_str!("../../tidelock/src/backend/redis/lua/names.lua"),
     include_str!("../../tidelock/src/backend/redis/lua/sweep.lua"),
     include_str!("../../tidelock/src/backend/redis/lua/others.lua"),
