@@ -82,7 +82,8 @@ async fn names_whose_keys_would_part_are_refused_before_any_traffic() -> Result<
 /// The doctor looks at every node that has locks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_doctor_looks_at_all_of_it() -> Result<()> {
-    let client = builder(ms(2000)).connect(&shared().url()).await?;
+    let cluster = shared(); // it ends with the last test that has it
+    let client = builder(ms(2000)).connect(&cluster.url()).await?;
     let findings = client.examine().await?;
     for subject in [
         "slots",

@@ -17,7 +17,9 @@ local function tell(channel, how)
       twice = false
       muted = how ~= 'settling'
     else
-      plain = heard
+      -- The answer to PUBLISH counts pattern subscribers too. They do not wait, and a process that took them for waiters
+      -- would hold back for them.
+      plain = plain or heard > 0 and listeners('numsub', channel) or heard
     end
   end
   if how ~= 'publish' then
