@@ -6,6 +6,8 @@ use anyhow::{Result, ensure};
 use testkit::servers::{EtcdServer, MariaDb, MemcachedServer, PostgresServer, RedisServer};
 use tidelock::Client;
 
+use crate::books::ALONE;
+
 /// Waits until so many records are there.
 async fn until(count: usize, what: &str, records: &dyn Fn() -> Result<usize>) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(10);
@@ -41,12 +43,14 @@ async fn leaves_no_record(url: &str, records: &dyn Fn() -> Result<usize>) -> Res
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_closed_client_leaves_no_record_on_redis() -> Result<()> {
+    let _alone = ALONE.lock().await;
     let server = RedisServer::start()?;
     leaves_no_record(&server.url(), &|| Ok(server.keys()?.len())).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_closed_client_leaves_no_record_in_a_database() -> Result<()> {
+    let _alone = ALONE.lock().await;
     let server = PostgresServer::start()?;
     let count = "SELECT count(*) FROM tidelock_locks_clients";
     let records = || Ok(server.query(count)?.trim().parse()?);
@@ -59,12 +63,14 @@ async fn a_closed_client_leaves_no_record_in_a_database() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_closed_client_leaves_no_record_on_etcd() -> Result<()> {
+    let _alone = ALONE.lock().await;
     let server = EtcdServer::start()?;
     leaves_no_record(&server.url(), &|| Ok(server.keys()?.len())).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_closed_client_leaves_no_record_on_memcached() -> Result<()> {
+    let _alone = ALONE.lock().await;
     let server = MemcachedServer::start()?;
     let records = || Ok(usize::try_from(server.stat("curr_items")?)?);
     leaves_no_record(&server.url(), &records).await
