@@ -1,5 +1,7 @@
 #![doc = include_str!("../../../README.md")]
-// What stores are written against is public only with `unstable-backend`; a build with every feature checks it all.
+#![cfg_attr(doctest, doc = include_str!("../../../docs/recipes.md"))]
+// The store contract is public only with `unstable-backend`. In other builds parts of it are unreachable or unused, so
+// those lints are off there; a build with every feature checks the whole contract.
 #![cfg_attr(
     not(all(feature = "unstable-backend", feature = "redis", feature = "sqlite")),
     allow(
