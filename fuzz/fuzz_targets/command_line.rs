@@ -1,4 +1,4 @@
-//! Flags, durations and URLs of the command: its own sources, as they are.
+//! Flags, durations and URLs of the command-line tool. It includes the tool's own source files unchanged.
 #![no_main]
 #![allow(dead_code)]
 
@@ -17,7 +17,7 @@ use clap::Parser;
 const SECRET: &str = "hunter2";
 const OTHER: &str = "correct";
 
-// Words, one a line.
+// The input is one argument per line.
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let words = ["tidelock"].into_iter().chain(text.split('\n'));
     if let Ok(cli) = Cli::try_parse_from(words) {
@@ -28,7 +28,7 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
     stays_hidden(text);
 });
 
-/// What is handed down to a process of our own is what that process reads.
+/// A child process must read the same store arguments that were handed down to it.
 fn comes_back(given: &StoreArgs) {
     let mut command = tokio::process::Command::new("tidelock");
     if given.store.is_none() || store::hand_down(given, &mut command).is_err() {
@@ -49,7 +49,7 @@ fn comes_back(given: &StoreArgs) {
     );
 }
 
-/// A password the library reads in a URL is in nothing that is made of it for others.
+/// A password that the library reads from a URL must not occur in the text that we show to others.
 fn stays_hidden(text: &str) {
     let mut lines = text.splitn(3, '\n');
     let [before, after, tail] = std::array::from_fn(|_| lines.next().unwrap_or_default());
@@ -67,7 +67,7 @@ fn stays_hidden(text: &str) {
             !secret::hidden(&format!("no: {one}"), &one).contains(SECRET),
             "{one}"
         );
-        // It leads to the same place, without a password.
+        // The shown URL must not contain any other password either.
         let left = tidelock::fuzz::passwords(&shown);
         assert!(left.is_empty(), "{one}: {shown}");
     }

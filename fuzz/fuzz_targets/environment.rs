@@ -1,4 +1,4 @@
-//! What is set in the environment.
+//! The values of environment variables.
 #![no_main]
 
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ const NAMES: [&str; 11] = [
     "TIDELOCK_TLS_KEY",
 ];
 
-// Values, one a line.
+// The input is one value per line.
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let mut lines = bytes.split(|byte| *byte == b'\n');
     for name in NAMES {

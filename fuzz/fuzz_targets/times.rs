@@ -1,4 +1,4 @@
-//! Leases, drifts, instants, and the queue of timers.
+//! Leases, clock drift, instants, and the timer queue.
 #![no_main]
 
 use std::time::Duration;

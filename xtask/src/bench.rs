@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: what a lock costs, beside its bare scripts and other libraries.
+//! `cargo xtask bench`: what a lock costs, compared with its bare scripts and with other libraries.
 
 use anyhow::Result;
 
@@ -6,13 +6,13 @@ use crate::sh::{self, cargo};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// For the bench: --help says what
+    /// Arguments of the bench; --help lists them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    // Both programs: the bench starts the other one many times.
+    // We build both programs: the bench starts the other one many times.
     sh::run(cargo(&[
         "build",
         "--release",

@@ -1,4 +1,4 @@
-//! `cargo xtask flames`: where the time of a turn and of a pair goes, as flame graphs beside docs/performance.md.
+//! `cargo xtask flames`: flame graphs of a hand-off and of a pair of acquire and release, next to docs/performance.md.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::servers;
 use crate::sh::{self, cargo, command, have, root};
 use crate::tools;
 
-/// Each is an example of the bench with its arguments, and how often a second it is looked at.
+/// Each graph is an example of the bench with its arguments, and the sampling rate.
 const GRAPHS: [Graph; 2] = [
     Graph {
         file: "flame-pair",
@@ -56,7 +56,7 @@ impl Graph {
             "perf",
             &["record", "-q", "-e", "cpu-clock", "-F", self.hertz],
         );
-        // A release build keeps no frame pointers; what it says about its frames is enough.
+        // A release build has no frame pointers, so perf unwinds by the debug info.
         record.args(["--call-graph", "dwarf,8192", "-o"]);
         record.arg(file("data")).arg("--");
         record.arg(root().join("target/release/examples").join(self.example));
@@ -97,7 +97,8 @@ impl Graph {
     }
 }
 
-/// A stack of the client, without the dozen frames that each has at its foot: the threads and the runtime's own loop.
+/// Keeps the client's stacks, and cuts off the dozen frames at the bottom that all have in common: threads and the
+/// runtime.
 fn ours(stack: &str) -> Option<String> {
     let (stack, times) = stack.rsplit_once(' ')?;
     let frames: Vec<&str> = stack.split(';').collect();

@@ -1,4 +1,4 @@
-//! `cargo xtask full`: what is too long for every change.
+//! `cargo xtask full`: the checks that take too long for every change.
 
 use std::fmt::Write;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::test::{self, Outcome, PARTS, Tally, perform, tests_with, whole_family
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only this part, as the page calls it, and only its line of the page is written anew; may be given more than once
+    /// Runs only this part, by its name on the page, and updates only its row; may be given more than once
     #[arg(long, value_name = "PART")]
     only: Vec<String>,
 }
@@ -49,7 +49,7 @@ fn parts() -> Vec<(String, Run)> {
     for part in PARTS.iter().filter(|part| part.name != "servers") {
         parts.push((part.name.to_owned(), Box::new(part.run)));
     }
-    // The plain run above was on Redis 7.
+    // The plain parts above ran on Redis 7.
     for flavour in FLAVOURS.into_iter().filter(|flavour| *flavour != "redis7") {
         let run: Run = Box::new(move |tally| whole_family(tally, flavour));
         parts.push((format!("proofs on {flavour}"), run));
@@ -60,7 +60,7 @@ fn parts() -> Vec<(String, Run)> {
     parts
 }
 
-/// The page: a line for each part, those that were not run now as they were `before`.
+/// Renders the page: a row for each part. Parts that were not run now keep their row from `before`.
 fn summary(outcomes: &[Outcome], before: &str, commit: &str) -> String {
     let mut text = String::from("# The last full run\n\nWritten by `cargo xtask full`.\n\n");
     for (what, value) in machine() {
@@ -83,7 +83,7 @@ fn summary(outcomes: &[Outcome], before: &str, commit: &str) -> String {
     text
 }
 
-/// A line of the page about a part, with its name.
+/// Parses the row of a part; returns its name and the row.
 fn row(line: &str) -> Option<(String, String)> {
     let (name, rest) = line.strip_prefix("| ")?.split_once(" | ")?;
     let is_part = name != "part" && !name.starts_with("---") && !rest.is_empty();

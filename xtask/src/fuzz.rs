@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: everything that reads bytes from outside is given nonsense for a while.
+//! `cargo xtask fuzz`: runs the fuzz targets, which cover all code that reads bytes from outside.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -14,18 +14,18 @@ use crate::tools;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// This one only, and not all of them
+    /// Only this target; may be given more than once
     #[arg(long, value_name = "NAME")]
     target: Vec<String>,
-    /// How long each of them is run
+    /// How long each target runs
     #[arg(long, value_name = "N", default_value_t = 10.0)]
     minutes: f64,
-    /// How many are run at the same time
+    /// How many targets run at the same time
     #[arg(long, value_name = "N", default_value_t = 2)]
     at_once: usize,
 }
 
-/// Where the results are kept.
+/// The page with the results.
 const PAGE: &str = "docs/fuzz.md";
 
 const HEAD: &str = "\
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Those of the manifest.
+/// The names of the targets in the manifest.
 fn targets() -> Result<Vec<String>> {
     let manifest = fs::read_to_string(root().join("fuzz/Cargo.toml"))?;
     let bins = manifest.split("[[bin]]").skip(1);
@@ -98,13 +98,13 @@ fn targets() -> Result<Vec<String>> {
 }
 
 fn cargo_fuzz(tool: &Path, args: &[&str]) -> std::process::Command {
-    // It needs flags of the compiler that only a nightly one takes.
+    // cargo-fuzz needs compiler flags that only nightly accepts.
     let mut fuzz = command(&tool.to_string_lossy(), &["fuzz"]);
     fuzz.args(args).env("RUSTUP_TOOLCHAIN", "nightly");
     fuzz
 }
 
-/// Those that were asked for, or all of them: that takes twice as long.
+/// Builds the requested targets, or all of them, which takes twice as long.
 fn build(tool: &Path, wanted: &[String]) -> Result<()> {
     println!("building the targets; some minutes the first time");
     let needs = "it needs `rustup toolchain install nightly`";
@@ -117,7 +117,7 @@ fn build(tool: &Path, wanted: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What came of one target.
+/// The result of one target.
 struct Row {
     runs: u64,
     seconds: u64,
@@ -149,7 +149,8 @@ fn one(tool: &Path, target: &str, minutes: f64) -> Result<Row> {
             .and_then(|(_, rest)| rest.split(' ').next()?.parse().ok())
             .unwrap_or(0),
         corpus: files(&format!("fuzz/corpus/{target}"), |_| true),
-        // What earlier runs found is kept there, and units that were slow on a busy machine.
+        // The folder also keeps crashes of earlier runs, and inputs that were slow on a busy machine. So we count only
+        // after a failure.
         crashes: if good {
             0
         } else {
@@ -183,9 +184,10 @@ fn files(folder: &str, counted: impl Fn(&str) -> bool) -> usize {
         .count()
 }
 
-/// Puts a row into the page, in place of the one that was there.
+/// Puts a row into the page, in place of the old one.
 fn keep(target: &str, row: &Row) -> Result<()> {
     static PEN: Mutex<()> = Mutex::new(());
+    // Several threads update the page. Without the mutex they would overwrite the rows of one another.
     let _pen = PEN.lock().unwrap_or_else(PoisonError::into_inner);
     let page = root().join(PAGE);
     let before = fs::read_to_string(&page).unwrap_or_default();

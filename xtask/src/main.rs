@@ -18,21 +18,21 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", about = "Tasks of the repository")]
 enum Task {
-    /// Installs the servers and tools the tests need
+    /// Installs the servers and tools that the tests need
     Servers(servers::Args),
-    /// Runs everything a change has to pass
+    /// Runs all checks that a change must pass
     Test(test::Args),
-    /// Runs what is too long for every change, on every server, and writes docs/full.md
+    /// Runs the checks that take too long for every change, on every server, and writes docs/full.md
     Full(full::Args),
-    /// Gives nonsense to everything that reads bytes from outside, and writes docs/fuzz.md
+    /// Runs the fuzz targets on everything that reads bytes from outside, and writes docs/fuzz.md
     Fuzz(fuzz::Args),
-    /// Measures what a lock costs, beside its bare scripts
+    /// Measures what a lock costs, compared with its bare scripts and with other libraries
     Bench(bench::Args),
-    /// Draws where the time of a lock goes, beside docs/performance.md
+    /// Draws flame graphs of where the time of a lock goes, next to docs/performance.md
     Flames,
-    /// Mixed faults on one Redis for a long time, with Redisson
+    /// Runs mixed faults on one Redis for a long time, with Redisson
     Soak(soak::Args),
-    /// Makes every fault of the catalogue on every store
+    /// Causes every fault of the catalogue on every store
     Faults(faults::Args),
 }
 

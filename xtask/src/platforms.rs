@@ -1,4 +1,4 @@
-//! Whether the code compiles for the platforms it is not tested on.
+//! Checks that the code compiles for the platforms it is not tested on.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,11 +9,12 @@ use crate::sh::{self, have, root};
 
 const TARGETS: [&str; 2] = ["x86_64-pc-windows-gnu", "x86_64-apple-darwin"];
 
-/// Stands in for a C compiler and archiver of the other platform. A check never links, so the C code of `SQLite` and of
-/// the TLS library need not be there, and no cross compiler of hundreds of megabytes either.
+/// Replaces the C compiler and archiver of the other platform with a script that creates empty files. A check never
+/// links, so it needs neither the C code of `SQLite` and of the TLS library nor a cross compiler of hundreds of
+/// megabytes.
 const STAND_IN: &str = "#!/bin/sh\nout=''\nwhile [ $# -gt 0 ]; do\n  case \"$1\" in -o) out=\"$2\" ;; -o*) out=\"${1#-o}\" ;; *.a) out=\"$1\" ;; esac\n  shift\ndone\n[ -z \"$out\" ] || : > \"$out\"\n";
 
-/// Checks each platform whose standard library can be had, and returns those that cannot.
+/// Checks each platform whose standard library can be installed, and returns those whose cannot.
 pub(crate) fn check() -> Result<Vec<&'static str>> {
     let stand_in = root().join("target/tools/no-cc");
     fs::create_dir_all(root().join("target/tools"))?;
@@ -39,7 +40,7 @@ pub(crate) fn check() -> Result<Vec<&'static str>> {
         check
             .env(format!("CC_{underscored}"), &stand_in)
             .env(format!("AR_{underscored}"), &stand_in);
-        // Else the build scripts look for Apple's kit.
+        // Without SDKROOT, the build scripts look for Apple's SDK.
         check.env("SDKROOT", "/").env("RUSTFLAGS", "-D warnings");
         sh::run(check)?;
         println!("compiles for {target}");

@@ -1,4 +1,4 @@
-//! Installs what the tests need and the machine lacks.
+//! Installs the servers and tools that the tests need and the machine lacks.
 
 pub(crate) mod apt;
 mod wheel;
@@ -15,7 +15,7 @@ pub(crate) struct Args {
     pub(crate) full: bool,
 }
 
-/// Debian packages, each with the file that shows it is there.
+/// Debian packages, each with a file that exists if the package is installed.
 const PACKAGES: &[(&str, &str)] = &[
     ("redis-server", "redis-server"),
     ("redis-tools", "redis-cli"),

@@ -1,4 +1,4 @@
-//! Running other programs.
+//! Runs other programs.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// No run of tests takes longer, its build included.
+/// Bounds a test run, including its build.
 const LONGEST: Duration = Duration::from_secs(25 * 60);
 
 /// The root of the workspace.
@@ -30,7 +30,8 @@ pub(crate) fn command(program: &str, args: &[&str]) -> Command {
     command
 }
 
-/// The same cargo that runs this. Tests that cannot run here are failures, not left out.
+/// The cargo that runs this program. The environment makes tests fail, instead of skipping them, if something they need
+/// is missing.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut cargo = command(
         &std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()),
@@ -40,7 +41,7 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     cargo
 }
 
-/// Runs it in the open.
+/// Runs the command with its output visible.
 pub(crate) fn run(mut command: Command) -> Result<()> {
     let shown = show(&command);
     let status = command
@@ -52,7 +53,7 @@ pub(crate) fn run(mut command: Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs it quietly, and shows what it said only if it failed.
+/// Runs the command quietly, and returns its stdout. Its output is part of the error if it fails.
 pub(crate) fn quiet(mut command: Command) -> Result<String> {
     let shown = show(&command);
     let output = command
@@ -70,10 +71,11 @@ pub(crate) fn quiet(mut command: Command) -> Result<String> {
     Ok(said)
 }
 
-/// Runs it in the open and hands each line of its stdout to `line` as well. Whether it succeeded.
+/// Runs the command with its output visible, and passes each line of its stdout to `line` as well. Returns whether it
+/// succeeded.
 ///
-/// A command that takes longer than [`LONGEST`] is ended with all it has started: a test that hangs must fail, not hold up
-/// everything behind it.
+/// A command that takes longer than [`LONGEST`] is killed with all its descendants. Otherwise a test that hangs would
+/// block everything after it.
 pub(crate) fn tee(mut command: Command, mut line: impl FnMut(&str)) -> Result<bool> {
     let shown = show(&command);
     let mut child = command
@@ -100,21 +102,23 @@ pub(crate) fn tee(mut command: Command, mut line: impl FnMut(&str)) -> Result<bo
         bytes.clear();
     }
     let status = child.wait()?;
+    // This ends the watch thread before its timeout.
     drop(done);
     ensure!(watch.join().is_ok(), "the watch over {shown} panicked");
     Ok(status.success())
 }
 
-/// Ends a process and all that it has started.
+/// Kills a process and all its descendants.
 fn end_tree(root: u32) {
     let mut tree = vec![root];
     let mut at = 0;
+    // We collect all descendants before we kill any: orphans get a new parent and could not be found any more.
     while let Some(parent) = tree.get(at).copied() {
         tree.extend(children(parent));
         at += 1;
     }
     for pid in tree {
-        // One that has ended by itself in the meantime is what we want.
+        // The process may have exited by itself already; then `kill` fails, and that is fine.
         drop(command("kill", &["-KILL", &pid.to_string()]).status());
     }
 }
@@ -127,7 +131,7 @@ fn children(parent: u32) -> Vec<u32> {
         .collect()
 }
 
-/// `pid (name) state ppid …`; the name may contain anything, also brackets.
+/// Parses `pid (name) state ppid …`. The name may contain any character, also brackets, so we split at the last one.
 fn parent_of(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(')')?;

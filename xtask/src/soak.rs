@@ -6,12 +6,13 @@ use crate::sh::{self, cargo};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// For the soak: --minutes M, --acquisitions N, --seed N, --write FILE, --workers N, --java both|newest|none
+    /// Arguments of the soak: --minutes M, --acquisitions N, --seed N, --write FILE, --workers N, --java
+    /// both|newest|none
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
 
-/// Not the release build: its checks are to be there. The exit code is 1 if anything is broken.
+/// Uses the debug build, because its assertions are wanted. The exit code is 1 if anything is broken.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut soak = cargo(&["run", "--quiet", "-p", "proofs", "--bin", "soak", "--"]);
     soak.args(&args.rest);

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything a change has to pass.
+//! `cargo xtask test`: all checks that a change must pass.
 
 mod parts;
 mod tally;
@@ -12,15 +12,15 @@ pub(crate) use tally::Tally;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only this part; may be given more than once
+    /// Runs only this part; may be given more than once
     #[arg(long, value_name = "PART")]
     only: Vec<String>,
-    /// Names the parts and does nothing
+    /// Lists the parts and does nothing else
     #[arg(long)]
     list: bool,
 }
 
-/// How one part went.
+/// The result of one part.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) name: String,
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     finish(&outcomes)
 }
 
-/// Runs one part, says so, and goes on whatever comes of it.
+/// Runs one part and prints the result. Never fails, so that the other parts run too.
 pub(crate) fn perform(name: &str, part: impl FnOnce(&mut Tally) -> Result<()>) -> Outcome {
     println!("== {name}");
     let start = Instant::now();
@@ -72,7 +72,7 @@ pub(crate) fn perform(name: &str, part: impl FnOnce(&mut Tally) -> Result<()>) -
     }
 }
 
-/// Prints the table and, as the last line, the totals.
+/// Prints the table, and the totals as the last line.
 pub(crate) fn finish(outcomes: &[Outcome]) -> Result<()> {
     println!();
     let mut total = Tally::default();
@@ -102,7 +102,7 @@ pub(crate) fn finish(outcomes: &[Outcome]) -> Result<()> {
         println!("failed parts: {}", failed.join(", "));
     }
     println!("{total}");
-    // The totals are the last word, so the exit code says the rest without a message.
+    // The totals must be the last line, so we exit without an error message.
     if failed.is_empty() {
         Ok(())
     } else {

@@ -14,13 +14,13 @@ pub(crate) fn cargo_fuzz() -> Result<PathBuf> {
     tool("cargo-fuzz", "cargo-fuzz")
 }
 
-/// The folder of the programs that make a flame graph of what perf has seen. Empty: they are on the search path.
+/// The folder of the programs that draw a flame graph from perf's output. Empty if they are on the search path.
 pub(crate) fn inferno() -> Result<PathBuf> {
     let program = tool("inferno", "inferno-flamegraph")?;
     Ok(program.parent().unwrap_or(&program).to_path_buf())
 }
 
-/// Builds it into the target directory unless it is there or on the search path. Takes some minutes once.
+/// Builds the tool into the target directory, unless it is there or on the search path. The build takes some minutes.
 fn tool(name: &str, program: &str) -> Result<PathBuf> {
     if have(program) {
         return Ok(program.into());

@@ -1,5 +1,5 @@
-//! What one lock, one renewal and one waiter cost the server: requests, bytes and processor time, read from its own books
-//! before and after so many of them. For docs/scale.md.
+//! Measures what one lock, one renewal and one waiter cost the server: requests, bytes and processor time. The figures
+//! are differences of the server's own `INFO` counters. For docs/scale.md.
 //!
 //! `cargo run --release -p bench --example cost`
 
@@ -10,7 +10,7 @@ use bench::books::Books;
 use testkit::servers::RedisServer;
 use tidelock::{Client, HandOff};
 
-/// A row: what each of so many costs.
+/// Prints a table row: the cost per operation.
 fn show(what: &str, times: u32, before: &Books, after: &Books) {
     let each = |after: f64, before: f64| (after - before) / f64::from(times);
     println!(
@@ -55,7 +55,7 @@ async fn pairs(server: &RedisServer) -> Result<()> {
     Ok(())
 }
 
-/// Locks that are held for some periods of their renewal.
+/// Holds locks for a few renewal periods.
 async fn renewals(server: &RedisServer) -> Result<()> {
     const LOCKS: u32 = 10_000;
     const PERIODS: u32 = 4;
@@ -66,7 +66,8 @@ async fn renewals(server: &RedisServer) -> Result<()> {
     for number in 0..LOCKS {
         held.push(client.lock(&format!("{NAME}:{number}")).acquire().await?);
     }
-    // From the middle between two renewals to the same moment later.
+    // We measure from the middle between two renewals to the middle between two later ones, so that the interval
+    // contains whole periods only.
     tokio::time::sleep(lease / 2).await;
     let before = Books::read(server)?;
     tokio::time::sleep(lease / 3 * PERIODS).await;
@@ -80,7 +81,8 @@ async fn renewals(server: &RedisServer) -> Result<()> {
     Ok(())
 }
 
-/// A lock that two clients take in turns, so that each acquisition waits: with the message and the questions in vain.
+/// Two clients take one lock in turn, so each acquisition waits. The cost includes the wake message and the attempts
+/// that find the lock held.
 async fn turns(server: &RedisServer) -> Result<()> {
     const TIMES: u32 = 2_000;
     let mut tasks = Vec::new();

@@ -1,8 +1,8 @@
-//! Acquire and release on 64 tasks of one thread, for a profiler that counts instructions: the difference between two runs
-//! of different length is what the pairs cost.
+//! Acquires and releases on 64 tasks of one thread, for a profiler that counts instructions. Run it twice with
+//! different pair counts: the difference between the two totals is the cost of the extra pairs.
 //!
-//! `pairs ours|bare URL PAIRS`; with the URL `own` on a server of its own. callgrind cannot follow rustix into the kernel's
-//! own library: build with `RUSTFLAGS="--cfg rustix_use_libc"` for it.
+//! `pairs ours|bare URL PAIRS`; with `own` as the URL, it starts a server of its own. callgrind cannot follow rustix
+//! into the vDSO: build with `RUSTFLAGS="--cfg rustix_use_libc"` for it.
 
 use anyhow::{Context, Result, bail};
 use bench::raw::Raw;

@@ -1,7 +1,8 @@
-//! One name, 64 tasks of one process that take it again and again: what a turn costs in time and in CPU, for a profiler too.
+//! 64 tasks of one process acquire one name again and again. Prints the time and the CPU time per hold; profilers can
+//! use it too.
 //!
-//! `passes ours|off|mutex URL TURNS [THREADS]`: with hand-off inside the process, without, or with the runtime's mutex
-//! alone, as W3 of the bench does on two threads.
+//! `passes ours|off|mutex URL TURNS [THREADS]`: with hand-off inside the process, without it, or with
+//! `tokio::sync::Mutex` alone, as W3 of the bench does on two threads.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

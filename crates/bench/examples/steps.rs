@@ -1,5 +1,5 @@
-//! Steps of ten, as far as one machine goes: locks held by one client, tasks that wait, and clients that all wait for one
-//! name as that many processes would. For docs/scale.md.
+//! Scale tests in steps of ten, as far as one machine goes: locks held by one client, tasks that wait, and clients that
+//! all wait for one name as the same number of processes would. For docs/scale.md.
 //!
 //! `cargo run --release -p bench --example steps`
 
@@ -12,10 +12,10 @@ use testkit::servers::RedisServer;
 use tidelock::{Client, Guard};
 use tokio::task::JoinSet;
 
-/// The default lease is renewed so often.
+/// The renewal period of the default lease.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// How many requests are on their way at a time, where it is not what is measured.
+/// Bounds the requests in flight during setup, which is not measured.
 const AT_ONCE: usize = 256;
 
 #[tokio::main]
@@ -47,7 +47,7 @@ async fn connect(server: &RedisServer) -> Result<Client> {
     Ok(builder.connect(&server.url()).await?)
 }
 
-/// So many names, each held.
+/// Acquires this many names and returns their guards.
 async fn take(client: &Client, names: u32) -> Result<Vec<Guard>> {
     let (mut held, mut tasks) = (Vec::new(), JoinSet::new());
     for number in 0..names {
@@ -89,7 +89,8 @@ async fn held(locks: u32) -> Result<()> {
     let guards = take(&client, locks).await?;
     let (took, grown) = (began.elapsed(), memory()? - empty);
     let full = Books::read(&server)?;
-    // The first renewals begin a period after the first lock; two whole ones are watched.
+    // The first renewals start one period after the first acquisition. We let them pass and then measure two whole
+    // periods.
     tokio::time::sleep(PERIOD).await;
     let (start, cpu, from) = (Books::read(&server)?, busy()?, Instant::now());
     tokio::time::sleep(PERIOD * 2).await;
@@ -140,7 +141,7 @@ async fn waiting(tasks: u32) -> Result<()> {
     Ok(())
 }
 
-/// Each client has its connections and its thread, as if it were alone in a process.
+/// Each client has its own connections and its own thread, like a client that is alone in its process.
 async fn fleet(clients: u32) -> Result<()> {
     let server = RedisServer::start()?;
     let holder = connect(&server).await?;
@@ -180,7 +181,7 @@ async fn fleet(clients: u32) -> Result<()> {
     Ok(())
 }
 
-/// Waits until so many connections listen to each of these names, and nothing happens any more.
+/// Waits until at least `listeners` connections subscribe to each of the names and this process is idle.
 async fn until(server: &RedisServer, names: u32, listeners: i64) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(120);
     let channels =

@@ -1,4 +1,4 @@
-//! What to measure, and where to write it.
+//! The command line: what to measure, and where to write the results.
 
 use std::path::PathBuf;
 
@@ -6,29 +6,29 @@ use anyhow::Result;
 
 use crate::peers::Peer;
 
-/// The workloads, by their numbers.
+/// The workloads.
 pub(crate) const ALL: [&str; 8] = ["W1", "W2", "W3", "W4", "W5", "W6", "W7", "wakes"];
 
-/// Locks beside each other: what they cost, how soon a waiter has its turn, and how cost grows
+/// Compares locks: what they cost, how soon a waiter acquires, and how the cost grows
 #[derive(Debug, Clone, clap::Parser)]
 #[command(name = "cargo xtask bench --")]
 pub struct Args {
-    /// A short run, which shows that all of it works and measures little
+    /// A short run, which shows that everything works but measures little
     #[arg(long)]
     pub(crate) quick: bool,
     /// Only these workloads
     #[arg(long, value_name = "W1,…,W7,wakes", value_delimiter = ',', ignore_case = true, value_parser = ALL)]
     pub(crate) only: Vec<String>,
-    /// Only these peers beside tidelock and the bare scripts
+    /// Only these peers, in addition to tidelock and the bare scripts
     #[arg(long, value_name = "PEER,…", value_delimiter = ',')]
     peers: Option<Vec<String>>,
-    /// How many rounds, in each of which everybody has one turn
+    /// The number of rounds; each peer runs once per round
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
-    /// In which order they have it
+    /// The seed of the order in which the peers run
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Writes the page there, and its charts into the folder of that name
+    /// Writes the page to this file, and its charts to the folder of the same name
     #[arg(long, value_name = "FILE")]
     pub(crate) write: Option<PathBuf>,
 }

@@ -1,11 +1,12 @@
-//! Keeps the cores awake.
+//! Keeps the cores awake while a latency is measured.
 
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
-/// One process for each core that spins at the lowest priority. With a single task a virtual machine's latency is set by
-/// waking an idle core, not by code: the same program was measured at 150 µs without and 22 µs with such neighbours.
+/// One process per core that spins at the lowest priority. With a single task, a virtual machine's latency depends on
+/// how fast an idle core wakes, not on the code: the same program measured 150 µs without the spinners and 22 µs with
+/// them.
 #[derive(Debug)]
 pub(crate) struct Awake(Vec<Child>);
 
@@ -28,7 +29,7 @@ impl Awake {
 impl Drop for Awake {
     fn drop(&mut self) {
         for spinner in &mut self.0 {
-            // It can only have gone already.
+            // These fail only if the spinner has already exited.
             let _ = spinner.kill();
             let _ = spinner.wait();
         }

@@ -1,30 +1,30 @@
-//! What a server has written down about itself.
+//! A server's own counters, from `INFO`.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use testkit::servers::RedisServer;
 
-/// What the server has written down about itself.
+/// The server's counters at one moment. Callers subtract two readings.
 #[derive(Debug, Clone, Copy)]
 pub struct Books {
-    /// Calls of scripts, and subscriptions.
+    /// Script calls, subscribes and unsubscribes.
     pub requests: f64,
-    /// Bytes from all clients.
+    /// Bytes received from all clients.
     pub came: f64,
-    /// Bytes to all clients.
+    /// Bytes sent to all clients.
     pub went: f64,
-    /// Microseconds on a processor.
+    /// Processor time, in microseconds.
     pub cpu_us: f64,
-    /// Bytes of its data, and what goes with them.
+    /// Memory in use, in bytes (`used_memory`).
     pub memory: f64,
 }
 
 impl Books {
-    /// Reads them.
+    /// Reads the counters.
     ///
     /// # Errors
-    /// When the server does not answer, or not as expected.
+    /// The server does not answer, or a field is missing or malformed.
     pub fn read(server: &RedisServer) -> Result<Self> {
         let text: String = server.query(&["INFO", "all"])?;
         let fields: BTreeMap<&str, &str> = text

@@ -1,10 +1,10 @@
-//! Figures as bars, in SVG that can be read on light and on dark paper.
+//! Draws figures as bar charts, in SVG that is legible on light and on dark backgrounds.
 
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// One picture.
+/// One chart.
 #[derive(Debug, Clone)]
 pub(crate) struct Chart {
     pub(crate) file: &'static str,
@@ -12,12 +12,12 @@ pub(crate) struct Chart {
     pub(crate) bars: Bars,
 }
 
-/// Groups of bars: who, and how much.
+/// Groups of bars, each bar with its peer and its figure.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Bars(Vec<(String, Vec<(String, f64)>)>);
 
 impl Bars {
-    /// Of who, in which group, and how much. Groups come in the order in which they are first named.
+    /// Takes (peer, group, figure) triples. Groups appear in the order in which they are first named.
     pub(crate) fn grouped(figures: &[(&str, String, f64)]) -> Self {
         let mut groups: Vec<(String, Vec<(String, f64)>)> = Vec::new();
         for (who, group, figure) in figures {
@@ -32,24 +32,24 @@ impl Bars {
 }
 
 const WIDTH: i32 = 760;
-/// Of one bar, and from one to the next.
+/// The height of a bar, and the distance from one bar to the next.
 const BAR: i32 = 13;
 const STEP: i32 = 18;
-/// Above each group, for its name.
+/// The space above each group, for its name.
 const HEAD: i32 = 30;
-/// Where the bars begin; to the left of it are the names.
+/// The x coordinate at which bars begin; peer names are to the left.
 const LEFT: i32 = 190;
-/// Kept free to the right, for the figure of the longest bar.
+/// The free space on the right, for the figure of the longest bar.
 const RIGHT: i32 = 80;
 
-/// Grey that stands out from white and from black alike.
+/// A grey that contrasts with both white and black.
 const INK: RGBColor = RGBColor(0x80, 0x80, 0x80);
 const OURS: RGBColor = RGBColor(0x1f, 0x8a, 0x9e);
 const OTHERS: RGBColor = RGBColor(0x9a, 0xa5, 0xb1);
 const YARDSTICK: RGBColor = RGBColor(0xc8, 0x8a, 0x3d);
 
 impl Chart {
-    /// The picture. The bars' lengths are logarithms: what is compared differs a thousandfold.
+    /// Renders the chart. Bar lengths are logarithmic because the figures differ by a factor of a thousand.
     pub(crate) fn svg(&self) -> Result<String> {
         let rows: usize = self.bars.0.iter().map(|(_, bars)| bars.len()).sum();
         let rows = i32::try_from(rows)?;
@@ -110,9 +110,9 @@ fn colour(who: &str) -> RGBColor {
     }
 }
 
-/// From figures to lengths.
+/// Maps figures to bar lengths.
 struct Scale {
-    /// What has no length at all: a little below the smallest.
+    /// The logarithm that maps to length zero: 0.3 below the smallest figure's.
     zero: f64,
     each_tenfold: f64,
 }

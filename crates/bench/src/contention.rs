@@ -1,35 +1,36 @@
-//! What the stamps of many tasks on one name say: how often, how soon, how fairly, and whether ever two at once.
+//! Computes throughput, latency, fairness and overlaps from the stamps of many tasks on one name.
 
 use load::Stamp;
 
 use crate::figures::{micros, number, percentile};
 
-/// One round of one peer on one name.
+/// The figures of one peer in one round on one name.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Contention {
-    /// Holds that began in the time that was measured.
+    /// Holds that began within the measured interval.
     pub(crate) holds: usize,
     pub(crate) per_second: f64,
-    /// From one holder's beginning to leave to the next one's being in, in microseconds.
+    /// The time from the start of one release to the next acquisition, in microseconds.
     pub(crate) gap_p50: f64,
     pub(crate) gap_p99: f64,
-    /// The same where the next one is in another process.
+    /// The same, where the next holder is in another process.
     pub(crate) over_p50: f64,
     pub(crate) over_p99: f64,
-    /// The longest wait of anybody, in milliseconds.
+    /// The longest wait of any task, in milliseconds.
     pub(crate) longest_wait: f64,
-    /// How long a hold was, in microseconds: clocks and schedulers add to what was asked for.
+    /// The median length of a hold, in microseconds. It exceeds the requested length because timers and schedulers add
+    /// to it.
     pub(crate) hold: f64,
-    /// Holds of the unluckiest task for each of the luckiest.
+    /// The holds of the task with the fewest, divided by the holds of the task with the most.
     pub(crate) task_share: f64,
     /// The same for processes.
     pub(crate) process_share: f64,
-    /// Holds that began before the one before had begun to end.
+    /// Acquisitions that returned before the previous holder began its release. A correct lock has none.
     pub(crate) overlaps: usize,
 }
 
 impl Contention {
-    /// Of the stamps of each process, which had so many tasks each, in this time.
+    /// Evaluates the stamps of each process, which ran `tasks` tasks, within the interval from `start` to `stop`.
     pub(crate) fn of(processes: &[Vec<Stamp>], tasks: usize, start: u64, stop: u64) -> Self {
         let within = |stamp: &&Stamp| (start..stop).contains(&stamp.entered);
         let mut all: Vec<(usize, Stamp)> = Vec::new();
@@ -84,7 +85,7 @@ fn sorted(mut times: Vec<u64>) -> Vec<u64> {
     times
 }
 
-/// In microseconds; of none, none.
+/// A percentile in microseconds; `NaN` if there are no values.
 fn at(sorted: &[u64], share: f64) -> f64 {
     if sorted.is_empty() {
         return f64::NAN;
@@ -92,7 +93,7 @@ fn at(sorted: &[u64], share: f64) -> f64 {
     micros(percentile(sorted, share))
 }
 
-/// The smallest for each of the largest.
+/// The smallest count divided by the largest.
 fn share(counts: impl IntoIterator<Item = usize>) -> f64 {
     let (low, high) = counts
         .into_iter()
@@ -129,7 +130,7 @@ mod tests {
         assert_eq!(seen.per_second, 4000.0);
         assert_eq!(seen.gap_p50, 5.0);
         assert_eq!(seen.gap_p99, 10.0);
-        // One after the other, from one process to the other each time.
+        // The holds alternate between the two processes.
         assert_eq!((seen.over_p50, seen.over_p99), (5.0, 10.0));
         assert_eq!(seen.longest_wait, 0.029);
         assert_eq!((seen.task_share, seen.process_share), (1.0, 1.0));
@@ -139,7 +140,7 @@ mod tests {
     #[test]
     fn a_task_without_a_turn_has_no_share() {
         let one = vec![stamp(0, 0, 10, 20), stamp(0, 21, 30, 40)];
-        // Its turn came after the end.
+        // This task acquires after `stop`: its hold does not count, its wait does.
         let late = stamp(1, 0, 2000, 2001);
         let seen = Contention::of(&[[one, vec![late]].concat()], 2, 0, 1_000_000);
         assert_eq!((seen.holds, seen.task_share), (2, 0.0));

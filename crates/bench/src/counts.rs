@@ -1,4 +1,5 @@
-//! Which requests a store is sent. What a script calls inside the store costs no trip and is not among them.
+//! Counts the requests that a store receives. Commands that a script runs inside the store cost no round trip and do
+//! not count.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write as _};
@@ -10,14 +11,15 @@ use testkit::servers::RedisServer;
 
 use crate::figures::number;
 
-/// Says that all requests before it have been counted.
+/// The marker in the `MONITOR` output after which the counter stops.
 const END: &str = "bench-end-of-counting";
 
 /// How often each command was sent.
 pub(crate) type Sent = BTreeMap<String, usize>;
 
-/// Counts from now on, by `MONITOR`, what comes over the connections that ever speak of one name: others have connections
-/// too, and see to it that they stay open. It costs the server something: what is counted is not timed.
+/// Counts requests by `MONITOR` from now on. It counts only connections that mention the name at least once: other
+/// clients are connected too and send keep-alives. `MONITOR` slows the server down, so a run that is counted is not
+/// timed.
 #[derive(Debug)]
 pub(crate) struct Counter {
     counting: JoinHandle<Result<Sent>>,
@@ -73,8 +75,8 @@ fn of_the_named(connections: impl Iterator<Item = (bool, Sent)>) -> Sent {
     all
 }
 
-/// From where, and which, of `+1700000000.123456 [0 127.0.0.1:5000] "EVALSHA" "…"`. Scripts have `lua` for an address,
-/// this program's own operator a Unix socket.
+/// Parses the source address and the command from `+1700000000.123456 [0 127.0.0.1:5000] "EVALSHA" "…"`. Returns `None`
+/// for commands inside a script (address `lua`) and for the bench's own control connection (a Unix socket).
 fn sent_command(line: &str) -> Option<(String, String)> {
     let (_, rest) = line.split_once(" [")?;
     let (source, words) = rest.split_once("] ")?;
@@ -86,8 +88,8 @@ fn sent_command(line: &str) -> Option<(String, String)> {
     Some((address.to_owned(), command.to_ascii_lowercase()))
 }
 
-/// How many for each of so many acquisitions, and which: `evalsha 3.01, subscribe 1.01`. What is rarer than one in fifty is
-/// not named.
+/// The number of requests per acquisition, in total and by command: `evalsha 3.01, subscribe 1.01`. The list omits
+/// commands that occur less than once in fifty acquisitions.
 pub(crate) fn for_each(sent: &Sent, acquisitions: usize) -> (f64, String) {
     let each = |count: usize| number(count) / number(acquisitions);
     let mut parts: Vec<_> = sent.iter().collect();

@@ -1,4 +1,4 @@
-//! Percentiles, medians and spreads.
+//! Percentiles, medians and spreads, and their formatting.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(crate) fn percentile(sorted: &[u64], share: f64) -> u64 {
         .unwrap_or(0)
 }
 
-/// The middle of a few values; of an even number, the mean of the two in the middle. `NaN` of none.
+/// The median; of an even number of values, the mean of the two in the middle. `NaN` if there are no values.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -29,7 +29,7 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// The smallest and the largest.
+/// The smallest and the largest value.
 pub(crate) fn spread(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
     values
         .into_iter()
@@ -38,12 +38,12 @@ pub(crate) fn spread(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
         })
 }
 
-/// The median of one figure of some samples.
+/// The median of one figure over all samples.
 pub(crate) fn middle<T>(samples: &[T], figure: impl Fn(&T) -> f64) -> f64 {
     median(samples.iter().map(figure))
 }
 
-/// The median of the ratios of each round: what disturbs the machine disturbs both of them.
+/// The median of the per-round ratios. A disturbance of the machine affects both sides of a round, so it cancels out.
 pub(crate) fn ratio<T>(ours: &[T], theirs: &[T], figure: impl Fn(&T) -> f64) -> f64 {
     median(
         ours.iter()
@@ -52,24 +52,24 @@ pub(crate) fn ratio<T>(ours: &[T], theirs: &[T], figure: impl Fn(&T) -> f64) -> 
     )
 }
 
-/// Microseconds of nanoseconds.
+/// Converts nanoseconds to microseconds.
 #[allow(clippy::cast_precision_loss, reason = "a time of some minutes at most")]
 pub(crate) fn micros(nanos: u64) -> f64 {
     nanos as f64 / 1_000.0
 }
 
-/// A count as a number to divide by.
+/// Converts a count to a float.
 #[allow(clippy::cast_precision_loss, reason = "some millions at most")]
 pub(crate) fn number(count: impl TryInto<u64>) -> f64 {
     count.try_into().unwrap_or(0) as f64
 }
 
-/// How often a second.
+/// Events per second.
 pub(crate) fn per_second(count: usize, time: Duration) -> f64 {
     number(count) / time.as_secs_f64()
 }
 
-/// As many digits as a reader needs: three or so, and no more than are true.
+/// Formats a figure with about three significant digits; more would not be accurate.
 pub(crate) fn short(value: f64) -> String {
     match value.abs() {
         _ if value.is_nan() => "–".to_owned(),
@@ -82,7 +82,7 @@ pub(crate) fn short(value: f64) -> String {
     }
 }
 
-/// The median, and between which values it lies.
+/// The median, with the smallest and the largest value in brackets.
 pub(crate) fn with_spread<T>(samples: &[T], figure: impl Fn(&T) -> f64) -> String {
     let (low, high) = spread(samples.iter().map(&figure));
     let middle = short(middle(samples, figure));
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     #[allow(clippy::float_cmp, reason = "no rounding in halves")]
     fn a_ratio_is_taken_within_each_round() {
-        // The second round was disturbed, for both.
+        // The second round was disturbed, for both sides.
         assert_eq!(ratio(&[2.0, 20.0, 2.0], &[1.0, 10.0, 2.0], |x| *x), 2.0);
     }
 

@@ -1,8 +1,8 @@
-//! What is aimed at, and whether it was reached.
+//! Targets, and whether the measured figures meet them.
 
 use crate::figures::short;
 
-/// A figure that may not be above, or below, another.
+/// An upper or a lower bound.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Limit {
     AtMost(f64),
@@ -15,7 +15,7 @@ pub(crate) struct Goal {
     pub(crate) what: String,
     pub(crate) limit: Limit,
     pub(crate) unit: &'static str,
-    /// None: not measured in this run.
+    /// `None` if this run did not measure it.
     pub(crate) measured: Option<f64>,
 }
 
@@ -46,7 +46,7 @@ impl Goal {
         }
     }
 
-    /// What, target, measured, verdict.
+    /// The table row: name, target, measured figure, and whether the target was met.
     pub(crate) fn row(&self) -> Vec<String> {
         let (sign, limit) = match self.limit {
             Limit::AtMost(most) => ("≤", most),

@@ -1,7 +1,7 @@
-//! Locks beside each other: what they cost, how soon a waiter has its turn, and how cost grows.
+//! Compares locks: what they cost, how soon a waiter acquires, and how the cost grows.
 //!
-//! `cargo xtask bench` runs it. Absolute times belong to one machine and one moment; what can be compared are the
-//! ratios, because all sides take turns in the same run. Nothing here asserts anything.
+//! `cargo xtask bench` runs it. Absolute times depend on the machine and the moment; only the ratios are comparable,
+//! because all peers run in turn within the same run. Nothing here asserts anything.
 
 pub mod args;
 pub mod books;

@@ -1,4 +1,4 @@
-//! What it was measured on, and with which versions.
+//! Describes the machine and the versions of the software that was measured.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use crate::peers::Peer;
 use crate::stage::Stage;
 
-/// Lines of what, and what it is.
+/// Label and value of each row.
 pub(crate) fn describe(stage: &Stage) -> Result<Vec<(String, String)>> {
     let server = &stage.server;
     let info: String = server.query(&["INFO", "server"])?;
@@ -50,7 +50,7 @@ pub(crate) fn describe(stage: &Stage) -> Result<Vec<(String, String)>> {
         .collect())
 }
 
-/// Of the library that was measured.
+/// The version of the library that was measured.
 pub(crate) fn version(peer: Peer) -> String {
     match peer {
         Peer::Foreign(bench) => bench.version(),
@@ -59,7 +59,7 @@ pub(crate) fn version(peer: Peer) -> String {
     }
 }
 
-/// The first line that it says, wherever it says it.
+/// The first line of the program's output: `java -version` prints to stderr, the others to stdout.
 fn said(program: &str, args: &[&str]) -> String {
     let output = Command::new(program)
         .args(args)

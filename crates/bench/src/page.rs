@@ -1,4 +1,4 @@
-//! `docs/performance.md`.
+//! Renders `docs/performance.md`.
 
 use std::fmt::Write as _;
 
@@ -6,12 +6,12 @@ use crate::args::Args;
 use crate::chart::Chart;
 use crate::goals::Goal;
 
-/// Writing to a string cannot fail.
+/// `writeln!` to a string cannot fail, so the result is ignored.
 macro_rules! line {
     ($out:expr, $($text:tt)*) => { let _ = writeln!($out, $($text)*); };
 }
 
-/// Rows of words: the first of each says what the row is about, the others are figures.
+/// A Markdown table. The first column is the label, the others are figures.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Table {
     head: Vec<String>,
@@ -46,13 +46,13 @@ impl Table {
     }
 }
 
-/// One workload's part of the page.
+/// One workload's section of the page.
 #[derive(Debug, Default)]
 pub(crate) struct Section {
     pub(crate) title: &'static str,
-    /// What was done, and how to read it.
+    /// Describes the workload and how to read the figures.
     pub(crate) text: String,
-    /// Each with a line above it, which may be empty.
+    /// Each table with the line above it, which may be empty.
     pub(crate) tables: Vec<(String, Table)>,
     pub(crate) charts: Vec<Chart>,
     pub(crate) goals: Vec<Goal>,
@@ -60,7 +60,7 @@ pub(crate) struct Section {
     pub(crate) notes: String,
 }
 
-/// All of it.
+/// The whole page.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) machine: Vec<(String, String)>,
@@ -70,7 +70,7 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// The text, with charts in the folder of that name beside it.
+    /// Renders the text. It links to the charts in `folder`, next to the page.
     pub(crate) fn markdown(&self, args: &Args, folder: &str) -> String {
         let mut out = String::new();
         line!(out, "# What a lock costs\n");
@@ -129,7 +129,7 @@ impl Page {
         }
         line!(out, "## What did not work\n");
         for (workload, who, why) in &self.left_out {
-            // An error may be a page of a compiler's output: its first lines say what it is.
+            // A build error may be a page of compiler output; its first lines name the cause.
             let why: Vec<&str> = why.lines().take(3).map(str::trim).collect();
             line!(out, "- {workload}, {who}: {}", why.join(" / "));
         }

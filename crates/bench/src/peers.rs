@@ -1,34 +1,34 @@
-//! Who is measured, and what has to be known about it to read its figures.
+//! The peers that are measured, and the facts a reader needs to interpret their figures.
 
 use std::process::Command;
 
 use anyhow::{Context, Result};
 use testkit::foreign::Bench;
 
-/// A lock library through its own client, or a yardstick.
+/// A lock library, through its own client, or a baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Peer {
     Raw,
     Tidelock,
-    /// tidelock whose locks do not pass from task to task within a process.
+    /// tidelock with hand-off switched off: no lock passes from task to task within a process.
     NoHandOff,
     Mutex,
     Foreign(Bench),
 }
 
-/// What a reader has to know.
+/// The facts for the table of peers.
 pub(crate) struct Facts {
     pub(crate) name: &'static str,
     pub(crate) tasks: &'static str,
     pub(crate) waits: &'static str,
-    /// Whether a lock lives as long as it is held.
+    /// Whether the library renews a held lock.
     pub(crate) renews: bool,
-    /// What was changed from its defaults, and why.
+    /// The settings that differ from the library's defaults, and why.
     pub(crate) tuned: &'static str,
 }
 
 impl Peer {
-    /// All that have a lock in a store, in the order of the tables.
+    /// All peers that keep locks in a store, in the order of the tables.
     pub(crate) const ALL: [Self; 10] = [
         Self::Raw,
         Self::Tidelock,
@@ -42,7 +42,7 @@ impl Peer {
         Self::Foreign(Bench::RedissonRs),
     ];
 
-    /// Those of some peers that can wait for a name, with what they are compared with.
+    /// The peers that can wait for a name, plus tidelock without hand-off as a baseline. The bare scripts cannot wait.
     pub(crate) fn that_wait(peers: &[Self]) -> Vec<Self> {
         let mut waiting = Vec::new();
         for &peer in peers.iter().filter(|peer| **peer != Self::Raw) {
@@ -54,7 +54,7 @@ impl Peer {
         waiting
     }
 
-    /// As the command line names it.
+    /// The name on the command line.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Raw => "raw",
@@ -73,7 +73,7 @@ impl Peer {
         })
     }
 
-    /// What starts it on the server of that URL. Built first if need be.
+    /// The command that starts the peer against the server at `url`. Builds the peer first if necessary.
     pub(crate) fn command(self, url: &str) -> Result<Command> {
         match self {
             Self::Foreign(bench) => bench.command(url),
@@ -81,7 +81,7 @@ impl Peer {
         }
     }
 
-    /// How much longer than others it is run before it is measured: a JVM first has to see what is hot.
+    /// A factor for the warm-up time. A JVM needs longer because it compiles code only once it is hot.
     pub(crate) fn warm_up(self) -> u32 {
         match self {
             Self::Foreign(Bench::Redisson) => 6,
@@ -188,7 +188,7 @@ fn foreign(bench: Bench) -> Facts {
     }
 }
 
-/// A process of this crate's own, beside the program that runs now.
+/// A process of this crate. Its program is in the same directory as the running one.
 pub(crate) fn ours(kind: &str, url: &str) -> Result<Command> {
     let program = std::env::current_exe()?.with_file_name("bench-peer");
     anyhow::ensure!(

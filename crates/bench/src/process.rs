@@ -1,4 +1,4 @@
-//! A process that takes locks when it is told to.
+//! A child process that takes locks on command.
 
 use std::collections::VecDeque;
 use std::process::Command;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use load::{Answer, Order, Stamp};
 use testkit::process::{Spawned, cpu_time};
 
-/// Longer than any peer takes to start on a busy machine.
+/// Bounds the start of a peer; longer than any peer takes on a busy machine.
 const START: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -18,14 +18,14 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts it and waits until it is connected.
+    /// Starts the process and waits until it is connected.
     pub(crate) fn start(command: Command) -> Result<Self> {
         let mut process = Self::begin(command)?;
         process.spawned.wait_line("ready", START)?;
         Ok(process)
     }
 
-    /// Starts it and waits for nothing.
+    /// Starts the process without waiting for its connection.
     pub(crate) fn begin(command: Command) -> Result<Self> {
         Ok(Self {
             spawned: Spawned::start(command)?,
@@ -48,10 +48,10 @@ impl Process {
         self.spawned.write_line(&serde_json::to_string(order)?)
     }
 
-    /// How many, and when: the answer to the order that was told first of those not yet answered.
+    /// The answer to the oldest unanswered order: a count and a time.
     pub(crate) fn answer(&mut self, patience: Duration) -> Result<(usize, u64)> {
         let what = self.due.pop_front().context("nothing was asked")?;
-        // Java and Node say other things too.
+        // We skip other output: Java and Node print lines of their own.
         let line = self
             .spawned
             .wait_line("{\"", patience)
@@ -62,13 +62,13 @@ impl Process {
         }
     }
 
-    /// Its time on a processor so far, to a hundredth of a second.
+    /// The processor time so far, to a hundredth of a second.
     pub(crate) fn cpu(&self) -> Result<Duration> {
         cpu_time(self.pid())
     }
 }
 
-/// What a run has noted.
+/// Reads the stamps that a run wrote.
 pub(crate) fn stamps(file: &std::path::Path) -> Result<Vec<Stamp>> {
     let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
     let stamps: Result<Vec<Stamp>> = text.lines().map(str::parse).collect();

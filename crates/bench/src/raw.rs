@@ -1,4 +1,4 @@
-//! The same two scripts through the bare driver, over one connection: the yardstick.
+//! The baseline: tidelock's acquire and release scripts through the bare driver, over one connection.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ const RELEASE: &str = concat!(
     include_str!("../../tidelock/src/backend/redis/lua/release.lua"),
 );
 
-/// One connection that knows both scripts.
+/// One connection with both scripts loaded.
 #[derive(Debug, Clone)]
 pub struct Raw {
     connection: MultiplexedConnection,
@@ -37,9 +37,9 @@ impl Raw {
     /// Connects and loads the scripts.
     ///
     /// # Errors
-    /// When the server cannot be reached.
+    /// The server cannot be reached.
     pub async fn connect(url: &str) -> Result<Self> {
-        // No time limit and no delay: nothing the driver need not do.
+        // No response timeout (and TCP_NODELAY in `client`), so that the driver does no unnecessary work.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let mut connection = client(url)?
             .get_multiplexed_async_connection_with_config(&config)
@@ -59,7 +59,7 @@ impl Raw {
         })
     }
 
-    /// What one lock's scripts are called with, all of it made beforehand.
+    /// The scripts' arguments for one lock, built in advance so that building them is not measured.
     pub fn lock(&self, name: &str) -> RawLock {
         let owner = format!(
             "01234567-89ab-4cde-8f01-23456789abcd:{}",
@@ -75,7 +75,7 @@ impl Raw {
     }
 }
 
-/// One lock's two scripts.
+/// The two scripts of one lock.
 #[derive(Debug)]
 pub struct RawLock {
     raw: Raw,
@@ -86,10 +86,10 @@ pub struct RawLock {
 }
 
 impl RawLock {
-    /// Whether it could be had.
+    /// Tries once to acquire; returns whether it succeeded.
     ///
     /// # Errors
-    /// When the connection has gone.
+    /// The connection is lost.
     pub async fn try_acquire(&mut self) -> Result<bool> {
         let acquire = script(
             &self.raw.acquire,
@@ -100,10 +100,10 @@ impl RawLock {
         Ok(answer.first() == Some(&1))
     }
 
-    /// Gives it back, and wakes who listens.
+    /// Releases the lock and wakes the subscribers.
     ///
     /// # Errors
-    /// When it was not held, or the connection has gone.
+    /// The lock was not held, or the connection is lost.
     pub async fn give_back(&mut self) -> Result<()> {
         let release = script(
             &self.raw.release,
@@ -137,8 +137,8 @@ impl Contender for RawLock {
     }
 }
 
-/// Two processes of one task each that hand one lock to and fro: how soon a release, its message and the next acquire
-/// can follow each other at all.
+/// Two processes of one task each that pass one lock back and forth. This measures the shortest possible sequence of
+/// release, wake message and next acquire.
 #[derive(Debug)]
 pub struct Turns {
     raw: Raw,
@@ -146,17 +146,17 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Connects, and listens to the releases of that name.
+    /// Connects, and subscribes to the releases of the name.
     ///
     /// # Errors
-    /// When the server cannot be reached.
+    /// The server cannot be reached.
     pub async fn connect(url: &str, name: &str) -> Result<Self> {
         let (count, messages) = watch::channel(0);
         tokio::spawn(listen(url.to_owned(), name.to_owned(), count));
         Self::listening(url, messages).await
     }
 
-    /// The same, but a thread of its own listens, as tidelock's does.
+    /// The same, but the subscription runs on a thread of its own, as in tidelock.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -182,7 +182,7 @@ impl Turns {
     }
 }
 
-/// Counts what is heard, and the beginning as one.
+/// Counts the messages. The subscription itself counts as one, so that the caller can wait for it.
 async fn listen(url: String, name: String, count: watch::Sender<u64>) -> Result<()> {
     let mut ears = client(&url)?.get_async_pubsub().await?;
     ears.subscribe(channel(&name)).await?;
@@ -194,12 +194,12 @@ async fn listen(url: String, name: String, count: watch::Sender<u64>) -> Result<
     Ok(())
 }
 
-/// One of the two.
+/// The task of one of the two processes.
 #[derive(Debug)]
 pub struct TurnTaker {
     lock: RawLock,
     messages: watch::Receiver<u64>,
-    /// How many releases must have been heard before it is this one's turn.
+    /// The message count to wait for before the next attempt.
     due: u64,
 }
 
@@ -219,7 +219,7 @@ impl Contender for TurnTaker {
     type Held = ();
 
     async fn acquire(&mut self) -> Result<()> {
-        // The other one may have ended, or not yet begun.
+        // Bounds the wait for a message: the other process may have ended, or may not have started yet.
         const ALONE: Duration = Duration::from_millis(20);
         loop {
             let due = self.due;
@@ -227,6 +227,8 @@ impl Contender for TurnTaker {
             if let Ok(ended) = tokio::time::timeout(ALONE, turn).await {
                 ended.context("the subscription has ended")?;
             }
+            // We read the count before the attempt. Otherwise a release between the two would be counted as old, and we
+            // would wait for the next one.
             let heard = *self.messages.borrow();
             if self.lock.try_acquire().await? {
                 return Ok(());
@@ -236,7 +238,8 @@ impl Contender for TurnTaker {
     }
 
     async fn release(&mut self, (): ()) -> Result<()> {
-        // While it is held nobody else says anything: the next message is this release, the one after it the other's.
+        // Nobody else publishes while we hold the lock. So the next message is our own release, and the one after it is
+        // the other process's release.
         self.due = *self.messages.borrow() + 2;
         self.lock.give_back().await
     }

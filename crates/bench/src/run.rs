@@ -1,4 +1,4 @@
-//! One workload after another, and what comes of them.
+//! Runs the workloads one after another and prints or writes the page.
 
 use std::path::Path;
 use std::time::Instant;
@@ -24,10 +24,10 @@ const WORKLOADS: [(&str, Workload); 8] = [
     ("wakes", wakes::measure),
 ];
 
-/// Measures what is asked for, prints the page, and writes it where it is wanted.
+/// Measures the requested workloads, then prints the page or writes it to the requested file.
 ///
 /// # Errors
-/// When nothing can be measured, or the page cannot be written.
+/// Nothing can be measured, or the page cannot be written.
 pub fn run(args: Args) -> Result<()> {
     let begun = Instant::now();
     let mut stage = Stage::new(args)?;
@@ -44,7 +44,7 @@ pub fn run(args: Args) -> Result<()> {
                 notes: notes(name),
                 ..section
             }),
-            // The others are worth having all the same.
+            // One workload failed; the results of the others are still useful.
             Err(error) => stage.leave_out(name, Peer::Tidelock, &error),
         }
         eprintln!("{name}: {:.0} s", start.elapsed().as_secs_f64());
@@ -70,7 +70,7 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// What is said by hand about a workload's figures: `crates/bench/notes/W1.md`, if there is one.
+/// The handwritten notes on a workload's figures: `crates/bench/notes/W1.md`, if the file exists.
 fn notes(workload: &str) -> String {
     let file = testkit::workspace()
         .join("crates/bench/notes")

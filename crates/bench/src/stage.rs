@@ -1,4 +1,4 @@
-//! What all workloads stand on: the server, the peers that work, and turns that are taken fairly.
+//! What all workloads share: the server, the working peers, and rounds in which the peers run in random order.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,11 +12,13 @@ use crate::args::Args;
 use crate::peers::Peer;
 use crate::process::{Process, stamps};
 
-/// Long enough for an order to arrive everywhere, and for each task to be made, which may be a thread.
+/// The delay before a run starts: long enough for the order to reach every process, and for each process to create its
+/// tasks, which may be threads.
 const HEAD_START: Duration = Duration::from_millis(30);
 const HEAD_START_OF_A_TASK: Duration = Duration::from_micros(400);
 
-/// Who still waits when a run ends gets a turn then. Some sleep for long.
+/// Bounds the time after `stop`: tasks that still wait when a run ends acquire then, and some peers sleep long between
+/// two attempts.
 const TAIL: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -24,7 +26,7 @@ pub(crate) struct Stage {
     pub(crate) server: RedisServer,
     pub(crate) args: Args,
     pub(crate) peers: Vec<Peer>,
-    /// What did not work: workload, who, why.
+    /// The failures: workload, peer, reason.
     pub(crate) left_out: Vec<(&'static str, Peer, String)>,
     dir: TempDir,
     dice: fastrand::Rng,
@@ -38,13 +40,13 @@ pub(crate) struct Team {
     pub(crate) processes: Vec<Process>,
 }
 
-/// Everybody's samples, in the order of the tables.
+/// The samples of each peer, in the order of the tables.
 pub(crate) type Samples<T> = Vec<(Peer, Vec<T>)>;
 
-/// What a run does.
+/// What one run does.
 #[derive(Debug, Clone)]
 pub(crate) struct Load<'a> {
-    /// How many of a team's processes.
+    /// How many of the team's processes take part.
     pub(crate) processes: usize,
     pub(crate) tasks: usize,
     pub(crate) names: Names,
@@ -53,13 +55,13 @@ pub(crate) struct Load<'a> {
     pub(crate) time: Duration,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) stamps: Vec<Vec<Stamp>>,
     pub(crate) start: u64,
     pub(crate) stop: u64,
-    /// Of all its processes on a processor.
+    /// The processor time of all its processes.
     pub(crate) cpu: Duration,
 }
 
@@ -78,7 +80,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Before anything is measured, each peer is built. Who cannot be is left out.
+    /// Builds each peer before anything is measured. A peer that cannot be built is left out.
     fn build(&mut self) {
         for peer in self.peers.clone() {
             if let Err(error) = peer.command(&self.server.url()) {
@@ -88,7 +90,7 @@ impl Stage {
         }
     }
 
-    /// Starts so many processes of each of these peers. Who does not start is left out, with the reason.
+    /// Starts this many processes of each peer. A peer that does not start is left out, and the reason is recorded.
     pub(crate) fn teams(
         &mut self,
         workload: &'static str,
@@ -113,7 +115,7 @@ impl Stage {
         self.left_out.push((workload, peer, format!("{error:#}")));
     }
 
-    /// Has each team do the same once, each time in another order. Who fails is left out from then on.
+    /// Has each team do the same once, in a random order. A peer that fails is left out from then on.
     pub(crate) fn each<T>(
         &mut self,
         workload: &'static str,
@@ -134,7 +136,7 @@ impl Stage {
         found
     }
 
-    /// The same for all rounds: the samples of those who came through.
+    /// The same for all rounds. Returns only the samples of peers that completed every round.
     pub(crate) fn rounds<T>(
         &mut self,
         workload: &'static str,
@@ -153,7 +155,7 @@ impl Stage {
         all
     }
 
-    /// One run of one team.
+    /// Runs one team once.
     pub(crate) fn run(&mut self, team: &mut Team, load: &Load<'_>) -> Result<Seen> {
         let processes = team
             .processes
@@ -189,14 +191,14 @@ impl Stage {
         let first = all.iter().flatten().map(|stamp| stamp.asked).min();
         Ok(Seen {
             stamps: all,
-            // Who begins late has had less time.
+            // A peer that starts late had less time, so its interval starts at its first attempt.
             start: first.unwrap_or(start).clamp(start, stop - 1),
             stop,
             cpu,
         })
     }
 
-    /// A file of its own for a run's stamps.
+    /// A new file for the stamps of a run.
     pub(crate) fn file(&mut self) -> PathBuf {
         self.files += 1;
         self.dir.path().join(self.files.to_string())
@@ -207,12 +209,12 @@ fn busy(processes: &[Process]) -> Result<Duration> {
     processes.iter().map(Process::cpu).sum()
 }
 
-/// Whole nanoseconds of a time of some minutes at most.
+/// Converts to whole nanoseconds.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The samples of one peer, if it came through.
+/// The samples of one peer; `None` if it failed.
 pub(crate) fn of<T>(samples: &Samples<T>, peer: Peer) -> Option<&[T]> {
     let found = samples.iter().find(|(of, _)| *of == peer);
     found

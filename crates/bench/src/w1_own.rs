@@ -1,4 +1,4 @@
-//! W1: every task has a lock of its own that nobody else wants.
+//! W1: each task has a lock of its own, without contention.
 
 use std::time::Duration;
 
@@ -15,13 +15,14 @@ use crate::stage::{Load, Samples, Seen, Stage, of};
 
 const TASKS: [usize; 3] = [1, 64, 512];
 
-/// One round of one side.
+/// One peer in one round.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     p50: f64,
     p99: f64,
     per_second: f64,
-    /// Microseconds of its process's processors for each pair. Says more than the clock when others use the machine.
+    /// The processor time of the process per pair, in microseconds. It is more reliable than wall time when other
+    /// programs use the machine.
     cpu: f64,
 }
 
@@ -51,7 +52,7 @@ of those who neither re-enter nor wake anybody.
             time: Duration::from_millis(millis),
         };
         let (warm, long) = if quick { (100, 150) } else { (400, 500) };
-        // Not counted: compilers, allocators and the server's scripts get warm.
+        // The warm-up is not counted: JIT compilers, allocators and the server's script cache fill first.
         stage.each("W1", &mut teams, |stage, team| stage.run(team, &load(warm)));
         let samples = stage.rounds("W1", &mut teams, |stage, team| {
             Ok(sample(&stage.run(team, &load(long))?))

@@ -1,4 +1,4 @@
-//! W2: several processes of eight tasks that all want one name.
+//! W2: several processes of eight tasks each that compete for one name.
 
 use std::time::Duration;
 
@@ -16,22 +16,22 @@ use crate::peers::{Peer, ours};
 use crate::process::Process;
 use crate::stage::{Load, Samples, Stage, Team, of};
 
-/// Two processes of bare scripts that hand a lock to and fro. The first is what others are measured against; the others
-/// show what of a gap is the machine's.
+/// The baselines: two processes of bare scripts that pass a lock back and forth. The first is what the peers are
+/// measured against; the others show how much of a gap is due to the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Floor {
-    /// Each is held as long as by everybody else.
+    /// Each hold is as long as the peers'.
     Turns,
-    /// A thread of its own listens, as in tidelock.
+    /// A separate thread receives the messages, as in tidelock.
     Apart,
-    /// Each turn is as long as a process keeps a lock that it hands on.
+    /// Each hold is as long as a process keeps a lock that it hands off among its own tasks.
     Long,
 }
 
 impl Floor {
     const ALL: [Self; 3] = [Self::Turns, Self::Apart, Self::Long];
 
-    /// What it hands to and fro. It listens to that from the start.
+    /// The name of the lock. The processes subscribe to it at the start.
     #[must_use]
     pub const fn lock(self) -> &'static str {
         match self {
@@ -40,7 +40,7 @@ impl Floor {
         }
     }
 
-    /// Of which processes it is, and what the name of their lock begins with.
+    /// The kind of process, which is also the prefix of the lock's name.
     const fn kind(self) -> &'static str {
         match self {
             Self::Turns | Self::Long => "turns",
@@ -56,8 +56,9 @@ impl Floor {
         }
     }
 
-    /// Of a hold of nothing a process takes a thousand in a row, in about a millisecond; of longer ones as many as fit into
-    /// ten: the rules of `HandOff`.
+    /// How long each side holds the lock. With a hold of zero, a process passes the lock a thousand times in a row, in
+    /// about a millisecond; with longer holds, as often as fits into ten milliseconds. Those are the defaults of
+    /// `HandOff`.
     fn hold(self, hold: Duration) -> Duration {
         match self {
             Self::Turns | Self::Apart => hold,
@@ -71,7 +72,7 @@ const PROCESSES: [usize; 2] = [2, 4];
 const TASKS: usize = 8;
 const HOLDS_MS: [u64; 2] = [0, 1];
 
-/// What was sent for each acquisition: how many, and which.
+/// The requests per acquisition, in total and by command.
 type Sent = Vec<(Peer, (f64, String))>;
 
 pub(crate) fn measure(stage: &mut Stage) -> Result<Section> {
@@ -127,7 +128,7 @@ pub(crate) fn measure(stage: &mut Stage) -> Result<Section> {
     Ok(section)
 }
 
-/// Two processes for each kind of floor.
+/// Two processes for each kind of baseline process.
 type Floors = Vec<(&'static str, Team)>;
 
 fn floors(stage: &Stage) -> Result<Floors> {
@@ -143,7 +144,7 @@ fn floors(stage: &Stage) -> Result<Floors> {
         .collect()
 }
 
-/// How many, and for how long.
+/// The size of the workload.
 pub(crate) struct Shape {
     pub(crate) processes: usize,
     pub(crate) tasks: usize,
@@ -151,10 +152,10 @@ pub(crate) struct Shape {
     pub(crate) quick: bool,
 }
 
-/// What was found.
+/// The results.
 pub(crate) struct Found {
     pub(crate) samples: Samples<Contention>,
-    /// The bare scripts that take turns, round by round.
+    /// The baselines, round by round.
     pub(crate) floors: Vec<(Floor, Vec<Contention>)>,
     pub(crate) sent: Sent,
 }
@@ -349,7 +350,7 @@ impl Shape {
     }
 }
 
-/// Without a store there are millions of holds a second, and each is noted.
+/// A shorter time for the mutex: without a store there are millions of holds per second, and each one is recorded.
 fn time(team: &Team, time: Duration) -> Duration {
     match team.peer {
         Peer::Mutex => time / 20,

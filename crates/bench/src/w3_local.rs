@@ -1,4 +1,4 @@
-//! W3: one process of many tasks that all want one name.
+//! W3: many tasks of one process that compete for one name.
 
 use std::time::Duration;
 

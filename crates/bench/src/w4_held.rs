@@ -1,4 +1,4 @@
-//! W4: many locks held for long.
+//! W4: many locks that are held for a long time.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -16,22 +16,22 @@ use crate::peers::Peer;
 use crate::process::Process;
 use crate::stage::Stage;
 
-/// The default lease, and how often it is renewed.
+/// The default lease and its renewal period.
 const LEASE: Duration = Duration::from_secs(30);
 const PERIOD: Duration = Duration::from_secs(10);
 
 const NAME: &str = "held";
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How many are held, and for how many periods their renewals are watched.
+/// How many locks are held, and for how many periods their renewals are watched.
 const STEPS: [(usize, usize); 4] = [(100, 0), (1_000, 0), (10_000, 3), (100_000, 5)];
 
-/// So many locks, held.
+/// The results for one number of held locks.
 struct Step {
     locks: usize,
-    /// Microseconds for each, to take them.
+    /// Microseconds per lock to acquire them.
     taking: f64,
-    /// Bytes of the process for each.
+    /// Bytes of the process per lock.
     memory: f64,
     periods: Vec<Period>,
 }
@@ -39,15 +39,16 @@ struct Step {
 /// One period of renewals.
 struct Period {
     requests: f64,
-    /// Of one core.
+    /// In percent of one core.
     cpu_percent: f64,
-    /// Seconds since the last renewal of the lock that has waited longest for one.
+    /// Seconds since the last renewal, of the lock that was renewed longest ago.
     oldest: f64,
 }
 
 pub(crate) fn measure(stage: &mut Stage) -> Result<Section> {
     let mut process = Process::start(Peer::Tidelock.command(&stage.server.url())?)?;
-    // What the first lock brings with it is not the others'.
+    // We hold one lock before we measure the memory. Otherwise the one-time costs of the first lock would count for
+    // all.
     hold(&mut process, 1)?;
     let empty = rss_bytes(process.pid())?;
     let mut steps = Vec::new();
@@ -99,7 +100,7 @@ fn period(server: &RedisServer, process: &Process, locks: usize) -> Result<Perio
     })
 }
 
-/// How often a script was called by its hash: tidelock's requests. What looks on here does not call by hash.
+/// How many scripts were called by hash. These are tidelock's requests; the bench's own queries do not use `EVALSHA`.
 pub(crate) fn scripts_sent(server: &RedisServer) -> Result<u64> {
     let stats: String = server.query(&["INFO", "commandstats"])?;
     let line = stats
@@ -112,7 +113,7 @@ pub(crate) fn scripts_sent(server: &RedisServer) -> Result<u64> {
         .context("a number of calls")
 }
 
-/// A slice at a time, so that the server is not held up.
+/// The time since the oldest renewal. Queries a slice at a time, so as not to block the server.
 fn oldest_renewal(server: &RedisServer, locks: usize) -> Result<Duration> {
     const SLICE: usize = 5_000;
     const LEAST: &str = "local least = 1e9
@@ -127,7 +128,7 @@ fn oldest_renewal(server: &RedisServer, locks: usize) -> Result<Duration> {
             server.query(&["EVAL", LEAST, "0", NAME, &from.to_string(), &to.to_string()])?;
         least = least.min(found);
     }
-    // One that is gone has no time left at all.
+    // An expired key has a negative time to live: it counts as no time left.
     let left = Duration::from_millis(u64::try_from(least).unwrap_or(0));
     Ok(LEASE.saturating_sub(left))
 }
@@ -196,7 +197,7 @@ fn bars(steps: &[Step]) -> Bars {
     Bars::grouped(&bars)
 }
 
-/// Nanoseconds on a processor for one renewal of one lock.
+/// Processor time per renewal of one lock, in nanoseconds.
 fn renewing(step: &Step) -> f64 {
     middle(&step.periods, |p| p.cpu_percent) / 100.0 * PERIOD.as_secs_f64() * 1e9
         / number(step.locks)

@@ -1,4 +1,4 @@
-//! W5: many tasks that wait.
+//! W5: many waiting tasks.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -15,23 +15,23 @@ use crate::process::Process;
 use crate::stage::Stage;
 use crate::w4_held::scripts_sent;
 
-/// How many tasks, on how many names.
+/// The number of tasks, and the number of names.
 const SHAPES: [(usize, usize); 4] = [(10_000, 1), (10_000, 1_000), (100_000, 1), (100_000, 1_000)];
 
 const FEW: usize = 10_000;
 
-/// Until all have had their turn; and until all of them sleep.
+/// Bounds the wait for one answer, and the wait until all tasks sleep.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// One crowd that waits, and is served.
+/// The results for one set of waiting tasks.
 struct Crowd {
-    /// Bytes of the process for each.
+    /// Bytes of the process per task.
     memory: f64,
-    /// Of one core, while nothing happens.
+    /// In percent of one core, while nothing happens.
     idle_percent: f64,
-    /// Requests a second, while nothing happens.
+    /// Requests per second, while nothing happens.
     idle_requests: f64,
-    /// Seconds from the release of what they wait for to the end of the last one's turn.
+    /// Seconds from the release of the names until the last task has acquired and released.
     served: f64,
 }
 
@@ -100,7 +100,7 @@ fn crowd(stage: &mut Stage, tasks: usize, names: usize) -> Result<Crowd> {
     let url = stage.server.url();
     let mut holder = Process::start(Peer::Tidelock.command(&url)?)?;
     let mut crowd = Process::start(Peer::Tidelock.command(&url)?)?;
-    // New names each time: nothing is left of the last crowd's.
+    // New names each time, so that no state of the previous run is left on them.
     let name = format!("crowd {}", stage.file().display());
     holder.tell(&Order::Hold {
         locks: names,
@@ -130,7 +130,7 @@ fn crowd(stage: &mut Stage, tasks: usize, names: usize) -> Result<Crowd> {
     })
 }
 
-/// All have asked, and sleep: the process does next to nothing for half a second.
+/// Waits until all tasks have sent their requests and sleep: the process is nearly idle for half a second.
 fn until_quiet(process: &Process) -> Result<()> {
     const LOOK: Duration = Duration::from_millis(500);
     let deadline = Instant::now() + PATIENCE;

@@ -1,4 +1,4 @@
-//! W6: a majority of five, beside five bare scripts sent at once.
+//! W6: a majority of five servers, compared with five bare scripts sent at once.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::page::{Section, Table};
 use crate::raw::{Raw, RawLock};
 use crate::stage::{Stage, nanos};
 
-/// Median times to acquire, in microseconds, round by round.
+/// The median times to acquire, in microseconds, one per round.
 #[derive(Debug, Default)]
 struct Majority {
     ours: Vec<f64>,
@@ -47,7 +47,7 @@ pub(crate) fn measure(stage: &mut Stage) -> Result<Section> {
     })
 }
 
-/// A runtime for what is measured in this process.
+/// A runtime for measurements inside this process.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -63,13 +63,14 @@ async fn take(rounds: usize, times: usize) -> Result<Majority> {
         clients.push(Client::connect(&url).await?);
         raws.push(Raw::connect(&url).await?.lock("bare"));
     }
-    // The servers have only just been started. What the guard asks, it asks once a connection.
+    // The servers have only just started, so the restart guard would refuse them. It costs nothing here: it inspects a
+    // server once per connection.
     let redlock = RedLock::builder(clients).restart_guard(false).build()?;
     let lock = redlock.lock("ours");
     let mut found = Majority::default();
     for round in 0..=rounds {
         let (mut ours, mut bare) = (Vec::new(), Vec::new());
-        // In turns, so that what disturbs the machine disturbs both.
+        // The two alternate, so that a disturbance of the machine affects both.
         for _ in 0..times {
             let start = Instant::now();
             let guard = lock.acquire().await?;
@@ -80,7 +81,7 @@ async fn take(rounds: usize, times: usize) -> Result<Majority> {
             bare.push(start.elapsed());
             try_join_all(raws.iter_mut().map(RawLock::give_back)).await?;
         }
-        // The first one warms up.
+        // The first round is the warm-up.
         if round > 0 {
             found.ours.push(middle(&ours));
             found.raw.push(middle(&bare));

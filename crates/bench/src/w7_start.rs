@@ -13,13 +13,13 @@ use crate::peers::Peer;
 use crate::process::{Process, stamps};
 use crate::stage::{Stage, Team, of};
 
-/// Longer than any peer takes on a busy machine.
+/// Bounds the wait for one peer; longer than any peer takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn measure(stage: &mut Stage) -> Result<Section> {
     let _awake = Awake::keep()?;
     let mut teams: Vec<Team> = stage.peers.iter().copied().map(nobody).collect();
-    // The first start reads programs from the disk.
+    // The first start is not counted: it reads the programs from disk.
     stage.each("W7", &mut teams, |stage, team| first_lock(stage, team.peer));
     let samples = stage.rounds("W7", &mut teams, |stage, team| first_lock(stage, team.peer));
     let mut table = Table::new(&["", "ms", "of raw"]);
@@ -57,7 +57,7 @@ fn nobody(peer: Peer) -> Team {
     }
 }
 
-/// In milliseconds.
+/// The time from the start of the process to its first acquisition, in milliseconds.
 fn first_lock(stage: &mut Stage, peer: Peer) -> Result<f64> {
     let file = stage.file();
     let order = Order::Run(Run {
@@ -65,7 +65,7 @@ fn first_lock(stage: &mut Stage, peer: Peer) -> Result<f64> {
         names: Names::One,
         name: format!("start {}", peer.word()),
         hold_us: 0,
-        // Its time is over before it begins: it takes the lock once.
+        // `stop` is in the past, so the process acquires the lock exactly once.
         start_ns: 0,
         stop_ns: 0,
         file: file.clone(),

@@ -1,4 +1,4 @@
-//! How long after a release the next waiter has the lock, across processes and languages.
+//! Measures the time from a release to the next waiter's acquisition, across processes and languages.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::peers::Peer;
 use crate::stage::Stage;
 use crate::w6_majority::runtime;
 
-/// Long enough for a waiter to have asked, subscribed, asked again and fallen asleep.
+/// Long enough for a waiter to try, subscribe, try again and go to sleep.
 const ASLEEP: Duration = Duration::from_millis(8);
 
-/// From the call of release to the return of acquire, in microseconds.
+/// The time from the call of `release` to the return of `acquire`, in microseconds.
 #[derive(Debug)]
 struct Wakes {
     way: String,
@@ -62,7 +62,7 @@ fn times(args: &Args) -> usize {
     if args.quick { 10 } else { 100 }
 }
 
-/// On one server, behind sentinels, and in a cluster.
+/// Measures on one server, behind Sentinels, and in a cluster.
 async fn everywhere(server: &RedisServer, times: usize, java: bool) -> Result<Vec<Wakes>> {
     let mut all = on("", &server.url(), times, &versions(java)).await?;
     let sentinels = tokio::task::block_in_place(Sentinels::start)?;
@@ -70,7 +70,8 @@ async fn everywhere(server: &RedisServer, times: usize, java: bool) -> Result<Ve
     drop(sentinels);
     let cluster = tokio::task::block_in_place(Cluster::start)?;
     let url = cluster.url();
-    // The old Redisson knows no sharded messages: who shares locks with it in a cluster does without them.
+    // The old Redisson does not support sharded pub/sub: clients that share locks with it in a cluster must not use it
+    // either.
     let newest: Vec<_> = versions(java)
         .into_iter()
         .filter(|version| *version == RedissonVersion::Newest)
@@ -121,7 +122,7 @@ async fn on(
     Ok(all)
 }
 
-/// The first rounds are not counted: connections, subscriptions and the JVM's compiler get warm.
+/// The number of rounds that are not counted, while connections, subscriptions and the JVM's compiler warm up.
 fn warm(times: usize) -> usize {
     (times / 5).max(20)
 }
@@ -172,7 +173,7 @@ async fn rust_to_java(rust: &Client, java: &JavaPeer, times: usize) -> Result<Ve
     Ok(counted(waits, times))
 }
 
-/// When the lock was had, on the clock that Java reads too.
+/// When the lock was acquired, on the monotonic clock that Java reads too.
 fn wait_in_rust(client: &Client, name: &str) -> tokio::task::JoinHandle<Result<u64>> {
     let lock = client.lock(name);
     tokio::spawn(async move {

@@ -1,6 +1,7 @@
-//! What a process of the bench does when it is told to: take locks with so many tasks, and note when.
+//! A worker process of the bench: it obeys orders to acquire locks with many tasks, and records when.
 //!
-//! The same few lines are spoken by the peers of other languages; `interop/README.md` has them.
+//! The peers in other languages speak the same protocol, one line of JSON per message; `interop/README.md` describes
+//! it.
 
 mod serve;
 mod stamp;
@@ -12,26 +13,26 @@ pub use words::{Answer, Names, Order, Run};
 
 use std::future::Future;
 
-/// One task's way to one lock.
+/// One task's handle to one lock.
 pub trait Contender: Send + 'static {
-    /// What stands for a lock that is held.
+    /// A held lock.
     type Held: Send;
 
-    /// Waits until it has the lock.
+    /// Waits until the lock is acquired.
     fn acquire(&mut self) -> impl Future<Output = anyhow::Result<Self::Held>> + Send;
 
-    /// Gives it back.
+    /// Releases the lock.
     fn release(&mut self, held: Self::Held) -> impl Future<Output = anyhow::Result<()>> + Send;
 }
 
-/// One client of a lock library, connected.
+/// A connected client of one lock library.
 pub trait Side: Send + 'static {
-    /// A task of it.
+    /// The handle type of this library.
     type Contender: Contender;
 
-    /// A task's way to the lock of that name.
+    /// Creates a task's handle to the lock of that name.
     ///
     /// # Errors
-    /// When the library will not make one.
+    /// The library refuses to create one.
     fn contender(&self, name: &str) -> anyhow::Result<Self::Contender>;
 }

@@ -9,10 +9,10 @@ use tokio::task::JoinSet;
 
 use crate::{Answer, Contender, Names, Order, Run, Side, Stamp, now_ns};
 
-/// Says `ready` and obeys orders until stdin ends.
+/// Prints `ready` and obeys orders until stdin ends.
 ///
 /// # Errors
-/// When stdin or stdout breaks. What the locks do wrong is an answer.
+/// stdin or stdout breaks. A failure of a lock is not an error but an answer.
 pub async fn serve<S: Side>(side: S) -> Result<()> {
     let mut process = Process {
         side,
@@ -73,6 +73,7 @@ impl<S: Side> Process<S> {
             })?;
             tasks.spawn(work(contender, task, run.clone(), Arc::clone(&ready)));
         }
+        // The tasks are created before `start_ns` and then start together. Otherwise their creation would be measured.
         sleep_until(run.start_ns).await;
         ready.wait().await;
         let mut text = String::new();
@@ -89,7 +90,7 @@ impl<S: Side> Process<S> {
     }
 
     async fn hold(&mut self, locks: usize, name: &str) -> Result<usize> {
-        // As many at a time as keep the connection busy; more would measure a queue.
+        // Enough requests in flight to keep the connection busy; with more, we would measure a queue.
         const AT_ONCE: usize = 256;
         let turns = Arc::new(Semaphore::new(AT_ONCE));
         let mut tasks = JoinSet::new();
@@ -119,7 +120,7 @@ impl<S: Side> Process<S> {
                 let held = contender.acquire().await?;
                 contender.release(held).await
             });
-            // So that what has been begun gets a turn.
+            // We yield now and then, so that the tasks spawned so far can start to wait.
             if task % 64 == 0 {
                 tokio::task::yield_now().await;
             }
@@ -160,6 +161,7 @@ async fn work<C: Contender>(
     ready.wait().await;
     loop {
         let asked = now_ns();
+        // Even a late task makes one hold, so that each task has a stamp.
         if asked >= run.stop_ns && !stamps.is_empty() {
             return Ok(stamps);
         }
@@ -178,7 +180,7 @@ async fn work<C: Contender>(
     }
 }
 
-/// A timer of the runtime rounds a millisecond up to two; a thread that sleeps comes back on time.
+/// Holds the lock. We use a sleeping thread because the runtime's timer rounds one millisecond up to two.
 async fn keep(hold_us: u64) -> Result<()> {
     if hold_us > 0 {
         let hold = Duration::from_micros(hold_us);

@@ -4,19 +4,19 @@ use std::str::FromStr;
 use anyhow::{Context, Result};
 use rustix::time::{ClockId, clock_gettime};
 
-/// When one task asked for a lock, had it, began to give it back, and had given it back: nanoseconds of
+/// The times of one hold: attempt, acquisition, start of the release and end of the release. In nanoseconds of
 /// `CLOCK_MONOTONIC`, the one clock that every process and language of a machine can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
-    /// Which task of its process, from 0.
+    /// The number of the task in its process, from 0.
     pub task: usize,
-    /// Before the lock was asked for.
+    /// Before the call of acquire.
     pub asked: u64,
-    /// After it was had.
+    /// After acquire returned.
     pub entered: u64,
-    /// Before it was given back.
+    /// Before the call of release.
     pub leaving: u64,
-    /// After it was given back.
+    /// After release returned.
     pub left: u64,
 }
 
@@ -53,7 +53,7 @@ impl FromStr for Stamp {
     }
 }
 
-/// Now, on the clock of the stamps.
+/// The current time on the clock of the stamps.
 pub fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     // The clock starts near zero at boot, so neither part is negative.

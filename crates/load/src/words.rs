@@ -2,76 +2,76 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Which names the tasks of a run take.
+/// The names that the tasks of a run lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Names {
-    /// All of them one.
+    /// All tasks share one name.
     One,
-    /// Each its own: the name, a space and the task's number.
+    /// Each task has its own: the name, a space and the task's number.
     Own,
 }
 
-/// Take locks again and again, from a time to a time, and write a file of stamps.
+/// Acquire locks repeatedly within an interval, and write a file of stamps.
 ///
-/// Every task takes its lock once at least, also when its time is over before it begins.
+/// Each task acquires its lock at least once, even if the interval is over before it begins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// How many tasks.
+    /// The number of tasks.
     pub tasks: usize,
-    /// Which names.
+    /// Whether they share a name.
     pub names: Names,
-    /// The name, or what it begins with.
+    /// The name, or the prefix of the names.
     pub name: String,
-    /// How long each hold lasts.
+    /// The length of each hold, in microseconds.
     pub hold_us: u64,
-    /// When all of them begin.
+    /// When all tasks start, on the clock of the stamps.
     pub start_ns: u64,
-    /// When nobody asks any more.
+    /// When tasks stop acquiring, on the clock of the stamps.
     pub stop_ns: u64,
-    /// Where the stamps go.
+    /// The file for the stamps.
     pub file: PathBuf,
 }
 
-/// What a process is told, one line of JSON each.
+/// An order to a worker process; one line of JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// Take locks again and again.
+    /// Acquire locks repeatedly.
     Run(Run),
-    /// Take so many locks of their own names, and keep them until told to drop them.
+    /// Acquire this many locks of different names, and keep them until the order to drop them.
     Hold {
-        /// How many.
+        /// The number of locks to hold in total.
         locks: usize,
-        /// What their names begin with.
+        /// The prefix of their names.
         name: String,
     },
-    /// Have so many tasks ask for locks that somebody else holds. Answered once all of them have begun to wait.
+    /// Have this many tasks acquire locks that somebody else holds. The answer comes once all tasks are started.
     Wait {
-        /// How many tasks.
+        /// The number of tasks.
         tasks: usize,
-        /// How many names they share.
+        /// The number of names they share.
         names: usize,
-        /// What the names begin with.
+        /// The prefix of the names.
         name: String,
     },
-    /// Wait until all the tasks that wait have had their turn.
+    /// Wait until all waiting tasks have acquired and released.
     Served,
-    /// Give back what is held.
+    /// Release all held locks.
     Drop,
 }
 
-/// What it answers, one line of JSON for each order.
+/// The answer to an order; one line of JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// Done: so many locks were taken, begun, served or given back, and the last of them then.
+    /// The order is done: this many locks were acquired, waited for, served or released.
     Done {
-        /// How many.
+        /// The number of locks, holds or tasks.
         count: usize,
-        /// When.
+        /// When the last of them was done, on the clock of the stamps.
         at_ns: u64,
     },
-    /// It did not work.
+    /// The order failed, for this reason.
     Failed(String),
 }

@@ -1,4 +1,4 @@
-//! All clean runs, the large ones with them: `cargo run -p model --release --example largest`.
+//! Checks all clean runs, including the large ones: `cargo run -p model --release --example largest`.
 
 fn main() {
     let all = model::clean().into_iter().chain(model::large());

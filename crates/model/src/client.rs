@@ -1,4 +1,4 @@
-//! What a client does: the loop of an acquisition, the steward's renewals and deadlines, the chores.
+//! The client: the acquire loop, the steward's renewals and deadlines, and the background commands.
 
 use crate::config::{Bug, Config};
 use crate::parts::{
@@ -26,7 +26,7 @@ fn ends(body: Body) -> bool {
 }
 
 impl State {
-    /// Asks, or asks again with the same ticket.
+    /// Sends an attempt, for a new ticket or once more for the same one.
     pub(crate) fn ask(&mut self, c: usize) -> Option<()> {
         let client = &mut self.clients[c];
         if !matches!(client.phase, Phase::Idle | Phase::Paused) {
@@ -44,7 +44,8 @@ impl State {
         self.send(self.ticket(c), Body::Attempt);
     }
 
-    /// After the first refusal: subscribes, then asks again.
+    /// Subscribes after the first refusal, then tries again. Without the second attempt, the client would miss a
+    /// release that came before the subscription.
     pub(crate) fn subscribe(&mut self, config: &Config, c: usize) -> Option<()> {
         let Phase::Refused { recheck } = self.clients[c].phase else {
             return None;
@@ -58,7 +59,7 @@ impl State {
         Some(())
     }
 
-    /// Wakes up and asks again: a message has come, or the holder's lease should have ended.
+    /// Wakes up and tries again: a wake has arrived, or the holder's lease should have ended.
     pub(crate) fn rise(&mut self, c: usize) -> Option<()> {
         let client = &self.clients[c];
         let Phase::Sleeping { recheck } = client.phase else {
@@ -71,7 +72,7 @@ impl State {
         Some(())
     }
 
-    /// The response timeout is over. `late`: although something is still on its way.
+    /// The response timeout expires. If a request or its answer is still in flight, this uses up one `late` fault.
     pub(crate) fn give_up(&mut self, config: &Config, c: usize) -> Option<()> {
         let ticket = self.ticket(c);
         let (gone, undo) = match self.clients[c].phase {
@@ -84,7 +85,8 @@ impl State {
         }
         self.stop_listening(ticket, |body| asks(body) || undoes(body));
         self.clients[c].unclear = true;
-        // What gives a grant back may still arrive: under the same ticket it would take away what is granted next.
+        // The undo may still arrive. Under the same ticket it would release the next grant, so the client takes a new
+        // ticket.
         let anew = undo && !config.has(Bug::KeepsTicketAfterUndo);
         if gone || anew {
             return self.settle(c, true);
@@ -93,7 +95,8 @@ impl State {
         Some(())
     }
 
-    /// The acquisition is over; `chore`: something may stand in the store. The caller goes on to the next one.
+    /// Ends the acquisition; the caller continues with the next one. With `chore`, the store may still keep something
+    /// for the ticket, so a background command releases it.
     fn settle(&mut self, c: usize, chore: bool) -> Option<()> {
         let ticket = self.ticket(c);
         let client = &mut self.clients[c];
@@ -116,13 +119,13 @@ impl State {
         Some(())
     }
 
-    /// The holder gives it back, or, told that it is lost, lets go of it.
+    /// The holder releases the lock, or lets go of it after it was told of the loss.
     pub(crate) fn release(&mut self, c: usize) -> Option<()> {
         self.clients[c].hold.as_ref()?;
         self.settle(c, true)
     }
 
-    /// A caller has no more time, or is dropped.
+    /// The caller's wait limit expires, or the caller is dropped.
     pub(crate) fn leave(&mut self, c: usize) -> Option<()> {
         self.faults.leaves = self.faults.leaves.checked_sub(1)?;
         let client = &mut self.clients[c];
@@ -137,7 +140,7 @@ impl State {
         Some(())
     }
 
-    /// A chore without an answer is done again.
+    /// Sends a background command again.
     pub(crate) fn repeat(&mut self, c: usize, chore: usize) -> Option<()> {
         let Chore { ticket, tombstone } = self.clients[c].chores.get(chore)?.clone();
         if self.is_under_way(ticket, ends) {
@@ -148,7 +151,7 @@ impl State {
         Some(())
     }
 
-    /// The steward renews what is due; one without an answer is sent again.
+    /// The steward sends a renewal that is due. A renewal without an answer is sent again; at most two are in flight.
     pub(crate) fn renew(&mut self, c: usize) -> Option<()> {
         let hold = self.clients[c].hold.as_ref()?;
         let ticket = self.ticket(c);
@@ -170,7 +173,7 @@ impl State {
         Some(())
     }
 
-    /// The deadline of a hold has come.
+    /// The deadline of a hold passes, and the holder is told.
     pub(crate) fn tell(&mut self, c: usize) -> Option<()> {
         let client = &mut self.clients[c];
         if !client.is_overdue() {
@@ -180,7 +183,7 @@ impl State {
         Some(())
     }
 
-    /// An answer has come.
+    /// An answer arrives.
     pub(crate) fn take(&mut self, config: &Config, answer: &Message) -> Option<()> {
         let c = usize::from(answer.ticket.client);
         let current = self.ticket(c) == answer.ticket;
@@ -194,7 +197,7 @@ impl State {
                 self.granted(config, c, answer.stamp, pen, acknowledged)?;
             }
             Body::Held { left } => self.refused(config, c, left)?,
-            // Its ticket was withdrawn, and with it this acquisition.
+            // The ticket was withdrawn, so this acquisition is over.
             Body::Withdrawn => self.settle(c, false)?,
             Body::Undone => match self.clients[c].phase {
                 Phase::Undoing { gone: true } => {
@@ -233,6 +236,7 @@ impl State {
         let Phase::Asking { gone } = self.clients[c].phase else {
             return Some(());
         };
+        // A failover would forget a grant that the replica does not have. So the client gives it back.
         if !acknowledged && !config.has(Bug::BelievesUnacknowledgedGrant) {
             self.clients[c].phase = Phase::Undoing { gone };
             self.send(self.ticket(c), Body::Undo);
@@ -280,7 +284,7 @@ impl State {
         }
     }
 
-    /// The ticket is done with: nothing of it should stand in the store.
+    /// The client is done with the ticket, and no background command for it is left.
     pub(crate) fn is_settled(&self, ticket: Ticket) -> bool {
         let client = &self.clients[usize::from(ticket.client)];
         ticket.number < client.number && client.chores.iter().all(|chore| chore.ticket != ticket)

@@ -1,57 +1,57 @@
-//! What a run is about: how many clients, which faults how often, and which old bug is put back.
+//! The configuration of a run: how many clients, how many faults of each kind, and which known bug is put back.
 
 use crate::parts::DRIFT;
 
-/// A bug that this protocol, or one like it, has had.
+/// A bug that this protocol, or a similar one, once had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Bug {
-    /// The same ticket asked again is counted again, as a re-entry.
+    /// A repeated attempt with the same ticket counts as a re-entry.
     CountsTwice,
     /// A withdrawal leaves no tombstone.
     NoTombstone,
-    /// A lease is counted from the answer that proved it, not from the request.
+    /// A lease is counted from the answer that proves it, not from the request.
     CountsFromReply,
-    /// A release removes whoever holds the lock.
+    /// A release removes the lock without a check of the owner.
     ReleasesAnyone,
-    /// A waiter asks first, then subscribes, then sleeps.
+    /// A waiter tries first, then subscribes, then sleeps.
     SubscribesAfterTry,
-    /// A renewal counts though no replica has heard of it.
+    /// A renewal counts although no replica has acknowledged it.
     BelievesIsolated,
-    /// A grant counts though no replica has heard of it.
+    /// A grant counts although no replica has acknowledged it.
     BelievesUnacknowledgedGrant,
-    /// A grant that was given back without an answer is asked for again under the same ticket.
+    /// After an undo without an answer, the client tries again with the same ticket.
     KeepsTicketAfterUndo,
-    /// Nobody sets a timer for the end of a proved lease.
+    /// No timer is set for the end of a proved lease.
     NeverTells,
-    /// The fencing counter goes with the lock.
+    /// The fencing counter is deleted with the lock.
     ForgetsCounter,
-    /// A waiter relies on messages alone.
+    /// A waiter relies on wakes alone.
     NeverPolls,
 }
 
-/// How often each fault may happen in one run. Each may strike at any moment.
+/// How often each fault may happen in one run. Each may happen at any moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Faults {
-    /// A request, an answer or a wake-up is lost.
+    /// A request, an answer or a wake is lost.
     pub losses: u8,
-    /// A client stops waiting for an answer that is still on its way: request or answer is late.
+    /// A client stops waiting for an answer while the request or the answer is still in flight.
     pub late: u8,
     /// A process is killed.
     pub crashes: u8,
-    /// A process is stopped, and may go on later.
+    /// A process is frozen, and may thaw later.
     pub freezes: u8,
-    /// A caller leaves before it has the lock.
+    /// A caller leaves before it has acquired the lock.
     pub leaves: u8,
     /// The server's clock is stepped, ahead or back.
     pub steps: u8,
-    /// An operator frees the lock.
+    /// An operator frees the lock by force.
     pub forces: u8,
-    /// A replica takes the primary's place; it has what was copied up to some moment.
+    /// A replica takes over from the primary. It has the data up to the last copy.
     pub failovers: u8,
 }
 
 impl Faults {
-    /// None.
+    /// No faults.
     pub const NONE: Self = Self {
         losses: 0,
         late: 0,
@@ -67,28 +67,28 @@ impl Faults {
 /// One run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// What it is called when it is printed.
+    /// The name in the output.
     pub name: &'static str,
-    /// How many clients.
+    /// The number of clients.
     pub clients: u8,
-    /// How many acquisitions each of them makes.
+    /// The number of acquisitions of each client.
     pub turns: u8,
-    /// The budget of faults.
+    /// How many faults of each kind may happen.
     pub faults: Faults,
     /// How far a client's clock may fall behind the server's within one lease, in ticks.
     pub drift: u8,
-    /// There is a replica, and grants and renewals are to be acknowledged by it.
+    /// There is a replica, and it must acknowledge grants and renewals.
     pub replica: bool,
-    /// A primary that is replaced always answers on.
+    /// A replaced primary is always cut off and continues to answer; it is never dead.
     pub only_cut_off: bool,
-    /// A resource is written to with fencing tokens, at any later moment.
+    /// Holders write to a resource with fencing tokens, at any later moment.
     pub writes: bool,
     /// The bug that is put back.
     pub bug: Option<Bug>,
 }
 
 impl Config {
-    /// Clients that make that many acquisitions each, clocks that drift, and no faults.
+    /// Clients that make `turns` acquisitions each, with clock drift and without faults.
     pub fn new(name: &'static str, clients: u8, turns: u8) -> Self {
         Self {
             name,
@@ -111,14 +111,14 @@ impl Config {
         self
     }
 
-    /// With that bug put back.
+    /// With this bug put back.
     #[must_use]
     pub fn bug(mut self, bug: Bug) -> Self {
         self.bug = Some(bug);
         self
     }
 
-    /// With failovers of primaries that are cut off, and of no others.
+    /// Failovers only cut primaries off; no primary dies.
     #[must_use]
     pub fn cut_off(mut self) -> Self {
         self.only_cut_off = true;
@@ -132,7 +132,7 @@ impl Config {
         self
     }
 
-    /// With clocks that go wrong by as much as that.
+    /// With clocks that fall behind by at most this many ticks within a lease.
     #[must_use]
     pub fn drift(mut self, drift: u8) -> Self {
         self.drift = drift;

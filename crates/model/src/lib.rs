@@ -1,8 +1,9 @@
-//! A model of the lock protocol for the model checker Stateright: what the library's clients and a store can do to each
-//! other, step by step, with every fault at every moment. What is in it and what is not: `docs/model.md`.
+//! A model of the lock protocol for the model checker Stateright. It covers what the library's clients and a store can
+//! do to each other, step by step, with every fault at every moment. `docs/model.md` lists what the model includes and
+//! what it leaves out.
 //!
-//! The words are those of `ARCHITECTURE.md`. Nothing here is code of the library: a model that ran the implementation
-//! could not be asked what the implementation forgot.
+//! The terms are those of `ARCHITECTURE.md`. The model shares no code with the library: a model that ran the
+//! implementation could not reveal what the implementation forgot.
 
 mod client;
 mod config;

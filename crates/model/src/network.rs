@@ -1,4 +1,4 @@
-//! Messages: sent, lost, answered too late; and replication with what a failover makes of it.
+//! The network: messages are sent, lost and delayed. Also replication and failover, and the canonical form of a state.
 
 use crate::config::{Bug, Config};
 use crate::parts::{Body, Life, Message, Phase, Stamp, Ticket};
@@ -15,7 +15,7 @@ impl State {
         });
     }
 
-    /// From now on nobody waits for answers of this kind: those on their way are for nobody, requests stay.
+    /// Nobody waits for answers of this kind any more. Answers in flight are removed; requests stay, but get no reader.
     pub(crate) fn stop_listening(&mut self, ticket: Ticket, concerns: impl Fn(Body) -> bool) {
         self.messages.retain_mut(|message| {
             if message.ticket != ticket || !concerns(message.body) {
@@ -27,11 +27,11 @@ impl State {
         });
     }
 
-    /// A question or its answer is on its way, and somebody waits for it.
+    /// A request or its answer is in flight, and somebody waits for it.
     pub(crate) fn is_under_way(&self, ticket: Ticket, concerns: impl Fn(Body) -> bool) -> bool {
         let at_old = self.clients[usize::from(ticket.client)].at_old;
         self.messages.iter().any(|message| {
-            // What went to a primary that is not asked any more brings no answer.
+            // A request to a primary that the client no longer talks to brings no answer.
             message.ticket == ticket
                 && !message.deaf
                 && message.old == at_old
@@ -39,7 +39,7 @@ impl State {
         })
     }
 
-    /// The replica has heard of everything up to now, and what is answered from here on may say so.
+    /// The replica catches up with the primary. The primary's answers that are still in flight count as acknowledged.
     pub(crate) fn copy(&mut self) {
         self.replica = Some(self.primary.clone());
         for message in self.messages.iter_mut().filter(|message| !message.old) {
@@ -51,7 +51,7 @@ impl State {
         }
     }
 
-    /// The replica takes over. The old primary is dead, or it is only cut off and answers on.
+    /// The replica takes over. The old primary is dead, or it is only cut off and continues to answer.
     pub(crate) fn fail_over(&mut self, cut_off: bool) {
         let Some(replica) = self.replica.take() else {
             return;
@@ -74,18 +74,19 @@ impl State {
         }
     }
 
-    /// A client talks to the new primary. What it may have missed meanwhile counts as a wake-up.
+    /// The client connects to the new primary. It may have missed a wake meanwhile, so a subscriber gets one now.
     pub(crate) fn reconnect(&mut self, client: usize) {
         let it = &mut self.clients[client];
         it.at_old = false;
         it.wake |= it.subscribed;
-        // Its connection to the other one is closed. What arrives there all the same changes nothing that anybody believes.
+        // The connection to the old primary is closed. Requests that still arrive there change nothing that a client
+        // believes.
         self.messages
             .retain(|message| !message.old || usize::from(message.ticket.client) != client);
     }
 
-    /// Removes requests of tickets that are done with, own nothing anywhere and never will: they take no effect, as long
-    /// as servers look at the owner.
+    /// Removes requests of settled tickets that own nothing on any server and never will. Such requests have no effect
+    /// as long as servers check the owner.
     fn forget_strays(&mut self, config: &Config) {
         if config.has(Bug::ReleasesAnyone) {
             return;
@@ -116,7 +117,7 @@ impl State {
         self.messages.retain(|_| !stray.next().unwrap_or_default());
     }
 
-    /// Removes what cannot matter any more, so that it tells no states apart.
+    /// Removes whatever cannot matter any more. Otherwise it would distinguish states that behave the same.
     pub(crate) fn tidy(&mut self, config: &Config) {
         self.forget_strays(config);
         let clients = &self.clients;
@@ -146,7 +147,7 @@ impl State {
         .into_iter()
         .flatten()
         {
-            // A tombstone is looked at by attempts only.
+            // Only attempts read tombstones.
             server.tombstones.retain(|ticket| late.contains(ticket));
         }
         for client in &mut self.clients {
@@ -159,8 +160,8 @@ impl State {
         }
     }
 
-    /// The same state, whichever client is called the first; with it, the new index of each. Only clients that look alike
-    /// have to be tried in every order.
+    /// Returns the canonical form of the state under renaming of clients, and the new index of each client. We sort the
+    /// clients by their name-independent key; only if two keys are equal do we try every order.
     pub(crate) fn canonical(mut self, config: &Config) -> (Self, Vec<u8>) {
         self.tidy(config);
         self.messages.sort_unstable();
@@ -184,7 +185,7 @@ impl State {
             .fold((self, same), Ord::min)
     }
 
-    /// What a client looks like, without anybody's name.
+    /// The sort key of a client: its state without any client's name.
     fn face(&self, client: u8) -> impl Ord + '_ {
         let it = &self.clients[usize::from(client)];
         let owns = self
@@ -207,7 +208,7 @@ impl State {
         )
     }
 
-    /// `order[old]` is the new index.
+    /// Renames the clients: `order[old]` is the new index.
     fn renamed(&self, order: &[u8]) -> Self {
         let mut state = self.clone();
         let rename = |ticket: &mut Ticket| ticket.client = order[usize::from(ticket.client)];
@@ -222,6 +223,7 @@ impl State {
         for message in &mut state.messages {
             rename(&mut message.ticket);
         }
+        // The sort order depends on the clients' numbers, which have just changed.
         state.messages.sort_unstable();
         for server in [
             Some(&mut state.primary),

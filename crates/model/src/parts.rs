@@ -1,36 +1,38 @@
-//! What there is: servers, clients, messages. Times are relative, so that what is equal but for the date is one state.
+//! The parts of a state: servers, clients, messages. All times are relative to now, so that states that differ only in
+//! their date are one state.
 
-/// How long the store keeps a lock without news, in ticks.
+/// How long the store keeps a lock without a renewal, in ticks.
 pub(crate) const LEASE: u8 = 4;
-/// What a clock may really go wrong by within a lease.
+/// How far a clock may really fall behind within one lease, in ticks.
 pub(crate) const DRIFT: u8 = 1;
-/// How long a request proves the lock, counted from its sending: the lease less 2. One tick of that is the drift, the other the
-/// time that a thread may take to wake up and tell.
+/// How long a request proves the lock, counted from its sending: the lease minus 2 ticks. One tick is for clock drift,
+/// the other for the time that a thread may take to wake up and report the loss.
 pub(crate) const PROVED: u8 = 2;
-/// From that age of the proof on a renewal may be sent.
+/// The age of the proof from which a renewal may be sent.
 pub(crate) const RENEW: u8 = 1;
-/// What a clock that is stepped jumps by.
+/// How far a step moves the clock.
 pub(crate) const JUMP: u8 = 2;
-/// A timer that is never due.
+/// The value of a timer that never expires.
 pub(crate) const NEVER: u8 = u8::MAX;
-/// How many releases and withdrawals a client may have under way.
+/// Bounds the background releases and withdrawals of a client. Steps that would exceed it are not explored.
 pub(crate) const CHORES: usize = 2;
 
-/// One acquisition: whose, and its number.
+/// One acquisition: its client and its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Ticket {
     pub(crate) client: u8,
     pub(crate) number: u8,
 }
 
-/// When something was sent, seen from now.
+/// When a message was sent, relative to now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub(crate) struct Stamp {
-    /// Ticks of the client's clock since; counted up to `PROVED`, when it proves nothing any more.
+    /// Ticks of the client's clock since then. It stops at `PROVED`: from there on the message proves nothing.
     pub(crate) age: u8,
-    /// Ticks of the server's clock since that the client's has not seen.
+    /// Ticks of the server's clock since then that the client's clock missed.
     pub(crate) skew: u8,
-    /// A clock was stepped or the lock was freed by force since: no promise holds until the next renewal.
+    /// The server's clock was stepped ahead, or the lock was freed by force, since then. The guarantees do not cover
+    /// the lease until its next renewal.
     pub(crate) excused: bool,
 }
 
@@ -40,7 +42,7 @@ impl Stamp {
     }
 }
 
-/// What a server knows of the lock. `left` = 0: it has expired.
+/// A server's record of the lock. `left` = 0: it has expired.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Record {
     pub(crate) owner: Ticket,
@@ -64,7 +66,7 @@ impl Server {
     }
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Body {
     Attempt,
@@ -98,7 +100,7 @@ impl Body {
         )
     }
 
-    /// It proves, or may come to prove, a lease.
+    /// The message proves a lease, or its answer may.
     pub(crate) fn counts(self) -> bool {
         matches!(
             self,
@@ -107,7 +109,7 @@ impl Body {
     }
 }
 
-/// A message on its way. In no order: connections are lost and made anew, and there are several.
+/// A message in flight. Messages arrive in any order: connections break and reconnect, and a client has several.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Message {
     pub(crate) ticket: Ticket,
@@ -119,11 +121,11 @@ pub(crate) struct Message {
     pub(crate) old: bool,
 }
 
-/// Where a client is in its acquisition.
+/// The phase of a client's acquisition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Idle,
-    /// `gone`: the caller has left, and what comes of it is given back.
+    /// `gone`: the caller has left, so a grant is released at once.
     Asking {
         gone: bool,
     },
@@ -147,25 +149,25 @@ pub(crate) enum Life {
     Dead,
 }
 
-/// What a grant turned into.
+/// A grant in use: its newest proof, and whether the holder was told of the loss.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Hold {
     pub(crate) proof: Stamp,
     pub(crate) told: bool,
 }
 
-/// A release or a withdrawal that goes on until it is answered.
+/// A background release or withdrawal, repeated until it is answered.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Chore {
     pub(crate) ticket: Ticket,
     pub(crate) tombstone: bool,
 }
 
-/// What a holder may write to the resource, then or ever after.
+/// The right of a holder to write to the resource. It never ends: a holder may write long after it lost the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub(crate) struct Pen {
     pub(crate) token: u8,
-    /// Which grant it was, in the order in which they were decided: what tokens have to agree with.
+    /// The number of the grant, in the order in which the server decided them. Tokens must have the same order.
     pub(crate) serial: u8,
 }
 
@@ -179,16 +181,16 @@ pub(crate) struct Client {
     pub(crate) phase: Phase,
     /// The number of the ticket in use.
     pub(crate) number: u8,
-    /// A request of that ticket brought no answer.
+    /// A request with this ticket got no answer.
     pub(crate) unclear: bool,
     pub(crate) hold: Option<Hold>,
     pub(crate) chores: Vec<Chore>,
     pub(crate) subscribed: bool,
-    /// A wake-up is on its way.
+    /// A wake is in flight.
     pub(crate) wake: bool,
-    /// A wake-up has come and was not used yet.
+    /// A wake has arrived and was not used yet.
     pub(crate) woken: bool,
-    /// A wake-up was lost since the last question.
+    /// A wake was lost since the last attempt.
     pub(crate) missed: bool,
     /// It talks to the primary that was cut off.
     pub(crate) at_old: bool,
@@ -206,7 +208,7 @@ impl Client {
         self.life != Life::Dead && hold.is_some_and(|hold| !hold.told && hold.proof.proves())
     }
 
-    /// Its deadline has passed and nobody has said so.
+    /// Its deadline has passed and it was not told.
     pub(crate) fn is_overdue(&self) -> bool {
         let hold = self.hold.as_ref();
         hold.is_some_and(|hold| !hold.told && !hold.proof.proves())

@@ -1,8 +1,11 @@
-//! Whether every wait can end.
+//! Checks that every wait can end.
 //!
-//! Stateright takes a way that ends in a circle, or that joins another, for one that keeps every `eventually` property. So the
-//! graph is searched here: from every state there has to be a way, without a further fault, to one where nobody waits. Who
-//! takes each step in the end that stays open comes there.
+//! Stateright accepts a path that ends in a cycle, or that joins another path, as one that satisfies every `eventually`
+//! property. So we search the graph here: from every state, some path without a further fault must lead to a state in
+//! which nobody waits. A run that eventually takes every step that stays possible reaches such a state.
+//!
+//! Algorithm: a breadth-first search builds the graph; then a backward search starts from all states in which nobody
+//! waits and counts the states that it reaches.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -16,20 +19,20 @@ use crate::parts::{Life, Phase};
 use crate::state::State;
 use crate::world::World;
 
-/// What came of a search.
+/// The result of a search.
 #[derive(Debug)]
 pub struct Progress {
-    /// How many different states there are.
+    /// The number of distinct states.
     pub states: usize,
-    /// In how many of them somebody waits.
+    /// The number of states in which some client waits.
     pub waiting: usize,
-    /// From how many of those no way leads to the end of all waits.
+    /// The number of states from which no path leads to the end of all waits.
     pub hopeless: usize,
-    /// How long it took.
+    /// How long the search took.
     pub time: Duration,
 }
 
-/// Looks at every state, and prints what it found.
+/// Visits every state and prints the result.
 pub fn waits_end(config: Config) -> Progress {
     let (name, start) = (config.name, Instant::now());
     let graph = Graph::of(&World(config));
@@ -52,13 +55,15 @@ pub fn waits_end(config: Config) -> Progress {
 #[derive(Default)]
 struct Graph {
     waits: Vec<bool>,
-    /// From the state that is reached to the one it is reached from, without a fault.
+    /// The steps without a fault, as (to, from). Sorted, because `can_end` finds the steps to a state by binary search.
     back: Vec<(u32, u32)>,
 }
 
 impl Graph {
     fn of(world: &World) -> Self {
         let mut graph = Self::default();
+        // We store a hash of each state instead of the state itself, to save memory. A collision would merge two
+        // states.
         let mut known: HashMap<u64, u32> = HashMap::new();
         let mut queue: VecDeque<(u32, State)> = VecDeque::new();
         let hasher = BuildHasherDefault::<DefaultHasher>::default();
@@ -95,7 +100,7 @@ impl Graph {
         graph
     }
 
-    /// How many states there are from which some way leads to one where nobody waits.
+    /// The number of states from which some path leads to a state in which nobody waits.
     fn can_end(&self) -> usize {
         let mut reached: Vec<bool> = self.waits.iter().map(|waits| !waits).collect();
         let mut queue: Vec<u32> = (0u32..)
@@ -118,7 +123,7 @@ impl Graph {
 }
 
 impl State {
-    /// Somebody is neither idle nor a holder.
+    /// Some live client is neither idle nor a holder.
     fn waits(&self) -> bool {
         self.clients.iter().any(|client| {
             client.life != Life::Dead && !matches!(client.phase, Phase::Idle | Phase::Holding)

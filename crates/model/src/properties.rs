@@ -1,4 +1,4 @@
-//! The promises, as facts that hold in every state.
+//! The guarantees, as properties that hold in every state.
 
 use stateright::Property;
 
@@ -8,18 +8,18 @@ use crate::world::World;
 
 /// No two clients are valid holders.
 pub const ONE_HOLDER: &str = "one valid holder at a time";
-/// Who runs has been told before the store gives its lock to somebody else.
+/// A running client is told of its loss before the store grants the lock to another client.
 pub const TOLD_FIRST: &str = "a loss is told before the next grant";
-/// The resource takes writes in the order of the grants.
+/// The resource accepts writes in the order of the grants.
 pub const FENCING: &str = "token-checked writes never go backwards";
-/// What was released or withdrawn, and answered, is free.
+/// A ticket owns nothing once its release or withdrawal was answered.
 pub const NOTHING_LEFT: &str = "an acquisition that is over leaves nothing";
-/// A waiter beside a released lock is being woken, unless the message was lost.
+/// After a release, every sleeping waiter has a wake in flight, unless the wake was lost.
 pub const PROMPT: &str = "a release wakes who waits";
-/// There is always a step that leads to a grant.
+/// While a client waits for a free lock, some step is always possible.
 pub const NOT_STUCK: &str = "no waiter is stuck beside a free lock";
 
-/// What a clean run has to come by: else its properties would hold because nothing happens.
+/// States that a clean run must reach. Otherwise its properties could hold only because nothing happens.
 pub const REACHED: [&str; 3] = [
     "a waiter sleeps",
     "a holder is told of a loss",
@@ -53,7 +53,7 @@ pub(crate) fn all() -> Vec<Property<World>> {
 }
 
 impl State {
-    /// Those whose proof is void by an operator's hand do not count: they are told at the next renewal.
+    /// Proofs that an operator invalidated do not count: their holders are told at the next renewal.
     fn has_one_holder(&self) -> bool {
         let valid = self.clients.iter().filter(|client| client.is_valid());
         let holds = valid.filter_map(|client| client.hold.as_ref());
@@ -70,7 +70,8 @@ impl State {
         })
     }
 
-    /// A release is not acknowledged: one that a failover forgets ends with its lease.
+    /// Not checked after a failover. A release is not acknowledged, so a failover may forget it; the lock then ends
+    /// with its lease.
     fn nothing_is_left(&self) -> bool {
         self.failed_over
             || self.primary.live().is_none_or(|record| {

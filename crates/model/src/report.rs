@@ -1,4 +1,4 @@
-//! Runs a configuration and says what came of it.
+//! Checks a configuration and reports the result.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,16 +10,16 @@ use crate::parts::DRIFT;
 use crate::properties::REACHED;
 use crate::world::World;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// How many different states there are.
+    /// The number of distinct states.
     pub states: usize,
-    /// How many states lie on the longest of the shortest ways to one of them.
+    /// The number of states on the longest of the shortest paths to each state.
     pub depth: usize,
-    /// How long it took.
+    /// How long the run took.
     pub time: Duration,
-    /// How many of [`REACHED`] it came by.
+    /// How many of the [`REACHED`] states it reached.
     pub reached: usize,
     /// The properties that do not hold, each with the steps of a shortest counterexample.
     pub broken: BTreeMap<&'static str, Vec<String>>,
@@ -34,9 +34,10 @@ impl Outcome {
     }
 }
 
-/// Looks at every state, in the order of the steps to it, and prints what it found.
+/// Visits every state in breadth-first order, and prints the result.
 ///
-/// With a bug put back, or clocks that are too wrong, it stops at the first counterexample, which is a shortest one.
+/// With a bug put back, or with clocks that drift more than allowed, it stops at the first counterexample. That is a
+/// shortest one.
 pub fn check(config: Config) -> Outcome {
     let name = config.name;
     let wrong = config.bug.is_some() || config.drift > DRIFT;

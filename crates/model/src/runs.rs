@@ -1,8 +1,8 @@
-//! The runs without a bug.
+//! The configurations without a bug.
 
 use crate::config::{Config, Faults};
 
-/// The runs that `cargo test` makes: no bug, and every property has to hold in every state.
+/// The runs of `cargo test`. They have no bug, so every property must hold in every state.
 pub fn clean() -> Vec<Config> {
     let clients = Faults {
         losses: 1,
@@ -43,7 +43,7 @@ pub fn clean() -> Vec<Config> {
     ]
 }
 
-/// Further runs, of minutes each.
+/// Larger runs that take minutes each.
 pub fn large() -> Vec<Config> {
     let one = Faults {
         losses: 1,
@@ -74,7 +74,7 @@ pub fn large() -> Vec<Config> {
     ]
 }
 
-/// The runs in which every wait is followed to its end.
+/// The runs for which we check that every wait can end.
 pub fn waits() -> Vec<Config> {
     let faults = Faults {
         losses: 1,

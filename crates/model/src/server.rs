@@ -1,4 +1,4 @@
-//! What a server does with a request: one instant, as a script in Redis or a transaction.
+//! The server. It executes each request atomically, like a Redis script or a database transaction.
 
 use crate::config::{Bug, Config};
 use crate::parts::{Body, LEASE, Message, Record, Server, Ticket};
@@ -52,7 +52,7 @@ impl Server {
         }
     }
 
-    /// True: the lock is free now, and waiters are to be told.
+    /// Returns whether the lock became free, so that waiters must be notified.
     fn release(&mut self, config: &Config, ticket: Ticket, tombstone: bool) -> bool {
         if tombstone && !config.has(Bug::NoTombstone) && !self.tombstones.contains(&ticket) {
             self.tombstones.push(ticket);
@@ -75,13 +75,14 @@ impl Server {
 }
 
 impl State {
-    /// A request arrives and is answered.
+    /// A request arrives, and the server answers it.
     pub(crate) fn execute(&mut self, config: &Config, request: &Message) {
-        // Nobody is to be asked where there never was a replica, or none is left of two servers.
+        // Without a replica, nobody has to acknowledge: a grant counts at once. That is also true of the one server
+        // that is left after a failover. A cut-off primary never counts, because its replica has left it.
         let alone = !request.old && self.replica.is_none();
         let server = match (&mut self.old, request.old) {
             (Some(old), true) => old,
-            (None, true) => return, // there is nobody
+            (None, true) => return, // the old primary is gone
             (_, false) => &mut self.primary,
         };
         let ticket = request.ticket;
@@ -110,7 +111,7 @@ impl State {
         }
     }
 
-    /// A message to all that have subscribed at that server.
+    /// Notifies all clients that are subscribed at that server.
     pub(crate) fn publish(&mut self, old: bool) {
         for client in &mut self.clients {
             client.wake |= client.subscribed && client.at_old == old;

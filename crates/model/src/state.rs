@@ -1,24 +1,24 @@
-//! Everything there is at one moment.
+//! The complete state of the model at one moment.
 
 use crate::config::{Config, Faults};
 use crate::parts::{Client, Life, Message, Pen, Phase, Server, Ticket};
 
-/// Everything.
+/// The complete state.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct State {
     pub(crate) clients: Vec<Client>,
     pub(crate) messages: Vec<Message>,
     pub(crate) primary: Server,
     pub(crate) replica: Option<Server>,
-    /// A former primary that is cut off and answers on.
+    /// A former primary that is cut off and continues to answer.
     pub(crate) old: Option<Server>,
     pub(crate) failed_over: bool,
     pub(crate) faults: Faults,
-    /// How many grants there have been.
+    /// The number of grants so far.
     pub(crate) serial: u8,
-    /// The newest write the resource has taken.
+    /// The newest write that the resource has accepted.
     pub(crate) resource: Pen,
-    /// It took an older write after a newer one, or refused the newest.
+    /// The resource accepted an older write after a newer one, or refused a newer one.
     pub(crate) backwards: bool,
 }
 
@@ -52,7 +52,7 @@ impl State {
         }
     }
 
-    /// The ticket a client uses now.
+    /// The ticket that the client uses now.
     pub(crate) fn ticket(&self, client: usize) -> Ticket {
         #[allow(clippy::cast_possible_truncation, reason = "there are three at most")]
         let index = client as u8;
@@ -61,7 +61,7 @@ impl State {
             number: self.clients[client].number,
         }
     }
-    /// It is killed: nothing of it is left but what it has sent.
+    /// Kills the client. Only the messages that it has sent remain.
     pub(crate) fn kill(&mut self, client: usize) {
         let client = &mut self.clients[client];
         client.life = Life::Dead;
@@ -72,7 +72,7 @@ impl State {
         client.at_old = false;
     }
 
-    /// It writes to the resource, which refuses a token smaller than the newest it has seen.
+    /// Writes to the resource, which refuses a token smaller than the newest it has seen.
     pub(crate) fn write(&mut self, client: usize) -> Option<()> {
         let pen = self.clients[client].pen?;
         let newest = self.resource;
@@ -84,7 +84,7 @@ impl State {
         Some(())
     }
 
-    /// Something a client has sent, or holds, proves a lease up to some moment.
+    /// Whether a hold or a message of the client proves a lease, or may come to prove one.
     pub(crate) fn counts(&self, client: u8) -> bool {
         let hold = self.clients[usize::from(client)].hold.as_ref();
         hold.is_some_and(|hold| !hold.told && hold.proof.proves())

@@ -1,12 +1,13 @@
-//! Time goes on: for the servers, and for each client unless its clock falls behind.
+//! Time passes: on the servers, and on each client unless its clock falls behind.
 
 use crate::config::{Bug, Config};
 use crate::parts::{JUMP, LEASE, NEVER, PROVED, Phase, Stamp};
 use crate::state::State;
 
 impl State {
-    /// One tick of the servers' clock. `behind`: bits of the clients whose clocks do not see it. `None`: a clock would go wrong by
-    /// more than `drift` within a lease, or somebody's thread has to tell a loss first.
+    /// One tick of the servers' clock. `behind` has a bit for each client whose clock misses the tick. Returns `None`
+    /// if a clock would fall behind by more than `drift` within a lease, or if a running client must first be told of a
+    /// loss.
     pub(crate) fn tick(&mut self, config: &Config, behind: u8) -> Option<()> {
         let drift = config.drift;
         let mut clients = self.clients.iter();
@@ -50,7 +51,7 @@ impl State {
         Some(())
     }
 
-    /// Somebody sets the server's clock. Leases are counted on it.
+    /// An operator sets the server's clock, which also counts the leases.
     pub(crate) fn step_clock(&mut self, ahead: bool) {
         if let Some(record) = self
             .primary
@@ -69,14 +70,14 @@ impl State {
         }
     }
 
-    /// An operator frees the lock.
+    /// An operator frees the lock by force.
     pub(crate) fn force(&mut self) {
         self.primary.record = None;
         self.publish(false);
         self.excuse_all();
     }
 
-    /// What was proved up to now is worth nothing: its holder is told at the next renewal.
+    /// Invalidates every proof up to now. The holders are told at the next renewal.
     fn excuse_all(&mut self) {
         let messages = self.messages.iter_mut();
         let counting = messages.filter(|message| message.body.counts() && !message.deaf);

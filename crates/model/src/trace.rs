@@ -1,4 +1,5 @@
-//! A counterexample as it can be read: with the names that the clients had at the start, although each state has its own.
+//! Prints a counterexample. States are renumbered after each step, so we track the names that the clients had at the
+//! start.
 
 use stateright::Path;
 

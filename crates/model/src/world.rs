@@ -1,4 +1,4 @@
-//! The model as the checker sees it: which steps there are, and where each leads.
+//! The model as the checker sees it: which steps are possible, and where each leads.
 
 use stateright::{Model, Property};
 
@@ -7,7 +7,8 @@ use crate::parts::{Life, Phase};
 use crate::properties;
 use crate::state::State;
 
-/// One step. Clients are numbered anew after each, so that states which are equal but for the names are one.
+/// One step. Clients are renumbered after each step, so that states that differ only in the clients' names are one
+/// state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(
     missing_docs,
@@ -32,7 +33,7 @@ pub enum Action {
     Crash(usize),
     Freeze(usize),
     Thaw(usize),
-    /// With the bits of the clients whose clocks fall behind.
+    /// One tick. The bits are the clients whose clocks fall behind.
     Tick(u8),
     StepClock {
         ahead: bool,
@@ -45,7 +46,7 @@ pub enum Action {
     FindNewPrimary(usize),
 }
 
-/// A run of the protocol.
+/// The model of one run.
 #[derive(Debug, Clone)]
 pub struct World(pub Config);
 
@@ -96,7 +97,8 @@ impl World {
             }
             Action::Thaw(c) => {
                 state.clients[c].life = Life::Up;
-                // Before its code is next polled: whoever asks the guard is told by the clock.
+                // We report an expired hold before the client's code runs again: its guard compares the clock on every
+                // call.
                 let _ = state.tell(c);
             }
             Action::Tick(behind) => state.tick(config, behind)?,
@@ -156,7 +158,7 @@ impl World {
         actions.extend((faults.freezes > 0 && busy).then_some(Action::Freeze(c)));
     }
 
-    /// Something goes on by itself, without a new fault.
+    /// Whether a step is possible without a new fault. Writes and copies do not count.
     pub(crate) fn moves(&self, state: &State) -> bool {
         let mut all = Vec::new();
         self.actions(state, &mut all);
@@ -187,6 +189,7 @@ impl Model for World {
             }
             actions.extend((state.faults.losses > 0).then_some(Action::Lose(i)));
         }
+        // Each subset of the clients that have a running proof may miss the tick.
         let mut masks = vec![0u8];
         if self.0.drift > 0 {
             for client in (0u8..)

@@ -1,4 +1,4 @@
-//! Each bug that was known, or found by this model, is put back once, and the model has to find it.
+//! Puts back each known bug, and each bug that this model found, and requires the model to find it.
 
 use model::{
     Bug, Config, FENCING, Faults, NOT_STUCK, NOTHING_LEFT, ONE_HOLDER, PROMPT, TOLD_FIRST, check,
@@ -7,7 +7,7 @@ use model::{
 
 const NONE: Faults = Faults::NONE;
 
-/// The bug breaks that property, and the shortest way to it has so many steps.
+/// The bug breaks this property, and the shortest counterexample has this many steps.
 #[track_caller]
 fn breaks(config: Config, property: &str, steps: usize) {
     let outcome = check(config);

@@ -1,4 +1,4 @@
-//! Without a bug every promise holds in every state, with every fault at every moment.
+//! Without a bug, every guarantee holds in every state, with every fault at every moment.
 
 #[test]
 fn every_promise_holds_in_every_state() {

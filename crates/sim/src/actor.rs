@@ -1,4 +1,4 @@
-//! One task of a client: takes locks, holds them, and leaves in every way there is.
+//! One task of a client. It acquires locks, holds them, and gives them up in every possible way.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -39,7 +39,8 @@ impl Actor {
         sleep(self.up_to(most)).await;
     }
 
-    /// Every way to ask, and to stop asking. Whoever leaves has nothing; the referee sees it if that is not so.
+    /// Acquires in one of all possible ways, or gives up. A caller that gives up must not hold the lock; the referee
+    /// detects it otherwise.
     async fn take(&mut self, name: &str, lock: &Lock) -> Option<Guard> {
         let mut options = AcquireOptions::new();
         let patience = self.up_to(self.lease * 3);
@@ -63,7 +64,8 @@ impl Actor {
         match answer {
             Ok(guard) => Some(guard),
             Err(error) => {
-                // An outage that outlasts a lease is told; whoever waits without a limit asks again then.
+                // These errors are expected: an attempt fails when an outage lasts longer than a lease, even without a
+                // wait limit, and the caller is expected to try again.
                 let expected = [
                     ErrorKind::TimedOut,
                     ErrorKind::Unavailable,
@@ -98,7 +100,7 @@ impl Actor {
                 break;
             }
             if guard.is_held() && self.dice.u8(..100) < 15 {
-                // An answer may be lost; what counts is what the guard says afterwards.
+                // The answer may be lost, so an error is no failure. The guard's state afterwards is what counts.
                 let extended = guard.extend(self.lease * 2).await;
                 self.referee
                     .note(format_args!("{} extends {name}: {extended:?}", self.who));

@@ -1,4 +1,4 @@
-//! Stores with a bug, to see that the referee catches it.
+//! Stores with a bug, to verify that the referee detects it.
 
 use tidelock::Result;
 use tidelock::backend::{
@@ -8,7 +8,7 @@ use tidelock::testing::{Twist, Twisted};
 
 use crate::Flaw;
 
-/// The store with that bug in it.
+/// Puts the bug into the store.
 pub(crate) fn with(store: Store, flaw: Option<Flaw>) -> Store {
     match flaw {
         None => store,

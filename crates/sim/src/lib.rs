@@ -1,9 +1,9 @@
-//! Days of a lock in a second: the loop, the steward and the guards of the library on its reference store, under faults
-//! that a seed decides, on a clock that is moved.
+//! A deterministic simulation: it runs days of locking in a second. The library's acquire loop, steward and guards run
+//! on the reference store, on a simulated clock, under faults that a seed determines.
 //!
-//! One seed is one story: some clients, each behind faults of its own, and some tasks that take locks, hold them, lose
-//! them, leave in the middle, while networks break, processes die and everything freezes for a while. A referee looks at
-//! every step.
+//! Each seed is one story: a few clients, each with faults of its own, and tasks that acquire locks, hold them, lose
+//! them and give up half-way. Meanwhile connections are cut, replies are lost, locks are freed by force and everything
+//! freezes for a while. A referee checks every step.
 
 mod actor;
 pub mod broken;
@@ -14,19 +14,19 @@ use std::fmt;
 
 pub use story::{Flaw, Plan};
 
-/// What a story was like that ended well.
+/// The totals of a story without a violation.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Outcome {
-    /// Locks that were taken.
+    /// Locks that were acquired.
     pub grants: usize,
-    /// Steps of holders that the referee looked at.
+    /// Actions of holders that the referee checked.
     pub acts: usize,
-    /// Holds that were told lost.
+    /// Holders that were told of a loss.
     pub losses: usize,
 }
 
 impl Outcome {
-    /// Both together.
+    /// Adds the totals of another story.
     pub fn add(&mut self, other: &Self) {
         self.grants += other.grants;
         self.acts += other.acts;
@@ -34,14 +34,14 @@ impl Outcome {
     }
 }
 
-/// A story that ended badly.
+/// A story with a violation.
 #[derive(Debug)]
 pub struct Failure {
-    /// Which story.
+    /// The seed of the story.
     pub seed: u64,
-    /// What was broken.
+    /// The guarantee that was violated.
     pub why: String,
-    /// What happened until then, a line an event.
+    /// The events up to the violation, one per line.
     pub log: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ impl fmt::Display for Failure {
 /// Plays the story of one seed.
 ///
 /// # Errors
-/// A promise that was broken.
+/// A guarantee was violated.
 pub fn play(plan: &Plan) -> Result<(Outcome, Vec<String>), Failure> {
     story::play(plan)
 }

@@ -1,4 +1,4 @@
-//! `cargo run --release -p sim -- --seeds 10000`
+//! Plays many stories in parallel: `cargo run --release -p sim -- --seeds 10000`
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,16 +9,16 @@ use std::time::Instant;
 use clap::Parser;
 use sim::{Outcome, Plan, play};
 
-/// Plays stories of locks under faults, each decided by its seed, and looks for a broken promise.
+/// Plays stories of locks under faults, each determined by its seed, and looks for a violated guarantee.
 #[derive(Debug, Parser)]
 struct Args {
-    /// How many stories
+    /// The number of stories
     #[arg(long, default_value_t = 10_000)]
     seeds: u64,
-    /// The seed of the first
+    /// The seed of the first story
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Only the story of this seed, with all that happens in it
+    /// Plays only the story of this seed, and prints all its events
     #[arg(long)]
     seed: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Looks at every step, and says so when it must not have happened.
+//! Checks every step and records the first violation.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,19 +9,19 @@ use tokio::time::Instant;
 
 use crate::Outcome;
 
-/// One grant, in the order in which they were told.
+/// One grant. Grants are numbered in the order in which their holders learn of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turn(usize);
 
-/// What is known of one lock.
+/// The state of one lock.
 #[derive(Debug, Default)]
 struct Known {
-    /// How many there were, and which of them has the lock.
+    /// The number of grants so far; `newest` is the number of the one that holds the lock.
     turns: usize,
     newest: usize,
     token: Option<FencingToken>,
-    /// An operator has taken it from whoever had it: until when they may not have heard of that. Also who is told only
-    /// later that it was granted before.
+    /// Set when an operator frees the lock: until this instant, holders may not have learned of it. That includes a
+    /// client that learns only later of a grant from before.
     forced_until: Option<Instant>,
 }
 
@@ -32,8 +32,9 @@ impl Known {
     }
 }
 
-/// Whoever has heard that it holds a lock is followed at once by what it does with it, all on one clock and one thread:
-/// so nobody may act on an older grant once a newer one has been told. That is exclusion, as a holder sees it.
+/// Checks mutual exclusion as the holders see it. All run on one clock and one thread, and each grant is reported to
+/// the referee as soon as its holder learns of it. So nobody may act on an older grant once a newer one has been
+/// reported.
 #[derive(Debug)]
 pub(crate) struct Referee {
     start: Instant,
@@ -59,7 +60,7 @@ impl Referee {
         self.log.borrow_mut().push(format!("{at:>10.4}  {what}"));
     }
 
-    /// The first one stands.
+    /// Records a violation. Only the first one is kept as the result.
     pub(crate) fn blame(&self, why: String) {
         self.note(&why);
         self.verdict.borrow_mut().get_or_insert(why);
@@ -71,8 +72,8 @@ impl Referee {
         let known = all.entry(lock.to_owned()).or_default();
         known.turns += 1;
         let turn = Turn(known.turns);
-        // An operator may have taken the lock from somebody who is only told now that it was granted, or who hands it on
-        // before it has heard of that.
+        // An operator may have freed a lock whose owner learns only now of its grant, or whose holder hands it off
+        // before it learns of the forced release. Such a grant carries an old token and does not become the newest.
         let late = known.is_forced();
         let known_token = known.token;
         if !(late && token.is_some() && token <= known_token) {
@@ -89,7 +90,7 @@ impl Referee {
         turn
     }
 
-    /// An operator has taken the lock from whoever holds it, who hears of it within that time.
+    /// An operator has freed the lock. Its holder learns of that within this time.
     pub(crate) fn forced(&self, lock: &str, within: Duration, answer: &tidelock::Result<bool>) {
         let mut all = self.known.borrow_mut();
         all.entry(lock.to_owned()).or_default().forced_until = Some(Instant::now() + within);

@@ -1,4 +1,4 @@
-//! One seed's world: its clients, what befalls them, and what must be true at the end.
+//! The story of one seed: its clients, the faults that hit them, and the checks at the end.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,41 +16,41 @@ use crate::broken;
 use crate::referee::Referee;
 use crate::{Failure, Outcome};
 
-/// A bug that is put into the store, to see it caught.
+/// A bug that is put into the store, to verify that the referee detects it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flaw {
-    /// Everybody gets the lock.
+    /// Every attempt is granted.
     LetsEverybodyIn,
-    /// A withdrawal leaves nothing behind: a request that arrives after it takes effect.
+    /// A withdrawal leaves no tombstone: a request that arrives after it takes effect.
     ForgetsWithdrawals,
-    /// A lease ends sooner than it was given for.
+    /// A lease ends sooner than the client was told.
     EndsEarly,
-    /// Releasing frees the lock, whoever holds it.
+    /// A release frees the lock regardless of the owner.
     FreesForAnybody,
-    /// A renewal is confirmed, whoever holds the lock.
+    /// A renewal is confirmed regardless of the owner.
     ConfirmsEverything,
 }
 
-/// How many leases a holder may go on after its lock was taken by force: it hears of it at its next renewal, and where
-/// that does not get through, it stops when the longest is over that anything was extended to.
+/// How many leases a holder may continue after its lock was freed by force. It learns of that at its next renewal. If
+/// its renewals do not get through, it stops at the end of the longest lease that anything was extended to.
 const FORCED: u32 = 2;
 
-/// Which story is to be played.
+/// Selects the story.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
-    /// Decides everything.
+    /// Determines everything that happens.
     pub seed: u64,
-    /// `None`: the store is as it should be.
+    /// `None`: the store is correct.
     pub flaw: Option<Flaw>,
 }
 
-/// What a story is made of.
+/// The participants of a story.
 struct Cast {
     lease: Duration,
-    /// Locks live in one store.
+    /// Whether each lock lives in one store only.
     single: bool,
     clients: Vec<(Client, Plug)>,
-    /// By name, for each client.
+    /// For each client, its locks and their names.
     locks: Vec<Vec<(String, Lock)>>,
 }
 
@@ -91,11 +91,11 @@ async fn tell(plan: &Plan) -> (Outcome, Vec<String>, Option<String>) {
 }
 
 async fn cast(plan: &Plan, dice: &mut Rng) -> tidelock::Result<Cast> {
-    // A world of its own, also when the same story is told elsewhere at this moment.
+    // Each story gets its own store, also when the same seed runs in parallel.
     static TOLD: AtomicUsize = AtomicUsize::new(0);
     let world = TOLD.fetch_add(1, Ordering::Relaxed);
     let lease = Duration::from_secs(dice.u64(3..=30));
-    // A majority of three, all of two, or one.
+    // 0: a majority of three stores; 1: all of two stores; otherwise one store.
     let shape = dice.u8(..10);
     let stores: u8 = match shape {
         0 => 3,
@@ -115,7 +115,7 @@ async fn cast(plan: &Plan, dice: &mut Rng) -> tidelock::Result<Cast> {
                 let store = broken::with(store, flaw);
                 Ok(Chaos::wrap(store, env, faults, hand))
             };
-            // From none at all to more than anybody waits for.
+            // From no hand-off at all to more hand-offs than there are waiters.
             let hand_off = HandOff::default()
                 .times([0, 3, 1000][dice.usize(..3)])
                 .within(lease.mul_f64(dice.f64() * 2.0));
@@ -190,7 +190,7 @@ async fn perform(cast: &Cast, dice: &mut Rng, referee: &Rc<Referee>) {
             }
         }
     };
-    // Each hold lasts a few leases at most, and a lock that nobody gives back is free after one.
+    // A hold lasts a few leases at most, and a lock that nobody releases is free after one lease.
     let patience = cast.lease * 2000;
     tokio::select! {
         biased;
@@ -206,7 +206,7 @@ async fn perform(cast: &Cast, dice: &mut Rng, referee: &Rc<Referee>) {
     tidy(cast, referee).await;
 }
 
-/// What befalls the clients, for ever.
+/// Causes faults until it is dropped.
 async fn befall(cast: &Cast, mut dice: Rng, referee: &Referee) {
     loop {
         sleep(cast.lease.mul_f64(dice.f64() * 2.0)).await;
@@ -242,7 +242,8 @@ async fn befall(cast: &Cast, mut dice: Rng, referee: &Referee) {
     }
 }
 
-/// When all have left, nothing is left: neither for as long as a lease, where the network let them say so, nor for ever.
+/// Verifies that nothing is held after all tasks have left. If the network let the clients release their locks, this
+/// must be true before a lease has passed; in any case, it must be true once all leases have ended.
 async fn tidy(cast: &Cast, referee: &Referee) {
     for (_, plug) in &cast.clients {
         plug.put_back();
@@ -252,13 +253,14 @@ async fn tidy(cast: &Cast, referee: &Referee) {
             sleep(cast.lease / 100).await;
         }
     };
-    // What a set of stores still owes to one of them is not the client's business: it may take as long as a lease.
+    // A set may still have to release a lock on one of its stores. That can take as long as a lease and does not count
+    // as background work of the client, so we check a single store only.
     if timeout(cast.lease / 2, idle).await.is_ok() && cast.single {
-        // The latest that a request arrives which was on its way when its caller had gone.
+        // By then, the last request has arrived that was in flight when its caller left.
         sleep(cast.lease / 4).await;
         nothing_is_held(cast, referee).await;
     }
-    // The longest that anything was extended to.
+    // Longer than the longest lease that anything was extended to.
     sleep(cast.lease * 8 + Duration::from_secs(120)).await;
     nothing_is_held(cast, referee).await;
     for (number, (client, _)) in cast.clients.iter().enumerate() {

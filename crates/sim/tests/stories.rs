@@ -1,8 +1,8 @@
-//! The simulator tells the truth: a sound store gets through, each broken one is caught, and a seed tells one story.
+//! Tests of the simulator: a correct store passes, each broken one is detected, and a seed always tells the same story.
 
 use sim::{Flaw, Plan, play};
 
-/// The first seed whose story shows the flaw, of a few hundred.
+/// Plays a few hundred seeds and returns the first violation that the flaw causes.
 fn caught(flaw: Flaw) -> String {
     let mut failures = (0..600).filter_map(|seed| {
         let plan = Plan {

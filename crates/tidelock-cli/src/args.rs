@@ -1,4 +1,4 @@
-//! Every flag of the command. Nothing else reads the command line; the man pages and the completions are made from here.
+//! All command-line arguments. Nothing else reads the command line; man pages and completions are generated from here.
 #![allow(
     clippy::doc_markdown,
     reason = "these comments are the help, which is shown as plain text"
@@ -12,17 +12,17 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Distributed locks from the command line.
 ///
-/// Runs a program under a lock that is shared by many machines, shows who holds what, and breaks a lock in an emergency.
-/// Shares its locks with Java's Redisson when the store is Redis or Valkey.
+/// Runs a program under a lock that is shared by many machines, shows the holders and waiters of locks, and breaks a
+/// lock in an emergency. Shares its locks with Java's Redisson when the store is Redis or Valkey.
 ///
 /// A lock excludes those who use the same store. Name it with --store or TIDELOCK_STORE, the same for all of them: without
 /// either, locks are in a file of the user who runs the command, and exclude neither other users nor other machines.
 /// For the users of one machine, root sets up --store sqlite:machine once, for a group:
 /// install -d -m 2770 -g GROUP /var/lib/tidelock
 ///
-/// Exit codes: the child's own (128 and the signal's number if a signal ended it); 64 wrong usage; 69 the store cannot be
-/// reached or cannot serve; 75 the lock was not acquired in time; 76 the lock was lost while the command ran; 126 the
-/// command cannot be executed; 127 there is no such command.
+/// Exit codes: the child's own (128 plus the signal's number if a signal ended it); 64 wrong usage; 69 the store cannot
+/// be reached or cannot serve; 75 the lock was not acquired in time; 76 the lock was lost while the command ran; 126
+/// the command cannot be executed; 127 there is no such command.
 #[derive(Debug, Parser)]
 #[command(
     name = "tidelock",
@@ -37,7 +37,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Which store, and how to get in.
+/// The store and the credentials for it.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Store")]
 pub(crate) struct StoreArgs {
@@ -52,13 +52,13 @@ pub(crate) struct StoreArgs {
         hide_env_values = true
     )]
     pub(crate) store: Option<String>,
-    /// Length of the lease, which is renewed every third of it while the lock is held; 30s unless said otherwise
+    /// Length of the lease, which is renewed every third of it while the lock is held; default: 30s
     #[arg(long, global = true, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) lease: Option<Duration>,
-    /// Written before every lock name [env: TIDELOCK_PREFIX]
+    /// Prefix of every lock name [env: TIDELOCK_PREFIX]
     #[arg(long, global = true, value_name = "TEXT")]
     pub(crate) prefix: Option<String>,
-    /// User at the store; the password comes from TIDELOCK_PASSWORD or --password-file
+    /// User name for the store; the password comes from TIDELOCK_PASSWORD or --password-file
     #[arg(
         long,
         global = true,
@@ -67,7 +67,7 @@ pub(crate) struct StoreArgs {
         hide_env_values = true
     )]
     pub(crate) user: Option<String>,
-    /// A file whose content is the password; read anew at every connect
+    /// A file that contains the password; read again at every connect
     #[arg(
         long,
         global = true,
@@ -76,62 +76,65 @@ pub(crate) struct StoreArgs {
         hide_env_values = true
     )]
     pub(crate) password_file: Option<PathBuf>,
-    /// Trust the authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]
+    /// Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// Show this certificate to the store [env: TIDELOCK_TLS_CERT]
+    /// Present this certificate to the store [env: TIDELOCK_TLS_CERT]
     #[arg(long, global = true, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// Key of the certificate [env: TIDELOCK_TLS_KEY]
+    /// Private key of the certificate [env: TIDELOCK_TLS_KEY]
     #[arg(long, global = true, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Say on stderr which store is used, whom it covers, and what happens; twice for more
+    /// Print on stderr which store is used, which users it covers, and what happens; twice for more
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a command while holding a lock: the `flock` of many machines
+    /// Run a command while holding a lock: `flock` across machines
     ///
     /// Example: tidelock --store redis://locks.internal run nightly-report --wait 10s -- ./report.sh
     ///
     /// Waits for the lock, runs the command, passes stdin, stdout, stderr and signals through, and exits with its exit
-    /// code. The command finds TIDELOCK_NAME, TIDELOCK_OWNER and, where the store counts, TIDELOCK_TOKEN in its environment.
+    /// code. The command finds TIDELOCK_NAME, TIDELOCK_OWNER and, if the store has tokens, TIDELOCK_TOKEN in its
+    /// environment.
     ///
-    /// A supervisor process (`lock-supervisor` in lists of processes) ends the command and everything in its process group
-    /// before anybody else can get the lock: TERM, then KILL after the grace, also when this process is frozen or killed, or
-    /// the store is out of reach. This process does the same when the supervisor is frozen or killed. What is left in the
-    /// group when the command itself has ended is ended too, before the lock is released.
+    /// A supervisor process (`lock-supervisor` in process lists) terminates the command and its whole process group
+    /// before anybody else can get the lock: TERM, then KILL after the grace. It also does so when this process is
+    /// frozen or killed, or when the store is out of reach. This process does the same when the supervisor is frozen or
+    /// killed. When the command exits, any process still in its group is terminated before the lock is released.
     ///
-    /// Out of reach are a process that leaves the group on purpose (setsid, daemons) and one of another user (sudo: start
-    /// tidelock as that user instead). If this process and the supervisor are killed at the same moment, the command is killed
-    /// with them, but not what it has started; if both are frozen, nothing is ended until one of them goes on.
+    /// Not covered are a process that leaves the group on purpose (setsid, daemons) and a process of another user
+    /// (sudo: start tidelock as that user instead). If this process and the supervisor are killed at the same moment,
+    /// the command is killed with them, but not the processes it has started. If both are frozen, nothing is terminated
+    /// until one of them continues.
     ///
-    /// At a terminal the command gets Ctrl-C and reads what is typed. Ctrl-Z does not stop it: a stopped command would keep
-    /// the lock. Started with `&`, it waits when it wants to read what is typed, until `fg`.
+    /// At a terminal the command gets Ctrl-C and the keyboard input. Ctrl-Z does not stop it: a stopped command would
+    /// keep the lock. Started with `&`, it waits for `fg` when it reads from the terminal.
     Run(RunArgs),
-    /// The same as `run`, without waiting: exit code 75 if somebody else holds the lock, 69 if the store cannot be reached now
+    /// The same as `run`, without waiting: exit code 75 if somebody else holds the lock, 69 if the store cannot be
+    /// reached now
     Try(TryArgs),
-    /// Show who holds locks, since when, for how long, and who waits
+    /// Show the holders of locks, since when they are connected, the time left, and the waiters
     Show(ShowArgs),
-    /// List the names of locks that are held
+    /// List the names of held locks
     Ls(LsArgs),
     /// Print every change of a lock until interrupted
     Watch(WatchArgs),
-    /// Break a lock that somebody else holds, and wake those that wait
+    /// Break a lock that somebody else holds, and wake its waiters
     Unlock(UnlockArgs),
-    /// Examine whether this store can keep its promises; exit code 1 if locks are in danger
+    /// Check whether this store can keep its guarantees; exit code 1 if locks are in danger
     Doctor(DoctorArgs),
-    /// Sell one stock from several processes: without a lock, with it, and with fencing
+    /// Sell one stock from several processes: without a lock, with a lock, and with fencing
     Demo(DemoArgs),
-    /// Owns a command's process group and its deadline.
+    /// Supervises a command's process group and its deadline.
     #[command(name = "__supervise", hide = true)]
     Supervise,
-    /// Prepares a command's process and becomes it.
+    /// Prepares the process of a command, then executes the command in it.
     #[command(name = "__exec", hide = true)]
     Exec(ExecArgs),
-    /// Sells in the demo.
+    /// A selling process of the demo.
     #[command(name = "__seller", hide = true)]
     Seller(SellerArgs),
     /// Writes man pages and completions.
@@ -141,11 +144,11 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Give up after this time, connecting included; without it, wait as long as somebody holds the lock
+    /// Give up after this time, connecting included; default: wait as long as somebody holds the lock
     ///
-    /// A store that cannot be reached, is being started or is full of clients is tried again within this time, and for half a
-    /// minute where there is no limit. The first try is not cut short: it ends after the response timeout, 3s. A wrong URL,
-    /// user, password or certificate is told at once.
+    /// If the store cannot be reached, is starting or is full of clients, the connect is retried within this time, and
+    /// for half a minute if there is no limit. The limit does not cut the first attempt short, which ends after
+    /// the response timeout, 3s. A wrong URL, user, password or certificate is reported at once.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) wait: Option<Duration>,
     #[command(flatten)]
@@ -158,21 +161,21 @@ pub(crate) struct TryArgs {
     pub(crate) job: JobArgs,
 }
 
-/// What is run, and what happens to it.
+/// The command, and how it is terminated.
 #[derive(Debug, Args)]
 pub(crate) struct JobArgs {
     /// Name of the lock
     pub(crate) name: String,
-    /// End the command after this time of holding the lock
+    /// Terminate the command after it has held the lock for this time
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) max_hold: Option<Duration>,
     /// What to do when the lock is lost while the command runs
     #[arg(long, value_name = "WHAT", default_value = "kill")]
     pub(crate) on_lost: OnLost,
-    /// Time between TERM and KILL; shorter when the lease would end before
+    /// Time between TERM and KILL; shorter if the lease ends earlier
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
     pub(crate) grace: Duration,
-    /// Take a fenced lock (Redisson's RFencedLock): TIDELOCK_TOKEN is always there, or the store is refused
+    /// Take a fenced lock (Redisson's RFencedLock): TIDELOCK_TOKEN is always set; a store without tokens is an error
     #[arg(long)]
     pub(crate) fenced: bool,
     /// The command and its arguments
@@ -180,18 +183,18 @@ pub(crate) struct JobArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-/// What happens to a command whose lock was lost.
+/// The action when the lock of a running command is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLost {
-    /// End it, before anybody else can get the lock
+    /// Terminate the command before anybody else can get the lock
     Kill,
-    /// Say so and let it go on
+    /// Print a message and let the command run on
     Warn,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
-    /// Names of locks; none: all that are held
+    /// Names of locks; default: all held locks
     pub(crate) names: Vec<String>,
     /// One JSON object per lock
     #[arg(long)]
@@ -200,13 +203,13 @@ pub(crate) struct ShowArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
-    /// Which names, with `*` and `?`
+    /// Pattern of names, with `*` and `?`
     #[arg(default_value = "*")]
     pub(crate) pattern: String,
-    /// At most this many
+    /// The most names to print
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(crate) most: usize,
-    /// Also how each is held (exclusive, read or write), and by how many; asks for each of them
+    /// Also print the mode (exclusive, read or write) and the number of holders; costs one request per lock
     #[arg(long)]
     pub(crate) modes: bool,
     /// One JSON object per lock
@@ -218,7 +221,7 @@ pub(crate) struct LsArgs {
 pub(crate) struct WatchArgs {
     /// Name of the lock
     pub(crate) name: String,
-    /// How often to look
+    /// Poll interval
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = humantime::parse_duration)]
     pub(crate) every: Duration,
     /// One JSON object per change
@@ -230,7 +233,7 @@ pub(crate) struct WatchArgs {
 pub(crate) struct UnlockArgs {
     /// Name of the lock
     pub(crate) name: String,
-    /// Yes: whoever holds it goes on believing that it does, up to a third of its lease
+    /// Confirm: the current holder believes it still has the lock for up to a third of its lease
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -244,13 +247,13 @@ pub(crate) struct DoctorArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// How many selling processes
+    /// Number of selling processes
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) processes: u32,
-    /// How many sellers in each
+    /// Number of sellers in each process
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) workers: u32,
-    /// How many pieces there are to sell
+    /// Number of pieces to sell
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) stock: u64,
     /// One JSON object per act on stdout
@@ -262,7 +265,7 @@ pub(crate) struct DemoArgs {
 pub(crate) struct ExecArgs {
     #[arg(long)]
     pub(crate) name: String,
-    /// Process id of the supervisor, whose death is the command's.
+    /// Process id of the supervisor. The command is killed when that process dies.
     #[arg(long)]
     pub(crate) parent: u32,
     #[arg(long)]
@@ -271,16 +274,16 @@ pub(crate) struct ExecArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-/// How the sellers of one act go about it.
+/// How the sellers of one act work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Manner {
-    /// No lock.
+    /// Without a lock.
     Careless,
-    /// One lock around each sale.
+    /// With one lock around each sale.
     Locked,
-    /// A fenced lock, and a stock that checks the token.
+    /// With a fenced lock, and a stock that checks the token.
     Fenced,
-    /// Takes the lock, is frozen past its lease, and writes all the same.
+    /// Acquires the lock, is frozen past its lease, and writes anyway.
     Late,
 }
 

@@ -1,4 +1,5 @@
-//! Which store a command works on, and whom its locks exclude: a lock in a store that the others do not use protects nothing.
+//! Reports the store a command uses and its scope. A lock in a store that the other users do not share protects
+//! nothing.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -9,8 +10,8 @@ use crate::args::StoreArgs;
 use crate::exit::{Outcome, say};
 use crate::{secret, store};
 
-/// A store, as it is shown to people: without its password. Only of one that a client is connected to: in a URL that cannot be
-/// read nobody knows which part of it is the password.
+/// A store's URL without its password, for display. Only for a store that a client is connected to: in an invalid URL
+/// we cannot tell the password from the rest.
 pub(crate) struct Shown {
     url: String,
     covers: &'static str,
@@ -36,7 +37,7 @@ impl fmt::Display for Shown {
     }
 }
 
-/// Whom a lock in this store excludes. `None`: no store was named.
+/// The users that a lock in this store excludes. `None`: no store was named.
 fn covers(named: Option<&str>) -> &'static str {
     let Some(url) = named else {
         return "this user on this machine";
@@ -48,12 +49,12 @@ fn covers(named: Option<&str>) -> &'static str {
     }
 }
 
-/// Whether news go to somebody who looks: a person at a terminal, or whoever has asked for them.
+/// Whether progress messages have a reader: a person at a terminal, or a user who passed `-v`.
 pub(crate) fn is_watched(args: &StoreArgs) -> bool {
     args.verbose > 0 || std::io::stderr().is_terminal()
 }
 
-/// Says on which store a command works that takes or breaks a lock. Others say it with `-v`.
+/// Prints the store of a command that acquires or breaks a lock. Other commands print it only with `-v`.
 pub(crate) fn tell(args: &StoreArgs) -> Outcome<()> {
     if is_watched(args) {
         say(format!("store: {}", Shown::of(args)?));
@@ -61,7 +62,7 @@ pub(crate) fn tell(args: &StoreArgs) -> Outcome<()> {
     Ok(())
 }
 
-/// For those that only look.
+/// The same for commands that only read: prints the store only with `-v`.
 pub(crate) fn tell_if_asked(args: &StoreArgs) -> Outcome<()> {
     if args.verbose > 0 {
         say(format!("store: {}", Shown::of(args)?));

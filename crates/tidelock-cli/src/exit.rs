@@ -1,4 +1,4 @@
-//! Exit codes, which are an API, and the error that carries one.
+//! Exit codes, which are an API, the error that carries one, and the writer for stderr.
 
 use std::fmt;
 use std::io::Write;
@@ -9,24 +9,24 @@ use std::time::Duration;
 
 use tidelock::ErrorKind;
 
-/// Wrong usage: flags, names, durations, a store that cannot do that (`EX_USAGE`).
+/// Wrong usage: flags, names, durations, or an operation that the store does not support (`EX_USAGE`).
 pub(crate) const USAGE: u8 = 64;
 /// The store cannot be reached or cannot serve (`EX_UNAVAILABLE`).
 pub(crate) const UNAVAILABLE: u8 = 69;
-/// Something went wrong that is nobody's usage (`EX_SOFTWARE`).
+/// An internal error that no usage caused (`EX_SOFTWARE`).
 pub(crate) const INTERNAL: u8 = 70;
 /// The lock was not acquired in time (`EX_TEMPFAIL`: the same call may succeed later).
 pub(crate) const NOT_ACQUIRED: u8 = 75;
-/// The lock was lost while the command ran (`EX_PROTOCOL` in sysexits; here it has this one meaning).
+/// The lock was lost while the command ran (`EX_PROTOCOL` in sysexits; here it only means this).
 pub(crate) const LOST: u8 = 76;
-/// The command was found and cannot be executed, as shells say it.
+/// The command was found but cannot be executed; the code that shells use.
 #[cfg_attr(windows, allow(dead_code))]
 pub(crate) const CANNOT_EXECUTE: u8 = 126;
-/// There is no such command, as shells say it.
+/// There is no such command; the code that shells use.
 #[cfg_attr(windows, allow(dead_code))]
 pub(crate) const NOT_FOUND: u8 = 127;
 
-/// What ends the command with a message: an exit code and one line.
+/// An error that ends the process: an exit code and one line of text.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
@@ -43,7 +43,7 @@ impl Failure {
         }
     }
 
-    /// Says first which lock it was about.
+    /// Puts the name of the lock before the message.
     #[cfg_attr(windows, allow(dead_code))]
     pub(crate) fn on_lock(self, name: &str) -> Self {
         if name.is_empty() {
@@ -68,7 +68,7 @@ impl From<tidelock::Error> for Failure {
             ErrorKind::Lost | ErrorKind::NotHeld => LOST,
             ErrorKind::InvalidName | ErrorKind::InvalidOptions | ErrorKind::Unsupported => USAGE,
             ErrorKind::Runtime | ErrorKind::Closed | ErrorKind::Cancelled => INTERNAL,
-            // Out of reach, mute, refusing, or with something else at the key: this store does not serve this lock now.
+            // Unreachable, silent, refusing, or a foreign value at the key: this store does not serve this lock now.
             _ => UNAVAILABLE,
         };
         let mut message = error.to_string();
@@ -85,7 +85,7 @@ impl From<tidelock::Error> for Failure {
     }
 }
 
-/// Exit code 128 + n, as shells tell of a death by signal.
+/// Exit code 128 + n, which shells use for a death by signal.
 pub(crate) fn by_signal(number: i32) -> u8 {
     u8::try_from(number)
         .unwrap_or(0)
@@ -93,31 +93,31 @@ pub(crate) fn by_signal(number: i32) -> u8 {
         .unwrap_or(INTERNAL)
 }
 
-/// One line on stderr. Another thread writes it: nobody may read any more what stderr leads to (a pager, a terminal that was
-/// stopped), and who waits for that there neither keeps a deadline nor ends a command.
+/// Writes one line to stderr, on a thread of its own. The reader of stderr (a pager, a stopped terminal) may have
+/// stopped reading. A caller that blocked on that write would keep no deadline and terminate no command.
 pub(crate) fn say(line: impl fmt::Display) {
     let mut line = line.to_string().replace('\n', " ");
     line.push('\n');
-    // Not `eprintln!`, which panics when nobody has stderr open any more; there is no other place to say it.
+    // Not `eprintln!`, which panics when stderr is closed. We ignore the error: there is no other place to report it.
     let _ = Aside.write_all(line.as_bytes());
 }
 
-/// What is written here goes to stderr in its time, and holds up nobody.
+/// A writer to stderr that never blocks: a background thread does the write.
 #[derive(Debug)]
 pub(crate) struct Aside;
 
-/// The thread that writes. `None`: it cannot be had, so everybody writes for himself.
+/// The queue of the writer thread. `None`: the thread could not be started, so callers write to stderr themselves.
 static WRITER: OnceLock<Option<SyncSender<Said>>> = OnceLock::new();
 
 enum Said {
     Text(Vec<u8>),
-    /// All before it was written.
+    /// Sent back once all earlier texts are written.
     End(SyncSender<()>),
 }
 
-/// How much may wait to be read by somebody; what comes after it is left out.
+/// Bounds the number of texts that wait for the writer thread. Later texts are dropped.
 const UNREAD: usize = 1000;
-/// How long the end of the process is put off until what was said is written.
+/// Bounds the delay of the process's exit while the remaining texts are written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 fn writer() -> Option<&'static SyncSender<Said>> {
@@ -137,7 +137,7 @@ fn writer() -> Option<&'static SyncSender<Said>> {
     WRITER.get_or_init(start).as_ref()
 }
 
-/// Waits for what was said until now, but not for a reader who does not come.
+/// Waits until the texts so far are written, but at most `LAST_WORDS`: stderr may have no reader.
 pub(crate) fn wait_until_said() {
     if let Some(Some(writer)) = WRITER.get() {
         let (written, is_written) = sync_channel(1);

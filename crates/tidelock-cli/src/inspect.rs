@@ -1,4 +1,4 @@
-//! Looking at locks from outside, and breaking them.
+//! The commands `show`, `ls`, `unlock` and `doctor`: inspect locks, and force their release.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::covers::{self, Shown};
 use crate::exit::{self, Failure, Outcome, say};
 use crate::store;
 
-/// How many locks `show` without names shows at most.
+/// Bounds the locks that `show` without names prints.
 const MOST: usize = 1000;
 
-/// A client that leaves nothing behind: it only looks.
+/// Runs work with a client that publishes no details and creates no store.
 pub(crate) async fn with_client(
     args: &StoreArgs,
     work: impl AsyncFnOnce(&Client) -> Outcome,
@@ -22,7 +22,7 @@ pub(crate) async fn with_client(
     let client = store::connect_to_look(args).await?;
     covers::tell_if_asked(args)?;
     let result = work(&client).await;
-    // A store that has just given no answer is not waited for once more: nothing is held.
+    // If the store has just failed to answer, we close without waiting for it: nothing is held.
     let unavailable = matches!(&result, Err(failure) if failure.code == exit::UNAVAILABLE);
     if !unavailable {
         client.close(Duration::ZERO).await;
@@ -35,7 +35,7 @@ pub(crate) async fn show(args: &StoreArgs, what: ShowArgs) -> Outcome {
     let (prefix, store) = (store::prefix(args), Shown::of(args)?);
     with_client(args, async |client| {
         let names = if what.names.is_empty() {
-            // What is listed carries the prefix already.
+            // Listed names already include the prefix.
             let listed = client.list(&format!("{prefix}*"), MOST).await?;
             listed
                 .iter()
@@ -68,7 +68,7 @@ pub(crate) async fn ls(args: &StoreArgs, what: LsArgs) -> Outcome {
             let mut object = json!({ "name": name });
             let mut line = name.clone();
             if what.modes {
-                // What is listed carries the prefix already.
+                // Listed names already include the prefix.
                 let own = name.strip_prefix(&prefix).unwrap_or(&name);
                 let seen = client.lock(own).inspect().await?;
                 let mode = mode_of_all(&seen);
@@ -148,13 +148,13 @@ pub(crate) async fn doctor(args: &StoreArgs, what: DoctorArgs) -> Outcome {
     .await
 }
 
-/// An object on a line of its own, with the store it is about.
+/// Prints an object on one line, together with its store.
 pub(crate) fn print_object(store: &Shown, mut object: Value) -> Outcome<()> {
     object["store"] = store.as_json();
     print_line(&object)
 }
 
-/// One line on stdout. Whoever read it may have gone (`| head`): then there is nobody to print for, and that is no failure.
+/// Prints one line on stdout. A closed pipe (`| head`) is no failure.
 pub(crate) fn print_line(line: &impl std::fmt::Display) -> Outcome<()> {
     use std::io::Write;
     match writeln!(std::io::stdout().lock(), "{line}") {
@@ -166,7 +166,7 @@ pub(crate) fn print_line(line: &impl std::fmt::Display) -> Outcome<()> {
     }
 }
 
-/// A lock as one JSON object.
+/// Formats a lock as one JSON object.
 pub(crate) fn as_json(seen: &Snapshot) -> Value {
     json!({
         "name": seen.name,
@@ -192,7 +192,7 @@ fn holder_as_json(holder: &Holder) -> Value {
     })
 }
 
-/// A lock as one line for people.
+/// Formats a lock as one line for people.
 pub(crate) fn as_text(seen: &Snapshot) -> String {
     let mut parts = Vec::new();
     if seen.is_locked() {
@@ -218,7 +218,7 @@ pub(crate) fn as_text(seen: &Snapshot) -> String {
     format!("{}: {}", seen.name, parts.join(", "))
 }
 
-/// For people, tenths of a second are enough.
+/// Rounds to tenths of a second, which is enough for people.
 fn rounded(time: Duration) -> Duration {
     Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX) / 100 * 100)
 }
@@ -232,7 +232,7 @@ fn holder_as_text(holder: &Holder) -> String {
             client.host,
             humantime::format_rfc3339_seconds(client.since)
         ),
-        // Redisson leaves its client's UUID and the number of the thread.
+        // Redisson stores the UUID of its client and the number of the thread.
         None => holder.owner.clone(),
     };
     let who = match holder.mode {
@@ -246,10 +246,10 @@ fn holder_as_text(holder: &Holder) -> String {
     }
 }
 
-/// A lock and a read-write lock at one key.
+/// A plain lock and a read-write lock at the same key.
 const MIXED: &str = "mixed";
 
-/// What kind of lock is held, in one word; `None`: it is free.
+/// The kind of the held lock, in one word. `None`: the lock is free.
 fn kind_of(seen: &Snapshot) -> Option<&'static str> {
     let sides = |holder: &Holder| holder.mode != Mode::Exclusive;
     let of_sides = seen.holders.iter().filter(|holder| sides(holder)).count();
@@ -261,18 +261,18 @@ fn kind_of(seen: &Snapshot) -> Option<&'static str> {
     }
 }
 
-/// As what a lock is held, by all of its holders.
+/// The mode of a lock over all its holders.
 fn mode_of_all(seen: &Snapshot) -> Option<&'static str> {
     let modes = [Mode::Write, Mode::Read, Mode::Exclusive];
     let held = |mode: &Mode| seen.holders.iter().any(|holder| holder.mode == *mode);
     match kind_of(seen) {
         Some(MIXED) => Some(MIXED),
-        // A writer may read as well.
+        // The owner of the write side may hold the read side as well, so we check for the write side first.
         _ => modes.into_iter().find(held).map(mode_of),
     }
 }
 
-/// In one word.
+/// The mode in one word.
 fn mode_of(mode: Mode) -> &'static str {
     match mode {
         Mode::Read => "read",

@@ -1,4 +1,4 @@
-//! The `tidelock` command.
+//! The `tidelock` command: parses the arguments, runs one subcommand, and maps errors to exit codes.
 
 mod args;
 mod covers;
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(told) => {
-            // A closed stdout is no reason for another exit code.
+            // We ignore a failed write: a closed stdout must not change the exit code.
             let _ = told.print();
             let wrong = told.use_stderr();
             return ExitCode::from(if wrong { exit::USAGE } else { 0 });
@@ -66,7 +66,7 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Outcome<T>>) -> Outcome<T> 
 
 fn log_to_stderr(verbose: u8) {
     let level = match verbose {
-        // Warnings of the library are for its users; the command says by itself what matters.
+        // Warnings of the library address its users. The command prints the relevant messages itself.
         0 => tracing_subscriber::filter::LevelFilter::ERROR,
         1 => tracing_subscriber::filter::LevelFilter::DEBUG,
         _ => tracing_subscriber::filter::LevelFilter::TRACE,

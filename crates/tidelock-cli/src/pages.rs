@@ -1,4 +1,4 @@
-//! Man pages and completions, made from the arguments.
+//! Man pages and shell completions, generated from the arguments.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub(crate) fn write(folder: &Path) -> Outcome {
     Ok(std::process::ExitCode::SUCCESS)
 }
 
-/// The command without what only it calls itself, which some generators would list.
+/// The command without its hidden subcommands, which some generators would list.
 fn public() -> clap::Command {
     let whole = Cli::command();
     let shown: Vec<_> = whole
@@ -27,7 +27,7 @@ fn public() -> clap::Command {
         .filter(|sub| !sub.is_hide_set())
         .cloned()
         .collect();
-    // clap can add subcommands, not take them away: so begin again without any.
+    // clap can add subcommands but not remove them, so we build a new command with the visible ones.
     let mut command = clap::Command::new("tidelock")
         .version(env!("CARGO_PKG_VERSION"))
         .propagate_version(true)

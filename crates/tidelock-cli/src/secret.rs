@@ -1,8 +1,8 @@
-//! What of a store's URL nobody may see: it is taken out before anything is shown or handed to another program.
+//! Removes passwords from a store's URL before the command shows it or passes it to another program.
 
 use percent_encoding::percent_decode_str;
 
-/// The URL without its passwords, for people, for JSON and for the command that is run: it leads to the same store.
+/// The URL without its passwords, for people, for JSON and for the child command. It leads to the same store.
 pub(crate) fn shown(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.to_owned();
@@ -21,7 +21,7 @@ pub(crate) fn shown(url: &str) -> String {
     format!("{scheme}://{place}?{}", harmless.join("&"))
 }
 
-/// Drivers like to quote the URL in their errors.
+/// Replaces the passwords of `url` in an error message. Drivers often quote the URL in their errors.
 pub(crate) fn hidden(message: &str, url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return message.to_owned();
@@ -42,14 +42,14 @@ pub(crate) fn hidden(message: &str, url: &str) -> String {
     hidden
 }
 
-/// User, password, and what comes behind them.
+/// Splits off the user and the password; returns them and the rest.
 fn login<'a>(scheme: &str, rest: &'a str) -> Option<(&'a str, Option<&'a str>, &'a str)> {
     let (login, place) = if scheme.starts_with("postgres") {
-        // The driver looks for the first one, whatever stands before it.
+        // The driver splits at the first `@`, so we do the same.
         rest.split_once('@')?
     } else {
-        // A password may hold an `@` that somebody forgot to encode, so the last one before the path counts. A `#` ends
-        // nothing: not every store knows it.
+        // A password may contain an `@` that was not encoded, so the last `@` before the path counts. We do not stop at
+        // `#`, because not every store treats it as a delimiter.
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let at = rest[..end].rfind('@')?;
         (&rest[..at], &rest[at + 1..])
@@ -60,7 +60,7 @@ fn login<'a>(scheme: &str, rest: &'a str) -> Option<(&'a str, Option<&'a str>, &
     })
 }
 
-/// `password=…` and the like, however the word is written.
+/// Whether the key contains `pass` in any case, also percent-encoded (`password=…` and the like).
 fn is_secret(option: &str) -> bool {
     let key = option.split('=').next().unwrap_or_default();
     let key = percent_decode_str(key).decode_utf8_lossy();

@@ -1,4 +1,4 @@
-//! From flags and environment to a connected client.
+//! Connects a client from flags and environment.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,25 +10,25 @@ use crate::args::StoreArgs;
 use crate::exit::{Failure, Outcome};
 use crate::secret;
 
-/// Connects to the store the flags and the environment name. Creates it if it does not exist.
+/// Connects to the store given by the flags and the environment. Creates it if it does not exist.
 pub(crate) async fn connect(args: &StoreArgs) -> Outcome<Client> {
     connect_within(args, Duration::ZERO).await
 }
 
-/// As [`connect`], trying again for that time while the store cannot be reached or takes nobody in.
+/// Like [`connect`], but retries for `limit` while the store cannot be reached or accepts no client.
 pub(crate) async fn connect_within(args: &StoreArgs, limit: Duration) -> Outcome<Client> {
     make_default(args)?;
     connect_by(args, builder(args)?.connect_within(limit)).await
 }
 
-/// As [`connect`], without leaving details in the store.
+/// Like [`connect`], but publishes no details in the store.
 pub(crate) async fn connect_silently(args: &StoreArgs) -> Outcome<Client> {
     make_default(args)?;
     connect_by(args, builder(args)?.details(false)).await
 }
 
-/// For commands that only look: a missing store is an error. With a wrong path they would otherwise create an empty store
-/// and report every lock in it as free.
+/// Connects for commands that acquire no lock; a missing store is an error. With a wrong path they would otherwise
+/// create an empty store and report every lock in it as free.
 pub(crate) async fn connect_to_look(args: &StoreArgs) -> Outcome<Client> {
     connect_by(args, builder(args)?.details(false).create(false)).await
 }
@@ -36,7 +36,7 @@ pub(crate) async fn connect_to_look(args: &StoreArgs) -> Outcome<Client> {
 async fn connect_by(args: &StoreArgs, builder: ClientBuilder) -> Outcome<Client> {
     let url = url(args)?;
     if url.starts_with("memory:") {
-        // Each process would have a store of its own, and locks that exclude nobody.
+        // Each process would have its own store, with locks that exclude nobody.
         return Err(Failure::usage(
             "memory: lives within one process, so nothing here could share it; use sqlite:PATH or redis://",
         ));
@@ -48,7 +48,7 @@ async fn connect_by(args: &StoreArgs, builder: ClientBuilder) -> Outcome<Client>
     })
 }
 
-/// The URL of the store: flag, environment, or the file in the user's state folder.
+/// Returns the URL of the store: from the flag, the environment, or the default file in the user's state folder.
 pub(crate) fn url(args: &StoreArgs) -> Outcome<String> {
     if let Some(url) = &args.store {
         return Ok(url.clone());
@@ -59,7 +59,7 @@ pub(crate) fn url(args: &StoreArgs) -> Outcome<String> {
     ))
 }
 
-/// Makes the folder of the default store: the only one that is ever made.
+/// Creates the folder of the default store. No other folder is ever created.
 fn make_default(args: &StoreArgs) -> Outcome<()> {
     if args.store.is_some() {
         return Ok(());
@@ -73,8 +73,8 @@ fn make_default(args: &StoreArgs) -> Outcome<()> {
     })
 }
 
-/// Hands the same store down to a process of our own. The URL goes by the environment: it may hold a password, and anybody
-/// can read a command line.
+/// Passes the store to a child process of ours. The URL goes through the environment: it may contain a password, and
+/// any user can read a command line.
 pub(crate) fn hand_down(args: &StoreArgs, to: &mut tokio::process::Command) -> Outcome<()> {
     to.env("TIDELOCK_STORE", url(args)?);
     let lease = args
@@ -87,7 +87,7 @@ pub(crate) fn hand_down(args: &StoreArgs, to: &mut tokio::process::Command) -> O
     ];
     for (flag, value) in text {
         if let Some(value) = value {
-            // In one word: a value may begin like a flag.
+            // One argument with `=`: a value may begin with `-`.
             to.arg(format!("{flag}={value}"));
         }
     }
@@ -107,8 +107,8 @@ pub(crate) fn hand_down(args: &StoreArgs, to: &mut tokio::process::Command) -> O
     Ok(())
 }
 
-/// Depends on the user alone: the environment of a cron job is another than that of a login shell, and with two folders
-/// for one user both could hold one lock.
+/// The folder depends on the user alone. A cron job and a login shell have different environments, and with two folders
+/// for one user both could hold the same lock.
 fn default_folder() -> Outcome<PathBuf> {
     state_of_user()
         .map(|state| state.join("tidelock"))
@@ -119,7 +119,7 @@ fn default_folder() -> Outcome<PathBuf> {
         })
 }
 
-/// By the system's list of users, whatever `HOME` and `XDG_STATE_HOME` say.
+/// Reads the home folder from the system's user database and ignores `HOME` and `XDG_STATE_HOME`.
 #[cfg(unix)]
 fn state_of_user() -> Option<PathBuf> {
     let user = nix::unistd::User::from_uid(nix::unistd::Uid::effective());
@@ -150,18 +150,20 @@ fn builder(args: &StoreArgs) -> Outcome<ClientBuilder> {
     credentials(builder, args)
 }
 
-/// The flags carry the environment's user and file already; the builder has the environment's password, without the flags' user.
+/// Merges the credentials. The flags already include the user and the password file of the environment; the builder has
+/// the password of the environment, but not the user of the flags.
 fn credentials(builder: ClientBuilder, args: &StoreArgs) -> Outcome<ClientBuilder> {
     let mut known = Credentials::default();
     known.user.clone_from(&args.user);
     if let Some(file) = args.password_file.clone() {
-        // Looked at once here, so that a wrong path is told as such and not as a wrong password.
+        // We open the file once here, so that a wrong path is reported as such and not as a wrong password.
         std::fs::File::open(&file).map_err(|error| {
             Failure::usage(format!(
                 "the password file {} cannot be read: {error}",
                 file.display()
             ))
         })?;
+        // We read the file at every connect, because the password may rotate.
         return Ok(builder.credentials_from(move || {
             let mut known = known.clone();
             known.password = std::fs::read_to_string(&file)
@@ -177,7 +179,7 @@ fn credentials(builder: ClientBuilder, args: &StoreArgs) -> Outcome<ClientBuilde
     Ok(builder)
 }
 
-/// What is written before every name.
+/// The prefix of every lock name.
 pub(crate) fn prefix(args: &StoreArgs) -> String {
     args.prefix
         .clone()

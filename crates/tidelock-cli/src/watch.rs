@@ -1,4 +1,4 @@
-//! `tidelock watch`: every change of one lock.
+//! `tidelock watch`: prints every change of one lock.
 
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -11,13 +11,14 @@ use crate::covers::Shown;
 use crate::exit::Outcome;
 use crate::inspect::{as_json, as_text, print_line, print_object, with_client};
 
-/// Prints the lock now, and again whenever another holds it, or nobody. Until Ctrl-C.
+/// Prints the state of the lock now, and again on every change of holder, token or waiters, until Ctrl-C.
 pub(crate) async fn watch(args: &StoreArgs, what: WatchArgs) -> Outcome {
     let store = Shown::of(args)?;
     with_client(args, async |client| {
         let lock = client.lock(&what.name);
         let mut tick = tokio::time::interval(what.every.max(std::time::Duration::from_millis(10)));
-        // One for the whole time: a new one would not know of a Ctrl-C that came while the store was asked.
+        // One future for the whole loop: a new one in each round would miss a Ctrl-C that comes while the store is
+        // asked.
         let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
         let mut before: Option<Snapshot> = None;
         loop {
@@ -35,7 +36,7 @@ pub(crate) async fn watch(args: &StoreArgs, what: WatchArgs) -> Outcome {
     .await
 }
 
-/// The time left changes always; that is no news.
+/// Ignores the time left, which always changes.
 fn changed(before: &Snapshot, now: &Snapshot) -> bool {
     before.holders != now.holders || before.token != now.token || before.waiters != now.waiters
 }

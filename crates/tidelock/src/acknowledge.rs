@@ -1,4 +1,4 @@
-//! How many replicas must have heard of a lock before it counts as held.
+//! Acknowledgement policy: how many replicas must have a grant before it counts as held.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,25 +6,26 @@ use std::str::FromStr;
 use crate::error::{Error, ErrorKind};
 use crate::guard::Guard;
 
-/// How many replicas must have acknowledged a grant before it is handed out, and a renewal before it counts. More is
-/// slower, and safer when the primary is replaced.
+/// How many replicas must acknowledge a grant before `acquire` returns it, and a renewal before it counts. A stricter
+/// policy is slower, and safer when the primary is replaced.
 ///
 /// | servers | `Any` | `Majority` | `All` |
 /// | --- | --- | --- | --- |
-/// | a primary alone | nobody | nobody | nobody |
+/// | a primary alone | 0 | 0 | 0 |
 /// | 1 + 1 replica | 1 | 1 | 1 |
 /// | 1 + 2 | 1 | 1 | 2 |
 /// | 1 + 3 | 1 | 2 | 3 |
 /// | 1 + 4 | 1 | 2 | 4 |
 ///
-/// Counted are the replicas that are connected to the primary at that moment (for `Any`, and for renewals, those in sync); for
-/// `Majority` and `All` also those that went within the last half minute, because one of them may be about to replace the primary. A store that has none, be it a Redis
-/// alone, `sqlite:` or `memory:`, needs nobody's word: nothing more is sent, and every policy is fulfilled.
+/// The count covers the replicas that are connected to the primary at that moment. `Any`, and every renewal, counts
+/// only replicas in sync. `Majority` and `All` also count replicas that disconnected within the last half minute,
+/// because one of them may be about to replace the primary. A store without replicas (a single Redis, `sqlite:`,
+/// `memory:`) fulfils every policy: the client sends nothing more.
 ///
-/// What it is worth: `All` survives one failover. `Majority` and `Any` survive it when the replica that is promoted was
-/// among those that acknowledged; nobody promises that, because Sentinel ranks a replica's priority before what it has.
+/// `All` survives one failover. `Majority` and `Any` survive it if the promoted replica is among those that
+/// acknowledged. Nothing guarantees that, because Sentinel ranks a replica's priority before its replication offset.
 ///
-/// A release is not acknowledged: one that is forgotten by a failover leaves a lock that ends with its lease, which is safe.
+/// Releases are not acknowledged. If a failover forgets a release, the lock ends with its lease, which is safe.
 ///
 /// # Examples
 /// ```
@@ -43,21 +44,22 @@ use crate::guard::Guard;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Acknowledge {
-    /// Nobody: a failover may forget what was granted just before it.
+    /// No replica: a failover may forget a lock that was granted just before it.
     Off,
-    /// One replica, where there is one. The default, and what Redisson does. Where the server does not let us ask, the
-    /// log says so once, and locks are given without.
+    /// One replica, if there is one. This is the default, and Redisson's behaviour. If the server does not allow the
+    /// query, the client logs that once and grants locks without it.
     #[default]
     Any,
-    /// As many as make more than half of the servers, the primary included. Where the server does not let us ask,
-    /// acquiring fails.
+    /// As many replicas as make more than half of the servers, primary included. If the server does not allow the
+    /// query, acquiring fails.
     Majority,
-    /// Every replica that is connected, or was within the last half minute. Where the server does not let us ask, acquiring fails.
+    /// Every replica that is connected now or was within the last half minute. If the server does not allow the query,
+    /// acquiring fails.
     All,
 }
 
 impl Acknowledge {
-    /// How many of that many replicas.
+    /// How many of `replicas` must acknowledge.
     pub(crate) fn needed(self, replicas: u32) -> u32 {
         match self {
             Self::Off => 0,
@@ -97,7 +99,7 @@ impl FromStr for Acknowledge {
     }
 }
 
-/// What was reached of an [`Acknowledge`] when the lock was granted.
+/// How many replicas an [`Acknowledge`] policy demanded, and how many acknowledged the grant.
 ///
 /// # Examples
 /// ```no_run
@@ -115,13 +117,13 @@ impl FromStr for Acknowledge {
 pub struct Acknowledged {
     /// How many replicas had to acknowledge the grant.
     pub needed: u32,
-    /// How many had when it was handed out; at least as many.
+    /// How many had acknowledged it when `acquire` returned; at least `needed`.
     pub reached: u32,
 }
 
 impl Guard {
-    /// How many replicas had acknowledged the grant when it was handed out. `None`: nobody was asked, because of
-    /// [`Acknowledge::Off`], or because the store has no replicas or does not let us ask.
+    /// How many replicas had acknowledged the grant when `acquire` returned. `None`: no replica was asked, because the
+    /// policy is [`Acknowledge::Off`], the store has no replicas, or the server does not allow the query.
     ///
     /// # Examples
     /// ```

@@ -1,10 +1,10 @@
-//! The same verbs without async, for code that has threads: [`Client`], [`Lock`], [`Guard`].
+//! The same API without async, for threads: [`Client`], [`Lock`], [`Guard`].
 //!
-//! Re-entrancy is by thread, as in Java: the thread that holds a lock gets it again at once, counted in this process;
-//! every other thread waits. That is why the [`Guard`] stays on its thread.
+//! Re-entrancy is by thread, as in Java: the thread that holds a lock acquires it again at once, counted in this
+//! process; every other thread waits. Therefore a [`Guard`] cannot leave its thread.
 //!
 //! Inside an async runtime (also on its blocking threads) every call that would block fails with
-//! [`ErrorKind::Runtime`]: there, use the async [`Client`](crate::Client).
+//! [`ErrorKind::Runtime`]. Use the async [`Client`](crate::Client) there.
 //!
 //! # Examples
 //! ```
@@ -42,7 +42,7 @@ use crate::{Client as AsyncClient, ClientBuilder};
 pub use self::guard::Guard;
 pub use self::read_write::ReadWriteLock;
 
-/// A connection to a store of locks, for threads. The clones are one client.
+/// A connection to a store of locks, for threads. All clones are one client.
 ///
 /// # Examples
 /// ```
@@ -59,7 +59,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects with default settings; the URL is that of [`Client::connect`](crate::Client::connect).
+    /// Connects with default settings. The URL is as for [`Client::connect`](crate::Client::connect).
     ///
     /// # Errors
     /// As [`Client::connect`](crate::Client::connect), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
@@ -79,7 +79,7 @@ impl Client {
         Self::build(ClientBuilder::default(), url)
     }
 
-    /// Connects with settings of its own.
+    /// Connects with the settings of a builder.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -99,7 +99,7 @@ impl Client {
         Self::start(settings.connect(url))
     }
 
-    /// Connects to servers that are described without a URL. See [`Servers`](crate::Servers).
+    /// Connects to servers without a URL. See [`Servers`](crate::Servers).
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -117,10 +117,10 @@ impl Client {
         Self::start(settings.connect_servers(servers))
     }
 
-    /// Connects to a store of your own.
+    /// Connects to a custom store.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect), and what `open` returns.
+    /// As [`connect`](Self::connect), and the errors of `open`.
     ///
     /// # Examples
     /// ```
@@ -151,7 +151,7 @@ impl Client {
         })
     }
 
-    /// A lock of that name. Nothing is sent.
+    /// A lock of that name. Sends nothing.
     ///
     /// # Examples
     /// ```
@@ -168,7 +168,8 @@ impl Client {
         self.locked(self.client.lock(name))
     }
 
-    /// A lock whose every grant has a [`FencingToken`](crate::FencingToken). See [`Client::fenced_lock`](crate::Client::fenced_lock).
+    /// A lock whose every grant has a [`FencingToken`](crate::FencingToken). See
+    /// [`Client::fenced_lock`](crate::Client::fenced_lock).
     ///
     /// # Examples
     /// ```
@@ -193,7 +194,7 @@ impl Client {
     /// # let client = tidelock::blocking::Client::connect("memory:")?;
     /// use tidelock::ErrorKind;
     ///
-    /// // Redis and Valkey have plain locks; other stores say that they have none.
+    /// // Only Redis and Valkey have plain locks.
     /// let error = client.plain_lock("stock:42").acquire().unwrap_err();
     /// assert_eq!(error.kind(), ErrorKind::Unsupported);
     /// # Ok(())
@@ -203,11 +204,12 @@ impl Client {
         self.locked(self.client.plain_lock(name))
     }
 
-    /// A lock with two sides; see [`Client::read_write_lock`](crate::Client::read_write_lock). Re-entrancy is by thread: one
-    /// that holds the write side may read, one that holds the read side and would write is refused.
+    /// A read-write lock; see [`Client::read_write_lock`](crate::Client::read_write_lock). Re-entrancy is by thread: a
+    /// thread that holds the write side may also read; a thread that holds the read side and asks for the write side
+    /// gets an error.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Client::read_write_lock`](crate::Client::read_write_lock).
     ///
     /// # Examples
     /// ```
@@ -230,7 +232,7 @@ impl Client {
     /// Several locks as one; see [`Client::multi_lock`](crate::Client::multi_lock).
     ///
     /// # Errors
-    /// As there.
+    /// As [`Client::multi_lock`](crate::Client::multi_lock).
     ///
     /// # Examples
     /// ```
@@ -248,7 +250,7 @@ impl Client {
         self.client.multi_lock(parts).map(|lock| self.locked(lock))
     }
 
-    /// A lock of a [`RedLock`](crate::RedLock), used by threads of this client. Make the `RedLock` from
+    /// A lock of a [`RedLock`](crate::RedLock), for threads of this client. Make the `RedLock` from
     /// [`as_async`](Self::as_async) clients.
     ///
     /// # Examples
@@ -289,14 +291,14 @@ impl Client {
         self.client.id()
     }
 
-    /// The async client underneath. It is the same client: both see each other's locks as held.
+    /// The async client underneath. Both are the same client: each sees the other's locks as held.
     ///
     /// # Examples
     /// ```
     /// # fn main() -> tidelock::Result<()> {
     /// # let client = tidelock::blocking::Client::connect("memory:")?;
     /// let guard = client.lock("job").acquire()?;
-    /// assert_eq!(client.as_async().id(), client.id()); // one client, with two faces
+    /// assert_eq!(client.as_async().id(), client.id()); // one client, two APIs
     /// # guard.release()?;
     /// # Ok(())
     /// # }
@@ -308,7 +310,7 @@ impl Client {
     /// See [`Client::list`](crate::Client::list).
     ///
     /// # Errors
-    /// As there, and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// As [`Client::list`](crate::Client::list), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
     ///
     /// # Examples
     /// ```
@@ -328,7 +330,7 @@ impl Client {
     /// See [`Client::check`](crate::Client::check).
     ///
     /// # Errors
-    /// As there, and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// As [`Client::check`](crate::Client::check), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
     ///
     /// # Examples
     /// ```
@@ -349,7 +351,7 @@ impl Client {
     /// See [`Client::examine`](crate::Client::examine).
     ///
     /// # Errors
-    /// As there, and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// As [`Client::examine`](crate::Client::examine), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
     ///
     /// # Examples
     /// ```
@@ -365,10 +367,11 @@ impl Client {
         self.blocker.run(self.client.examine())?
     }
 
-    /// Closes the client for all its clones; see [`Client::close`](crate::Client::close). Returns the number of guards that had not gone.
+    /// Closes the client and all its clones; see [`Client::close`](crate::Client::close). Returns the number of locks
+    /// that were still held after `grace`.
     ///
     /// # Errors
-    /// [`Runtime`](ErrorKind::Runtime) inside an async runtime; then nothing was closed.
+    /// [`Runtime`](ErrorKind::Runtime) inside an async runtime; then nothing is closed.
     ///
     /// # Examples
     /// ```
@@ -378,7 +381,7 @@ impl Client {
     ///
     /// let guard = client.lock("job").acquire()?;
     /// guard.release()?;
-    /// assert_eq!(client.close(Duration::from_secs(1))?, 0); // nobody had to be waited for
+    /// assert_eq!(client.close(Duration::from_secs(1))?, 0); // no lock was left
     /// assert!(client.lock("job").acquire().is_err());
     /// # Ok(())
     /// # }
@@ -396,7 +399,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// A name of a lock on a store, for threads. See [`Lock`](crate::Lock).
+/// The name of a lock on a store, for threads. See [`Lock`](crate::Lock).
 ///
 /// # Examples
 /// ```
@@ -449,7 +452,7 @@ impl Lock {
         }
     }
 
-    /// Waits until the lock is free and takes it. The thread that holds it already gets it at once.
+    /// Waits until the lock is free and acquires it. A thread that already holds it gets it at once.
     ///
     /// # Errors
     /// As [`Lock::acquire`](crate::Lock::acquire), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
@@ -471,7 +474,7 @@ impl Lock {
         self.acquire_with(AcquireOptions::new())
     }
 
-    /// Takes the lock if it is free now, or held by this thread. `None`: somebody else holds it.
+    /// Acquires the lock if it is free now, or held by this thread. `None`: another owner holds it.
     ///
     /// # Errors
     /// As [`Lock::try_acquire`](crate::Lock::try_acquire), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
@@ -494,7 +497,7 @@ impl Lock {
         self.try_acquire_with(AcquireOptions::new())
     }
 
-    /// As [`try_acquire`](Self::try_acquire), with options; their wait does not count.
+    /// As [`try_acquire`](Self::try_acquire), with options; their `wait` is ignored.
     ///
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire), and [`InvalidOptions`](ErrorKind::InvalidOptions).
@@ -552,7 +555,7 @@ impl Lock {
     /// See [`Lock::inspect`](crate::Lock::inspect).
     ///
     /// # Errors
-    /// As there, and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// As [`Lock::inspect`](crate::Lock::inspect), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
     ///
     /// # Examples
     /// ```
@@ -569,10 +572,11 @@ impl Lock {
         self.blocker.run(self.lock.inspect())?
     }
 
-    /// Frees the lock, whoever holds it; see [`Lock::force_release`](crate::Lock::force_release).
+    /// Frees the lock, no matter which owner holds it; see [`Lock::force_release`](crate::Lock::force_release).
     ///
     /// # Errors
-    /// As there, and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// As [`Lock::force_release`](crate::Lock::force_release), and [`Runtime`](ErrorKind::Runtime) inside an async
+    /// runtime.
     ///
     /// # Examples
     /// ```
@@ -582,7 +586,7 @@ impl Lock {
     /// assert!(!report.force_release()?); // nobody held it
     /// let guard = report.acquire()?;
     /// assert!(report.force_release()?);
-    /// drop(guard); // it holds nothing, and harms nobody
+    /// drop(guard); // it no longer holds the lock
     /// # Ok(())
     /// # }
     /// ```
@@ -614,15 +618,16 @@ impl fmt::Debug for Lock {
 }
 
 thread_local! {
-    /// This thread as an owner, for each client it has used.
+    /// The owner that stands for this thread, one for each client it has used.
     static OWNERS: RefCell<Vec<(Weak<Blocker>, Owner)>> = const { RefCell::new(Vec::new()) };
 }
 
 fn owner_of_this_thread(client: &Arc<Blocker>) -> Owner {
-    // While the thread ends its owners may be gone already: what it acquires then excludes everybody.
+    // While the thread exits, the thread-local may be gone already. A fresh owner then excludes all others.
     OWNERS
         .try_with(|owners| {
             let mut owners = owners.borrow_mut();
+            // Entries of dropped clients are removed here; otherwise the list would grow with every client.
             owners.retain(|(client, _)| client.strong_count() > 0);
             let known = owners
                 .iter()

@@ -1,4 +1,4 @@
-//! How a client comes to be: its settings, and what is started for it.
+//! The client builder: settings, checks, and the start of a client's background parts.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::hand_off::HandOff;
 use crate::options::{self, Drift};
 use crate::owner::OwnerMint;
 
-/// Settings of a client. What is not set has the default that is named.
+/// Settings of a client. Each setting documents its default.
 ///
 /// # Examples
 /// ```
@@ -73,8 +73,9 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Length of the lease that is kept while a guard lives: 30 s, Redisson's `lockWatchdogTimeout`. It is renewed every third of it.
-    /// A crashed holder blocks others for this long; a pause of a holder (or of the store) up to about two thirds of it is survived.
+    /// Sets the length of the lease. Default: 30 s, as Redisson's `lockWatchdogTimeout`. While a guard lives, the
+    /// client renews the lease after every third of its length. A crashed holder blocks others for one lease. A hold
+    /// survives a pause of the holder or of the store of up to about two thirds of the lease.
     ///
     /// # Examples
     /// ```
@@ -93,7 +94,7 @@ impl ClientBuilder {
         self
     }
 
-    /// How long to wait for the answer to one request: 3 s. Should be well below a third of the lease.
+    /// Sets how long to wait for the answer to one request. Default: 3 s. Use much less than a third of the lease.
     ///
     /// # Examples
     /// ```
@@ -113,11 +114,11 @@ impl ClientBuilder {
         self
     }
 
-    /// How long [`connect`](Self::connect) goes on trying while the store cannot be reached or takes nobody in: it is being
-    /// started, is full of clients, busy, or has no leader. By default it tries once.
+    /// Sets how long [`connect`](Self::connect) retries while the store cannot be reached or accepts no client: it is
+    /// starting, full of clients, busy, or without a leader. By default it tries once.
     ///
-    /// What does not pass by itself ends it at once: a wrong URL, user or password, or certificates that do not fit. The first
-    /// try has a [response timeout](Self::response_timeout), also where this is shorter.
+    /// A permanent error ends the retries at once: a wrong URL, user or password, or an invalid certificate. The first
+    /// attempt has a full [response timeout](Self::response_timeout), even if `limit` is shorter.
     ///
     /// # Examples
     /// ```no_run
@@ -136,8 +137,9 @@ impl ClientBuilder {
         self
     }
 
-    /// How much of each lease is not relied upon, because the store's clock may run faster than ours: a share of 0.01 and 2 ms.
-    /// Enough for disciplined clocks; not for one that is being slewed hard or stepped.
+    /// Sets the part of each lease that the client does not rely on, because the store's clock may run faster. Default:
+    /// a share of 0.01 plus 2 ms. This is enough for disciplined clocks, but not for a clock that is slewed hard or
+    /// stepped.
     ///
     /// # Examples
     /// ```
@@ -156,7 +158,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a lock stays within this client while others of its tasks wait for it: 1000 times or 10 ms in a row.
+    /// Sets how long a lock may stay in this client through hand-offs while more of its tasks wait. Default: 1000
+    /// hand-offs or 10 ms in a row.
     ///
     /// # Examples
     /// ```
@@ -175,7 +178,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Written before every lock name (Redisson: a `NameMapper`). None by default.
+    /// Sets the prefix of every lock name (Redisson: a `NameMapper`). Default: none.
     ///
     /// # Examples
     /// ```
@@ -191,7 +194,7 @@ impl ClientBuilder {
         self
     }
 
-    /// User and password instead of those in the URL.
+    /// Sets user and password, instead of those in the URL.
     ///
     /// # Examples
     /// ```no_run
@@ -208,7 +211,8 @@ impl ClientBuilder {
         self.credentials_from(move || credentials.clone())
     }
 
-    /// User and password, asked for at every connect: for passwords that are rotated while the client runs.
+    /// Sets a source of user and password that is called at every connect, for passwords that rotate while the client
+    /// runs.
     ///
     /// # Examples
     /// ```
@@ -225,7 +229,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Trusts the authorities in this PEM file instead of the public ones. For URLs that ask for TLS: `rediss://`,
+    /// Trusts the CA certificates in this PEM file instead of the public ones. For URLs with TLS: `rediss://`,
     /// `etcds://`, `postgres://…?sslmode=verify-full`, `mysql://…?ssl-mode=VERIFY_IDENTITY`.
     ///
     /// # Examples
@@ -243,7 +247,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Shows this certificate to the store. Both are PEM files. For URLs that ask for TLS, as [`tls_ca`](Self::tls_ca) names them.
+    /// Presents this client certificate to the store. Both arguments are PEM files. For URLs with TLS, as listed in
+    /// [`tls_ca`](Self::tls_ca).
     ///
     /// # Examples
     /// ```no_run
@@ -267,7 +272,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Whether host, process id and program of this client are left in the store for operators: yes.
+    /// Sets whether this client publishes its host, process id and program name in the store for operators. Default:
+    /// yes.
     ///
     /// # Examples
     /// ```
@@ -286,9 +292,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Whether a store that does not exist yet is created: yes. `false` is for clients that only look at locks: with a wrong
-    /// path they would otherwise create an empty store in which every lock is free. Concerns the file of `sqlite:` and the
-    /// tables of `postgres:` and `mysql:`; nothing else is created by connecting, and a folder never is.
+    /// Sets whether to create a missing store. Default: yes. Use `false` for clients that only inspect locks: with a
+    /// wrong path they would otherwise create an empty store in which every lock is free. This concerns the file of
+    /// `sqlite:` and the tables of `postgres:` and `mysql:`. Connecting creates nothing else, and never a folder.
     ///
     /// # Examples
     /// ```
@@ -310,8 +316,9 @@ impl ClientBuilder {
         self
     }
 
-    /// How many replicas must have acknowledged a grant before it is handed out, and a renewal before it counts:
-    /// [`Acknowledge::Any`] where there are replicas. What cannot be reached in time is undone, and the acquisition tries again.
+    /// Sets how many replicas must acknowledge a grant before it is returned, and a renewal before it counts. Default:
+    /// [`Acknowledge::Any`] if there are replicas. A grant that is not acknowledged in time is undone, and the
+    /// acquisition retries.
     ///
     /// # Examples
     /// ```
@@ -330,8 +337,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How long the replicas are waited for: 1 s, Redisson's `slavesSyncTimeout`; but no longer than a third of the
-    /// response timeout or a sixth of the lease. A replica that hangs costs an acquisition that needs it this much.
+    /// Sets how long to wait for the replicas. Default: 1 s, as Redisson's `slavesSyncTimeout`; but at most a third of
+    /// the response timeout or a sixth of the lease. A hung replica delays an acquisition that needs it by this time.
     ///
     /// # Examples
     /// ```
@@ -351,12 +358,13 @@ impl ClientBuilder {
         self
     }
 
-    /// Takes what is set in the environment: `TIDELOCK_LEASE_MS`, `TIDELOCK_RESPONSE_TIMEOUT_MS`, `TIDELOCK_PREFIX`,
-    /// `TIDELOCK_USER`, `TIDELOCK_PASSWORD`, `TIDELOCK_PASSWORD_FILE` (read anew at every connect), `TIDELOCK_TLS_CA`,
-    /// `TIDELOCK_TLS_CERT`, `TIDELOCK_TLS_KEY`, `TIDELOCK_ACKNOWLEDGE` (`off`, `any`, `majority` or `all`), `TIDELOCK_ACKNOWLEDGE_MS`.
+    /// Reads settings from the environment: `TIDELOCK_LEASE_MS`, `TIDELOCK_RESPONSE_TIMEOUT_MS`, `TIDELOCK_PREFIX`,
+    /// `TIDELOCK_USER`, `TIDELOCK_PASSWORD`, `TIDELOCK_PASSWORD_FILE` (read again at every connect), `TIDELOCK_TLS_CA`,
+    /// `TIDELOCK_TLS_CERT`, `TIDELOCK_TLS_KEY`, `TIDELOCK_ACKNOWLEDGE` (`off`, `any`, `majority` or `all`),
+    /// `TIDELOCK_ACKNOWLEDGE_MS`.
     ///
     /// # Errors
-    /// [`InvalidOptions`](ErrorKind::InvalidOptions), naming the variable.
+    /// [`InvalidOptions`](ErrorKind::InvalidOptions), with the name of the variable.
     ///
     /// # Examples
     /// ```no_run
@@ -388,7 +396,7 @@ impl ClientBuilder {
         if let Some(file) = path("TIDELOCK_PASSWORD_FILE") {
             return Ok(self.credentials_from(move || Credentials {
                 user: user.clone(),
-                // An unreadable file shows as a refused connect; the file's name is no secret, its content is.
+                // An unreadable file shows up as a refused connect.
                 password: std::fs::read_to_string(&file)
                     .ok()
                     .map(|text| text.trim_end().to_owned()),
@@ -427,7 +435,7 @@ impl ClientBuilder {
     /// Connects. See [`Client::connect`].
     ///
     /// # Errors
-    /// As [`Client::connect`], and [`InvalidOptions`](ErrorKind::InvalidOptions) for settings that make no sense.
+    /// The errors of [`Client::connect`], and [`InvalidOptions`](ErrorKind::InvalidOptions) for invalid settings.
     ///
     /// # Cancel safety
     /// Cancel safe. If the future is dropped, its connections are closed.
@@ -453,10 +461,10 @@ impl ClientBuilder {
         .await
     }
 
-    /// Connects to servers that are described without a URL. See [`Servers`](crate::Servers).
+    /// Connects to servers described without a URL. See [`Servers`](crate::Servers).
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// The errors of [`connect`](Self::connect).
     ///
     /// # Cancel safety
     /// Cancel safe. If the future is dropped, its connections are closed.
@@ -482,10 +490,10 @@ impl ClientBuilder {
         .await
     }
 
-    /// Connects to a store of your own.
+    /// Connects to your own store implementation.
     ///
     /// # Errors
-    /// What `open` returns, and [`InvalidOptions`](ErrorKind::InvalidOptions) for settings that make no sense.
+    /// The errors of `open`, and [`InvalidOptions`](ErrorKind::InvalidOptions) for invalid settings.
     ///
     /// # Cancel safety
     /// As cancel safe as `open`.
@@ -519,6 +527,7 @@ impl ClientBuilder {
         rt::need_runtime()?;
         let (background, stop) = Background::start(self.clock)?;
         let timers = Timers::new(self.clock);
+        // We start the timers first, because a store uses them while it opens.
         background.spawn(timers.clone().drive());
         let env = Env {
             timers: timers.clone(),
@@ -572,7 +581,7 @@ impl ClientBuilder {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        // First, because nothing can be reckoned with a share that is no number.
+        // We check the share first: the lease checks below compute with it, and need a valid number.
         if !(0.0..0.5).contains(&self.drift.share) {
             return Err(Error::new(ErrorKind::InvalidOptions)
                 .because("the share of the drift must be between 0 and 0.5"));

@@ -1,4 +1,4 @@
-//! The client: one store, its settings, and the steward behind it.
+//! The client: one store, its settings, and the background task (steward) that renews its locks.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -20,7 +20,7 @@ use crate::read_write::ReadWriteLock;
 use crate::sequencer::{self, Sequencer};
 use crate::snapshot::Finding;
 
-/// A connection to a store of locks. Cheap to clone; the clones are one client, with one identity on the wire.
+/// A connection to a store of locks. Cheap to clone; all clones are one client, with one identity on the wire.
 ///
 /// # Examples
 /// ```
@@ -47,14 +47,16 @@ impl Client {
 
     /// Connects with default settings. The URL names the store: `memory:`, `sqlite:PATH`, `redis://host:port/db`,
     /// `rediss://…` (TLS), `redis+unix:///path`, `redis+sentinel://host:26379,…/service`,
-    /// `redis+cluster://host:6379,…`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host:2181,…/base/path`,
-    /// `etcd://host:2379,…`, `memcached://host:port`.
+    /// `redis+cluster://host:6379,…`, `postgres://host/database`, `mysql://host/database`,
+    /// `zookeeper://host:2181,…/base/path`, `etcd://host:2379,…`, `memcached://host:port`.
     ///
-    /// It tries once; [`connect_within`](crate::ClientBuilder::connect_within) tries again while a store is being started or is full.
+    /// It makes one attempt. [`connect_within`](crate::ClientBuilder::connect_within) retries while a store starts or
+    /// is full.
     ///
     /// # Errors
-    /// [`InvalidOptions`](crate::ErrorKind::InvalidOptions) for a URL that cannot be read, [`Unavailable`](crate::ErrorKind::Unavailable)
-    /// when the store does not answer, [`Refused`](crate::ErrorKind::Refused) when it does not let us in, [`Runtime`](crate::ErrorKind::Runtime)
+    /// [`InvalidOptions`](crate::ErrorKind::InvalidOptions) for an invalid URL,
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) when the store does not answer,
+    /// [`Refused`](crate::ErrorKind::Refused) when it rejects the client, [`Runtime`](crate::ErrorKind::Runtime)
     /// outside a tokio runtime.
     ///
     /// # Cancel safety
@@ -77,7 +79,7 @@ impl Client {
         Self::builder().connect(url).await
     }
 
-    /// A client with settings of its own.
+    /// A builder, for other settings than the defaults.
     ///
     /// # Examples
     /// ```
@@ -94,7 +96,7 @@ impl Client {
         ClientBuilder::default()
     }
 
-    /// A lock of that name. Nothing is sent; a name no store could keep is refused by the lock's verbs.
+    /// A lock of that name. Sends nothing. If no store could keep the name, the operations of the lock fail.
     ///
     /// # Examples
     /// ```
@@ -104,7 +106,7 @@ impl Client {
     ///
     /// let stock = client.lock("stock:42");
     /// assert_eq!(stock.name(), "stock:42");
-    /// let error = client.lock("").acquire().await.unwrap_err(); // told by its verbs
+    /// let error = client.lock("").acquire().await.unwrap_err(); // `acquire` reports it
     /// assert_eq!(error.kind(), ErrorKind::InvalidName);
     /// # Ok(())
     /// # }
@@ -114,10 +116,11 @@ impl Client {
         Lock::new(&self.0, Kind::Mutex, name)
     }
 
-    /// A lock whose every grant has a [`FencingToken`](crate::FencingToken) larger than all before. It excludes
+    /// A lock whose every grant has a [`FencingToken`](crate::FencingToken) larger than all earlier ones. It excludes
     /// [`lock`](Self::lock) on the same name. On Redis it is Redisson's `RFencedLock`.
     ///
-    /// A store that cannot count refuses its verbs with [`Unsupported`](crate::ErrorKind::Unsupported) before any traffic.
+    /// On a store that cannot count, its operations fail with [`Unsupported`](crate::ErrorKind::Unsupported) before any
+    /// traffic.
     ///
     /// # Examples
     /// ```
@@ -137,13 +140,13 @@ impl Client {
         Lock::new(&self.0, Kind::Fenced, name)
     }
 
-    /// A lock that is one plain key of Redis, `SET name owner NX PX ms`: the lock that redis-py, redsync, node-redlock, rslock
-    /// and bsm/redislock write, and that excludes theirs on the same name. Nobody is told of a release, so waiters look again.
+    /// A lock that is one plain key of Redis, `SET name owner NX PX ms`: the lock of redis-py, redsync, node-redlock,
+    /// rslock and bsm/redislock, which it excludes on the same name. No message announces a release, so waiters poll.
     ///
-    /// It does not exclude [`lock`](Self::lock): a name that is used as one is refused as the other, with
-    /// [`WrongType`](crate::ErrorKind::WrongType). Stores other than Redis refuse its verbs with
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) before any traffic. A client whose URL says `locks=plain`
-    /// (`redis://host?locks=plain`) makes such locks by [`lock`](Self::lock) too.
+    /// It does not exclude [`lock`](Self::lock): a name in use by one kind is refused for the other with
+    /// [`WrongType`](crate::ErrorKind::WrongType). On stores other than Redis its operations fail with
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) before any traffic. On a client whose URL says `locks=plain`
+    /// (`redis://host?locks=plain`), [`lock`](Self::lock) makes plain locks too.
     ///
     /// # Examples
     /// ```no_run
@@ -161,13 +164,13 @@ impl Client {
         Lock::plain(&self.0, name)
     }
 
-    /// A lock with two sides: any number of guards for reading, or one for writing; see [`ReadWriteLock`]. First come, first
-    /// served, so neither side starves. On ZooKeeper it is Curator's `InterProcessReadWriteLock`; [`lock`](Self::lock) on the
-    /// same name excludes both sides.
+    /// A read-write lock: any number of guards for reading, or one for writing; see [`ReadWriteLock`]. First come,
+    /// first served, so neither side starves. On ZooKeeper it is Curator's `InterProcessReadWriteLock`;
+    /// [`lock`](Self::lock) on the same name excludes both sides.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the store has none (only ZooKeeper and `memory:` have), and
-    /// [`InvalidName`](crate::ErrorKind::InvalidName). Nothing is sent.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the store has none (only ZooKeeper and `memory:` have), and
+    /// [`InvalidName`](crate::ErrorKind::InvalidName). Sends nothing.
     ///
     /// # Examples
     /// ```
@@ -186,16 +189,17 @@ impl Client {
         ReadWriteLock::new(&self.0, name)
     }
 
-    /// Several locks as one: its guard holds all of them, and nobody gets some. They may be locks of other clients and
-    /// stores; the same lock twice counts once. It is a [`Lock`] with a lock's verbs, free to make.
+    /// Several locks as one: its guard holds all of them or none. They may be locks of other clients and stores; the
+    /// same lock twice counts once. The result is an ordinary [`Lock`], cheap to make.
     ///
-    /// Nobody waits while holding a part of it: sets that overlap, asked for in any order, also by Java's `RMultiLock`,
-    /// cannot block each other for ever. Each part is a plain lock in its store and excludes whoever takes it by itself.
-    /// The loss of one part is the loss of the whole. Lease, drift and identity are this client's.
+    /// A waiter never holds a part while it waits. So sets that overlap cannot deadlock, in whatever order they are
+    /// acquired, also with Java's `RMultiLock`. Each part is a plain lock in its store and excludes other users of that
+    /// lock. If one part is lost, the whole set is lost. Lease, drift and identity come from this client.
     ///
     /// # Errors
-    /// [`InvalidOptions`](crate::ErrorKind::InvalidOptions) for no locks, [`InvalidName`](crate::ErrorKind::InvalidName), and
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) for a fenced lock: take it by itself, beside the set.
+    /// [`InvalidOptions`](crate::ErrorKind::InvalidOptions) for an empty set,
+    /// [`InvalidName`](crate::ErrorKind::InvalidName), and [`Unsupported`](crate::ErrorKind::Unsupported) for a fenced
+    /// lock (acquire it separately, beside the set) or a read-write lock.
     ///
     /// # Examples
     /// ```
@@ -213,7 +217,7 @@ impl Client {
         multi::lock_of_all(&self.0, locks)
     }
 
-    /// A new owner that may re-enter what it holds; see [`Owner`].
+    /// A new owner, which may re-enter the locks it holds; see [`Owner`].
     ///
     /// # Examples
     /// ```
@@ -250,7 +254,7 @@ impl Client {
         self.0.mint.client().as_str()
     }
 
-    /// Names of locks that are held on this store and match a glob (`*` and `?`), prefix included; at most `most`, in no order.
+    /// Names of held locks on this store that match a glob (`*` and `?`), prefix included; at most `most`, in no order.
     ///
     /// # Errors
     /// [`Unavailable`](crate::ErrorKind::Unavailable), [`Refused`](crate::ErrorKind::Refused).
@@ -283,17 +287,19 @@ impl Client {
         }
     }
 
-    /// Asks the store whether the hold that a [`Sequencer`] stands for has its lock now. False: it was released, lost or taken.
+    /// Asks the store whether the hold of a [`Sequencer`] has its lock now. `false`: it was released, lost or taken
+    /// over.
     ///
-    /// The answer is the store's at one moment between the call and its return, by a linearizable read on etcd and by `sync` and
-    /// a read on ZooKeeper. The hold may end right behind it: for as long as it was to go on at least, only the holder can tell.
+    /// The answer was true at one moment between the call and its return: a linearizable read on etcd, `sync` and a
+    /// read on ZooKeeper. The hold may end right after that moment. Only the holder knows for how long its lock is
+    /// still proved.
     ///
-    /// The name stands in the sequencer with its prefix; this client's own prefix is not put before it.
+    /// The name in the sequencer includes its prefix; this client does not add its own.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported), before any traffic, on stores that cannot tell;
-    /// [`Unavailable`](crate::ErrorKind::Unavailable) or [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) without an
-    /// answer: then nothing is known.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), before any traffic, on stores that cannot check;
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) or [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) when
+    /// there is no answer: then the result is unknown.
     ///
     /// # Cancel safety
     /// Cancel safe; it only reads.
@@ -324,10 +330,11 @@ impl Client {
         asked.await.map_err(|error| error.on_lock(name))
     }
 
-    /// Looks at everything about the store that weakens a lock: what `tidelock doctor` prints.
+    /// Checks everything about the store that weakens a lock, as `tidelock doctor` does.
     ///
     /// # Errors
-    /// [`Unavailable`](crate::ErrorKind::Unavailable). What the store refuses to tell is a finding, not an error.
+    /// [`Unavailable`](crate::ErrorKind::Unavailable). If the store denies one of the queries, that is a finding, not
+    /// an error.
     ///
     /// # Cancel safety
     /// Cancel safe; it only reads.
@@ -348,15 +355,17 @@ impl Client {
         self.0.home.front().examine().await
     }
 
-    /// Closes the client for all its clones: refuses new acquisitions, ends waits with [`Closed`](crate::ErrorKind::Closed), fires
-    /// [`lost`](crate::Guard::lost) with [`LostReason::Closed`] while the locks are still kept, waits for the guards to go,
-    /// at most `grace`, then releases what is left and ends the connections. Returns the number of guards that had not gone.
+    /// Closes the client and all its clones. In this order, it refuses new acquisitions, ends waits with
+    /// [`Closed`](crate::ErrorKind::Closed), fires [`lost`](crate::Guard::lost) with [`LostReason::Closed`] while the
+    /// locks are still kept, waits at most `grace` for the guards to be dropped, releases the remaining locks and
+    /// closes the connections. Returns the number of locks that were still held after `grace`.
     ///
-    /// It returns within `grace` and one [response timeout](crate::ClientBuilder::response_timeout), also when the store does
-    /// not answer. A lock whose release the store has not confirmed by then stays until its lease ends.
+    /// It returns within `grace` plus one [response timeout](crate::ClientBuilder::response_timeout), even if the store
+    /// does not answer. A lock whose release the store has not confirmed by then stays until its lease ends.
     ///
     /// # Cancel safety
-    /// Dropped early, the client is closed all the same, but what is held stays until the guards go.
+    /// If the future is dropped early, the client is closed anyway, but its locks stay held until their guards are
+    /// dropped.
     ///
     /// # Examples
     /// ```
@@ -372,6 +381,7 @@ impl Client {
     /// ```
     pub async fn close(&self, grace: Duration) -> usize {
         let core = &self.0;
+        // Only the first of several calls announces the close; later calls wait with it.
         if core.closed.set() {
             core.home.close_lines();
             for status in core.steward.table.statuses() {
@@ -381,19 +391,20 @@ impl Client {
         let emptied = core.steward.unless_ended(core.steward.table.emptied());
         core.timers.limit(grace, emptied).await;
         let left = self.release_all();
-        // One response timeout for all that is left to be asked of the store. If no answer comes in time, locks end with their leases.
+        // One response timeout covers all remaining requests to the store. Locks whose release gets no answer end with
+        // their leases.
         let end = core.timers.now() + core.settings.response_timeout;
         core.timers.until(end, core.steward.settled()).await;
         core.steward.retire();
         core.timers.until(end, core.steward.ended()).await;
-        // Both begin, also when the time is over: what has begun needs nobody who waits for it.
+        // Both closes start even if the time is over; once started they complete without a waiter.
         let closed = future::join(core.home.back().close(), core.home.front().close());
         let closed = core.steward.unless_ended(closed.map(drop));
         core.timers.until(end, closed).await;
         left
     }
 
-    /// Nothing is held, and the steward has nothing left to do. For tests that look for what was left behind.
+    /// Whether nothing is held and the steward has nothing left to do. For tests that look for leaks.
     ///
     /// # Examples
     /// ```
@@ -414,7 +425,7 @@ impl Client {
     fn release_all(&self) -> usize {
         let core = &self.0;
         let until = core.timers.now() + core.settings.response_timeout;
-        // Out of the table first: what cannot be released must at least not be renewed for ever.
+        // We empty the lease table first. Otherwise the steward would keep renewing a lock whose release fails.
         let rest = core.steward.table.drain();
         for keep in &rest {
             keep.status.lose(LostReason::Closed);

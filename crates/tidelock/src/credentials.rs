@@ -1,8 +1,8 @@
-//! Who a client is to its store.
+//! The user name and password of a client at its store.
 
 use std::fmt;
 
-/// User and password for a store. Its `Debug` shows no password.
+/// User name and password for a store. `Debug` does not show the password.
 ///
 /// # Examples
 /// ```

@@ -1,11 +1,11 @@
-//! One opaque error: what happened, on which lock, and what to do.
+//! The error type: the failure, the lock, and the remedy.
 
 use std::error::Error as StdError;
 use std::fmt;
 
 use crate::guard::LostReason;
 
-/// What tidelock's operations return.
+/// The result of tidelock's operations.
 ///
 /// # Examples
 /// ```
@@ -17,7 +17,7 @@ use crate::guard::LostReason;
 /// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, as far as a caller can act on it.
+/// The class of an error, as far as a caller can act on it.
 ///
 /// # Examples
 /// ```
@@ -40,32 +40,32 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The lock was not free within the time the caller gave.
+    /// The lock was not free within the caller's time limit.
     TimedOut,
-    /// The caller's [`Cancel`](crate::Cancel) was fired, or the attempt had been withdrawn.
+    /// The caller's [`Cancel`](crate::Cancel) was fired, or the attempt was withdrawn before.
     Cancelled,
-    /// The lock had been lost before; [`Error::lost_reason`] says how.
+    /// The lock was lost before this call; [`Error::lost_reason`] tells how.
     Lost,
-    /// The store says that this owner holds nothing under this name.
+    /// According to the store, this owner does not hold the lock.
     NotHeld,
-    /// The key of the lock holds something that is no lock, or a lock of another kind; or its counter holds something after which
-    /// there is no fencing token. It was left as it is.
+    /// The key of the lock holds no lock or a lock of another kind, or its counter holds a value with no next fencing
+    /// token. The key was left unchanged.
     WrongType,
-    /// The store refused: rights, user or password.
+    /// The store refused the request: wrong user, password or permissions.
     Refused,
-    /// The store could not be reached, or answered that it cannot serve. Nothing was changed.
+    /// The store could not be reached, or reported that it cannot serve. Nothing was changed.
     Unavailable,
-    /// A request was sent and no usable answer came: it may or may not have taken effect.
+    /// A request was sent but got no usable answer. It may or may not have taken effect.
     OutcomeUnknown,
     /// The client was closed.
     Closed,
-    /// This store cannot do that. Nothing was sent.
+    /// This store does not support the operation. Nothing was sent.
     Unsupported,
-    /// A lock name that no store could keep. Nothing was sent.
+    /// An invalid lock name for any store. Nothing was sent.
     InvalidName,
-    /// An option, duration or address that makes no sense. Nothing was sent.
+    /// An invalid option, duration or address. Nothing was sent.
     InvalidOptions,
-    /// No tokio runtime here, or a blocking call inside one.
+    /// The call is outside a tokio runtime, or is a blocking call inside one.
     Runtime,
 }
 
@@ -89,7 +89,8 @@ impl ErrorKind {
     }
 }
 
-/// An error of a lock operation. `Display` is one line; the driver's error, if any, is its [`source`](StdError::source).
+/// An error of a lock operation. `Display` writes one line. The driver's error, if any, is the
+/// [`source`](StdError::source).
 ///
 /// # Examples
 /// ```
@@ -119,7 +120,7 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of that kind, to be filled by the setters. For stores.
+    /// Creates an error of this kind; setters add the details. For stores.
     ///
     /// # Examples
     /// ```
@@ -138,7 +139,7 @@ impl Error {
         }))
     }
 
-    /// Names the lock, unless it is named already. For stores.
+    /// Sets the lock name if none is set. For stores.
     ///
     /// # Examples
     /// ```
@@ -153,7 +154,7 @@ impl Error {
         self
     }
 
-    /// Says what was wrong and what to do. Never put a secret in. For stores.
+    /// Sets the detail: the failure and the remedy. Never include a secret. For stores.
     ///
     /// # Examples
     /// ```
@@ -168,7 +169,7 @@ impl Error {
         self
     }
 
-    /// Writes before the detail what it is about: a file, a server.
+    /// Prefixes the detail with its subject: a file or a server.
     #[cfg(any(feature = "mysql", feature = "sqlite"))]
     pub(crate) fn prefix(mut self, what: impl fmt::Display) -> Self {
         self.0.detail = Some(match self.0.detail.take() {
@@ -178,7 +179,7 @@ impl Error {
         self
     }
 
-    /// Keeps the error underneath. For stores.
+    /// Sets the source error. For stores.
     ///
     /// # Examples
     /// ```
@@ -201,7 +202,7 @@ impl Error {
         error
     }
 
-    /// The same trouble, told to one who has not asked: nothing of its own can have taken effect.
+    /// The same error for a caller whose own request was not sent: it cannot have taken effect.
     pub(crate) fn retold(&self) -> Self {
         let told = Self::new(ErrorKind::Unavailable);
         match self.detail() {
@@ -210,12 +211,12 @@ impl Error {
         }
     }
 
-    /// What was wrong, without the kind's own words; for stores that must give one error to several callers.
+    /// The detail without the text of the kind. For stores that report one error to several callers.
     pub(crate) fn detail(&self) -> Option<&str> {
         self.0.detail.as_deref()
     }
 
-    /// What happened, for a `match`.
+    /// The kind of the error, for a `match`.
     ///
     /// # Examples
     /// ```
@@ -233,7 +234,7 @@ impl Error {
         self.0.kind
     }
 
-    /// The lock it happened on, if it was one.
+    /// The lock that the error concerns, if any.
     ///
     /// # Examples
     /// ```
@@ -249,7 +250,7 @@ impl Error {
         self.0.lock.as_deref()
     }
 
-    /// How the lock was lost, for [`ErrorKind::Lost`].
+    /// The reason of the loss, for [`ErrorKind::Lost`].
     ///
     /// # Examples
     /// ```
@@ -269,7 +270,7 @@ impl Error {
         self.0.lost
     }
 
-    /// The lock was held by somebody else for the whole time the caller gave.
+    /// True if the lock was not free within the caller's time limit.
     ///
     /// # Examples
     /// ```
@@ -291,7 +292,7 @@ impl Error {
         self.0.kind == ErrorKind::TimedOut
     }
 
-    /// The same call may succeed later without any change by the caller.
+    /// True if the same call may succeed later without a change by the caller.
     ///
     /// # Examples
     /// ```
@@ -307,8 +308,8 @@ impl Error {
         )
     }
 
-    /// The request may have taken effect although this is an error. The client settles it by itself: an acquisition
-    /// whose outcome is unknown is withdrawn.
+    /// True if the request may have taken effect despite the error. The client cleans up by itself: it withdraws an
+    /// acquisition with an unknown outcome.
     ///
     /// # Examples
     /// ```

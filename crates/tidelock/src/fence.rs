@@ -1,13 +1,14 @@
-//! A fence in the user's own transaction.
+//! An SQL statement that checks a fencing token within the user's own transaction.
 
 use crate::guard::FencingToken;
 
-/// A statement for your own transaction on the database that has the locks: it fails, and with it the transaction, unless
-/// this token is still the newest of its lock; and until the transaction ends nobody else is given the lock. Renewals and the
-/// release go on. So what is written in the transaction is written by the holder or not at all, however long it was frozen.
+/// A statement for your own transaction, on the database that keeps the locks. It fails, and with it the transaction,
+/// unless this token is still the newest of its lock. Until the transaction ends, the store grants the lock to nobody
+/// else; renewals and the release go on. So either the holder makes the writes of that transaction or nobody does, no
+/// matter how long the holder was frozen.
 ///
-/// Run it first in the transaction, with [`name`](Self::name) and [`token`](Self::token) as its two parameters. No type of
-/// any driver is in it. From [`Guard::sql_fence`](crate::Guard::sql_fence).
+/// Run it first in the transaction, with [`name`](Self::name) and [`token`](Self::token) as its two parameters. It
+/// contains no type of any driver. [`Guard::sql_fence`](crate::Guard::sql_fence) makes one.
 ///
 /// # Examples
 /// ```no_run
@@ -23,7 +24,7 @@ use crate::guard::FencingToken;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SqlFence {
-    /// The statement, with two places for parameters in the form of the database (`$1`, `$2` or `?`, `?`).
+    /// The statement, with two parameter placeholders in the syntax of the database (`$1`, `$2` or `?`, `?`).
     pub statement: String,
     /// The first parameter, a text: the lock's name as it is stored.
     pub name: String,
@@ -32,7 +33,7 @@ pub struct SqlFence {
 }
 
 impl SqlFence {
-    /// For stores.
+    /// Makes a fence; for implementations of a store.
     ///
     /// # Examples
     /// ```

@@ -1,4 +1,4 @@
-//! What a holder has in hand: the guard, its token, and the signal that it was lost.
+//! The guard of a held lock, its fencing token, and the signal that the lock was lost.
 
 use std::fmt;
 use std::future::Future;
@@ -18,8 +18,9 @@ use crate::release::Release;
 use crate::sequencer::{self, Sequencer};
 use crate::state::HoldState;
 
-/// A number that grows with every grant of a lock. Hand it to the resource the lock protects, and let the resource refuse
-/// a smaller one than it has seen: then not even a holder that was frozen past its lease can do harm.
+/// A number that grows with every grant of a lock. Pass it to the resource that the lock protects, and let the resource
+/// refuse a smaller number than the largest it has seen. Then even a holder that was frozen past its lease can do no
+/// harm.
 ///
 /// # Examples
 /// ```
@@ -37,7 +38,7 @@ use crate::state::HoldState;
 pub struct FencingToken(u64);
 
 impl FencingToken {
-    /// A token of that number, as read back from a resource or a store.
+    /// Creates a token from a number that was read from a resource or a store.
     ///
     /// # Examples
     /// ```
@@ -67,7 +68,7 @@ impl FencingToken {
         self.0
     }
 
-    /// The one after it. The largest has none: no store reserves any with that.
+    /// The next token. The largest token has none, and a store never reserves tokens after it.
     pub(crate) fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
@@ -79,7 +80,7 @@ impl fmt::Display for FencingToken {
     }
 }
 
-/// How a lock was lost.
+/// The reason why a lock was lost.
 ///
 /// # Examples
 /// ```
@@ -100,19 +101,19 @@ impl fmt::Display for FencingToken {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LostReason {
-    /// The lease could not be proved any longer: it ended, or no renewal was answered in time.
+    /// The lease could no longer be proved: it ended, or no renewal was answered in time.
     Expired,
-    /// The store says that somebody freed or took it: force release, flush, eviction, failover.
+    /// According to the store, the lock was freed or taken: by force release, flush, eviction or failover.
     Taken,
-    /// The cap on the total hold was reached.
+    /// The hold reached its maximum duration.
     MaxHold,
-    /// The client is being closed.
+    /// The client is closing.
     Closed,
-    /// The task that keeps the leases has died.
+    /// The task that renews the leases has died.
     Unattended,
-    /// The key holds something else now: a lock of another kind was taken under the same name by a client that does not look
-    /// for ours, such as Redisson's `RReadWriteLock`, or the key was overwritten. Its holder may have been inside meanwhile. Use
-    /// a name for one kind of lock only.
+    /// The key now holds something else. Either a client that does not check for our locks, such as Redisson's
+    /// `RReadWriteLock`, took another kind of lock under the same name, or the key was overwritten. The other holder
+    /// may already have entered the critical section. Use a name for one kind of lock only.
     WrongType,
 }
 
@@ -155,13 +156,14 @@ impl fmt::Display for LostReason {
 
 impl std::error::Error for LostReason {}
 
-/// A held lock. Dropping it asks for the release in the background; [`release`](Self::release) waits for it.
+/// A held lock. Dropping it releases the lock in the background; [`release`](Self::release) waits for the release.
 ///
-/// It has no lifetime and is `Send`: keep it in a struct, move it to another task. While it lives, its lease is renewed
-/// every third of its length by a thread of the client's own, so a blocked executor does not lose it.
+/// A guard has no lifetime and is `Send`: you can keep it in a struct or move it to another task. While it lives, a
+/// thread of the client renews the lease after every third of its length, so a blocked executor does not lose the lock.
 ///
-/// A lock cannot stop time: a process that is frozen past its lease holds nothing when it wakes. The guard knows: see
-/// [`is_held`](Self::is_held), [`lost`](Self::lost), [`while_held`](Self::while_held), and for what must never happen twice, [`token`](Self::token).
+/// A lock cannot stop time: a process that was frozen past its lease holds nothing when it continues. The guard detects
+/// this: see [`is_held`](Self::is_held), [`lost`](Self::lost) and [`while_held`](Self::while_held), and
+/// [`token`](Self::token) for actions that must never happen twice.
 ///
 /// # Examples
 /// ```
@@ -202,7 +204,7 @@ impl Guard {
         self.0.ticket.name.as_str()
     }
 
-    /// This acquisition as other clients see it in the store: `uuid:n`.
+    /// The owner id of this acquisition, as other clients see it in the store: `uuid:n`.
     ///
     /// # Examples
     /// ```
@@ -218,8 +220,8 @@ impl Guard {
         self.0.ticket.owner.to_string()
     }
 
-    /// The fencing token. Always there on a [fenced lock](crate::Client::fenced_lock); on others where the store counts anyway.
-    /// Renewals and re-entries keep it.
+    /// The fencing token. Always present on a [fenced lock](crate::Client::fenced_lock); on other locks if the store
+    /// counts anyway. Renewals and re-entries do not change it.
     ///
     /// # Examples
     /// ```
@@ -237,7 +239,8 @@ impl Guard {
         self.0.token
     }
 
-    /// Whether the lock is proved to be held right now, by this process's own knowledge and clock. No trip.
+    /// Tells whether the lock is provably held right now, from this process's own knowledge and clock. Sends no
+    /// request.
     ///
     /// # Examples
     /// ```
@@ -257,13 +260,13 @@ impl Guard {
         self.0.is_held()
     }
 
-    /// This hold in writing, to be sent along with what is asked of a server: see [`Sequencer`]. No trip.
+    /// Returns a text form of this hold, to send with requests to a server: see [`Sequencer`]. Sends no request.
     ///
-    /// A hold that was written down is released in the store when it ends, and not handed on within this process.
+    /// A hold with a sequencer is released in the store when it ends; this process does not hand it off.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) where the store cannot be asked about it later,
-    /// [`Lost`](ErrorKind::Lost) when it is not held any more.
+    /// [`Unsupported`](ErrorKind::Unsupported) if the store cannot check a sequencer later, [`Lost`](ErrorKind::Lost)
+    /// if the lock is no longer held.
     ///
     /// # Examples
     /// ```
@@ -290,7 +293,8 @@ impl Guard {
         }
     }
 
-    /// Whether the holder may go on, should begin nothing new, or must stop. By this process's own knowledge and clock; no trip.
+    /// Tells whether the holder may go on, should start nothing new, or must stop. Uses this process's own knowledge
+    /// and clock; sends no request.
     ///
     /// # Examples
     /// ```
@@ -312,7 +316,7 @@ impl Guard {
         self.0.status.state()
     }
 
-    /// How long the lock is proved to be held if no further renewal succeeds. Zero: it is lost.
+    /// Returns how long the lock is provably held if no further renewal succeeds. Zero: it is lost.
     ///
     /// # Examples
     /// ```
@@ -336,11 +340,12 @@ impl Guard {
         }
     }
 
-    /// Resolves when the lock is lost, before the store can give it to anybody else, and with [`LostReason::Closed`] when
-    /// the client begins to close. Never resolves for a lock that is released in good order. `'static`, for `select!`.
+    /// Resolves when the lock is lost, before the store can grant it to another owner. Resolves with
+    /// [`LostReason::Closed`] when the client begins to close. Never resolves for a lock that was released normally.
+    /// The future is `'static`, for `select!`.
     ///
     /// # Cancel safety
-    /// Cancel safe; it only listens.
+    /// Cancel safe. The future has no side effects.
     ///
     /// # Examples
     /// ```
@@ -360,16 +365,16 @@ impl Guard {
         Lost::new(Arc::clone(&self.0.status))
     }
 
-    /// What [`lost`](Self::lost) says within that time.
+    /// Waits for [`lost`](Self::lost) within this time.
     #[cfg(feature = "blocking")]
     pub(crate) async fn lost_within(&self, limit: Duration) -> Option<LostReason> {
         self.0.base.core.timers.limit(limit, self.lost()).await
     }
 
-    /// Runs work for as long as the lock is held; when it is lost, drops the work at that moment, before it is polled again.
+    /// Runs work while the lock is held. When the lock is lost, drops the work at once, before it is polled again.
     ///
     /// # Errors
-    /// The reason, when the lock was lost first. The work was dropped, at an await point.
+    /// The reason, if the lock was lost first. The work was dropped at an await point.
     ///
     /// # Cancel safety
     /// As cancel safe as the work.
@@ -389,7 +394,7 @@ impl Guard {
         WhileHeld::new(self.lost(), work)
     }
 
-    /// One more guard of the same acquisition, without a trip. The last one out releases.
+    /// Returns one more guard of the same acquisition, without a request. Dropping the last guard releases the lock.
     ///
     /// # Examples
     /// ```
@@ -407,15 +412,16 @@ impl Guard {
         Guard(Arc::clone(&self.0))
     }
 
-    /// Lengthens the lease to at least `lease` from now. For holds that [expire](crate::AcquireOptions::expires_after)
-    /// and turn out to need longer; a renewed hold needs no extension.
+    /// Extends the lease to at least `lease` from now. For holds that [expire](crate::AcquireOptions::expires_after)
+    /// but need longer; a renewed hold needs no extension.
     ///
     /// # Errors
-    /// [`Lost`](ErrorKind::Lost) when it is not held any more, [`InvalidOptions`](ErrorKind::InvalidOptions),
+    /// [`Lost`](ErrorKind::Lost) if the lock is no longer held, [`InvalidOptions`](ErrorKind::InvalidOptions),
     /// [`Unavailable`](ErrorKind::Unavailable), [`OutcomeUnknown`](ErrorKind::OutcomeUnknown).
     ///
     /// # Cancel safety
-    /// Goes on in the background once polled or has no effect; until it has returned, [`valid_for`](Self::valid_for) keeps the earlier value.
+    /// Once polled, the request continues in the background or has no effect. Until this returns,
+    /// [`valid_for`](Self::valid_for) keeps the earlier value.
     ///
     /// # Examples
     /// ```
@@ -439,6 +445,8 @@ impl Guard {
             return Err(refusal.on_lock(self.name()));
         }
         hold.note_extension(lease);
+        // We read the clock before the request. The lease in the store starts later, so we never claim more time than
+        // it has.
         let sent = core.timers.now();
         let batch = [Renewal {
             ticket: hold.ticket.clone(),
@@ -455,7 +463,7 @@ impl Guard {
                 core.steward.table.renewed([hold.entry], |keep| {
                     keep.status.prove(sent + core.settings.drift.proved(lease));
                 });
-                // The answer may have come when the loss had been told.
+                // The loss may have been reported before the answer came. Then the hold stays lost.
                 match hold.status.refusal() {
                     Some(refusal) => Err(refusal.on_lock(self.name())),
                     None => Ok(()),
@@ -473,11 +481,11 @@ impl Guard {
         }
     }
 
-    /// A statement for your own transaction on the database that has this lock: it fails the transaction unless this guard's
-    /// token is still the newest. On `postgres:` and `mysql:`.
+    /// Returns a statement for your own transaction on the database that has this lock. It fails the transaction unless
+    /// this guard's token is still the newest. For `postgres:` and `mysql:`.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) where the locks are in no such database.
+    /// [`Unsupported`](ErrorKind::Unsupported) if the locks are in no such database.
     ///
     /// # Examples
     /// ```
@@ -504,18 +512,18 @@ impl Guard {
             })
     }
 
-    /// Releases the lock and waits until the store has confirmed it. With guards from [`reenter`](Self::reenter) left,
+    /// Releases the lock and waits until the store confirms it. If other guards from [`reenter`](Self::reenter) exist,
     /// the lock stays held and this returns at once.
     ///
     /// # Errors
-    /// [`Lost`](ErrorKind::Lost) when it had been lost before: whatever was done since may have overlapped with another
-    /// holder, who is not touched. [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) when the store did not answer within two
-    /// response timeouts (6 s by default): the lock may be free already, and the release goes on in the background until
-    /// the store answers or the lease ends.
+    /// [`Lost`](ErrorKind::Lost) if the lock was lost before: work done since then may have overlapped with that of
+    /// another holder, whose hold is not touched. [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) if the store does not
+    /// answer within two response timeouts (6 s by default): the lock may already be free, and the release continues in
+    /// the background until the store answers or the lease ends.
     ///
     /// # Cancel safety
-    /// Goes on in the background once polled; dropping the future only stops waiting for the answer. Dropped before
-    /// its first poll, it releases like a dropped guard.
+    /// Once polled, the release continues in the background; dropping the future only stops waiting for the answer. If
+    /// dropped before its first poll, it releases like a dropped guard.
     ///
     /// # Examples
     /// ```

@@ -1,22 +1,26 @@
-//! How long a lock stays within a process while others wait for it there.
+//! Settings of the hand-off: how often and how long a lock passes between tasks of one process.
 
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::options;
 
-/// How a lock passes between the tasks of one client without a trip to the store.
+/// Limits for the hand-off, which passes a lock between the tasks of one client without a round trip to the store.
 ///
-/// Of the tasks that wait for one name, one asks the store; the others stand in line behind it, first come, first served.
-/// A released lock goes to the next in line at memory speed, so many times or for so long in a row; then it is released in
-/// the store, where other processes get their turn. Each holder has its own guard, loss signal and fencing token.
+/// Of the tasks that wait for one name, one (the leader) asks the store; the others wait behind it in a local queue,
+/// first come, first served. A released lock goes to the next task in the queue at memory speed, up to a number of
+/// times and for a limited time in a row. Then the client releases it in the store, so that other processes can acquire
+/// it. Each holder has its own guard, loss signal and fencing token.
 ///
-/// Then whoever waits elsewhere has time to come before this client asks again: 300 µs or two trips at first, and longer where
-/// somebody who waits has not come in that, as a Java service may not, up to a quarter of the time the lock was kept here.
+/// After that release the client waits before it asks the store again; otherwise it would always be faster than the
+/// waiters of other processes. This fairness delay starts at 300 µs or two round trips, whichever is longer. It grows
+/// if a waiter elsewhere does not acquire the lock in that time, as a Java service may not, up to a quarter of the time
+/// the lock was kept in this process.
 ///
-/// It passes on only what is renewed (no [`expires_after`](crate::AcquireOptions::expires_after)), while more than a third
-/// of the lease is proved, and to a task that asked for the same lease. Tokens for those who come next are reserved with
-/// the first; what is not used leaves a gap. Where a store cannot reserve tokens, locks with tokens are not handed on.
+/// The client hands off only a hold that is renewed (no [`expires_after`](crate::AcquireOptions::expires_after)), while
+/// more than a third of its lease is proved, and only to a task that asked for the same lease. It reserves the fencing
+/// tokens of later holders with the first grant; tokens that are not used leave a gap. On a store that cannot reserve
+/// tokens, locks with tokens are not handed off.
 ///
 /// # Examples
 /// ```
@@ -57,7 +61,7 @@ impl HandOff {
         within: Duration::ZERO,
     };
 
-    /// At most so many times in a row. Zero switches it off. Default 1000.
+    /// The most hand-offs in a row. Zero switches hand-off off. Default 1000.
     ///
     /// # Examples
     /// ```
@@ -73,8 +77,8 @@ impl HandOff {
         self
     }
 
-    /// No more once this time has passed since the store granted the lock: another process waits that long, and for the
-    /// hold that has begun by then. Default 10 ms.
+    /// How long after the store's grant the client may still hand off the lock. Another process waits at most this
+    /// long, plus the rest of the hold that has begun by then. Default 10 ms.
     ///
     /// # Examples
     /// ```
@@ -91,6 +95,7 @@ impl HandOff {
     }
 
     pub(crate) fn check(self) -> Result<()> {
+        // Zero is valid here: the first release then goes to the store.
         options::within("hand_off within", self.within, Duration::ZERO)?;
         if self.times > MOST {
             return Err(Error::new(ErrorKind::InvalidOptions).because(format!(
@@ -102,7 +107,7 @@ impl HandOff {
     }
 }
 
-/// Tokens are reserved for that many.
+/// Bounds the number of hand-offs, because the client reserves one fencing token for each.
 const MOST: u32 = 1_000_000;
 
 impl Default for HandOff {

@@ -1,4 +1,4 @@
-//! A lock: an immutable name with verbs.
+//! A lock: an immutable name, and the operations on it.
 
 use std::fmt;
 use std::future::Future;
@@ -17,13 +17,13 @@ use crate::guard::Guard;
 use crate::options::AcquireOptions;
 use crate::snapshot::Snapshot;
 
-/// A name of a lock on a store. Free to make, `Clone`, and without state: what is held lives in the [`Guard`].
+/// The name of a lock on a store. Cheap to make and to clone, and without state: the [`Guard`] has the hold.
 ///
-/// *What does it exclude?* Every other guard of the same name on the same store, in this process, in others, and in Java
-/// processes with Redisson. Two acquisitions of one task exclude each other too, unless they are made by one [`Owner`](crate::Owner).
-/// *What does it cost?* On Redis one trip to acquire and one to release; a waiter sleeps until it is woken.
-/// *What breaks it?* See the [guarantees](https://docs.rs/tidelock): above all a holder that is frozen past its lease. It is told,
-/// but cannot be stopped: use a [fenced lock](crate::Client::fenced_lock) for what must never happen twice.
+/// *Exclusion*: every other guard of the same name on the same store, in this process, in others, and in Java processes
+/// with Redisson. Two acquisitions of one task exclude each other too, unless one [`Owner`](crate::Owner) makes both.
+/// *Cost*: on Redis, one round trip to acquire and one to release; a waiter sleeps until it is woken. *Limits*: see the
+/// [guarantees](https://docs.rs/tidelock). Above all, a holder may be frozen past its lease. It is told, but cannot be
+/// stopped: use a [fenced lock](crate::Client::fenced_lock) for work that must never happen twice.
 ///
 /// # Examples
 /// ```
@@ -43,10 +43,10 @@ pub struct Lock {
     name: Result<Name, Refused>,
 }
 
-/// Why a lock cannot be used. Told by its verbs.
+/// Why a lock cannot be used. `lock()` cannot fail, so the operations of the lock return this error.
 #[derive(Debug, Clone)]
 enum Refused {
-    /// No store could keep that name.
+    /// No store could keep the name.
     Name(Arc<str>),
     /// The store has no plain locks.
     Plain(Arc<str>),
@@ -72,7 +72,7 @@ impl Lock {
         }
     }
 
-    /// A lock that is one plain key.
+    /// A lock that the store keeps as one plain key.
     pub(crate) fn plain(core: &Arc<Core>, name: &str) -> Self {
         let mut name = full_name(core, name);
         if let (None, Ok(good)) = (core.home.plain(), &name) {
@@ -86,11 +86,11 @@ impl Lock {
         }
     }
 
-    /// The same lock with fencing tokens: [`Client::fenced_lock`](crate::Client::fenced_lock) for any lock. The token of a
-    /// [plain lock](crate::Client::plain_lock) is counted in a key beside it, and only by those that ask for it.
+    /// The same lock with fencing tokens: [`Client::fenced_lock`](crate::Client::fenced_lock) for any lock. A [plain
+    /// lock](crate::Client::plain_lock) counts its tokens in a second key, and only for clients that ask for tokens.
     ///
-    /// A store that cannot count, and a set of locks, refuses its verbs with [`Unsupported`](ErrorKind::Unsupported). The
-    /// grants of a [read-write lock](crate::ReadWriteLock) have tokens anyway.
+    /// On a store that cannot count, and for a set of locks, its operations fail with
+    /// [`Unsupported`](ErrorKind::Unsupported). Grants of a [read-write lock](crate::ReadWriteLock) have tokens anyway.
     ///
     /// # Examples
     /// ```
@@ -110,7 +110,7 @@ impl Lock {
         self
     }
 
-    /// A lock of that name in every store of a set.
+    /// A lock of that name in every store of a set (Redlock).
     pub(crate) fn at(core: Arc<Core>, site: Arc<Site>, name: &str) -> Self {
         let name = full_name(&core, name);
         Self {
@@ -120,7 +120,7 @@ impl Lock {
         }
     }
 
-    /// A lock that is a set of others.
+    /// A lock that consists of other locks (multi lock).
     pub(crate) fn in_set(core: Arc<Core>, site: Arc<Site>, name: Name) -> Self {
         Self {
             base: Base::new(core, site),
@@ -147,11 +147,11 @@ impl Lock {
         }
     }
 
-    /// Waits until the lock is free, takes it, and keeps it until the returned [`Guard`] is dropped or released.
+    /// Waits until the lock is free, acquires it, and keeps it until the returned [`Guard`] is dropped or released.
     ///
-    /// No order is promised between processes; within this process the one that has waited longest is woken first, and a
-    /// newcomer may overtake it. An outage of the store of up to one lease is waited out.
-    /// Time in which this process itself did not run, because it was frozen or its machine slept, is no outage.
+    /// Between processes there is no promised order. Within this process the longest waiter is woken first, and a
+    /// newcomer may overtake it. The call retries through an outage of the store of up to one lease. Time in which this
+    /// process itself did not run, because it was frozen or its machine slept, does not count as an outage.
     ///
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable) or [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) when the store has not
@@ -159,8 +159,8 @@ impl Lock {
     /// [`InvalidName`](ErrorKind::InvalidName), [`Unsupported`](ErrorKind::Unsupported), [`Closed`](ErrorKind::Closed).
     ///
     /// # Cancel safety
-    /// Cancel safe. If the future is dropped, no lock and no place in a queue is left behind: a request already on the
-    /// wire is completed in the background and undone, and a wake-up that had been received goes to the next waiter.
+    /// Cancel safe. A dropped future leaves no lock and no queue entry behind: the client completes a request in flight
+    /// in the background and releases its grant, and passes a wake that had already arrived to the next waiter.
     ///
     /// # Examples
     /// ```
@@ -178,16 +178,16 @@ impl Lock {
         self.acquire_with(AcquireOptions::new())
     }
 
-    /// Takes the lock if it is free now. `None`: somebody holds it.
+    /// Acquires the lock if it is free now. `None`: another owner holds it.
     ///
     /// On Redis, for a tenth of a second after this client released the lock while other processes wait for it, the call may
     /// let them ask first.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire); an outage is waited out for the response timeout only.
+    /// As [`acquire`](Self::acquire), but the call retries through an outage for the response timeout only.
     ///
     /// # Cancel safety
-    /// Cancel safe. If the future is dropped, no lock is left behind.
+    /// Cancel safe. A dropped future leaves no lock behind.
     ///
     /// # Examples
     /// ```
@@ -206,13 +206,13 @@ impl Lock {
         self.try_acquire_with(AcquireOptions::new())
     }
 
-    /// As [`try_acquire`](Self::try_acquire), with options; their wait does not count.
+    /// As [`try_acquire`](Self::try_acquire), with options; their `wait` is ignored.
     ///
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire), and [`InvalidOptions`](ErrorKind::InvalidOptions).
     ///
     /// # Cancel safety
-    /// Cancel safe. If the future is dropped, no lock is left behind.
+    /// Cancel safe. A dropped future leaves no lock behind.
     ///
     /// # Examples
     /// ```
@@ -233,14 +233,14 @@ impl Lock {
         TryAcquire(self.acquisition(options.wait(std::time::Duration::ZERO)))
     }
 
-    /// As [`acquire`](Self::acquire), with options: how long to wait, how long to hold, as whom.
+    /// As [`acquire`](Self::acquire), with options: how long to wait, how long to hold, and which owner.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire), and [`TimedOut`](ErrorKind::TimedOut), [`Cancelled`](ErrorKind::Cancelled),
     /// [`InvalidOptions`](ErrorKind::InvalidOptions).
     ///
     /// # Cancel safety
-    /// Cancel safe. If the future is dropped, no lock and no place in a queue is left behind.
+    /// Cancel safe. A dropped future leaves no lock and no queue entry behind.
     ///
     /// # Examples
     /// ```
@@ -272,10 +272,12 @@ impl Lock {
         }))
     }
 
-    /// What the store shows of this lock: holders, counts, time left, token. For operators and logs; by the time you read it, it may be different.
+    /// The state of this lock in the store: holders, counts, time left, token. For operators and logs: it may have
+    /// changed by the time you read it.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable), [`WrongType`](ErrorKind::WrongType), [`Refused`](ErrorKind::Refused), [`InvalidName`](ErrorKind::InvalidName).
+    /// [`Unavailable`](ErrorKind::Unavailable), [`WrongType`](ErrorKind::WrongType), [`Refused`](ErrorKind::Refused),
+    /// [`InvalidName`](ErrorKind::InvalidName).
     ///
     /// # Cancel safety
     /// Cancel safe; it only reads.
@@ -304,14 +306,15 @@ impl Lock {
             .map_err(|error| error.on_lock(&name))
     }
 
-    /// Frees the lock, whoever holds it, and wakes those that wait. The holder hears of it at its next renewal at the
-    /// latest, so for up to a third of its lease two may believe to hold it: for operators. `false`: nobody held it.
+    /// Frees the lock, no matter which owner holds it, and wakes the waiters. The holder learns of it at its next
+    /// renewal at the latest, so for up to a third of its lease two owners may believe they hold the lock: for
+    /// operators. `false`: the lock was not held.
     ///
     /// # Errors
     /// As [`inspect`](Self::inspect), and [`OutcomeUnknown`](ErrorKind::OutcomeUnknown).
     ///
     /// # Cancel safety
-    /// Dropped after its first poll it may or may not have happened.
+    /// If the future is dropped after its first poll, the lock may or may not have been freed.
     ///
     /// # Examples
     /// ```
@@ -321,7 +324,7 @@ impl Lock {
     /// let guard = lock.acquire().await?;
     /// assert!(lock.force_release().await?);
     /// assert!(lock.try_acquire().await?.is_some());
-    /// drop(guard); // it holds nothing, and harms nobody
+    /// drop(guard); // it no longer holds the lock
     /// # Ok(())
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
@@ -330,7 +333,8 @@ impl Lock {
         let name = self.checked_name()?;
         self.base.core.refuse_if_closed()?;
         let freed = self.base.site.front().force_release(&name).await;
-        // Whatever it has come to: what is held here is not handed on any more.
+        // Regardless of the result: the request may have taken effect, so the local queue must not hand off this hold
+        // any more.
         if let Some(lines) = self.base.site.lines() {
             lines.forced(&name);
         }
@@ -340,7 +344,7 @@ impl Lock {
     pub(crate) fn checked_name(&self) -> Result<Name> {
         match &self.name {
             Ok(name) => Ok(name.clone()),
-            // Checked again for the full message; names are checked once per lock, not per acquisition.
+            // The name is checked once per lock, not per acquisition; a second check here gives the full error message.
             Err(Refused::Name(refused)) => Name::new(Arc::clone(refused)),
             Err(Refused::Plain(name)) => Err(Error::new(ErrorKind::Unsupported)
                 .on_lock(name)
@@ -350,7 +354,7 @@ impl Lock {
 }
 
 fn full_name(core: &Core, name: &str) -> Result<Name, Refused> {
-    // An empty name is a mistake that a prefix must not hide.
+    // We check before we add the prefix; otherwise a prefix would hide the mistake of an empty name.
     let full = if name.is_empty() {
         String::new()
     } else {
@@ -371,7 +375,7 @@ impl fmt::Debug for Lock {
 /// Future of [`Lock::acquire`] and [`Lock::acquire_with`].
 ///
 /// # Cancel safety
-/// Cancel safe. Dropped at any point, it leaves no lock and no place in a queue behind.
+/// Cancel safe. Dropped at any point, it leaves no lock and no queue entry behind.
 ///
 /// # Examples
 /// ```

@@ -1,4 +1,4 @@
-//! How a holder hears that its lock was lost: the signal, and work that ends with it.
+//! How a holder learns that its lock is lost: the loss signal, and work that is dropped with it.
 
 use std::fmt;
 use std::future::Future;
@@ -13,7 +13,7 @@ use crate::core::hold::Status;
 use crate::guard::Guard;
 use crate::guard::LostReason;
 
-/// Future of [`Guard::lost`]. Clones fire together.
+/// Future of [`Guard::lost`]. All clones resolve together.
 ///
 /// # Cancel safety
 /// Cancel safe; it only listens.
@@ -48,7 +48,7 @@ impl Lost {
 
     fn poll_reason(&mut self, cx: &mut Context<'_>) -> Poll<LostReason> {
         loop {
-            // Listen first, then look: a loss in between rings the bell.
+            // We poll the notification before we read the status. Otherwise a loss between the two would wake nobody.
             let rung = self.bell.as_mut().poll(cx).is_ready();
             if let Some(reason) = self.status.signal() {
                 return Poll::Ready(reason);
@@ -84,7 +84,7 @@ impl fmt::Debug for Lost {
 /// Future of [`Guard::while_held`].
 ///
 /// # Cancel safety
-/// As cancel safe as the work, which is dropped with it. The guard is not: the lock stays held.
+/// As cancel safe as the work, which is dropped with it. The guard is not dropped: the lock stays held.
 ///
 /// # Examples
 /// ```
@@ -104,7 +104,7 @@ impl fmt::Debug for Lost {
 #[must_use = "futures do nothing unless awaited"]
 pub struct WhileHeld<F> {
     lost: Lost,
-    /// `None`: it was dropped.
+    /// `None` once the work was dropped.
     work: Option<Pin<Box<F>>>,
 }
 
@@ -119,10 +119,10 @@ impl<F: Future> Future for WhileHeld<F> {
     type Output = Result<F::Output, LostReason>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // The loss first: after a freeze the work must not take one more step.
+        // We check for the loss first; otherwise the work would take one more step after a freeze.
         match self.lost.poll_reason(cx) {
             Poll::Ready(reason) => {
-                self.work = None; // now, however long this future is kept
+                self.work = None; // drops the work now, even if the caller keeps this future
                 Poll::Ready(Err(reason))
             }
             Poll::Pending => match &mut self.work {

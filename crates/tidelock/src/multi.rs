@@ -1,4 +1,4 @@
-//! Several locks taken as one: all of them or none.
+//! Multi lock: several locks acquired together, all or none.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::core::site::Site;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::Lock;
 
-/// What a name may weigh, less room for saying how much was left out.
+/// Bounds the joined name in bytes. A lock name may have 512; the rest is room for the number of parts.
 const MOST_BYTES: usize = 480;
 
 impl Host for Core {
@@ -19,7 +19,7 @@ impl Host for Core {
     }
 }
 
-/// Makes one lock of several.
+/// Makes one lock that consists of several.
 pub(crate) fn lock_of_all<L: Borrow<Lock>>(
     core: &Arc<Core>,
     locks: impl IntoIterator<Item = L>,
@@ -43,8 +43,10 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
         return Err(Error::new(ErrorKind::InvalidOptions)
             .because("a set of no locks excludes nobody; give it at least one"));
     }
-    // One order for all who ask spares collisions. Nothing depends on it: Java, and others, ask in other orders.
+    // A common order avoids collisions between sets that overlap. Correctness does not depend on it: Redisson and
+    // others use other orders.
     parts.sort_by(|(a, _), (b, _)| a.cmp(b));
+    // The same lock twice counts once; otherwise the set would wait for itself.
     let mut known = std::collections::HashSet::new();
     parts.retain(|(name, lock)| known.insert(identity(name, lock)));
     let mut identities: Vec<String> = known.into_iter().collect();
@@ -70,13 +72,13 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
     Ok(Lock::in_set(Arc::clone(core), site, name))
 }
 
-/// Which lock of which store. Two that are alike are one lock.
+/// Identifies a lock across clients and stores. Two locks with the same identity are one lock.
 fn identity(name: &Name, lock: &Lock) -> String {
     let client = lock.base.core.mint.client();
     format!("{:?}", (client.as_str(), lock.base.site.set(), name))
 }
 
-/// What the whole is called in messages.
+/// The name of the whole set in messages: the parts joined by `+`, cut to `MOST_BYTES`.
 fn name_of<'a>(names: impl ExactSizeIterator<Item = &'a Name>) -> Result<Name> {
     let count = names.len();
     let all: Vec<&str> = names.map(Name::as_str).collect();

@@ -1,4 +1,4 @@
-//! One validated lock name.
+//! A validated lock name.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -7,10 +7,11 @@ use std::sync::{Arc, LazyLock};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The most bytes a name may have, prefix included. Redis would take more; other stores and every log line would not.
+/// Bounds the length of a name in bytes, prefix included. Redis would accept more, but other stores and log lines would
+/// not.
 const MOST_BYTES: usize = 512;
 
-/// A lock name every store accepts: 1 to 512 bytes of UTF-8 without NUL. Cheap to clone.
+/// A lock name that every store accepts: 1 to 512 bytes of UTF-8 without NUL. Cheap to clone.
 ///
 /// # Examples
 /// ```
@@ -26,7 +27,8 @@ pub struct Name(Arc<Known>);
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Known {
     text: Arc<str>,
-    /// Of the text, with a key of this process: names come from outside, and each acquisition looks its own up.
+    /// Hash of the text, keyed per process because names come from outside. Stored, because each acquisition looks up
+    /// its name more than once.
     hash: u64,
 }
 
@@ -37,7 +39,7 @@ impl Hash for Name {
 }
 
 impl Name {
-    /// Checks a name; nothing is sent anywhere.
+    /// Checks a name. Sends nothing.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`] for an empty name, one of more than 512 bytes, or one with a NUL byte.
@@ -81,7 +83,7 @@ impl Name {
     }
 }
 
-/// Long names are cut in messages, at a character boundary.
+/// Cuts long names in messages, at a character boundary.
 fn shortened(name: &str) -> String {
     match name.char_indices().nth(64) {
         Some((at, _)) => format!("{}…", &name[..at]),

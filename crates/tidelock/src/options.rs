@@ -1,4 +1,4 @@
-//! How one acquisition differs from the client's defaults.
+//! Options of one acquisition, where they differ from the client's defaults.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use crate::acknowledge::Acknowledge;
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::Owner;
 
-/// Longer than this is a mistake in units, not a lease.
+/// Bounds every duration. A longer one is a mistake in units, not a lease.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// How long to wait, how long to hold, and as whom. Everything unset is the client's default.
+/// How long to wait, how long to hold, and which owner acquires. An option that is not set has the client's default.
 ///
 /// # Examples
 /// ```
@@ -37,7 +37,7 @@ pub struct AcquireOptions {
 }
 
 impl AcquireOptions {
-    /// The client's defaults: wait for ever, hold until released.
+    /// The client's defaults: wait without a limit, hold until released.
     ///
     /// # Examples
     /// ```
@@ -55,7 +55,7 @@ impl AcquireOptions {
         Self::default()
     }
 
-    /// Gives up after this time; zero asks just once. Unset: waits for ever.
+    /// Gives up after this time; zero makes a single attempt. Unset: waits without a limit.
     ///
     /// # Examples
     /// ```
@@ -77,8 +77,8 @@ impl AcquireOptions {
         self
     }
 
-    /// Length of the lease, which is renewed every third of it while the guard lives. When the process dies, others get
-    /// the lock after this time at the latest. Unset: the client's, 30 s by default.
+    /// The length of the lease, which the client renews every third of it while the guard lives. When the process dies,
+    /// others get the lock after this time at the latest. Unset: the client's lease, 30 s by default.
     ///
     /// # Examples
     /// ```
@@ -99,7 +99,8 @@ impl AcquireOptions {
         self
     }
 
-    /// The hold ends after this time and is never renewed (Redisson's `leaseTime`). Not to be combined with [`lease`](Self::lease).
+    /// The hold ends after this time and is never renewed (Redisson's `leaseTime`). Cannot be combined with
+    /// [`lease`](Self::lease).
     ///
     /// # Examples
     /// ```
@@ -120,8 +121,9 @@ impl AcquireOptions {
         self
     }
 
-    /// A cap on the whole hold, renewals included: then [`lost`](crate::Guard::lost) fires with
-    /// [`MaxHold`](crate::LostReason::MaxHold) and the lease runs out. Against work that hangs for ever while its lock is renewed.
+    /// Limits the whole hold, renewals included. At the limit [`lost`](crate::Guard::lost) fires with
+    /// [`MaxHold`](crate::LostReason::MaxHold) and the lease runs out. Use it against work that hangs while its lock is
+    /// renewed.
     ///
     /// # Examples
     /// ```
@@ -142,11 +144,13 @@ impl AcquireOptions {
         self
     }
 
-    /// When this hold ends without a release (its process died or was cut off, its lease ran out) nobody gets the lock for
-    /// this time more: what the dead holder still had on its way has time to arrive, before the next one begins. A release
-    /// hands over at once, also that of a dropped guard, and so does a force release. Unset: no delay.
+    /// When this hold ends without a release (its process died or was cut off, or its lease ran out), the store grants
+    /// the lock to nobody for this additional time. So requests that the dead holder had in flight can arrive before
+    /// the next holder begins. A release, a dropped guard and a force release hand the lock over at once. Unset: no
+    /// delay.
     ///
-    /// On etcd, ZooKeeper and `memory:`; elsewhere `acquire` says [`Unsupported`](ErrorKind::Unsupported) before any traffic.
+    /// Works on etcd, ZooKeeper and `memory:`. On other stores `acquire` fails with
+    /// [`Unsupported`](ErrorKind::Unsupported) before any traffic.
     ///
     /// # Examples
     /// ```
@@ -168,7 +172,8 @@ impl AcquireOptions {
         self
     }
 
-    /// Acquires as this owner, who re-enters what it already holds. Unset: a fresh owner, who excludes everybody else.
+    /// Acquires as this owner, which re-enters a lock that it already holds. Unset: a fresh owner, which excludes all
+    /// others.
     ///
     /// # Examples
     /// ```
@@ -190,7 +195,8 @@ impl AcquireOptions {
         self
     }
 
-    /// Stops waiting with [`ErrorKind::Cancelled`] when the token is fired, from any thread. Async callers can as well drop the future.
+    /// Stops waiting with [`ErrorKind::Cancelled`] when the token is fired, from any thread. Async callers can also
+    /// drop the future.
     ///
     /// # Examples
     /// ```
@@ -213,7 +219,7 @@ impl AcquireOptions {
         self
     }
 
-    /// How many replicas must have acknowledged the grant, and each of its renewals. Unset: the client's,
+    /// How many replicas must acknowledge the grant and each of its renewals. Unset: the client's policy,
     /// [`Acknowledge::Any`] by default.
     ///
     /// # Examples
@@ -224,7 +230,7 @@ impl AcquireOptions {
     ///
     /// let careful = AcquireOptions::new().acknowledge(Acknowledge::All);
     /// let guard = client.lock("ledger").acquire_with(careful).await?;
-    /// assert!(guard.is_held()); // a store without replicas needs nobody's word
+    /// assert!(guard.is_held()); // a store without replicas fulfils every policy
     /// # Ok(())
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
@@ -234,7 +240,7 @@ impl AcquireOptions {
         self
     }
 
-    /// What is asked of the store: the length of the lease, and whether it is renewed.
+    /// Checks the durations, and returns the length of the lease and whether it is renewed.
     pub(crate) fn term(&self, default_lease: Duration, drift: &Drift) -> Result<Term> {
         if let Some(wait) = self.wait {
             within("wait", wait, Duration::ZERO)?;
@@ -258,7 +264,7 @@ impl AcquireOptions {
     }
 }
 
-/// Refuses a lease nothing could be proved about.
+/// Refuses a lease that is too short to prove anything.
 pub(crate) fn check_lease(what: &str, length: Duration, drift: &Drift) -> Result<()> {
     within(what, length, Duration::from_millis(1))?;
     if drift.proved(length).is_zero() {
@@ -269,7 +275,7 @@ pub(crate) fn check_lease(what: &str, length: Duration, drift: &Drift) -> Result
     Ok(())
 }
 
-/// Refuses durations that are a mistake in units.
+/// Refuses durations that are probably a mistake in units.
 pub(crate) fn within(what: &str, given: Duration, least: Duration) -> Result<()> {
     if given < least {
         return Err(invalid(format!(
@@ -296,7 +302,7 @@ pub(crate) struct Term {
     pub(crate) renewed: bool,
 }
 
-/// How much of a lease is not trusted, because the store's clock may run faster than ours.
+/// The part of a lease that the client does not trust, because the store's clock may run faster than ours.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Drift {
     pub(crate) share: f64,
@@ -304,7 +310,7 @@ pub(crate) struct Drift {
 }
 
 impl Drift {
-    /// What of a lease is proved, counted from before the request was sent.
+    /// How long a lease is proved, counted from before the request was sent.
     pub(crate) fn proved(&self, lease: Duration) -> Duration {
         lease
             .saturating_sub(lease.mul_f64(self.share))
@@ -321,7 +327,7 @@ impl Default for Drift {
     }
 }
 
-/// Stops a wait from another task or thread. Cheap to clone; the clones are one.
+/// Stops a wait from another task or thread. Cheap to clone; all clones are the same token.
 ///
 /// # Examples
 /// ```
@@ -329,7 +335,7 @@ impl Default for Drift {
 ///
 /// let cancel = Cancel::new();
 /// let options = AcquireOptions::new().cancel(&cancel);
-/// cancel.fire(); // whoever waits with these options gets an error of kind `Cancelled`
+/// cancel.fire(); // an acquire with these options fails with `Cancelled`
 /// # let _ = options;
 /// ```
 #[derive(Clone, Default)]
@@ -355,7 +361,7 @@ impl Cancel {
         Self::default()
     }
 
-    /// Stops every acquisition that waits with this token, and every later one. May be called more than once.
+    /// Stops every acquisition that waits with this token, and every later one. Calling it again has no effect.
     ///
     /// # Examples
     /// ```
@@ -367,11 +373,13 @@ impl Cancel {
     /// assert!(cancel.is_fired());
     /// ```
     pub fn fire(&self) {
+        // We set the flag before we notify. Otherwise a waiter that registers in between would read `false` and
+        // never wake.
         self.0.fired.store(true, Ordering::SeqCst);
         self.0.bell.notify_waiters();
     }
 
-    /// It has been fired.
+    /// Whether the token was fired.
     ///
     /// # Examples
     /// ```
@@ -386,11 +394,11 @@ impl Cancel {
         self.0.fired.load(Ordering::SeqCst)
     }
 
-    /// Resolves when it is fired.
+    /// Resolves when the token is fired.
     pub(crate) async fn fired(self) {
         let bell = Arc::clone(&self.0.bell).notified_owned();
         let mut bell = std::pin::pin!(bell);
-        bell.as_mut().enable(); // before the flag is read, else a `fire` in between would be missed
+        bell.as_mut().enable(); // before we read the flag; otherwise a `fire` in between would be missed
         if !self.is_fired() {
             bell.await;
         }

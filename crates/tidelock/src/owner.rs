@@ -1,4 +1,4 @@
-//! Who holds: the identity on the wire, and the explicit owner that may re-enter.
+//! Owners: the id that a store keeps for a holder, and the explicit owner that can re-enter a lock.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,8 +9,8 @@ use crate::backend::{Kind, Name};
 use crate::core::hold::Hold;
 use crate::core::site::Site;
 
-/// The identity of one client: a random UUID of version 8, new for every connect. Redisson's have version 4: by the version a
-/// client sees in a store whether the holder of a lock publishes its release as tidelock does.
+/// The identity of one client: a random UUID of version 8, new for every connect. Redisson's UUIDs have version 4. By
+/// the version, a client sees in the store whether the holder of a lock publishes its release as tidelock does.
 ///
 /// # Examples
 /// ```
@@ -60,11 +60,11 @@ impl fmt::Debug for ClientId {
     }
 }
 
-/// The owner of one outermost acquisition, on the wire `uuid:n`. Never used for a second one: that is why a repeated
-/// request cannot count twice, and why a late one can be told from a new one.
+/// The owner of one outermost acquisition, on the wire `uuid:n`. Never used for a second acquisition: therefore a
+/// repeated request cannot count twice, and a late request can be told from a new one.
 ///
-/// One text, and no pointer to its client: it is made for each acquisition, and would be counted in and out of that by
-/// every task.
+/// It is one text without a pointer to its client. Each acquisition creates one, and a pointer would make every task
+/// update the client's reference count.
 ///
 /// # Examples
 /// ```
@@ -110,7 +110,7 @@ impl OwnerId {
         number.and_then(Result::ok).unwrap_or(0)
     }
 
-    /// As on the wire.
+    /// The text on the wire.
     ///
     /// # Examples
     /// ```
@@ -138,7 +138,7 @@ impl fmt::Debug for OwnerId {
     }
 }
 
-/// Hands out fresh owners of one client.
+/// Creates new owner ids for one client.
 #[derive(Debug)]
 pub(crate) struct OwnerMint {
     client: ClientId,
@@ -156,6 +156,7 @@ impl OwnerMint {
     pub(crate) fn fresh(&self) -> OwnerId {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let client = self.client.as_str();
+        // A colon and up to 20 digits follow the client's id.
         let mut text = String::with_capacity(client.len() + 21);
         text.push_str(client);
         text.push(':');
@@ -168,10 +169,10 @@ impl OwnerMint {
     }
 }
 
-/// An owner that may acquire again what it already holds. Cheap to clone; the clones are one owner.
+/// An owner that can acquire a lock again while it holds it. Cheap to clone; all clones are the same owner.
 ///
-/// Pass the same `Owner` along the calls that belong together; a second acquisition of the same lock by it is
-/// answered in the process, without a trip, while the first one is proved to be held.
+/// Pass the same `Owner` along a chain of calls. A second acquisition of the same lock by this owner needs no request
+/// while the first one is provably held.
 ///
 /// # Examples
 /// ```
@@ -192,12 +193,12 @@ impl OwnerMint {
 #[derive(Clone, Default)]
 pub struct Owner(Arc<Mutex<Slots>>);
 
-/// With the client: another client may be another store, where nothing of this is held. With the set: one that is called
-/// like a single lock is another lock.
+/// The key includes the client, because another client may use another store, in which this hold does not exist. It
+/// includes the set, because a lock of a set and a single lock of the same name are different locks.
 type Slots = HashMap<(ClientId, Option<Arc<str>>, Kind, Name), Arc<Slot>>;
 
 impl Owner {
-    /// What this owner holds under one name. Kept while somebody uses it.
+    /// Returns the slot of this owner for one name. The slot lives while it is in use.
     pub(crate) fn slot(
         &self,
         client: &ClientId,
@@ -205,13 +206,14 @@ impl Owner {
         kind: Kind,
         name: &Name,
     ) -> Arc<Slot> {
-        // Both sides of a read-write lock: who holds one of them is not to wait for itself on the other.
+        // Both sides of a read-write lock share one slot. Otherwise an owner of one side could wait for itself on the
+        // other.
         let kind = match kind {
             Kind::Read => Kind::Write,
             other => other,
         };
         let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Slots nobody uses and nothing is held by would otherwise pile up with every name ever locked.
+        // We remove unused slots without guards. Otherwise one slot would remain for every name that was ever locked.
         slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.has_guards());
         Arc::clone(
             slots
@@ -227,7 +229,7 @@ impl fmt::Debug for Owner {
     }
 }
 
-/// One name of one [`Owner`]: acquisitions of it take turns, so that the second re-enters what the first one got.
+/// One name of one [`Owner`]. Its acquisitions take turns, so that the second one re-enters the hold of the first.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     pub(crate) turn: tokio::sync::Mutex<()>,
@@ -235,7 +237,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// The acquisition of this owner, if it is still proved to be held.
+    /// Returns the hold of this owner, if it is still provably held.
     pub(crate) fn current(&self) -> Option<Arc<Hold>> {
         let hold = self
             .hold
@@ -245,8 +247,8 @@ impl Slot {
         hold.is_held().then_some(hold)
     }
 
-    /// Somebody has a guard of it. Asked without taking part in it: a guard that is released meanwhile must find itself
-    /// the last one.
+    /// True if a guard of the hold exists. We only count references and never upgrade: a guard that is released at this
+    /// moment must see that it is the last one.
     fn has_guards(&self) -> bool {
         let hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
         hold.strong_count() > 0

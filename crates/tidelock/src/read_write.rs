@@ -1,4 +1,4 @@
-//! A lock with two sides.
+//! Read-write lock: two locks of one name, one for reading and one for writing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,24 +8,27 @@ use crate::core::Core;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::Lock;
 
-/// Two [`Lock`]s of one name: any number of guards of [`read`](Self::read), or one of [`write`](Self::write). Free to make,
-/// `Clone`, and without state, as they are. Made by [`Client::read_write_lock`](crate::Client::read_write_lock).
+/// Two [`Lock`]s of one name: any number of guards of [`read`](Self::read), or one guard of [`write`](Self::write).
+/// Cheap to make and to clone, and without state. [`Client::read_write_lock`](crate::Client::read_write_lock) makes it.
 ///
-/// *In which order?* First come, first served, over all processes: a reader waits for the writers that came before it, a
-/// writer for all that came before it. So a stream of readers cannot keep a writer out, and readers that wait for one
-/// writer enter together. `try_acquire` of the read side is refused while a writer holds the lock *or waits for it*.
+/// *Order*: first come, first served, over all processes. A reader waits for the writers that came before it, a writer
+/// for everything that came before it. So a stream of readers cannot keep a writer out, and readers that wait for one
+/// writer enter together. `try_acquire` of the read side returns `None` while a writer holds the lock *or
+/// waits for it*.
 ///
-/// *What does it exclude?* Each other as said, also in other processes, and [`Client::lock`](crate::Client::lock) of the same
-/// name, which counts as a writer. On ZooKeeper also Curator's `InterProcessReadWriteLock` on the same path, but Curator
-/// pays no heed to mutexes there: share a name with Java as one or as the other.
+/// *Exclusion*: the two sides exclude each other as described, also in other processes.
+/// [`Client::lock`](crate::Client::lock) of the same name counts as a writer. On ZooKeeper the lock also excludes
+/// Curator's `InterProcessReadWriteLock` on the same path. Curator ignores mutexes there, so share a name with Java
+/// either as a read-write lock or as a mutex.
 ///
-/// *Re-entry?* With an [`Owner`](crate::Owner), as for every lock. An owner that holds the write side and asks for the read
-/// side gets a guard of what it holds: the lock stays exclusive until the last of them is released, there is no downgrade.
-/// An owner that holds the read side and asks for the write side would wait for itself; it is refused with
-/// [`InvalidOptions`](ErrorKind::InvalidOptions). Without an owner nobody can tell, and a task that waits for the write side
-/// while it has a guard of the read side waits for ever, as with any lock that it takes twice.
+/// *Re-entry*: with an [`Owner`](crate::Owner), as for every lock. An owner that holds the write side and asks for the
+/// read side gets a guard of the hold it has. The lock stays exclusive until the last of these guards is released;
+/// there is no downgrade. An owner that holds the read side and asks for the write side would wait for itself, so the
+/// call fails with [`InvalidOptions`](ErrorKind::InvalidOptions). Without an owner the client cannot detect this: a
+/// task that waits for the write side while it has a guard of the read side never gets it, as with any lock that it
+/// takes twice.
 ///
-/// Guards of both sides have fencing tokens: a writer's is larger than those of all who held the lock before it.
+/// Guards of both sides have fencing tokens: a writer's token is larger than those of all earlier holders.
 ///
 /// # Examples
 /// ```
@@ -65,7 +68,7 @@ impl ReadWriteLock {
         })
     }
 
-    /// The side for reading: its guards exclude writers, not each other.
+    /// The read side: its guards exclude writers, not each other.
     ///
     /// # Examples
     /// ```
@@ -83,7 +86,7 @@ impl ReadWriteLock {
         self.read.clone()
     }
 
-    /// The side for writing: its guard excludes everybody.
+    /// The write side: its guard excludes all others.
     ///
     /// # Examples
     /// ```

@@ -1,4 +1,4 @@
-//! A lock over a majority of independent servers.
+//! Redlock: a lock over a majority of independent servers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,18 +12,19 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::lock::Lock;
 use crate::options;
 
-/// Locks over N independent servers, of which more than half must agree: Redlock. A lock is held while a majority keeps it,
-/// so it survives that fewer than half of the servers fail.
+/// Locks over N independent servers, of which more than half must agree (Redlock). A lock is held while a majority
+/// keeps it, so it survives the failure of fewer than half of the servers.
 ///
-/// The servers must be independent: no replicas of each other, no common disk, no common power. Each is asked in parallel
-/// and waited for no longer than the [node timeout](RedLockBuilder::node_timeout). A majority has to be proved, by one
-/// clock and within the lease, before there is a guard and at every renewal; a server that lost a lock is given it again.
-/// On the wire it is a set of plain locks, as Redisson's `RedissonRedLock`, which it excludes.
+/// The servers must be independent: no replicas of each other, no common disk, no common power. The client sends each
+/// request to all servers in parallel and waits for each no longer than the [node
+/// timeout](RedLockBuilder::node_timeout). It must prove a majority, by one clock and within the lease, before it
+/// returns a guard and at every renewal. If a server lost the lock, the client acquires it there again. On the wire it
+/// is a set of plain locks like Redisson's `RedissonRedLock`, and it excludes that lock.
 ///
-/// *What breaks it?* A holder that is frozen past its lease, as with every lease: and here there is no
-/// [fencing token](crate::FencingToken) against it, because counters of servers that know nothing of each other put nothing
-/// in order. Servers that forget locks, see [`restart_guard`](RedLockBuilder::restart_guard), and clocks that jump on a majority of
-/// servers. Where a lock must hold for correctness by itself, use a store with consensus (etcd, ZooKeeper) and its fencing.
+/// *Limits*: a holder may be frozen past its lease, as with every lease, and here no [fencing
+/// token](crate::FencingToken) protects against it, because counters on independent servers do not order anything. A
+/// majority of the servers may forget locks (see [`restart_guard`](RedLockBuilder::restart_guard)), or their clocks may
+/// jump. If correctness depends on the lock alone, use a store with consensus (etcd, ZooKeeper) and its fencing tokens.
 ///
 /// # Examples
 /// ```
@@ -48,7 +49,8 @@ pub struct RedLock {
 }
 
 impl RedLock {
-    /// Over the stores of these clients, with default settings. Lease, drift, prefix and identity are those of the first one.
+    /// A Redlock over the stores of these clients, with default settings. Lease, drift, prefix and identity come from
+    /// the first client.
     ///
     /// # Errors
     /// [`InvalidOptions`](ErrorKind::InvalidOptions) for no clients, or the same one twice.
@@ -69,7 +71,7 @@ impl RedLock {
         Self::builder(clients).build()
     }
 
-    /// With settings of its own.
+    /// A builder, for other settings than the defaults.
     ///
     /// # Examples
     /// ```
@@ -93,7 +95,7 @@ impl RedLock {
         }
     }
 
-    /// A lock of that name on every server. Nothing is sent.
+    /// A lock of that name on every server. Sends nothing.
     ///
     /// # Examples
     /// ```
@@ -122,7 +124,7 @@ impl fmt::Debug for RedLock {
     }
 }
 
-/// Settings of a [`RedLock`]. What is not set has the default that is named.
+/// Settings of a [`RedLock`]. Each method names the default.
 ///
 /// # Examples
 /// ```
@@ -147,8 +149,8 @@ pub struct RedLockBuilder {
 }
 
 impl RedLockBuilder {
-    /// How long one server is waited for: a sixtieth of the lease, at least 50 and at most 500 ms. A server that is frozen
-    /// costs every request this much, so keep it small; it must be well above a trip to the farthest server.
+    /// How long to wait for one server. Default: a sixtieth of the lease, at least 50 ms and at most 500 ms. A frozen
+    /// server delays every request by this much, so keep it small, but well above a round trip to the farthest server.
     ///
     /// # Examples
     /// ```
@@ -168,8 +170,8 @@ impl RedLockBuilder {
         self
     }
 
-    /// The longest lease that anybody uses with these servers: the first client's. What the restart guard goes by; longer
-    /// ones that are asked for through this `RedLock` are noted by themselves.
+    /// The longest lease that any client uses with these servers. Default: the first client's lease. The restart guard
+    /// waits this long. This `RedLock` takes longer leases of its own requests into account by itself.
     ///
     /// # Examples
     /// ```
@@ -189,13 +191,13 @@ impl RedLockBuilder {
         self
     }
 
-    /// Whether a server votes only when it has been up for the longest lease: yes. A server that restarted may have forgotten
-    /// a lock it had granted; with its vote a second holder could get a majority.
+    /// Whether a server votes only after it has been up for the longest lease. Default: yes. A server that restarted
+    /// may have forgotten a lock that it had granted; with its vote a second holder could get a majority.
     ///
-    /// It has a price: servers that have all just been started grant nothing for one lease. Who waits (`acquire`) gets the
-    /// lock when they are old enough, who asks once is told why there is none. Without it, `false`, the same
-    /// promise needs servers that forget nothing (`appendfsync always`) or that are kept from clients for one lease after a start.
-    /// A server that does not tell its age (rights without `INFO`) votes at once, and the log says so.
+    /// The guard has a price: if all servers have just started, they grant nothing for one lease. `acquire` waits until
+    /// they are old enough; `try_acquire` fails with an error that says so. With `false`, the same guarantee needs
+    /// servers that forget nothing (`appendfsync always`), or that stay closed to clients for one lease after a start.
+    /// A server that does not report its uptime (no right to `INFO`) votes at once, and the client logs a warning.
     ///
     /// # Examples
     /// ```
@@ -214,7 +216,7 @@ impl RedLockBuilder {
         self
     }
 
-    /// Makes it.
+    /// Checks the settings and makes the [`RedLock`].
     ///
     /// # Errors
     /// [`InvalidOptions`](ErrorKind::InvalidOptions) for no clients, the same one twice, or durations that make no sense.

@@ -1,4 +1,4 @@
-//! Giving a lock back, in the hands of whoever waits for the store's word.
+//! The future of an explicit release: the caller waits for the store's confirmation.
 
 use std::fmt;
 use std::future::Future;
@@ -17,8 +17,8 @@ use crate::guard::Guard;
 
 /// Future of [`Guard::release`].
 ///
-/// # Cancel safety
-/// Goes on in the background once polled; dropped before its first poll, it releases like a dropped guard.
+/// A dropped future continues in the background once it was polled. Dropped before its first poll, it releases like a
+/// dropped guard.
 ///
 /// # Examples
 /// ```
@@ -37,10 +37,10 @@ use crate::guard::Guard;
 pub struct Release(State);
 
 enum State {
-    /// Not the last guard. With the error, if the lock had been lost.
+    /// Not the last guard of its hold. Holds the error if the lock had been lost.
     Shared(Option<Error>),
     Last {
-        /// Until the first poll. Dropped before, it releases as a guard does.
+        /// `None` after the first poll. Dropped before, the hold releases itself as with a guard.
         hold: Option<Arc<Hold>>,
         rest: Option<(Arc<Base>, BoxFuture<'static, Result<()>>)>,
     },
@@ -48,15 +48,15 @@ enum State {
 
 impl Release {
     pub(crate) fn of(mut hold: Arc<Hold>) -> Self {
-        // A guard alone, and nobody who could make another one of it.
+        // No other guard exists, and no clone can be made: this one ends the hold.
         if Arc::get_mut(&mut hold).is_some() {
             return Self::of_last(hold);
         }
         let (status, name) = (Arc::clone(&hold.status), hold.ticket.name.clone());
-        // Of guards that are released at the same moment, exactly one is the last.
+        // If several guards are released at the same moment, `into_inner` returns the hold to exactly one of them.
         match Arc::into_inner(hold) {
             Some(hold) => Self::of_last(Arc::new(hold)),
-            // Ended, by the last one, which was faster than this look: that is what was asked for.
+            // Another guard is or was the last one. `NotHeld` means it has already released: that is a success here.
             None => Self(State::Shared(
                 status
                     .refusal()
@@ -83,7 +83,7 @@ impl Future for Release {
             State::Shared(error) => return Poll::Ready(error.take().map_or(Ok(()), Err)),
         };
         if let Some(hold) = hold.take() {
-            // To the next in this process, if one waits: no trip, and nothing to wait for.
+            // A local waiter gets the hold first: that needs no round trip.
             let Err(hold) = Hold::pass_on(hold) else {
                 return Poll::Ready(Ok(()));
             };
@@ -106,6 +106,7 @@ impl Drop for Release {
         if let State::Last { rest, .. } = &mut self.0
             && let Some((base, rest)) = rest.take()
         {
+            // The release is in flight and the caller has gone: the steward completes it.
             base.core.steward.send(Chore::Adopt(Box::pin(
                 async move { release::log(rest.await) },
             )));

@@ -1,4 +1,4 @@
-//! A hold in writing, for whoever is asked to act on its behalf.
+//! Sequencers: a text that identifies a hold, so that a third party can ask the store about it.
 
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
@@ -8,20 +8,21 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
 use crate::name::Name;
 
-/// How every sequencer begins, before the number of its format.
+/// The prefix of every sequencer, before the format number.
 const MARK: &str = "tidelock";
-/// The format that is written here.
+/// The format that this version writes and reads.
 const FORMAT: &str = "1";
-/// The only mode so far.
+/// The only mode of this format.
 const EXCLUSIVE: &str = "exclusive";
 
-/// A hold in writing: the lock's name, the mode, and which of its grants it was. It says nothing secret.
+/// Identifies a hold as text: the lock's name, the mode, and the number of the grant. It contains no secret.
 ///
-/// A holder sends it along with what it asks of a server, in a header or a column. That server has a [`Client`] of its own
-/// on the same store and asks it, by [`check`](crate::Client::check), whether that hold has the lock now. Where the lock may
-/// change hands between that look and the deed, compare [`token`](crate::Guard::token)s at the resource instead, or too.
+/// A holder sends it with its requests to a server, in a header or a column. That server has its own [`Client`] on the
+/// same store and uses [`check`](crate::Client::check) to ask whether that hold has the lock now. If the lock can
+/// change hands between the check and the action, compare [`token`](crate::Guard::token)s at the resource, instead or
+/// in addition.
 ///
-/// In text it is one printable word without blanks. [`Guard::sequencer`](crate::Guard::sequencer) makes one.
+/// The text is one printable word without blanks. [`Guard::sequencer`](crate::Guard::sequencer) makes one.
 ///
 /// [`Client`]: crate::Client
 ///
@@ -67,8 +68,8 @@ impl Sequencer {
         self.name.as_str()
     }
 
-    /// Which grant of the lock it was: a later one has a larger number. On etcd the revision and on ZooKeeper the
-    /// transaction by which it was made.
+    /// The number of the grant: a later grant of the lock has a larger one. On etcd it is the revision, on ZooKeeper
+    /// the transaction that made the grant.
     ///
     /// # Examples
     /// ```
@@ -95,7 +96,7 @@ impl fmt::Display for Sequencer {
 impl FromStr for Sequencer {
     type Err = Error;
 
-    /// Reads what `Display` wrote, and nothing else: one hold has one text.
+    /// Reads exactly the text that `Display` writes: one hold has one text.
     ///
     /// # Errors
     /// [`InvalidOptions`](ErrorKind::InvalidOptions) for any other text.
@@ -117,6 +118,7 @@ impl FromStr for Sequencer {
             ));
         }
         let number: Option<u64> = generation.parse().ok();
+        // Only the canonical form is valid: `+1` and `01` also parse, but one hold must have one text.
         let number = number.filter(|number| number.to_string() == generation);
         let number = number.ok_or_else(|| unreadable("its third part is no number of a grant"))?;
         let plain = percent::decode(name).filter(|plain| escaped(plain) == name);
@@ -127,18 +129,18 @@ impl FromStr for Sequencer {
     }
 }
 
-/// For a store that could not be asked about it.
+/// The error for a store that cannot check sequencers.
 pub(crate) fn unsupported() -> Error {
     Error::new(ErrorKind::Unsupported)
         .because("this store cannot say later whether a grant still has the lock; hand out the fencing token instead")
 }
 
-/// The text itself is not repeated: it came from outside, and may be long.
+/// The error for a text that is no sequencer. It does not repeat the text, which comes from outside and may be long.
 fn unreadable(why: &str) -> Error {
     Error::new(ErrorKind::InvalidOptions).because(format!("this is no sequencer: {why}"))
 }
 
-/// Letters, digits and a few signs that mean nothing anywhere; the rest as `%41`.
+/// Keeps letters, digits and a few signs that are safe everywhere, and percent-encodes all other bytes (`%41`).
 fn escaped(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for byte in name.bytes() {

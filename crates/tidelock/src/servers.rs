@@ -1,14 +1,14 @@
-//! Where the servers of a Redis or Valkey are, written without a URL.
+//! Addresses of Redis and Valkey servers, without a URL.
 
 use std::path::PathBuf;
 
 use crate::credentials::Credentials;
 
-/// Where the servers of a Redis or Valkey are: what its URLs say, in parts. For hosts that come from a configuration or a
-/// service discovery, and passwords that need no escapes.
+/// Addresses and settings of Redis or Valkey servers: the contents of a URL, in parts. For hosts from a configuration
+/// or from service discovery, and for passwords that would need escapes in a URL.
 ///
-/// A host is `name`, `name:port`, `10.0.0.1:port`, `[::1]` or `[::1]:port`, or what a [`SocketAddr`](std::net::SocketAddr)
-/// shows. What makes no sense is refused when it is connected to.
+/// A host is `name`, `name:port`, `10.0.0.1:port`, `[::1]` or `[::1]:port`, or the text of a
+/// [`SocketAddr`](std::net::SocketAddr). Invalid values make the connect fail, not these methods.
 ///
 /// # Examples
 /// ```
@@ -38,7 +38,7 @@ pub struct Servers {
     pub(crate) messages: Option<Messages>,
 }
 
-/// How one comes to the server that has a lock.
+/// The topology: how the client finds the server that has a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Way {
     One(String),
@@ -75,7 +75,7 @@ pub enum Messages {
 }
 
 impl Servers {
-    /// One server that is always there. Port 6379 if none is given.
+    /// One server at a fixed address. Default port: 6379.
     ///
     /// # Examples
     /// ```no_run
@@ -105,8 +105,8 @@ impl Servers {
         Self::on(Way::Socket(path.into()))
     }
 
-    /// The primary that these sentinels watch under that name. Port 26379 if none is given; one sentinel that answers is
-    /// enough to find the others.
+    /// The primary that these sentinels monitor under that service name. Default port: 26379. One sentinel that answers
+    /// is enough to find the others.
     ///
     /// # Examples
     /// ```
@@ -126,7 +126,7 @@ impl Servers {
         })
     }
 
-    /// A cluster. Port 6379 if none is given; one node that answers is enough to find the others.
+    /// A cluster. Default port: 6379. One node that answers is enough to find the others.
     ///
     /// # Examples
     /// ```no_run
@@ -153,7 +153,8 @@ impl Servers {
         }
     }
 
-    /// Speaks TLS with all of them: no. Certificates are set with [`ClientBuilder::tls_ca`](crate::ClientBuilder::tls_ca) and [`ClientBuilder::tls_identity`](crate::ClientBuilder::tls_identity).
+    /// Whether to use TLS with all servers. Default: no. [`ClientBuilder::tls_ca`](crate::ClientBuilder::tls_ca) and
+    /// [`ClientBuilder::tls_identity`](crate::ClientBuilder::tls_identity) set the certificates.
     ///
     /// # Examples
     /// ```no_run
@@ -171,7 +172,7 @@ impl Servers {
         self
     }
 
-    /// The database: 0. A cluster has no other.
+    /// The database number. Default: 0. A cluster has no other.
     ///
     /// # Examples
     /// ```
@@ -185,7 +186,8 @@ impl Servers {
         self
     }
 
-    /// Writes each lock as one plain key, as clients of other languages do (`locks=plain` in a URL): no.
+    /// Whether to write each lock as one plain key, as clients of other languages do (`locks=plain` in a URL). Default:
+    /// no.
     ///
     /// # Examples
     /// ```no_run
@@ -203,8 +205,9 @@ impl Servers {
         self
     }
 
-    /// User and password for the sentinels, which have users of their own: none. Those for the servers that have the locks
-    /// are set with [`ClientBuilder::credentials`](crate::ClientBuilder::credentials).
+    /// User name and password for the sentinels, which have users of their own. Default: none.
+    /// [`ClientBuilder::credentials`](crate::ClientBuilder::credentials) sets those for the servers that have the
+    /// locks.
     ///
     /// # Examples
     /// ```
@@ -219,7 +222,7 @@ impl Servers {
         self
     }
 
-    /// How releases are told in a cluster.
+    /// How a cluster publishes releases.
     ///
     /// # Examples
     /// ```

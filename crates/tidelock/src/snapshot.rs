@@ -1,11 +1,12 @@
-//! What can be seen of a lock from outside, and of the health of a store.
+//! Snapshots of a lock, as operators see it, and findings about a store's health.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::backend::Kind;
 use crate::guard::FencingToken;
 
-/// A lock as the store showed it at one instant. It may be different by the time you read it: for operators and logs, not for decisions.
+/// The state of a lock in the store at one instant. It may have changed by the time you read it, so use it for
+/// operators and logs, not for decisions.
 ///
 /// # Examples
 /// ```
@@ -28,19 +29,21 @@ use crate::guard::FencingToken;
 pub struct Snapshot {
     /// The name, prefix included.
     pub name: String,
-    /// Who holds it. Empty: the lock is free.
+    /// The holders. Empty: the lock is free.
     pub holders: Vec<Holder>,
-    /// Time until the lease ends if nobody renews it. `None`: free, or held without a limit (written by hand).
+    /// Time until the lease ends without a renewal. `None`: the lock is free, or held without a limit (written by
+    /// hand).
     pub expires_in: Option<Duration>,
-    /// The newest fencing token that was given out, where the store counts.
+    /// The newest granted fencing token, if the store counts.
     pub token: Option<FencingToken>,
-    /// How many processes wait, where the store can tell. On Redis it counts the processes that listen for a release, and a
-    /// process goes on listening for a moment after its last waiter, and after a release for which Redisson waits.
+    /// The number of waiting processes, if the store can tell. On Redis this is the number of processes that are
+    /// subscribed to releases. A process stays subscribed for a moment after its last waiter, and after a release that
+    /// Redisson waits for.
     pub waiters: Option<u64>,
 }
 
 impl Snapshot {
-    /// Somebody holds it.
+    /// True if the lock has a holder.
     ///
     /// # Examples
     /// ```
@@ -60,7 +63,7 @@ impl Snapshot {
     }
 }
 
-/// As what somebody holds a lock.
+/// The mode in which a holder holds a lock.
 ///
 /// # Examples
 /// ```
@@ -81,11 +84,11 @@ impl Snapshot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
-    /// Nobody else holds it: a lock without sides.
+    /// Exclusive hold of a lock without read and write sides.
     Exclusive,
-    /// The read side of a read-write lock: with other readers.
+    /// The read side of a read-write lock, shared with other readers.
     Read,
-    /// The write side of a read-write lock: nobody else holds it.
+    /// The write side of a read-write lock, exclusive.
     Write,
 }
 
@@ -118,17 +121,17 @@ impl From<Kind> for Mode {
 pub struct Holder {
     /// The owner as written in the store: `uuid:n` for tidelock and for Redisson.
     pub owner: String,
-    /// What it may do, which says who else may hold the lock.
+    /// The mode of the hold. It determines which other holders are possible.
     pub mode: Mode,
-    /// Hold count in the store: 1 for tidelock, which counts re-entries in the process; any for Redisson. 0: what stands there is
-    /// no count.
+    /// Hold count in the store. It is 1 for tidelock, which counts re-entries in the process, and any number for
+    /// Redisson. 0: the stored value is no count.
     pub holds: u64,
-    /// Which process that is, where it has left its details. Redisson leaves none.
+    /// The process of the holder, if it has published its details. Redisson publishes none.
     pub client: Option<ClientInfo>,
 }
 
 impl Holder {
-    /// A holder that excludes everybody, without details. For stores.
+    /// Creates an exclusive holder, without details. For stores.
     ///
     /// # Examples
     /// ```
@@ -148,7 +151,7 @@ impl Holder {
     }
 }
 
-/// Which process a client belongs to.
+/// The process of a client.
 ///
 /// # Examples
 /// ```
@@ -179,7 +182,7 @@ pub struct ClientInfo {
 }
 
 impl ClientInfo {
-    /// Details of a client. For stores, which read back what they had kept.
+    /// Creates the details of a client. For stores, when they read back stored details.
     ///
     /// # Examples
     /// ```
@@ -204,9 +207,10 @@ impl ClientInfo {
     }
 }
 
-/// A time that stands in a store as milliseconds since 1970. Anybody may have written it: what is later than the year 9999 is
-/// its end, because to write more years than four is more than a formatter does, and on Windows no clock goes on for so long.
+/// Converts stored milliseconds since 1970. Anybody may have written the value, so we cap it at the end of the year
+/// 9999: formatters do not support years with more than four digits, and Windows cannot represent every value.
 pub(crate) fn since_epoch(millis: u64) -> SystemTime {
+    // The last millisecond of the year 9999.
     const END: u64 = 253_402_300_799_999;
     UNIX_EPOCH + Duration::from_millis(millis.min(END))
 }
@@ -222,15 +226,15 @@ pub(crate) fn since_epoch(millis: u64) -> SystemTime {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Severity {
-    /// As it should be.
+    /// No problem.
     Good,
-    /// Locks work; one promise is weaker than it could be.
+    /// Locks work, but one guarantee is weaker than it could be.
     Advice,
     /// Locks can be lost or stop working.
     Danger,
 }
 
-/// One thing looked at by [`Client::examine`](crate::Client::examine): what was found, what it means for a lock, what to change.
+/// One result of [`Client::examine`](crate::Client::examine): the observation, its meaning for a lock, and the remedy.
 ///
 /// # Examples
 /// ```
@@ -250,20 +254,20 @@ pub enum Severity {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// How much it matters.
+    /// The severity.
     pub severity: Severity,
-    /// What was looked at, a word or two: `persistence`, `eviction policy`.
+    /// The subject in one or two words: `persistence`, `eviction policy`.
     pub subject: String,
-    /// What was found.
+    /// The observation.
     pub found: String,
-    /// What that means for a lock.
+    /// The meaning for a lock.
     pub meaning: String,
-    /// What to change. `None`: nothing.
+    /// The remedy. `None`: no change needed.
     pub advice: Option<String>,
 }
 
 impl Finding {
-    /// A finding. For stores.
+    /// Creates a finding. For stores.
     ///
     /// # Examples
     /// ```
@@ -287,7 +291,7 @@ impl Finding {
         }
     }
 
-    /// Says what to change.
+    /// Sets the remedy.
     ///
     /// # Examples
     /// ```
@@ -305,7 +309,7 @@ impl Finding {
 }
 
 impl Snapshot {
-    /// A free lock of that name. For stores, which fill in what they saw.
+    /// Creates the snapshot of a free lock. For stores, which fill in the details.
     ///
     /// # Examples
     /// ```

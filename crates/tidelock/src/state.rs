@@ -1,12 +1,13 @@
-//! What a holder may rely on: held, unsure, lost.
+//! The state of a hold as its holder sees it: held, unsure or lost.
 
 use std::fmt;
 
-/// What a holder may rely on just now: see [`Guard::state`](crate::Guard::state).
+/// The current state of a hold; see [`Guard::state`](crate::Guard::state).
 ///
-/// Between "all is well" and "it is lost" there is a time in which the lock is still proved to be held, and the signs are
-/// bad: Chubby calls it jeopardy. Whoever is told of it can finish what was begun, and begin nothing that takes long.
-/// It ends with `Held` when the store has been heard from, or with `Lost` at the end of what was proved.
+/// Between "held" and "lost" there may be a time in which the lock is still proved to be held, but the last renewal
+/// failed or is overdue; Chubby calls it jeopardy. A holder that sees `Unsure` can finish its current work, and should
+/// begin nothing that takes long. `Unsure` becomes `Held` when the store answers again, or `Lost` when the proved time
+/// ends.
 ///
 /// # Examples
 /// ```
@@ -27,8 +28,8 @@ use std::fmt;
 pub enum HoldState {
     /// It is proved to be held, and the last renewal was answered in time.
     Held,
-    /// It is still proved to be held, but the last renewal failed or is overdue, or the session it depends on is cut off
-    /// (ZooKeeper's SUSPENDED).
+    /// It is still proved to be held, but the last renewal failed or is overdue, or the connection of the session it
+    /// depends on is cut off (ZooKeeper's SUSPENDED).
     Unsure,
     /// It is not held any more.
     Lost,

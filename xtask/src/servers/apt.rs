@@ -7,10 +7,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::sh::{self, have, root};
 
-/// Asked by every package that wants to start a service; 101 means no.
+/// Every package that wants to start a service calls this script; exit code 101 forbids it.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 
-/// Redis 8 of the next Debian, with the libraries it was built against.
+/// Redis 8 of the next Debian release, with the libraries it was built against.
 const REDIS8: [&str; 16] = [
     "redis-server",
     "redis-tools",
@@ -34,7 +34,7 @@ const REDIS8: [&str; 16] = [
 pub(crate) fn install(packages: &[&str]) -> Result<()> {
     println!("installing {}", packages.join(" "));
     let _policy = NoServices::set()?;
-    // Lists may be missing altogether on a fresh machine.
+    // A fresh machine may have no package lists at all.
     sh::quiet(as_root("apt-get", &["update", "-qq"])?)?;
     let options = [
         "-o",
@@ -61,15 +61,14 @@ fn as_root(program: &str, args: &[&str]) -> Result<Command> {
     }
 }
 
-/// While it lives, no package starts a service. Then the policy is what it was.
+/// While it lives, no package starts a service. Dropping it restores the previous policy.
 struct NoServices {
     ours: bool,
 }
 
 impl NoServices {
     fn set() -> Result<Self> {
-        // Whoever forbade or allowed services on this machine before keeps their way; only where nobody said
-        // anything do we.
+        // If the machine already has a policy, we keep it. We forbid services only where there is none.
         let ours = !Path::new(POLICY).exists();
         if ours {
             let script = "printf '#!/bin/sh\\nexit 101\\n' > \"$0\" && chmod 755 \"$0\"";
@@ -88,7 +87,7 @@ impl Drop for NoServices {
     }
 }
 
-/// Unpacks Redis 8 beside the system's packages, and puts a script in front of it that starts it with its own libraries.
+/// Unpacks Redis 8 next to the system's packages, and writes a script that starts it with its own libraries.
 pub(super) fn redis8() -> Result<()> {
     let home = root().join("target/servers/redis8");
     let server = home.join("server");
@@ -143,7 +142,7 @@ pub(super) fn redis8() -> Result<()> {
         path.file_name()
             .is_some_and(|name| name.as_encoded_bytes().starts_with(b"ld-linux"))
     });
-    // Relative to itself, so that a copy of the target directory stays whole.
+    // Relative to the script, so that a copy of the target directory still works.
     let within = |path: &Path| {
         path.strip_prefix(&home)
             .map(|path| path.display().to_string())
@@ -158,7 +157,7 @@ pub(super) fn redis8() -> Result<()> {
         .context("making the script executable")
 }
 
-/// The system's own first source, with the suite changed, so that a mirror set there is used here too.
+/// The system's own first source with the suite changed, so that a mirror set there is used here too.
 fn trixie(system: &str) -> Option<String> {
     let first = system
         .split("\n\n")

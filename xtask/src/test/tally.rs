@@ -1,7 +1,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Tests that passed and failed, and how long they took by themselves, what was built before them not counted.
+/// Counts passed and failed tests, and the time they took without the build.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     passed: u64,
@@ -16,9 +16,9 @@ impl Tally {
         self.time += other.time;
     }
 
-    /// Takes in the closing line of a test binary; any other line counts nothing.
+    /// Counts the summary line of a test binary; ignores any other line.
     pub(crate) fn read(&mut self, line: &str) {
-        // Colour codes may stand between the words that are looked for.
+        // Colour codes may stand between the words that we look for.
         let Some((_, counts)) = line.split_once("test result: ") else {
             return;
         };
@@ -36,7 +36,7 @@ impl Tally {
         self.time += Duration::try_from_secs_f64(seconds.unwrap_or(0.0)).unwrap_or_default();
     }
 
-    /// For a part that may have had no tests at all.
+    /// The text for a part that may have no tests.
     pub(crate) fn or_nothing(&self) -> String {
         if *self == Self::default() {
             String::new()

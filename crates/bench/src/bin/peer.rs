@@ -54,7 +54,7 @@ impl Contender for Ours {
     }
 }
 
-/// A mutex of the runtime, for all names one: what the same load costs without any store.
+/// One mutex of the runtime for all names: the cost of the same load without a store.
 struct Local(Arc<Mutex<()>>);
 
 impl Side for Local {

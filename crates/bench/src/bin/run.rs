@@ -1,4 +1,4 @@
-//! `cargo xtask bench` runs this.
+//! The program that `cargo xtask bench` runs.
 
 use clap::Parser as _;
 

@@ -1,4 +1,4 @@
-//! One act: the sellers are started, begin together, and are counted.
+//! One act: starts the sellers, lets them begin together, and adds up their results.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::args::{DemoArgs, Manner, StoreArgs};
 use crate::exit::{Failure, Outcome};
 use crate::{secret, store};
 
-/// What an act needs.
+/// The inputs of an act.
 pub(crate) struct Stage<'a> {
     pub(crate) store: &'a StoreArgs,
     pub(crate) what: &'a DemoArgs,
@@ -28,7 +28,7 @@ impl Stage<'_> {
         self.folder.join("stock")
     }
 
-    /// Sells everything in one manner.
+    /// Sells the whole stock in one manner.
     pub(crate) async fn play(&self, act: u8, manner: Manner) -> Outcome<Report> {
         let stock = self.what.stock;
         let shown = secret::shown(&store::url(self.store)?);
@@ -53,8 +53,8 @@ impl Stage<'_> {
         Ok(Report::new(act, shown, stock, sales, begun.elapsed()))
     }
 
-    /// The stock is this demo's own, and so is the lock of act 2: what a demo that was killed leaves held concerns no other.
-    /// The fenced one is common to all, because the counter of its tokens stays in the store for good.
+    /// The stock file and the lock of act 2 belong to this run, so a lock left by a killed demo blocks no other run.
+    /// All runs share the fenced lock, because its token counter stays in the store for good.
     fn lock_name(&self, manner: Manner) -> String {
         let own = self
             .folder
@@ -67,7 +67,7 @@ impl Stage<'_> {
         }
     }
 
-    /// A seller that holds the lock, has read the stock, and is frozen. `None`: the store has no tokens.
+    /// Starts a seller that acquires the lock, reads the stock, and freezes. `None`: the store has no tokens.
     #[cfg(unix)]
     async fn late_seller(&self, name: &str) -> Outcome<Option<Seller>> {
         let mut late = Seller::start(self, Manner::Late, name)?;
@@ -79,7 +79,7 @@ impl Stage<'_> {
 
     #[cfg(not(unix))]
     async fn late_seller(&self, _: &str) -> Outcome<Option<Seller>> {
-        // Nothing to freeze a process with.
+        // This system cannot freeze a process.
         Ok(None)
     }
 
@@ -98,7 +98,8 @@ impl Stage<'_> {
                 Some(more) = heard.recv() => {
                     self.bar.inc(more);
                     if more > 0 && let Some(mut late) = late.take() {
-                        // Somebody has sold under a later token: the frozen one wakes up and writes.
+                        // Another seller has sold with a later token: now the frozen seller continues and tries to
+                        // write.
                         late.tell_to_go().await?;
                         #[cfg(unix)]
                         late.thaw()?;
@@ -114,7 +115,7 @@ impl Stage<'_> {
     }
 }
 
-/// Hears a seller to the end.
+/// Reads a seller's messages until it is done.
 async fn listen(mut seller: Seller, progress: UnboundedSender<u64>) -> Outcome<Sales> {
     let mut told = 0;
     loop {
@@ -123,7 +124,7 @@ async fn listen(mut seller: Seller, progress: UnboundedSender<u64>) -> Outcome<S
             Word::Done(sales) => (sales.sold, Some(sales)),
             _ => continue,
         };
-        // An error means that the act is over.
+        // An error means that the act is over, so the progress has no reader.
         let _ = progress.send(sold - told);
         told = sold;
         if let Some(sales) = sales {

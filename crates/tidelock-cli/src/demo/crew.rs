@@ -1,4 +1,4 @@
-//! The selling processes, as the demo sees them.
+//! The selling processes, as the demo controls them.
 
 use std::process::Stdio;
 
@@ -11,7 +11,7 @@ use crate::args::Manner;
 use crate::exit::{Failure, Outcome};
 use crate::store;
 
-/// One selling process. It is killed when this is dropped, frozen or not.
+/// One selling process. Dropping this value kills the process, frozen or not.
 pub(crate) struct Seller {
     child: Child,
     orders: ChildStdin,
@@ -48,7 +48,7 @@ impl Seller {
         }
     }
 
-    /// The next thing it says. Its end before it is done is a failure, with its exit code.
+    /// Reads the seller's next message. If the process exits before it is done, returns an error with its exit code.
     pub(crate) async fn hear(&mut self) -> Outcome<Word> {
         let line = self.words.next_line().await.map_err(Failure::internal)?;
         if let Some(line) = line {
@@ -68,7 +68,7 @@ impl Seller {
         told.map_err(|error| Failure::internal(format!("demo: a seller has gone: {error}")))
     }
 
-    /// Lets it go on, after it has frozen.
+    /// Continues a seller that has frozen itself.
     #[cfg(unix)]
     pub(crate) fn thaw(&self) -> Outcome<()> {
         use rustix::process::{Pid, Signal, kill_process};

@@ -1,4 +1,4 @@
-//! `tidelock demo`: a shop that sells one stock from several processes: without a lock, with it, and with fencing.
+//! `tidelock demo`: several processes sell one stock: without a lock, with a lock, and with fencing.
 
 mod act;
 mod crew;
@@ -17,14 +17,14 @@ use crate::exit::{Failure, Outcome, by_signal};
 use crate::inspect::print_line;
 use crate::store;
 
-/// Plays the three acts. Leaving early, by a signal or an error, ends the sellers and removes the stock.
+/// Runs the three acts. On a signal or an error it terminates the sellers and removes the stock file.
 pub(crate) async fn demo(args: &StoreArgs, what: DemoArgs) -> Outcome {
     if what.processes * what.workers < 2 {
         return Err(Failure::usage(
             "a single seller cannot oversell: say more --processes or more --workers",
         ));
     }
-    // Connected to once before the show, so that a store out of reach is told as such.
+    // We connect once before the first act, so that an unreachable store is reported as such.
     store::connect_silently(args)
         .await?
         .close(std::time::Duration::ZERO)
@@ -97,7 +97,7 @@ fn bar(stock: u64, title: &str) -> ProgressBar {
     bar
 }
 
-/// The story must have come true, or the demo, or worse the lock, is broken.
+/// Fails if an act did not have the expected result: then the demo is broken, or worse, the lock.
 fn judge(reports: &[Report]) -> Outcome {
     match reports.iter().find_map(Report::broken_promise) {
         Some(broken) => Err(Failure::internal(format!("demo: {broken}"))),

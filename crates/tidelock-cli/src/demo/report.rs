@@ -1,4 +1,4 @@
-//! What an act came to.
+//! The result of an act.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::seller::Sales;
 
-/// One act. What does not apply is null.
+/// The result of one act, as JSON. A field that does not apply is null.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     act: u8,
@@ -41,7 +41,7 @@ impl Report {
         }
     }
 
-    /// An act this store cannot play.
+    /// The result of an act that this store does not support.
     pub(crate) fn not_applicable(act: u8, store: String, stock: u64) -> Self {
         Self {
             act,
@@ -56,7 +56,7 @@ impl Report {
         }
     }
 
-    /// What did not come true of the story.
+    /// The first expectation that the act did not meet.
     pub(crate) fn broken_promise(&self) -> Option<String> {
         let (sold, stock) = (self.sold?, self.stock);
         match self.act {
@@ -70,7 +70,7 @@ impl Report {
     }
 }
 
-/// All acts, for people.
+/// All results as a table, for people.
 pub(crate) fn table(reports: &[Report]) -> String {
     let mut lines = vec![format!(
         "{:<22} {:>7} {:>7} {:>9} {:>8} {:>9} {:>10} {:>10}",

@@ -1,4 +1,4 @@
-//! A process that sells: started by the demo, told what to do on stdin, telling on stdout.
+//! A selling process: the demo starts it, gives it orders on stdin, and reads its messages from stdout.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -17,28 +17,28 @@ use crate::exit::{Failure, Outcome};
 use crate::inspect::print_line;
 use crate::store;
 
-/// How long a seller thinks between reading the stock and writing it back.
+/// How long a seller works between reading the stock and writing it back.
 const THINK: Duration = Duration::from_millis(1);
-/// The lease of the seller that will be frozen: others wait this long for the end of it.
+/// The lease of the seller that will be frozen: the others wait this long for it to end.
 const SHORT_LEASE: Duration = Duration::from_millis(1500);
 
-/// What a seller says, one JSON value per line.
+/// A message of a seller, one JSON value per line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Word {
-    /// Waits to be told "go".
+    /// Ready, and waits for "go".
     Ready,
-    /// Holds the lock and is about to write.
+    /// Holds the lock, and will write next.
     Holding,
-    /// The store cannot do that.
+    /// The store has no fencing tokens.
     Unsupported,
-    /// Sold so many up to now.
+    /// The number of pieces sold so far.
     Sold(u64),
-    /// All there is to say.
+    /// The final result.
     Done(Sales),
 }
 
-/// The result of a process.
+/// The result of one process.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Sales {
     pub(crate) sold: u64,
@@ -62,7 +62,8 @@ pub(crate) async fn sell(args: &StoreArgs, what: SellerArgs) -> Outcome {
     let sales = match what.manner {
         Manner::Careless => sell_carelessly(&what, &mut orders).await?,
         Manner::Late => {
-            // Leaves no details, and so does nothing in the background that the freeze could cut in the middle.
+            // Without details in the store the client writes nothing in the background that the freeze could interrupt
+            // halfway.
             let client = store::connect_silently(args).await?;
             let Some(sales) = sell_late(&client, &what, &mut orders).await? else {
                 say(&Word::Unsupported)?;
@@ -101,7 +102,7 @@ fn stock_failed(error: std::io::Error) -> Failure {
     Failure::internal(format!("demo: the stock file: {error}"))
 }
 
-/// Act 1: everybody reads, thinks, and writes back.
+/// Act 1: every worker reads, works, and writes back, without a lock.
 async fn sell_carelessly(
     what: &SellerArgs,
     orders: &mut Lines<BufReader<Stdin>>,
@@ -109,7 +110,7 @@ async fn sell_carelessly(
     let mut first = Vec::new();
     for _ in 0..what.workers {
         let mut stock = open(&what.file)?;
-        // All customers have looked before the first one buys: so at least they all buy the same piece.
+        // All workers read before the first one writes. So at least one piece is sold more than once in every run.
         let seen = stock.read().map_err(stock_failed)?;
         first.push((stock, seen));
     }
@@ -134,7 +135,7 @@ async fn sell_carelessly(
     Ok(sales)
 }
 
-/// Waits for all workers, and tells meanwhile how much is sold.
+/// Waits for all workers, and reports the number of sold pieces meanwhile.
 async fn all(mut workers: JoinSet<Outcome2>, sold: &AtomicU64) -> Outcome<Sales> {
     let mut sales = Sales::default();
     let mut tick = tokio::time::interval(Duration::from_millis(50));
@@ -149,7 +150,7 @@ async fn all(mut workers: JoinSet<Outcome2>, sold: &AtomicU64) -> Outcome<Sales>
     }
 }
 
-/// What ends a worker early.
+/// An error that ends a worker early.
 #[derive(Debug)]
 enum Trouble {
     Stock(std::io::Error),
@@ -179,7 +180,7 @@ impl From<Trouble> for Failure {
     }
 }
 
-/// Acts 2 and 3: one at a time.
+/// Acts 2 and 3: one worker sells at a time.
 async fn sell_in_turn(
     client: &Client,
     what: &SellerArgs,
@@ -210,17 +211,17 @@ async fn sell_in_turn(
     Ok(sales)
 }
 
-/// What the workers of a process share.
+/// The state that the workers of a process share.
 #[derive(Clone)]
 struct Shop {
     lock: Lock,
     fenced: bool,
     sold: Arc<AtomicU64>,
-    /// One has seen that nothing is left: nobody needs to wait for his turn to see the same.
+    /// Fired when a worker finds nothing left: the others stop waiting for a lock that would show them the same.
     sold_out: Cancel,
 }
 
-/// What became of one customer.
+/// The result of one attempt to sell.
 enum Sale {
     Sold,
     Refused,
@@ -243,7 +244,7 @@ impl Shop {
                 .waits_us
                 .push(u64::try_from(waited).unwrap_or(u64::MAX));
             let token = guard.token().map_or(0, tidelock::FencingToken::get);
-            // A lost lock ends the sale before it is written: the customer is served at the next turn.
+            // A lost lock drops the sale before the write; the worker tries again with the next lock.
             match guard.while_held(self.serve(&mut stock, token)).await {
                 Ok(sale) => match sale? {
                     Sale::Sold => drop(self.sold.fetch_add(1, Ordering::Relaxed)),
@@ -284,15 +285,16 @@ impl Shop {
     }
 }
 
-/// Like a machine that hangs. From inside, because then the moment is known: right after the grant, long before the next
-/// renewal. A process frozen within a transaction of an SQLite file keeps everybody from writing, which is another story.
+/// Stops this process, like a machine that hangs. It stops itself because then the moment is known: right after the
+/// grant, long before the next renewal. (A process frozen within a transaction of an SQLite file blocks all writers;
+/// the demo does not show that case.)
 fn freeze() {
     #[cfg(unix)]
-    // Fails for no process that exists.
+    // Cannot fail for a process that exists.
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP);
 }
 
-/// The seller of act 3 that ignores `lost()`: it is frozen between reading and writing. `None`: no tokens here.
+/// The seller of act 3 that ignores `lost()`: it freezes between reading and writing. `None`: the store has no tokens.
 async fn sell_late(
     client: &Client,
     what: &SellerArgs,
@@ -314,7 +316,7 @@ async fn sell_late(
     };
     say(&Word::Holding)?;
     freeze();
-    // The order to go on is already waiting when it thaws, and `lost()` is not looked at.
+    // When the process continues, the order "go" is already in the pipe. It does not check `lost()`.
     go(orders).await?;
     match stock
         .write_as(token, seen.saturating_sub(1))

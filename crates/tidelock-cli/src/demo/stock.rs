@@ -1,31 +1,31 @@
-//! The stock: a plain file, read, thought about and written back, as a careless service does.
+//! The stock: a plain file that sellers read and write back after some work, as a careless service does.
 //!
-//! With tokens it is a resource of its own: under a brief file lock it records the highest token that has read or written
-//! it, and refuses a lower one.
+//! With tokens it acts as a fenced resource: under a short file lock it records the highest token that has read or
+//! written it, and refuses a lower one.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-/// The stock file. Its content has a fixed width, so that one write replaces it and nobody reads half a number.
+/// The stock file. Its content has a fixed width, so that one write replaces it and no reader sees half a number.
 #[derive(Debug)]
 pub(crate) struct Stock(File);
 
 const WIDTH: usize = 20;
 
-/// What is in the file.
+/// The content of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Content {
     pub(crate) pieces: u64,
-    /// The highest token that has read or written. Zero: none.
+    /// The highest token that has read or written the stock. Zero: none.
     pub(crate) token: u64,
 }
 
-/// The answer to one with a token.
+/// The result of an operation with a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Checked<T> {
     Done(T),
-    /// Somebody with a higher token was here.
+    /// A higher token has used the stock already.
     Refused,
 }
 
@@ -44,17 +44,17 @@ impl Stock {
             .map(Self)
     }
 
-    /// How many pieces are left, by whoever wrote last.
+    /// The number of pieces left, as the last writer left it.
     pub(crate) fn read(&mut self) -> io::Result<u64> {
         Ok(get(&mut self.0)?.pieces)
     }
 
-    /// Writes it back, as if nobody had been here since.
+    /// Writes the number of pieces without any check. This is the lost-update bug that the demo shows.
     pub(crate) fn write(&mut self, pieces: u64) -> io::Result<()> {
         put(&mut self.0, Content { pieces, token: 0 })
     }
 
-    /// Reads on behalf of a token.
+    /// Reads with a token.
     pub(crate) fn read_as(&mut self, token: u64) -> io::Result<Checked<u64>> {
         self.checked(token, |content| content)
             .map(|checked| match checked {
@@ -63,7 +63,7 @@ impl Stock {
             })
     }
 
-    /// Writes on behalf of a token.
+    /// Writes with a token.
     pub(crate) fn write_as(&mut self, token: u64, pieces: u64) -> io::Result<Checked<()>> {
         self.checked(token, |content| Content { pieces, ..content })
             .map(|checked| match checked {
@@ -77,7 +77,7 @@ impl Stock {
         token: u64,
         change: impl FnOnce(Content) -> Content,
     ) -> io::Result<Checked<Content>> {
-        // The system frees it when the file is closed, also when its process is killed.
+        // The operating system releases the file lock when the file is closed, even if the process is killed.
         self.0.lock()?;
         let result = self.check(token, change);
         self.0.unlock()?;

@@ -1,4 +1,5 @@
-//! What is Linux's own: the clock that goes on while the machine sleeps, its alarm, and ties between processes.
+//! System calls that only Linux has: the boot clock (it includes the time asleep), its timer, and death signals between
+//! processes.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,16 +12,16 @@ const CLOCK: ClockId = ClockId::Boottime;
 #[cfg(not(target_os = "linux"))]
 const CLOCK: ClockId = ClockId::Monotonic;
 
-/// Without an alarm on the boot clock, how long a sleep lasts at most before the clock is looked at again.
+/// Bounds one wait where there is no timer on the boot clock; then we read the clock again.
 const SLICE_NS: u64 = 20_000_000;
 
-/// Nanoseconds since boot, sleep included on Linux.
+/// Nanoseconds since boot; on Linux this includes the time asleep.
 pub(crate) fn now() -> u64 {
     let time = clock_gettime(CLOCK);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
-/// Waits for descriptors and for an instant of the boot clock.
+/// Waits for file descriptors and for an instant of the boot clock at the same time.
 #[derive(Debug)]
 pub(crate) struct Alarm(Option<OwnedFd>);
 
@@ -29,7 +30,7 @@ impl Alarm {
         Self(timer())
     }
 
-    /// Waits until one of the descriptors is readable or the instant has come; says which are readable.
+    /// Waits until one of the descriptors is readable or the instant has come. Returns which descriptors are readable.
     pub(crate) fn wait<const N: usize>(
         &self,
         fds: [&OwnedFd; N],
@@ -51,7 +52,7 @@ impl Alarm {
             }
         });
         match poll(&mut polled, slice.as_ref()) {
-            // A stop and its end, seen from inside.
+            // The process was stopped and continued.
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -74,7 +75,7 @@ impl Alarm {
             },
             it_value: spec,
         };
-        // Setting it anew also takes back that it has rung.
+        // Setting the timer again also clears an earlier expiry; otherwise the next poll would return at once.
         timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &once).is_ok()
     }
 
@@ -99,8 +100,8 @@ fn timer() -> Option<OwnedFd> {
     None
 }
 
-/// Sleeps until an instant of this clock. Looked at again at least once a second: the runtime's timers stand still while the
-/// machine sleeps.
+/// Sleeps until an instant of the boot clock. Reads the clock at least once a second, because the runtime's timers stop
+/// while the machine sleeps.
 pub(crate) async fn sleep_until(at: u64) {
     loop {
         let left = at.saturating_sub(now());
@@ -112,30 +113,30 @@ pub(crate) async fn sleep_until(at: u64) {
     }
 }
 
-/// This process is killed when the thread that started it ends.
+/// Has the kernel kill this process when the thread that started it ends. Linux only.
 pub(crate) fn die_with_parent() {
     #[cfg(target_os = "linux")]
-    // Cannot fail for a valid signal; elsewhere there is no such tie.
+    // Cannot fail for a valid signal.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
 }
 
-/// Orphans below this process become its children, so that it can collect what is left of a group.
+/// Makes this process the parent of orphans below it, so that it can reap the remaining processes of a group.
 pub(crate) fn adopt_orphans() {
     #[cfg(target_os = "linux")]
-    // Without it a group may seem to live a little longer; nothing else depends on it.
+    // Without it a dead process may stay in its group a little longer; nothing else depends on it.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
 }
 
-/// Another name for this process in lists of processes: `killall` and `pkill` choose by it.
+/// Renames this process in process lists: `killall` and `pkill` select by this name.
 pub(crate) fn be_called(name: &std::ffi::CStr) {
     #[cfg(target_os = "linux")]
-    // Without it the name stays that of the file, under which it was started.
+    // Without it the process keeps the name of the program file.
     let _ = rustix::thread::set_name(name);
     #[cfg(not(target_os = "linux"))]
     let _ = name;
 }
 
-/// A descriptor that is readable when a process has ended. `None`: it has gone already, or this kernel has none.
+/// A descriptor that becomes readable when a process exits. `None`: it has exited already, or the kernel has no pidfd.
 pub(crate) fn end_of(process: rustix::process::Pid) -> Option<OwnedFd> {
     #[cfg(target_os = "linux")]
     return rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty()).ok();
@@ -146,7 +147,7 @@ pub(crate) fn end_of(process: rustix::process::Pid) -> Option<OwnedFd> {
     }
 }
 
-/// Whether this process began with a signal ignored, as under `nohup` or in the background of a script.
+/// Whether this process started with a signal ignored, as under `nohup` or in the background of a script.
 pub(crate) fn ignored_at_start(signal: i32) -> bool {
     #[cfg(target_os = "linux")]
     {

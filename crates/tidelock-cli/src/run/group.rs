@@ -1,4 +1,4 @@
-//! The command's process group.
+//! The command's process group: signals, and reaping its processes.
 
 use std::process::ExitStatus;
 
@@ -9,17 +9,17 @@ use rustix::process::{
 
 use super::link::News;
 
-/// What is said of a group that cannot be ended.
+/// The message for a group that cannot be terminated.
 pub(crate) const BEYOND_OUR_RIGHTS: &str = "something the command has started runs as another user, and may not be ended by this one; start tidelock as that user instead";
 
-/// A process group, by the process that leads it.
+/// A process group, identified by its leader.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Group(Pid);
 
 impl Group {
-    /// `None` for a number that is no process.
+    /// `None` if the number cannot be a group.
     pub(crate) fn of(leader: i32) -> Option<Self> {
-        // 1 is init, and a group of 0 or 1 would mean "mine" or "everybody".
+        // 1 is init, and `kill` treats a group of 0 or 1 as "my group" or "every process".
         Pid::from_raw(leader)
             .filter(|pid| pid.as_raw_nonzero().get() > 1)
             .map(Self)
@@ -29,24 +29,26 @@ impl Group {
         self.0
     }
 
-    /// Sends a signal to all in the group. A failure means that there is nobody, or nobody whom this user may signal.
+    /// Sends a signal to all processes in the group. It fails if the group is empty, or if this user may signal none of
+    /// them.
     pub(crate) fn signal(self, signal: Signal) -> Result<(), Errno> {
         kill_process_group(self.0, signal)
     }
 
-    /// Asks all to end; what is stopped must go on to hear it.
+    /// Asks all processes to terminate. CONT follows TERM, because a stopped process handles TERM only after it
+    /// continues.
     pub(crate) fn ask_to_end(self) {
         for signal in [Signal::TERM, Signal::CONT] {
             let _ = self.signal(signal);
         }
     }
 
-    /// Ends all at once. `false`: somebody is there whom this user may not signal.
+    /// Kills all processes at once. `false`: there are processes that this user may not signal.
     pub(crate) fn kill(self) -> bool {
         self.signal(Signal::KILL) != Err(Errno::PERM)
     }
 
-    /// Whether nobody is left, after having collected what is dead. Whoever may not be signalled is left.
+    /// Reaps dead children, and returns whether the group is empty. A process that we may not signal counts as alive.
     pub(crate) fn is_gone(self) -> bool {
         while let Ok(Some(_)) = waitid(
             WaitId::Pgid(Some(self.0)),
@@ -55,8 +57,8 @@ impl Group {
         test_kill_process_group(self.0) == Err(Errno::SRCH)
     }
 
-    /// Whether a child of this process is in it, dead or alive. As long as one is, no other group can have its number. Where
-    /// orphans cannot be adopted, this cannot be known, and there may be one.
+    /// Whether the group contains a child of this process, dead or alive. While it does, the kernel cannot reuse the
+    /// group's number. Where a process cannot adopt orphans we cannot know, and answer `true`.
     pub(crate) fn has_a_child(self) -> bool {
         if !cfg!(target_os = "linux") {
             return true;
@@ -65,7 +67,7 @@ impl Group {
         !matches!(waitid(WaitId::Pgid(Some(self.0)), look), Err(Errno::CHILD))
     }
 
-    /// Collects the leader, if it is a child of this process and dead.
+    /// Reaps the leader, if it is a dead child of this process, and returns how it ended.
     pub(crate) fn collect_leader(self) -> Option<News> {
         let status = waitid(
             WaitId::Pid(self.0),
@@ -77,7 +79,7 @@ impl Group {
     }
 }
 
-/// Collects children of this process that are dead. `true`: there are no others.
+/// Reaps dead children of this process. `true`: there are no other children.
 pub(crate) fn no_child_is_left() -> bool {
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     loop {
@@ -89,12 +91,12 @@ pub(crate) fn no_child_is_left() -> bool {
     }
 }
 
-/// What a watched child did.
+/// A state change of a watched child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     /// This signal stopped it.
     Stopped(i32),
-    /// It is dead, and not yet collected: its number cannot belong to anybody else.
+    /// It is dead and not yet reaped, so the kernel cannot reuse its number.
     Dead,
 }
 
@@ -104,7 +106,7 @@ pub(crate) fn watch(leader: Pid) -> Change {
     loop {
         match waitid(WaitId::Pid(leader), options) {
             Ok(Some(status)) if status.stopped() || status.trapped() => {
-                // Taken away, or it would be told again and again.
+                // We consume the event; otherwise `waitid` would report the same stop again and again.
                 let _ = waitid(
                     WaitId::Pid(leader),
                     WaitIdOptions::STOPPED | WaitIdOptions::NOHANG,
@@ -117,7 +119,7 @@ pub(crate) fn watch(leader: Pid) -> Change {
     }
 }
 
-/// How a command ended, as news.
+/// The exit status of a command as a message.
 pub(crate) fn ended(status: ExitStatus) -> News {
     use std::os::unix::process::ExitStatusExt;
     match (status.code(), status.signal()) {

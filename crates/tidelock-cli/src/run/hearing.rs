@@ -1,4 +1,4 @@
-//! What the wrapper hears of the supervisor and of the command.
+//! Events that reach the wrapper: messages from the supervisor, and the death of the command.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,23 +11,23 @@ use super::boot;
 use super::group::Group;
 use super::link::{self, News, Word};
 
-/// One thing heard.
+/// One event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Heard {
-    /// From the supervisor.
+    /// A message from the supervisor.
     News(News),
-    /// From the kernel: the command is dead, whether or not the supervisor says so.
+    /// The kernel reports that the command is dead, whether or not the supervisor reports it.
     CommandIsDead,
-    /// The supervisor says nothing any more, because it is dead.
+    /// The socket is closed: the supervisor is dead.
     SupervisorIsGone,
 }
 
-/// The link to the supervisor, and the command itself.
+/// Listens to the socket to the supervisor and to the pidfd of the command.
 pub(crate) struct Ears {
     link: UnixStream,
-    /// The same link, of which the runtime knows when it can be read.
+    /// A clone of the socket, registered with the runtime for readiness.
     ready: tokio::net::UnixStream,
-    /// Until it has been heard that it is dead.
+    /// The pidfd of the command, until we have reported its death.
     command: Option<OwnedFd>,
 }
 
@@ -42,7 +42,8 @@ impl Ears {
         })
     }
 
-    /// What can be heard without waiting. News first: how the command ended, only the supervisor can say.
+    /// The next event that is already there. Messages come first: only the supervisor knows the exit status of the
+    /// command.
     pub(crate) fn now(&mut self) -> Option<Heard> {
         match link::hear(&self.link) {
             Word::News(news) => {
@@ -61,7 +62,8 @@ impl Ears {
         })
     }
 
-    /// The next thing; the command's death only if [`now`](Self::now) is asked. Dropped early, it has taken nothing.
+    /// Waits for the next event. Only messages wake it, so call [`now`](Self::now) as well to see the command's death.
+    /// Cancel safe: dropped early, it has consumed nothing.
     pub(crate) async fn next(&mut self) -> Heard {
         loop {
             if let Some(heard) = self.now() {
@@ -70,7 +72,8 @@ impl Ears {
             if self.ready.readable().await.is_err() {
                 return Heard::SupervisorIsGone;
             }
-            // Has the runtime wait for what comes after this; what was there already is seen by the look above.
+            // Clears the readiness, so that the runtime waits for the next message. The call of `now` above has read
+            // all that was there before.
             let used_up = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
             let _ = self.ready.try_io(Interest::READABLE, used_up);
         }

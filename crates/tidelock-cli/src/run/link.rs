@@ -1,4 +1,4 @@
-//! What wrapper and supervisor tell each other, over a pair of connected sockets. Its end is news too: the other one is gone.
+//! Messages between wrapper and supervisor, over a pair of connected sockets. End of file means that the peer is gone.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -11,30 +11,30 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recv, recvmsg, send, sendmsg,
 };
 
-/// One thing told.
+/// One message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum News {
     /// To the supervisor: the lock is proved until this instant of the boot clock.
     ProvedUntil(u64),
     /// To the supervisor: the lock is lost.
     Lost,
-    /// To the supervisor: hand this signal to the command.
+    /// To the supervisor: forward this signal to the command.
     Signal(i32),
-    /// To the wrapper: the command runs, as leader of the group of this number.
+    /// To the wrapper: the command runs, as leader of the group with this number.
     Started(i32),
-    /// To the wrapper: the group is being ended, because the deadline came near or the lock was lost.
+    /// To the wrapper: the supervisor terminates the group, because the deadline is near or the lock was lost.
     Ending,
     /// To the supervisor: the command has the terminal.
     Foreground,
     /// To the wrapper: this signal stopped the command.
     Stopped(i32),
-    /// To the wrapper: the command exited with this code. Its group is gone when the link ends.
+    /// To the wrapper: the command exited with this code. Its group is gone when the socket closes.
     Exited(i32),
-    /// To the wrapper: this signal ended the command. Its group is gone when the link ends.
+    /// To the wrapper: this signal ended the command. Its group is gone when the socket closes.
     Killed(i32),
 }
 
-/// Bytes of one piece of news: a letter and a number.
+/// Length of one message in bytes: a letter and a 64-bit number.
 pub(crate) const FRAME: usize = 9;
 
 impl News {
@@ -75,8 +75,8 @@ impl News {
     }
 }
 
-/// Tells one thing, and never waits: the other one may be frozen, and who waits for it keeps no deadline. `false`: it has not
-/// taken what it was told before. One that is gone shows as the end of its news as well.
+/// Sends a message without blocking. The peer may be frozen, and a sender that waits for it would miss the deadline.
+/// `false`: the socket's buffer is full, or the peer is gone. A peer that is gone also shows as end of file.
 pub(crate) fn tell(link: &UnixStream, news: News) -> bool {
     #[cfg(target_os = "linux")]
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -85,17 +85,17 @@ pub(crate) fn tell(link: &UnixStream, news: News) -> bool {
     send(link, &news.to_bytes(), flags).is_ok()
 }
 
-/// What can be heard without waiting.
+/// The result of a read that does not block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Word {
     News(News),
-    /// Nothing yet.
+    /// No message is there yet.
     Nothing,
-    /// The other one is gone.
+    /// The peer is gone.
     End,
 }
 
-/// The next word. What is told is told as a whole, so it is heard as a whole.
+/// Reads the next message without blocking. A message is sent in one write, so it is read as a whole.
 pub(crate) fn hear(link: &UnixStream) -> Word {
     let mut bytes = [0; FRAME];
     let heard = loop {
@@ -111,10 +111,10 @@ pub(crate) fn hear(link: &UnixStream) -> Word {
     }
 }
 
-/// The first words: the deadline, the standard input that is meant for the command, and where the orders are read.
+/// Sends the first message: the deadline, the command's standard input, and the pipe with the job description.
 ///
-/// The supervisor's own standard input is the link, because that is the one way to hand over a descriptor that needs no `unsafe`
-/// on the other side and leaves no number behind that could leak into the command.
+/// The socket is the supervisor's own standard input. This is the only way to pass a descriptor that needs no `unsafe`
+/// on the other side and leaves no descriptor number behind that could leak into the command.
 pub(crate) fn tell_first(
     link: &UnixStream,
     until: u64,
@@ -133,7 +133,7 @@ pub(crate) fn tell_first(
     Ok(())
 }
 
-/// Hears the first words.
+/// Receives the first message.
 pub(crate) fn hear_first(link: &UnixStream) -> io::Result<(u64, [OwnedFd; 2])> {
     let mut bytes = [0; FRAME];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];

@@ -1,14 +1,15 @@
-//! `tidelock run`: a command under a lock.
+//! `tidelock run`: runs a command under a lock.
 //!
-//! Three processes, so that no single one can let the command outlive the lease:
+//! It uses three processes, so that the failure of any one of them cannot let the command outlive the lease:
 //!
-//! - this one, the *wrapper*, takes the lock, keeps it, and tells the supervisor the newest proved deadline;
-//! - the *supervisor* owns the command's process group and ends it in time before the deadline: when the news stop (the
-//!   wrapper is frozen, or the store out of reach), when the wrapper is gone, or when the lock is lost;
-//! - the *shim* becomes the command, after it has tied its own life to the supervisor's.
+//! - this process, the *wrapper*, acquires the lock, renews it, and sends the newest proved deadline to the supervisor;
+//! - the *supervisor* owns the command's process group and terminates it before the deadline: when no new deadline
+//!   arrives (the wrapper is frozen, or the store is out of reach), when the wrapper has died, or when the lock is
+//!   lost;
+//! - the *shim* becomes the command, after it has asked the kernel to kill it when the supervisor dies.
 //!
-//! The wrapper keeps the same deadline as the supervisor, half a margin later: it ends the supervisor and the group when the
-//! supervisor is frozen or dead. Neither waits for the other, nor for whoever reads what is said.
+//! The wrapper keeps the same deadline as the supervisor, half a margin later. It terminates the supervisor and the
+//! group when the supervisor is frozen or dead. Neither process waits for the other, or for the readers of stderr.
 
 #[cfg(unix)]
 pub(crate) mod boot;

@@ -1,5 +1,5 @@
-//! What a supervisor is to do, as the wrapper tells it: through a pipe, and not on a command line, where any word could be
-//! the one by which somebody chooses what to kill (`pkill -f`).
+//! The job description that the wrapper sends to the supervisor. It goes through a pipe and not over the command line:
+//! `pkill -f` matches every word of a command line, so the words of the command could get the supervisor killed.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -8,13 +8,13 @@ use std::os::fd::OwnedFd;
 
 use serde::{Deserialize, Serialize};
 
-/// What is run, and how it ends.
+/// The command, and how it is terminated.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Orders {
     /// Name of the lock.
     pub(crate) name: String,
     pub(crate) grace_ms: u64,
-    /// A lost lock is told, and the command goes on.
+    /// `--on-lost warn`: a lost lock is reported, and the command runs on.
     pub(crate) merciful: bool,
     /// The command becomes the terminal's foreground group.
     pub(crate) terminal: bool,
@@ -22,22 +22,22 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    /// Returns the end to read from. A thread writes: a command line may be longer than a pipe holds, and a supervisor
-    /// that reads nothing must not stop this process.
+    /// Returns the read end of the pipe. A thread writes to it: a command line may be longer than the pipe's buffer,
+    /// and a supervisor that does not read must not block this process.
     pub(crate) fn send(self) -> io::Result<OwnedFd> {
         let (reader, writer) = io::pipe()?;
         std::thread::Builder::new()
             .name("orders".to_owned())
             .spawn(move || {
                 let mut writer = BufWriter::new(writer);
-                // A failure means that the supervisor is gone, which shows as the end of its news as well.
+                // A failure means that the supervisor is gone, which also shows as end of file on its socket.
                 let _ = serde_json::to_writer(&mut writer, &self);
                 let _ = writer.flush();
             })?;
         Ok(reader.into())
     }
 
-    /// Reads them to their end.
+    /// Reads the job description until end of file.
     pub(crate) fn read(from: OwnedFd) -> io::Result<Self> {
         Ok(serde_json::from_reader(BufReader::new(File::from(from)))?)
     }

@@ -1,36 +1,36 @@
-//! When a group must be told to end, and when it must be ended. No system calls here: times come in, steps come out.
+//! When to terminate and when to kill a group. Pure computation without system calls: times in, steps out.
 //!
-//! Wrapper and supervisor keep the same plan. The supervisor acts first; the wrapper acts half a margin later, if it has not
-//! heard that the supervisor has done so.
+//! Wrapper and supervisor run the same plan. The supervisor acts first. The wrapper acts half a margin later, unless
+//! the supervisor has reported that it acted.
 
-/// The last part of a lease, in which nothing of the group may run any more, is a twentieth of it, within these bounds:
-/// a KILL takes a moment to be carried out on a busy machine.
+/// Bounds the margin: the last part of a lease, in which no process of the group may run any more. The margin is a
+/// twentieth of the lease, because a KILL takes a moment on a busy machine.
 const MARGIN_NS: std::ops::RangeInclusive<u64> = 20_000_000..=500_000_000;
 
-/// What is to be done now.
+/// The action that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Nothing yet.
     Wait,
-    /// Ask the group to end.
+    /// Ask the group to terminate.
     Term,
-    /// End it.
+    /// Kill it.
     Kill,
 }
 
-/// The end of a group, as far as it is known.
+/// The deadlines of one group. All times are nanoseconds of the boot clock.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// The lock is proved until then.
+    /// The lock is proved until this instant.
     until: u64,
-    /// The longest time that was ever proved ahead: about one lease.
+    /// The longest time for which the lock was ever proved in advance: about one lease.
     span: u64,
     grace: u64,
     /// Another process acts by the same plan before this one.
     second: bool,
-    /// The group has to end from this instant on, whatever is proved.
+    /// From this instant on the group must terminate, even if the lock is still proved.
     over_at: Option<u64>,
-    /// Set when the group was asked to end: when it is ended.
+    /// When the group is killed. Set once it was asked to terminate.
     kill_at: Option<u64>,
 }
 
@@ -59,7 +59,7 @@ impl Plan {
         self.span
     }
 
-    /// The lock is proved for longer. A group that was asked to end is not reprieved: it is half gone.
+    /// The lock is proved for longer. This does not cancel a termination that has begun: part of the group may be gone.
     pub(crate) fn proved(&mut self, now: u64, until: u64) {
         self.until = self.until.max(until);
         self.span = self.span.max(until.saturating_sub(now));
@@ -69,25 +69,25 @@ impl Plan {
         (self.span / 20).clamp(*MARGIN_NS.start(), *MARGIN_NS.end())
     }
 
-    /// The group must be gone by then.
+    /// When the group must be gone.
     fn gone_by(&self) -> u64 {
         self.until.saturating_sub(self.margin())
     }
 
-    /// When the group is asked to end if no news come. The grace is cut to a quarter of the lease: renewals come every
-    /// third of it, and one that is answered late must not cost the command its life.
+    /// When to ask the group to terminate if no renewal is reported. The grace is at most a quarter of the lease:
+    /// renewals come every third of a lease, and a single late answer must not terminate the command.
     fn term_at(&self) -> u64 {
         let proved = self.gone_by().saturating_sub(self.grace.min(self.span / 4));
         self.over_at.map_or(proved, |over| over.min(proved))
     }
 
-    /// The lock or the wrapper is lost: the group has to end, though the lease may go on.
+    /// The lock or the wrapper is lost: the group must terminate now, even if the lease goes on.
     pub(crate) fn over(&mut self, now: u64) {
         self.over_at.get_or_insert(now);
     }
 
-    /// The group was asked to end: it is ended after the grace, in any case before the deadline. `true`: it had not been
-    /// asked before.
+    /// The group was asked to terminate. It is killed after the grace, and before the deadline in any case. `true`:
+    /// this is the first call.
     pub(crate) fn asked(&mut self, now: u64) -> bool {
         let first = self.kill_at.is_none();
         self.kill_at
@@ -95,7 +95,8 @@ impl Plan {
         first
     }
 
-    /// When to look again. Half of the margin is left to the second of the two, so that it too is in time.
+    /// When to check again. The second process waits half a margin longer, which still leaves it time before the
+    /// deadline.
     pub(crate) fn next(&self) -> u64 {
         let first = self.kill_at.unwrap_or_else(|| self.term_at());
         if self.second {
@@ -105,7 +106,7 @@ impl Plan {
         }
     }
 
-    /// What is due.
+    /// Returns the step that is due, and notes that the group was asked to terminate.
     pub(crate) fn due(&mut self, now: u64) -> Step {
         if now < self.next() {
             return Step::Wait;

@@ -1,4 +1,4 @@
-//! The command while it runs, as the wrapper knows it.
+//! The running command from the wrapper's point of view: deadlines, signals, terminal, and the exit code.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -19,10 +19,10 @@ use super::{boot, supervisor};
 use crate::args::{JobArgs, OnLost};
 use crate::exit::{self, Failure, Outcome, by_signal, say};
 
-/// How often it is looked whether a group is gone that is ended from here.
+/// Poll interval while the wrapper terminates a group itself.
 const GLANCE: Duration = Duration::from_millis(5);
 
-/// The command, its supervisor, and what is known of them.
+/// The command, its supervisor, and their known state.
 pub(crate) struct Running {
     name: String,
     supervisor: Child,
@@ -31,17 +31,17 @@ pub(crate) struct Running {
     group: Option<Group>,
     terminal: Turn,
     told_until: u64,
-    /// A lost lock is told, and the command goes on.
+    /// `--on-lost warn`: a lost lock is reported, and the command runs on.
     merciful: bool,
     lost: bool,
-    /// The exit code is that of a loss.
+    /// The exit code is that of a lost lock.
     ended_for_loss: bool,
-    /// When the group is ended from here, if the supervisor does not.
+    /// When the wrapper terminates the group itself, if the supervisor does not.
     plan: Plan,
     grace: u64,
-    /// How the command ended, in the supervisor's words.
+    /// How the command ended, as the supervisor reported it.
     ended: Option<News>,
-    /// The command is dead: by when what it left must be gone, and the supervisor too.
+    /// Set once the command is dead: by this instant the rest of its group and the supervisor must be gone.
     over_by: Option<u64>,
 }
 
@@ -75,7 +75,7 @@ impl Running {
         })
     }
 
-    /// Until the command has ended and its group is gone. Returns the exit code.
+    /// Runs until the command has ended and its group is gone. Returns the exit code.
     pub(crate) async fn until_it_ends(mut self, guard: &Guard, signals: &mut Signals) -> u8 {
         let mut lost = std::pin::pin!(guard.lost());
         let mut tick = tokio::time::interval(how_often(guard));
@@ -84,7 +84,8 @@ impl Running {
             let next = self.next();
             let heard = tokio::select! {
                 heard = self.ears.next() => Some(heard),
-                // After a freeze of this process there may be news, which come first.
+                // After a freeze of this process there may be messages. They come first: a newer deadline may be among
+                // them.
                 () = boot::sleep_until(next) => self.ears.now(),
                 _ = tick.tick() => {
                     self.tell_deadline(guard);
@@ -113,7 +114,7 @@ impl Running {
     fn tell_deadline(&mut self, guard: &Guard) {
         let (now, until) = proved_until(guard);
         self.plan.proved(now, until);
-        // Only what is worth it: each look shows a few microseconds of difference.
+        // We report only changes above 1 ms: each call of `valid_for` differs by a few microseconds.
         if until > self.told_until + 1_000_000 && link::tell(&self.link, News::ProvedUntil(until)) {
             self.told_until = until;
         }
@@ -144,21 +145,21 @@ impl Running {
         }
     }
 
-    /// From now on the supervisor ends what the command left. It gets more than a margin for it: nothing is in danger while
-    /// the lock is kept, and one that is only slow knows the exit code.
+    /// The supervisor now terminates the rest of the group. It gets more time than a margin: the lock is still kept, so
+    /// nothing is in danger, and a supervisor that is only slow still knows the exit code.
     fn command_is_dead(&mut self) {
         let time = self.grace.saturating_add(self.plan.span() / 4);
         self.over_by.get_or_insert(boot::now().saturating_add(time));
     }
 
-    /// When to look whether the supervisor has done what was due.
+    /// When to check whether the supervisor has done the step that was due.
     fn next(&self) -> u64 {
         let planned = (!self.merciful).then(|| self.plan.next());
         let both = planned.into_iter().chain(self.over_by);
         both.min().unwrap_or(u64::MAX)
     }
 
-    /// Does what the supervisor should have done by now. `true`: the rest is for this process to do.
+    /// Does the step that the supervisor should have done by now. `true`: the wrapper must do the rest itself.
     fn is_left_alone(&mut self) -> bool {
         let now = boot::now();
         if self.over_by.is_some_and(|at| now >= at) {
@@ -171,7 +172,7 @@ impl Running {
             Step::Wait => false,
             Step::Term => {
                 self.ended_for_loss = true;
-                // Only while the command lives: the number of one that is dead may come to be another's.
+                // Only while the command lives. Once it is dead and reaped, the kernel may reuse the group's number.
                 if let Some(group) = self.group.filter(|_| self.over_by.is_none()) {
                     group.ask_to_end();
                 }
@@ -197,7 +198,7 @@ impl Running {
         link::tell(&self.link, News::Signal(number));
     }
 
-    /// The command was stopped, and keeps the lock.
+    /// The command was stopped, and still holds the lock.
     fn stopped(&mut self, signal: i32) {
         let name = &self.name;
         if !supervisor::wants_terminal(signal) {
@@ -217,7 +218,7 @@ impl Running {
         }
     }
 
-    /// Gives the terminal to the command that waits for it, if it can be had. `true`: it goes on.
+    /// Gives the terminal to the command that waits for it, if this process has it. `true`: the command continues.
     fn give_terminal(&mut self) -> bool {
         let given = self
             .group
@@ -228,19 +229,19 @@ impl Running {
         given
     }
 
-    /// The supervisor has gone, or does not do what it should: what is left to be done is done from here.
+    /// The supervisor has died or does not do its work: the wrapper terminates and reaps everything itself.
     async fn finish(mut self, guard: &Guard, signals: &mut Signals) -> u8 {
         let collected = self.end_from_here(guard, signals).await;
         let supervisor = self.supervisor.wait().ok();
         let ended = self.ended.or(collected);
-        // What was killed could not put the terminal in order.
+        // A killed command could not restore the terminal's settings.
         let in_order = matches!(ended, Some(News::Exited(_))) && !self.ended_for_loss;
         self.terminal.take_back(!in_order);
         if self.ended_for_loss {
             return exit::LOST;
         }
         if self.ended.is_none() && self.group.is_none() {
-            // It could not even start the command, and has said why.
+            // The supervisor could not even start the command, and has printed the reason.
             let code = supervisor.and_then(|status| status.code());
             if let Some(code) = code.and_then(|code| u8::try_from(code).ok()) {
                 return code;
@@ -259,15 +260,15 @@ impl Running {
         }
     }
 
-    /// Ends the supervisor and the group, and returns how the command ended, if that can be known.
+    /// Kills the supervisor and the group. Returns how the command ended, if that can be known.
     ///
-    /// What the supervisor leaves becomes this process's own (it adopts orphans), dead or alive: so the number of the group
-    /// stays the group's until everything is collected here.
+    /// The wrapper adopts orphans, so the processes that the supervisor leaves, dead or alive, become its children.
+    /// Therefore the kernel cannot reuse the group's number until all of them are reaped here.
     async fn end_from_here(&mut self, guard: &Guard, signals: &mut Signals) -> Option<News> {
         let _ = self.supervisor.kill();
         let _ = self.supervisor.wait();
         let Some(group) = self.group else {
-            // It cannot have become the command yet, and dies with the supervisor.
+            // The shim has not yet become the command, and the kernel kills it with the supervisor.
             while !group::no_child_is_left() {
                 tokio::time::sleep(GLANCE).await;
             }
@@ -275,7 +276,7 @@ impl Running {
         };
         let ours = self.over_by.is_none() || group.has_a_child();
         let mut ended = group.collect_leader();
-        // After a loss that is only told, what the command left may go on.
+        // After a loss that is only reported (`--on-lost warn`), the rest of the group may run on.
         if !ours || self.merciful && self.lost && self.over_by.is_some() {
             return ended;
         }
@@ -285,11 +286,11 @@ impl Running {
                 say(format!("{}: {}", self.name, group::BEYOND_OUR_RIGHTS));
             }
             if powerless && !guard.is_held() {
-                break; // there is nothing to keep back from others, and nothing to be done
+                break; // we cannot kill the rest, and there is no lock left to protect
             }
             tokio::select! {
                 () = tokio::time::sleep(GLANCE) => {}
-                // It may take as long as it likes, and this process need not wait for it.
+                // The processes we may not kill can run for any time; a signal ends this wait.
                 _ = signals.deadly(), if powerless => break,
             }
             ended = ended.or_else(|| group.collect_leader());
@@ -298,19 +299,19 @@ impl Running {
     }
 }
 
-/// What time it is, and until when the lock is proved, on the boot clock. The clock first: a freeze in between makes it
-/// earlier, never later.
+/// The time now, and the instant until which the lock is proved, on the boot clock. We read the clock first: a freeze
+/// in between then makes the instant earlier, never later.
 fn proved_until(guard: &Guard) -> (u64, u64) {
     let now = boot::now();
     (now, now.saturating_add(nanos(guard.valid_for())))
 }
 
-/// How often to look whether the deadline has moved: a renewal is known to the supervisor a tenth of a lease later at most.
+/// How often to check for a new deadline: the supervisor learns of a renewal a tenth of a lease later at most.
 fn how_often(guard: &Guard) -> Duration {
     (guard.valid_for() / 10).clamp(Duration::from_millis(5), Duration::from_secs(1))
 }
 
-/// More than a number has room for is as good as for ever.
+/// Durations above the range of `u64` nanoseconds (584 years) become the largest value.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! The last step before the command: ties its life to the supervisor's, and becomes it.
+//! The shim: has the kernel kill it when the supervisor dies, then executes the command in its own process.
 
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
@@ -10,15 +10,16 @@ use super::{boot, signals, terminal};
 use crate::args::ExecArgs;
 use crate::exit::{self, Failure, Outcome};
 
-/// Becomes the command. Returns only when it cannot.
+/// Executes the command in this process. Returns only on failure.
 pub(crate) fn exec(args: ExecArgs) -> Outcome {
     boot::die_with_parent();
     let parent = getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
     if parent != Some(args.parent) {
-        // The supervisor died before the tie was made: the same end as after it.
+        // The supervisor died before the kernel registered the death signal, so its death did not kill us. We do it
+        // ourselves.
         let _ = kill_process(getpid(), Signal::KILL);
     }
-    // Until the wrapper knows of this group; the supervisor lets it go on.
+    // Stops until the wrapper knows this group; then the supervisor continues it.
     let _ = kill_process(getpid(), Signal::STOP);
     if args.terminal {
         terminal::give_to(getpid());
@@ -27,6 +28,7 @@ pub(crate) fn exec(args: ExecArgs) -> Outcome {
     let Some(program) = words.next() else {
         return Err(Failure::usage(format!("{}: no command", args.name)));
     };
+    // The command must not inherit blocked signals.
     signals::hear_again();
     let error = Command::new(&program).args(words).exec();
     let code = match error.kind() {

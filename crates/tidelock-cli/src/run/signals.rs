@@ -1,4 +1,4 @@
-//! Signals: which are handed on, and which the supervisor does not hear.
+//! Signals: which ones the wrapper forwards to the command, and which ones the supervisor blocks.
 
 use std::pin::Pin;
 
@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::boot;
 
-/// What is handed on to the command.
+/// The signals that are forwarded to the command.
 const FORWARDED: [Number; 9] = [
     Number::SIGINT,
     Number::SIGTERM,
@@ -20,7 +20,7 @@ const FORWARDED: [Number; 9] = [
     Number::SIGCONT,
 ];
 
-/// Those of them that end a program which does nothing about them.
+/// The forwarded signals with a default action that terminates a process.
 const DEADLY: [Number; 6] = [
     Number::SIGINT,
     Number::SIGTERM,
@@ -30,11 +30,11 @@ const DEADLY: [Number; 6] = [
     Number::SIGUSR2,
 ];
 
-/// The signals this process gets.
+/// The caught signals of this process.
 pub(crate) struct Signals(Vec<(i32, Signal)>);
 
 impl Signals {
-    /// From now on these signals do not do what they do by themselves. What was ignored at start stays ignored.
+    /// Replaces the default actions of these signals. A signal that was ignored at start stays ignored.
     pub(crate) fn catch() -> std::io::Result<Self> {
         let mut caught = Vec::new();
         for number in FORWARDED.map(|signal| signal as i32) {
@@ -45,7 +45,7 @@ impl Signals {
         Ok(Self(caught))
     }
 
-    /// The next one.
+    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> i32 {
         std::future::poll_fn(|cx| {
             for (number, signal) in &mut self.0 {
@@ -58,7 +58,7 @@ impl Signals {
         .await
     }
 
-    /// The next one that ends a program: for the time before the command runs.
+    /// Waits for the next signal that terminates a process by default. For the time before the command runs.
     pub(crate) async fn deadly(&mut self) -> i32 {
         loop {
             let number = self.next().await;
@@ -69,14 +69,14 @@ impl Signals {
     }
 }
 
-/// Keeps this thread, and those it starts, from hearing what the terminal or a sweeping `pkill` says. Blocked, not ignored:
-/// what a process ignores, its command would ignore as well. The shim hears again, before it becomes the command.
+/// Blocks, for this thread and the threads it starts, the signals of the terminal and of a broad `pkill`. Blocked, not
+/// ignored: the command would inherit ignored signals. The shim unblocks them before it executes the command.
 pub(crate) fn hear_nothing() {
-    // Fails for no valid set.
+    // Cannot fail for a valid set.
     let _ = deaf().thread_block();
 }
 
-/// Undoes [`hear_nothing`], which children inherit, and [`may_set_foreground`].
+/// Undoes [`hear_nothing`], which child processes inherit, and [`may_set_foreground`].
 pub(crate) fn hear_again() {
     let _ = deaf().thread_unblock();
 }
@@ -87,7 +87,8 @@ fn deaf() -> SigSet {
     deaf
 }
 
-/// Lets this thread set the terminal's foreground group from the background, which would stop it otherwise.
+/// Lets this thread set the terminal's foreground group from the background. Without it, SIGTTOU would stop the
+/// process.
 pub(crate) fn may_set_foreground() {
     let _ = SigSet::from(Number::SIGTTOU).thread_block();
 }

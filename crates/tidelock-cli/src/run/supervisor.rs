@@ -1,4 +1,4 @@
-//! Owns the command's process group and its deadline.
+//! The supervisor: owns the command's process group and terminates it before its deadline.
 
 use std::ffi::{CStr, OsStr};
 use std::io;
@@ -21,14 +21,14 @@ use super::plan::{Plan, Step};
 use super::signals;
 use crate::exit::{self, Failure, Outcome, say};
 
-/// How often it is looked whether the group is gone, when its leader is.
+/// Poll interval while the supervisor waits for the group to be gone.
 const GLANCE: Duration = Duration::from_millis(5);
 
-/// How the supervisor is called in lists of processes. Not after the program: whoever kills all that are called `tidelock`
-/// kills the wrapper, and the supervisor ends the command.
+/// The supervisor's name in process lists. It differs from the program's name, so that `killall tidelock` kills the
+/// wrapper only, and the supervisor terminates the command.
 const NAME: &CStr = c"lock-supervisor";
 
-/// A supervisor that is about to be started, under its name.
+/// The command line that starts a supervisor under its name.
 pub(crate) fn command() -> io::Result<Command> {
     let mut command = Command::new(own_program()?);
     command
@@ -37,10 +37,10 @@ pub(crate) fn command() -> io::Result<Command> {
     Ok(command)
 }
 
-/// Runs the command until it ends or has to.
+/// Runs the command until it ends or must be terminated.
 pub(crate) fn supervise() -> Outcome {
     boot::be_called(NAME);
-    signals::hear_nothing(); // before any thread begins, which would hear for all
+    signals::hear_nothing(); // before any thread starts: it would receive signals for the whole process
     let (link, until, input, orders) = connect().map_err(Failure::internal)?;
     boot::adopt_orphans();
     let plan = Plan::new(
@@ -49,7 +49,7 @@ pub(crate) fn supervise() -> Outcome {
         u64::saturating_mul(orders.grace_ms, 1_000_000),
     );
     if plan.next() <= boot::now() {
-        // Frozen between the grant and here.
+        // This process was frozen between the grant and here.
         link::tell(&link, News::Ending);
         link::tell(&link, News::Killed(Signal::KILL.as_raw()));
         return Err(Failure::new(
@@ -65,8 +65,8 @@ pub(crate) fn supervise() -> Outcome {
     let Some(group) = i32::try_from(child.id()).ok().and_then(Group::of) else {
         return Err(Failure::internal("a process without a number"));
     };
-    // The shim stops before it becomes the command, so that the command never runs in a group the wrapper does not know:
-    // should this process be killed, the wrapper ends the group.
+    // The shim stops before it becomes the command, so the command never runs in a group that the wrapper does not
+    // know. If this process is killed, the wrapper terminates the group.
     let waits = matches!(group::watch(group.leader()), Change::Stopped(_));
     link::tell(&link, News::Started(group.leader().as_raw_nonzero().get()));
     if waits {
@@ -89,7 +89,7 @@ pub(crate) fn supervise() -> Outcome {
     supervisor.finish(child)
 }
 
-/// The link is this process's standard input; see [`link::tell_first`].
+/// Reads the first message from the socket, which is this process's standard input; see [`link::tell_first`].
 fn connect() -> io::Result<(UnixStream, u64, OwnedFd, Orders)> {
     let link = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let (until, [input, orders]) = link::hear_first(&link)?;
@@ -100,13 +100,13 @@ fn start(orders: &Orders, input: OwnedFd) -> io::Result<Child> {
     let mut shim = Command::new(own_program()?);
     shim.arg0("tidelock")
         .arg("__exec")
-        // In one word: a name may begin like a flag.
+        // One argument with `=`: a name may begin with `-`.
         .arg(format!("--name={}", orders.name))
         .args(["--parent", &std::process::id().to_string()]);
     if orders.terminal {
         shim.arg("--terminal");
     }
-    // From this thread, which lives as long as the process: a death signal goes with the thread that started the child.
+    // We spawn from the main thread. The kernel sends the death signal when the spawning thread ends, not the process.
     shim.arg("--")
         .args(&orders.command)
         .stdin(Stdio::from(input))
@@ -114,7 +114,7 @@ fn start(orders: &Orders, input: OwnedFd) -> io::Result<Child> {
         .spawn()
 }
 
-/// This very program, also after its file was replaced by an upgrade.
+/// The running program, even after an upgrade has replaced its file.
 fn own_program() -> io::Result<std::path::PathBuf> {
     if cfg!(target_os = "linux") {
         return Ok("/proc/self/exe".into());
@@ -122,7 +122,7 @@ fn own_program() -> io::Result<std::path::PathBuf> {
     std::env::current_exe()
 }
 
-/// A byte per stop of the leader: the signal's number. The end when it is dead.
+/// A pipe with one byte per stop of the leader: the signal's number. End of file means that the leader is dead.
 fn watch_in_background(group: Group) -> io::Result<OwnedFd> {
     let (read, write) = io::pipe()?;
     std::thread::Builder::new()
@@ -130,32 +130,32 @@ fn watch_in_background(group: Group) -> io::Result<OwnedFd> {
         .spawn(move || {
             while let Change::Stopped(signal) = group::watch(group.leader()) {
                 let letter = u8::try_from(signal).unwrap_or_default();
-                // The reader lives as long as the process.
+                // Cannot fail: the reader lives as long as the process.
                 let _ = io::Write::write_all(&mut &write, &[letter]);
             }
         })?;
     Ok(read.into())
 }
 
-/// A stop that no continuing helps, as long as the terminal is another's.
+/// Whether the process was stopped because it needs the terminal. CONT does not help while another group has it.
 pub(crate) fn wants_terminal(signal: i32) -> bool {
     signal == Signal::TTIN.as_raw() || signal == Signal::TTOU.as_raw()
 }
 
 struct Supervisor {
     name: String,
-    /// A lost lock is told, and the command goes on.
+    /// `--on-lost warn`: a lost lock is reported, and the command runs on.
     merciful: bool,
     terminal: bool,
     link: UnixStream,
     group: Group,
     plan: Plan,
     alarm: Alarm,
-    /// Why the group has to end.
+    /// Why the group must terminate.
     why: &'static str,
-    /// The loss was told.
+    /// The loss was reported.
     told: bool,
-    /// It is said once that the group cannot be ended.
+    /// Reports only once that the group cannot be killed.
     powerless: Once,
 }
 
@@ -183,14 +183,15 @@ impl Supervisor {
         }
     }
 
-    /// Reads what the watching thread wrote; its end means that the leader is dead.
+    /// Reads one stop from the pipe. `true`: end of file, the leader is dead.
     fn leader_is_dead(&self, changes: &OwnedFd) -> bool {
         let mut letter = [0];
         match rustix::io::read(changes, &mut letter) {
             Ok(1) => {
                 let signal = i32::from(letter[0]);
                 if self.terminal && !wants_terminal(signal) {
-                    // Ctrl-Z would leave nobody at the terminal, and a lock kept for a command that does nothing.
+                    // We undo Ctrl-Z: a stopped command would do nothing and keep the lock, and nobody would have the
+                    // terminal.
                     let _ = self.group.signal(Signal::CONT);
                 }
                 link::tell(&self.link, News::Stopped(signal));
@@ -201,8 +202,8 @@ impl Supervisor {
         }
     }
 
-    /// All there is, before the deadline is looked at: after a freeze of this process the last word counts. `false`: the
-    /// wrapper is gone.
+    /// Reads all messages before the deadline is checked: after a freeze of this process only the newest message is
+    /// right. `false`: the wrapper is gone.
     fn hear_all(&mut self) -> bool {
         loop {
             match link::hear(&self.link) {
@@ -226,7 +227,7 @@ impl Supervisor {
                         signal,
                         Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT
                     ) {
-                        // What is stopped must go on to hear it.
+                        // A stopped process handles the signal only after it continues.
                         let _ = self.group.signal(Signal::CONT);
                     }
                 }
@@ -255,11 +256,13 @@ impl Supervisor {
             Step::Wait => {}
             Step::Term => {
                 self.told = true;
+                // We report before we act, so that the wrapper does not repeat the step and returns the exit code of a
+                // lost lock.
                 link::tell(&self.link, News::Ending);
                 self.group.ask_to_end();
                 say(format!("{}: {}: ending the command", self.name, self.why));
             }
-            // Again and again until the leader is dead: a process may have been born into the group meanwhile.
+            // We repeat this until the leader is dead, because a process in the group may have forked in between.
             Step::Kill => {
                 self.kill();
                 std::thread::sleep(GLANCE);
@@ -286,8 +289,8 @@ impl Supervisor {
         }
     }
 
-    /// The leader is dead: tells how it ended, and ends what it left in its group. That this is done, the wrapper hears by the
-    /// end of this process.
+    /// The leader is dead: reports how it ended, and terminates the rest of its group. The exit of this process, which
+    /// closes the socket, tells the wrapper that the group is gone.
     fn finish(mut self, mut child: Child) -> Outcome {
         let status = child.wait().map_err(Failure::internal)?;
         link::tell(&self.link, group::ended(status));

@@ -1,4 +1,4 @@
-//! The terminal: whose turn it is to read from it and to get its Ctrl-C.
+//! The terminal: which process group is in the foreground, reads from it and gets its Ctrl-C.
 
 use std::fs::File;
 use std::io::IsTerminal;
@@ -8,12 +8,12 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr,
 
 use super::signals;
 
-/// The terminal this process belongs to, wherever its streams lead.
+/// The controlling terminal of this process, regardless of its standard streams.
 fn open() -> Option<File> {
     File::options().read(true).write(true).open("/dev/tty").ok()
 }
 
-/// Puts a group into the foreground. A failure leaves the terminal as it is, which the shell mends.
+/// Puts a group into the foreground. If this fails, the terminal stays unchanged, and the shell restores it.
 pub(crate) fn give_to(group: Pid) {
     if let Some(terminal) = open() {
         put_in_front(&terminal, group);
@@ -25,20 +25,21 @@ fn put_in_front(terminal: &File, group: Pid) {
     let _ = tcsetpgrp(terminal, group);
 }
 
-/// What the wrapper knows of the terminal.
+/// The wrapper's view of the terminal.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    /// How the terminal was set before the command could change it.
+    /// The terminal's settings before the command could change them.
     before: Option<Termios>,
-    /// The command has it.
+    /// The command's group is in the foreground.
     given: bool,
-    /// The command stands still because it wants it.
+    /// The command is stopped because it needs the terminal.
     wanted: bool,
 }
 
 impl Turn {
-    /// The command gets the terminal at once if this process has it. Not with stdout in a pipe: then others of the pipeline
-    /// are in the foreground too (a pager, say), and would be stopped. There it gets it when it wants it.
+    /// The command gets the terminal at once if this process has it, unless stdout is a pipe. In a pipeline other
+    /// processes are in the foreground too (a pager, say), and this would stop them. There the command gets the
+    /// terminal when it needs it.
     pub(crate) fn at_start() -> Self {
         Self {
             before: open().and_then(|terminal| tcgetattr(terminal).ok()),
@@ -47,18 +48,18 @@ impl Turn {
         }
     }
 
-    /// The command has it.
+    /// Whether the command's group is in the foreground.
     pub(crate) fn is_given(&self) -> bool {
         self.given
     }
 
-    /// The terminal has stopped the command. `true`: it has not been told yet that it waits for the terminal.
+    /// The terminal has stopped the command. `true`: this is the first stop since the command last had the terminal.
     pub(crate) fn want(&mut self) -> bool {
         !std::mem::replace(&mut self.wanted, true)
     }
 
-    /// Hands the terminal over if the command waits for it and this process has it: from the start on in a pipeline, or
-    /// because it was brought to the foreground, of which nobody is told. `true`: the command may go on.
+    /// Gives the terminal to the command if the command waits for it and this process has it. This process may have it
+    /// from the start, in a pipeline, or after `fg`, which sends no notification. `true`: the command may continue.
     pub(crate) fn give_if_wanted(&mut self, group: Pid) -> bool {
         if !self.wanted {
             return false;
@@ -72,7 +73,8 @@ impl Turn {
         self.given
     }
 
-    /// `fg`, after the whole job was stopped: the command's turn. `true`: it has it now.
+    /// After `fg` of a job that was stopped as a whole, gives the terminal to the command. `true`: the command has it
+    /// now.
     pub(crate) fn give_if_ours(&mut self, group: Pid) -> bool {
         if self.given || !all_ours() {
             return false;
@@ -82,8 +84,8 @@ impl Turn {
         true
     }
 
-    /// Takes the foreground back when the command has ended. `mend`: it could not put the terminal in order by itself, so
-    /// that is done here, as a shell would do if it saw that death.
+    /// Takes the foreground back when the command has ended. `mend`: restores the terminal's settings, because the
+    /// command could not do it itself; a shell does the same after such a death.
     pub(crate) fn take_back(&self, mend: bool) {
         let Some(terminal) = self.given.then(open).flatten() else {
             return;
@@ -95,7 +97,7 @@ impl Turn {
     }
 }
 
-/// This process is in the foreground of its terminal, and both reads from it and writes to it.
+/// Whether this process group is in the foreground of its terminal, with both stdin and stdout on a terminal.
 fn all_ours() -> bool {
     std::io::stdin().is_terminal()
         && std::io::stdout().is_terminal()

@@ -1,4 +1,5 @@
-//! Takes the lock, has the command run, tells the supervisor how long the lock is proved, and hands signals on.
+//! The wrapper: acquires the lock, starts the supervisor with the command, reports the proved deadline, and forwards
+//! signals.
 
 use std::convert::Infallible;
 use std::io;
@@ -19,14 +20,15 @@ use crate::args::{JobArgs, OnLost, StoreArgs};
 use crate::exit::{self, Failure, Outcome, by_signal, say};
 use crate::{block_on, covers, secret, store};
 
-/// How long a store is tried that cannot be reached, for whoever waits without a limit. A lock is waited for as long as
-/// somebody holds it; a store that is down for good is to be told, and an outage in the middle of a wait is told after a lease
-/// of this length too.
+/// Bounds how long we retry a store that cannot be reached, for callers that wait without a limit. A held lock is worth
+/// any wait, but a store that is down for good must be reported. A store that goes down during a wait is also reported
+/// after a lease of this length.
 const OUTAGE: Duration = Duration::from_secs(30);
 
 /// Runs a command under a lock.
 pub(crate) fn run(store: &StoreArgs, wait: Option<Duration>, job: &JobArgs) -> Outcome {
-    // What a supervisor leaves that dies becomes this process's own, and can be ended.
+    // The processes that a dead supervisor leaves become children of this process, which can then terminate and reap
+    // them.
     boot::adopt_orphans();
     block_on(async {
         let mut signals = Signals::catch().map_err(Failure::internal)?;
@@ -38,6 +40,7 @@ pub(crate) fn run(store: &StoreArgs, wait: Option<Duration>, job: &JobArgs) -> O
             never = explain_delay(store, &job.name, patience) => match never {},
         };
         covers::tell(store)?;
+        // The time spent on connecting counts against the caller's wait.
         let left = wait.map(|wait| wait.saturating_sub(begun.elapsed()));
         let done = with_lock(&client, left, job, &mut signals).await;
         let (result, guard) = match done {
@@ -51,7 +54,7 @@ pub(crate) fn run(store: &StoreArgs, wait: Option<Duration>, job: &JobArgs) -> O
     })
 }
 
-/// Says to somebody who looks why nothing happens.
+/// Reports after a second that the store cannot be reached yet.
 async fn explain_delay(store: &StoreArgs, name: &str, patience: Duration) -> Infallible {
     tokio::time::sleep(Duration::from_secs(1)).await;
     if covers::is_watched(store) && !patience.is_zero() {
@@ -63,7 +66,7 @@ async fn explain_delay(store: &StoreArgs, name: &str, patience: Duration) -> Inf
     std::future::pending().await
 }
 
-/// Returns the exit code, and what is to be given back.
+/// Runs the command. Returns the exit code, and the guard if there is one to release.
 async fn with_lock(
     client: &Client,
     wait: Option<Duration>,
@@ -91,15 +94,16 @@ async fn with_lock(
     Ok((code, Some(guard)))
 }
 
-/// What the release found.
+/// The result of the release.
 enum Left {
     InOrder,
-    /// The lock had been lost, and only the store knew: another may have been inside while the command ran.
+    /// The lock was lost before, and only the store knew. Another holder may have entered the critical section while
+    /// the command ran.
     Lost,
 }
 
-/// Releases and closes at the same time: closing waits for one answer of the store, and nobody waits here for another. The
-/// command has ended, and who started it wants to know how.
+/// Releases and closes at the same time. Closing waits for one answer of the store, and we wait for no second one: the
+/// command has ended, and its caller waits for the exit code.
 async fn leave(client: &Client, guard: Option<Guard>) -> Left {
     let mut closed = pin!(client.close(Duration::ZERO));
     let Some(guard) = guard else {
@@ -122,6 +126,7 @@ async fn leave(client: &Client, guard: Option<Guard>) -> Left {
     };
     let is_lost = matches!(&released, Err(error) if error.kind() == ErrorKind::Lost);
     if let Err(error) = released
+        // A loss that was known before the release has already been reported.
         && !(is_lost && is_known)
     {
         say(&error);
@@ -134,7 +139,7 @@ async fn leave(client: &Client, guard: Option<Guard>) -> Left {
     }
 }
 
-/// Starts a supervisor. Returns the link to it, and where it is to read its orders.
+/// Starts a supervisor. Returns the socket to it, and the pipe for its job description.
 pub(super) fn spawn(
     guard: &Guard,
     job: &JobArgs,
@@ -153,16 +158,18 @@ pub(super) fn spawn(
     command
         .env("TIDELOCK_NAME", guard.name())
         .env("TIDELOCK_OWNER", guard.owner_id())
+        // A token of an outer run does not belong to this lock, and the command must not see the password.
         .env_remove("TIDELOCK_TOKEN")
         .env_remove("TIDELOCK_PASSWORD");
     if let Some(token) = guard.token() {
         command.env("TIDELOCK_TOKEN", token.to_string());
     }
     if let Ok(url) = std::env::var("TIDELOCK_STORE") {
-        // Without its password, but not without the store: a `tidelock` below must not fall back to another one unnoticed.
+        // We remove the password but keep the store. Otherwise a nested `tidelock` would silently use another store.
         command.env("TIDELOCK_STORE", secret::shown(&url));
     }
-    // A group of its own: what is meant for the job at the terminal, or sent to this process's group, does not hit it.
+    // The supervisor gets its own process group, so that signals to the job at the terminal or to this process's group
+    // do not reach it.
     let child = command
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .process_group(0)
@@ -170,7 +177,7 @@ pub(super) fn spawn(
     Ok((link, child, orders))
 }
 
-/// More than a number has room for is as good as for ever.
+/// Durations above the range of `u64` milliseconds become the largest value.
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

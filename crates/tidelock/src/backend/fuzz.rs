@@ -1,4 +1,4 @@
-//! What must hold of the URLs, names and patterns of all stores, whatever is written there.
+//! The invariants that the fuzz targets check: URLs, names, patterns and leases of all stores.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -12,19 +12,19 @@ use crate::error::Result;
 use crate::name::Name;
 use crate::snapshot::ClientInfo;
 
-/// Stands for a password wherever it must not be seen.
+/// A password. No error message and no display may contain it.
 const SECRET: &str = "hunter2";
-/// As long, and as secret: what is shown of both is the same.
+/// Another password of the same length. What is shown must be the same for both.
 const OTHER: &str = "correct";
 
-/// What a URL was read as, and everything that is ever shown of it.
+/// A parsed URL, and all the text that is ever shown for it.
 pub(crate) struct Login {
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) shown: String,
 }
 
-/// How URLs of a store begin, and how a good one goes on behind the login.
+/// The scheme of a store's URLs, and a valid rest after the login.
 type Form = (&'static str, &'static str);
 
 #[cfg(feature = "redis")]
@@ -40,7 +40,7 @@ pub(crate) fn redis_url(text: &str) {
     crate::backend::redis::fuzz::socket(text);
 }
 
-/// The first letter says which store.
+/// The first character selects the store.
 pub(crate) fn other_url(text: &str) {
     let (which, text) = pick(&[0, 1, 2, 3, 4, 5], text);
     match which {
@@ -68,7 +68,7 @@ pub(crate) fn other_url(text: &str) {
     }
 }
 
-/// Told apart as the registry does it.
+/// The passwords in a URL. Selects the store by the scheme, as the registry does.
 pub(crate) fn passwords(url: &str) -> Vec<String> {
     let scheme = url.split_once(':').map_or(url, |(scheme, _)| scheme);
     let read: fn(&str) -> Result<Vec<String>> = match scheme {
@@ -99,10 +99,10 @@ impl Login {
     }
 }
 
-/// How a store reads a client's details with that start.
+/// Decodes the stored details of a client that started at this time (milliseconds).
 type Client = fn(u64) -> Option<ClientInfo>;
 
-/// Whatever start of a client stands in a store, it is read as a date that every machine has and everybody can write.
+/// Any stored start time decodes to a date up to the year 9999, which every platform can represent and print.
 pub(crate) fn since(millis: u64) {
     let stores: &[Client] = &[
         #[cfg(feature = "redis")]
@@ -124,13 +124,15 @@ pub(crate) fn since(millis: u64) {
     }
 }
 
+/// Selects one item by the first character. Returns it with the rest of the text.
 fn pick<'a, T: Copy>(among: &[T], text: &'a str) -> (T, &'a str) {
     let mut letters = text.chars();
     let number = letters.next().map_or(0, |letter| letter as usize);
     (among[number % among.len()], letters.as_str())
 }
 
-/// `text`: a user, two parts of a password and what follows the login, each in a line.
+/// Checks that the login round-trips and that no password is shown. The lines of `text`: a user, two parts of a
+/// password, and the rest of the URL.
 fn check((scheme, good): Form, text: &str, read: impl Fn(&str) -> Result<Login>) {
     drop(read(&format!("{scheme}://{text}")));
     let mut lines = text.splitn(4, '\n');
@@ -149,7 +151,8 @@ fn check((scheme, good): Form, text: &str, read: impl Fn(&str) -> Result<Login>)
             Err(error) => format!("{error} {error:?}"),
         }
     };
-    // However badly the password is escaped. What shows the same word with another password has it from elsewhere.
+    // This holds even if the password is escaped badly. If the text shows the word with the other password too, the
+    // word comes from another part of the URL.
     let (one, other) = (shown(SECRET), shown(OTHER));
     assert!(
         !one.contains(SECRET) || other.contains(SECRET),
@@ -157,7 +160,7 @@ fn check((scheme, good): Form, text: &str, read: impl Fn(&str) -> Result<Login>)
     );
 }
 
-/// Every byte that is not plain, as `%41`.
+/// Percent-encodes every byte that is not an ASCII letter or digit.
 pub(crate) fn escaped(text: &str) -> String {
     let each = text.bytes().map(|byte| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
@@ -166,7 +169,7 @@ pub(crate) fn escaped(text: &str) -> String {
     each.collect()
 }
 
-/// A name makes one key, and the key makes that name again.
+/// Each name maps to one key, and the key maps back to the name.
 pub(crate) fn name(name: &Name) {
     assert!(matches_glob("*", name.as_str()));
     #[cfg(feature = "redis")]
@@ -181,12 +184,13 @@ pub(crate) fn name(name: &Name) {
     super::mysql::fuzz::name(name);
 }
 
+/// [`matches_glob`] agrees with the recursive definition.
 pub(crate) fn glob(text: &str) {
     let (pattern, name) = text.split_once('\n').unwrap_or((text, text));
-    // The slow way below takes a time that grows with the power of the stars.
+    // The recursive definition takes time exponential in the number of stars, so we bound the input.
     let (pattern, name) = (cut(pattern, 12), cut(name, 24));
     let (mut p, n): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
-    // A run of stars is one star, and costs it the most.
+    // A run of stars means the same as one star, and is the most expensive case for the recursion.
     p.dedup_by(|c, before| *c == '*' && *before == '*');
     assert_eq!(
         matches_glob(pattern, name),
@@ -205,7 +209,7 @@ fn cut(text: &str, most: usize) -> &str {
     &text[..end]
 }
 
-/// The definition, word for word.
+/// The definition of a pattern, as a recursion.
 fn slowly(pattern: &[char], name: &[char]) -> bool {
     match pattern.split_first() {
         None => name.is_empty(),
@@ -216,7 +220,7 @@ fn slowly(pattern: &[char], name: &[char]) -> bool {
     }
 }
 
-/// Each store keeps a lock for at least its lease, whatever it counts in, and one that rounds by no more than two units.
+/// Each store keeps a lock for at least its lease. A store that rounds up adds at most two of its units.
 pub(crate) fn lease(lease: Duration) {
     let kept: &[(Duration, Duration)] = &[
         #[cfg(feature = "redis")]
@@ -236,13 +240,13 @@ pub(crate) fn lease(lease: Duration) {
     }
 }
 
-/// The same where the lease is an instant of a file's clock.
+/// The same for SQLite, which stores the lease's end as an instant of the file's clock.
 #[cfg(feature = "sqlite")]
 pub(crate) fn stamp(lease: Duration, stamp: i64, later: Duration) {
     let kept = super::sqlite::fuzz::kept(lease, stamp, later);
     let room = i64::MAX.saturating_sub(stamp.max(0)).unsigned_abs();
     assert!(kept <= lease);
-    // As far as the clock goes: it has run for 292 years then.
+    // A lease may be cut off only at the end of the clock's range, after 292 years.
     assert!(
         kept == lease || u128::from(room) < lease.as_nanos(),
         "{kept:?} of {lease:?} at {stamp}"

@@ -1,6 +1,8 @@
-//! Patterns of names, as in a shell.
+//! Shell patterns for names.
 
-/// Whether a name matches a pattern of `*` (any run) and `?` (any one character).
+/// Returns whether a name matches a pattern. `*` matches any run of characters, `?` any one character.
+///
+/// The time is bounded by the product of the lengths.
 pub fn matches_glob(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), name.chars().collect());
@@ -15,6 +17,7 @@ pub fn matches_glob(pattern: &str, name: &str) -> bool {
                 p += 1;
                 n += 1;
             }
+            // A mismatch: let the last `*` take one character more. Earlier stars need no second try.
             _ => match star {
                 Some((at, from)) => {
                     star = Some((at, from + 1));

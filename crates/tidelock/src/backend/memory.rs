@@ -1,6 +1,7 @@
-//! The reference store, in this process only: for tests, examples and the simulator.
+//! The reference store, in the memory of this process: for tests, examples and the simulator.
 //!
-//! Each `memory:` is a store of its own; all that connect to `memory:NAME` in one process share one.
+//! Each client of `memory:` has a separate store. All clients of `memory:NAME` in one process share one. One mutex
+//! guards all records; each lock has a queue of holders and waiters ([`queue`]).
 
 mod queue;
 
@@ -18,7 +19,7 @@ use crate::error::Result;
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Holder, Severity, Snapshot};
 
-/// Stores that are shared by name.
+/// The shared stores, by name. They live until the process ends.
 static SHARED: LazyLock<Mutex<HashMap<String, Arc<World>>>> = LazyLock::new(Mutex::default);
 
 /// What this store can do.
@@ -33,8 +34,8 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     read_write: true,
 };
 
-/// For how many of the client's leases a place in a queue is kept for somebody who does not come back to ask. Whoever
-/// still waits asks within each of them.
+/// How many leases of the client the queue keeps a waiter that does not ask again. A live waiter asks at least once per
+/// lease.
 const KEPT: u32 = 3;
 
 /// Opens `memory:NAME`, or a new store if the name is empty.
@@ -49,7 +50,7 @@ pub(crate) fn open(name: &str, env: &Env) -> Store {
                 .or_insert_with(|| Arc::new(World::new(env.timers.clone()))),
         )
     };
-    // Each client has waiters on its own timers; the record is shared.
+    // Each client has its own waiters and timers; the records are shared.
     let signals = Signals::new(env.timers.clone(), |_| {});
     world.lock().listeners.push(signals.clone());
     Store::single(Arc::new(Memory {
@@ -69,11 +70,14 @@ struct World(
 #[derive(Debug, Default)]
 struct Records {
     locks: HashMap<Name, Queue>,
-    /// Locks that are nobody's until then.
+    /// Locks that nobody can acquire until then, because of a lock-delay.
     barred: HashMap<Name, Moment>,
+    /// The newest token of each lock.
     tokens: HashMap<Name, u64>,
+    /// Withdrawn owners, and until when they are remembered.
     withdrawn: HashMap<OwnerId, Moment>,
     clients: HashMap<ClientId, ClientInfo>,
+    /// The waiters of each client.
     listeners: Vec<Signals>,
 }
 
@@ -87,13 +91,13 @@ impl World {
     }
 }
 
-/// One client's face of the store.
+/// One client's handle to the store.
 #[derive(Debug)]
 struct Memory {
     world: Arc<World>,
     signals: Signals,
     timers: Timers,
-    /// The client's.
+    /// The client's default lease.
     lease: Duration,
 }
 
@@ -107,7 +111,7 @@ impl Drop for Memory {
 }
 
 impl Records {
-    /// The queue of a name at this instant: a lease that has ended holds nothing. `None`: nobody holds it or waits for it.
+    /// The queue of a name, without expired entries. `None`: the lock has no holder and no waiter.
     fn queue(&mut self, name: &Name, now: Moment) -> Option<&mut Queue> {
         let queue = self.locks.get_mut(name)?;
         if let Some(until) = queue.tidy(now) {
@@ -119,7 +123,7 @@ impl Records {
         self.locks.get_mut(name)
     }
 
-    /// Until when the lock, which nobody has, is nobody's yet.
+    /// When the lock-delay of a lock without a holder ends. `None`: no delay is running.
     fn barred(&mut self, name: &Name, now: Moment) -> Option<Moment> {
         let until = *self.barred.get(name)?;
         if until <= now {
@@ -129,8 +133,8 @@ impl Records {
         Some(until)
     }
 
-    /// Who is to be told that somebody has left, once the records are free for others: a task may be run inside of its
-    /// wake-up.
+    /// The waiters to wake after a release, a withdrawal or a force release. The caller wakes them after it has
+    /// unlocked the records. Otherwise a task that runs inside its wake would deadlock.
     #[must_use]
     fn left(&mut self, name: &Name, now: Moment) -> Vec<(Signals, Box<str>)> {
         let channels: Vec<Box<str>> = match self.queue(name, now) {
@@ -144,6 +148,7 @@ impl Records {
         told.collect()
     }
 
+    /// Returns the next token, and reserves `spare` more after it.
     fn count(&mut self, name: &Name, spare: u32) -> u64 {
         let count = self.tokens.entry(name.clone()).or_default();
         let token = *count + 1;
@@ -158,7 +163,8 @@ fn tell(told: &[(Signals, Box<str>)]) {
     }
 }
 
-/// Where a ticket is called: the sides of a read-write lock apart, each when its turn has come.
+/// The channel on which a ticket is woken. Waiters for a side of a read-write lock have a channel each, because the
+/// queue decides which one is next.
 fn channel(ticket: &Ticket) -> &str {
     if ticket.kind.is_read_write() {
         ticket.owner.text()
@@ -178,7 +184,9 @@ fn granted(token: u64, more: u32) -> Attempt {
 impl Memory {
     fn decide(&self, ask: &Ask) -> Result<Attempt> {
         let Ticket { kind, name, owner } = &ask.ticket;
-        // A mutex is waited for in no place but this; a side of a read-write lock in its queue, once it is to be waited for.
+        // A mutex has no queue entries for waiters, so we always arm. A waiter for a side has an entry in the queue, so
+        // we arm only if it waits. We arm before we lock the records; otherwise a release between the two would be
+        // missed.
         let waits = !ask.patience.is_zero();
         let arms = !ask.armed && (waits || !kind.is_read_write());
         let wake = arms.then(|| self.signals.arm(channel(&ask.ticket)));
@@ -188,6 +196,7 @@ impl Memory {
             return Err(crate::Error::new(crate::ErrorKind::Cancelled)
                 .because("the attempt had been withdrawn"));
         }
+        // A retry of a ticket that holds the lock: extend its lease, keep its token.
         let held = records.queue(name, now).and_then(|queue| {
             let place = queue.held_by(owner)?;
             place.ends = place.ends.max(now + ask.lease);
@@ -198,7 +207,7 @@ impl Memory {
         }
         let way = records.queue(name, now);
         let way = way.and_then(|queue| queue.in_the_way(owner, *kind));
-        // A delay that is running keeps back every kind, and whoever queues keeps its place meanwhile.
+        // A running lock-delay blocks every kind. Waiters keep their entries meanwhile.
         let first_end = way.or_else(|| records.barred(name, now));
         let (ends, token) = match first_end {
             None => (now + ask.lease, Some(records.count(name, ask.spare))),

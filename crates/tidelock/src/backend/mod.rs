@@ -1,4 +1,4 @@
-//! The contract between the one acquisition loop and a store, and its plain data.
+//! The contract between the acquire loop and a store, and the plain data types of that contract.
 
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
@@ -54,204 +54,210 @@ use crate::fence::SqlFence;
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 
-/// A future behind a pointer: what makes [`Backend`] usable as `dyn`.
+/// A boxed future. It makes [`Backend`] usable as `dyn`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What kind of lock a name is used as.
+/// The kind of lock that a name is used as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
     /// One holder.
     Mutex,
-    /// One holder, and every grant has a token larger than all before. Excludes [`Mutex`](Self::Mutex) on the same name.
+    /// One holder. Every grant has a token larger than all before. Excludes [`Mutex`](Self::Mutex) on the same name.
     Fenced,
-    /// Any number of holders, all of this kind. Only for stores that [have it](Capabilities::read_write), as the next one.
+    /// Any number of holders, all of this kind. Only for stores with [`Capabilities::read_write`], as is
+    /// [`Write`](Self::Write).
     Read,
     /// One holder. Excludes every kind on the same name.
     Write,
 }
 
 impl Kind {
-    /// A side of a read-write lock. Who waits for one has a place in a queue of the store, whatever the store does for
-    /// other kinds: a stream of readers would otherwise leave no gap for a writer.
+    /// True for a side of a read-write lock. A waiter for a side always has a position in a queue of the store, even if
+    /// the store has no queue for other kinds. Otherwise a stream of readers would leave no gap for a writer.
     pub fn is_read_write(self) -> bool {
         matches!(self, Self::Read | Self::Write)
     }
 
-    /// Both may hold the lock at the same time.
+    /// True if both kinds may hold the lock at the same time.
     pub fn shares_with(self, other: Self) -> bool {
         self == Self::Read && other == Self::Read
     }
 }
 
-/// All that is needed to renew, release or clean up one acquisition. Made before the first byte is sent, so that no
-/// cleanup ever depends on a reply.
+/// Everything needed to renew, release or clean up one acquisition. It exists before the first byte is sent, so that
+/// cleanup never depends on a reply.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Ticket {
-    /// What kind of lock.
+    /// The kind of the lock.
     pub kind: Kind,
-    /// Which lock.
+    /// The name of the lock.
     pub name: Name,
-    /// Who acquires; used for this one acquisition only.
+    /// The owner, used for this one acquisition only.
     pub owner: OwnerId,
 }
 
-/// One question: may this ticket hold the lock now?
+/// One attempt: may this ticket hold the lock now?
 #[derive(Debug, Clone)]
 pub struct Ask {
-    /// Who asks for what.
+    /// The acquisition and its lock.
     pub ticket: Ticket,
-    /// For how long, if it is granted.
+    /// The lease of the grant.
     pub lease: Duration,
-    /// How long the caller is ready to wait in all. Zero: it only wants to know, so make no effort to arm a wake.
+    /// How long the caller waits in total. Zero: the caller only wants one answer, so the store need not arm a wake.
     pub patience: Duration,
-    /// The caller has a [`Wake`] for this lock already; do not arm another.
+    /// The caller already has a [`Wake`] for this lock; the store does not arm another.
     pub armed: bool,
-    /// How many replicas must have acknowledged the grant before it is reported. A store without replicas has nothing to ask.
+    /// How many replicas must acknowledge the grant before it is reported. A store without replicas ignores this.
     pub wish: Acknowledge,
-    /// Of a set of stores: to which member that wake belongs. A single store has no use for it.
+    /// In a set of stores, the member that the caller's wake belongs to. A single store ignores this.
     pub part: usize,
-    /// How many more fencing tokens to reserve with the grant, for those of this process who come next. A store that
-    /// cannot, or need not, reserves none: see [`Grant::more`].
+    /// How many more fencing tokens to reserve with the grant, for later acquisitions of this process. A store that
+    /// cannot or need not do so reserves none: see [`Grant::more`].
     pub spare: u32,
-    /// How long nobody is to be granted the lock after this hold has ended by itself. A release ends it at once, and so does
-    /// force. Zero: not at all. Only asked where [`Capabilities::delays`] says so.
+    /// How long nobody may get the lock after this hold ends without a release. A release or a force release ends the
+    /// delay at once. Zero: no delay. Set only if [`Capabilities::delays`] is true.
     pub delay: Duration,
-    /// Whether anybody still waits for the answer.
+    /// Tells whether the caller still waits for the answer.
     pub asker: Asker,
 }
 
 /// The answer to an [`Ask`].
 #[derive(Debug)]
 pub enum Attempt {
-    /// It holds the lock.
+    /// The ticket holds the lock.
     Acquired(Grant),
-    /// Somebody else does.
+    /// Another ticket holds the lock.
     Held(Wait),
 }
 
-/// What comes with a lock that was granted.
+/// The details of a grant.
 #[derive(Debug, Clone, Default)]
 pub struct Grant {
-    /// The fencing token, where the store counts. Always there for [`Kind::Fenced`].
+    /// The fencing token, if the store counts. Always present for [`Kind::Fenced`].
     pub token: Option<FencingToken>,
-    /// How many tokens after that one were reserved with it: no later grant of this lock has one of them.
+    /// How many tokens after this one were reserved with it. No later grant of this lock gets one of them.
     pub more: u32,
-    /// What was reached of the wish. `None`: nobody was to be asked.
+    /// The acknowledgements reached. `None`: none were requested.
     pub acknowledged: Option<Acknowledged>,
-    /// What the hold depends on besides its lease. `None`: on nothing.
+    /// A condition that the hold depends on besides its lease. `None`: the lease only.
     pub bond: Option<Bond>,
 }
 
-/// What comes with a refusal.
+/// The details of a refusal.
 #[derive(Debug, Default)]
 pub struct Wait {
-    /// Resolves when the answer may have changed; armed before the question was decided. `None`: the caller polls.
+    /// Resolves when the answer may have changed. It is armed before the attempt is decided. `None`: the caller polls.
     pub wake: Option<Wake>,
-    /// When to ask again at the latest: what is left of the holder's lease, as far as it is known.
+    /// The latest time for the next attempt: the rest of the holder's lease, if known.
     pub recheck: Option<Duration>,
 }
 
-/// One lease to be renewed.
+/// A request to renew one lease.
 #[derive(Debug, Clone)]
 pub struct Renewal {
-    /// Whose.
+    /// The ticket of the lease.
     pub ticket: Ticket,
-    /// To at least this much from now; never less than what stands.
+    /// The new minimum length from now. A renewal never shortens a lease.
     pub lease: Duration,
-    /// How many replicas must have acknowledged it before it counts as [`Kept`](Renewed::Kept).
+    /// How many replicas must acknowledge the renewal before it counts as [`Kept`](Renewed::Kept).
     pub wish: Acknowledge,
 }
 
-/// What became of one [`Renewal`].
+/// The result of one [`Renewal`].
 #[derive(Debug)]
 pub enum Renewed {
-    /// It holds the lock, for the lease asked for.
+    /// The ticket holds the lock for the requested lease.
     Kept,
-    /// It does not hold the lock any more.
+    /// The ticket no longer holds the lock.
     Gone,
-    /// It does not hold it alone any more: the key is another kind of lock as well, or something else altogether.
+    /// The ticket no longer holds the lock alone: the key is also used by another kind of lock, or holds something
+    /// else.
     WrongType,
-    /// This one could not be asked for; the others of the batch are not concerned.
+    /// This renewal failed. The others in the batch are not affected.
     Failed(Error),
 }
 
-/// What a store can do.
+/// The capabilities of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(
     clippy::struct_excessive_bools,
     reason = "a table of abilities, not a state"
 )]
 pub struct Capabilities {
-    /// A waiter is woken by the store; otherwise the loop polls.
+    /// The store wakes waiters. Otherwise the acquire loop polls.
     pub wakes: bool,
     /// Grants carry fencing tokens for [`Kind::Fenced`].
     pub tokens: bool,
-    /// A refused ticket keeps a place in a queue of the store until it is withdrawn.
+    /// A refused ticket keeps a position in a queue of the store until it is withdrawn.
     pub queues: bool,
     /// Processes of other machines can share the locks.
     pub shared: bool,
-    /// A grant that was reported survives a crash of the store.
+    /// A reported grant survives a crash of the store.
     pub durable: bool,
-    /// A lock whose hold ended without a release can be kept from everybody for a time: [`Ask::delay`].
+    /// After a hold that ended without a release, the store can delay the next grant: [`Ask::delay`].
     pub delays: bool,
-    /// It can be asked whether a given grant has the lock now: [`Backend::check`].
+    /// The store can tell whether a given grant has the lock now: [`Backend::check`].
     pub sequencers: bool,
-    /// [`Kind::Read`] and [`Kind::Write`] can be asked for.
+    /// The store supports [`Kind::Read`] and [`Kind::Write`].
     pub read_write: bool,
 }
 
 /// One page of [`Backend::list`].
 #[derive(Debug, Default)]
 pub struct Page {
-    /// Names of locks that are held, in no order. A name may come twice.
+    /// Names of held locks, in no order. A name may appear twice.
     pub names: Vec<String>,
-    /// Where to go on. `None`: that was all.
+    /// The cursor of the next page. `None`: this was the last page.
     pub next: Option<u64>,
 }
 
-/// Answers single questions about one store. Holds no loop, no timer, no opinion about waiting.
+/// Executes single requests on one store. Has no retry loop and no timer, and never waits for a lock.
 ///
 /// # Contract
-/// 1. `attempt` is decided at one instant on the server. Asked again with the same ticket, after `Held` or after an
-///    answer that was lost, it neither queues twice nor counts twice. It never shortens a lease that stands.
-/// 2. When `ask.patience > 0`, the store wakes and the ask is not `armed`, a `Held` carries a wake armed *before* that instant.
-///    Where arming costs nothing it does so also for `patience == 0`. A store that cannot arm just now says so by `wake: None`.
-/// 3. `release` ends the ticket's acquisition. `withdraw` does so too, removes whatever else the ticket left (a place in a
-///    queue), and makes an attempt of the ticket that arrives later take no effect. Both may be repeated.
-/// 4. No method retries what may have taken effect. An error that may have taken effect has the kind
-///    [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown), one that surely has not [`Unavailable`](crate::ErrorKind::Unavailable) or another.
-/// 5. A grant or a renewal that is not acknowledged as it was wished is no success: the grant is undone, and reported as
-///    [`Unavailable`](crate::ErrorKind::Unavailable) if that is certain; the renewal is [`Failed`](Renewed::Failed).
-/// 6. Each call ends within the response timeout of its [`Env`], with an error if need be.
-/// 7. A future of this trait may be polled on several runtimes in turn, the last of them the background's: it must not
-///    own timers or sockets of the runtime it was first polled on; use [`Timers`].
-/// 8. A grant stands until its lease ends, or what its [`Bond`] names does; nobody else gets the lock before. Where a store
-///    can only tell that this has ended, it severs the bond at that moment.
-/// 9. Tickets of a read-write lock are served in the order in which they came: one of [`Kind::Read`] waits until no other
-///    kind is before it, all others until nobody is. One that was refused with patience keeps its place until it is
-///    withdrawn, or has not been asked for during two leases. All kinds of one name stand in each other's way, and every
-///    grant of a read-write lock has a token.
+/// 1. The server decides `attempt` at one instant. A repeated attempt of the same ticket, after `Held` or after a lost
+///    answer, neither queues twice nor counts twice. It never shortens a lease.
+/// 2. When `ask.patience > 0`, the store wakes and the ask is not `armed`, a `Held` carries a wake armed *before* that
+///    instant. If arming costs nothing, it does so for `patience == 0` too. A store that cannot arm at the moment
+///    returns `wake: None`.
+/// 3. `release` ends the ticket's acquisition. `withdraw` does the same, removes anything else that the ticket left (a
+///    position in a queue), and makes any later attempt of the ticket have no effect. Both may be repeated.
+/// 4. No method retries a request that may have taken effect. An error that may have taken effect has the kind
+///    [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown); one that certainly has not has the kind
+///    [`Unavailable`](crate::ErrorKind::Unavailable) or another.
+/// 5. A grant or a renewal without the requested acknowledgements is no success. The grant is undone, and reported as
+///    [`Unavailable`](crate::ErrorKind::Unavailable) if the undo is certain; the renewal is
+///    [`Failed`](Renewed::Failed).
+/// 6. Each call ends within the response timeout of its [`Env`], if necessary with an error.
+/// 7. A future of this trait may be polled on several runtimes in turn, the last of them the background's. It must not
+///    own timers or sockets of the runtime that first polled it; use [`Timers`].
+/// 8. A grant is valid until its lease ends or the condition of its [`Bond`] ends; nobody else gets the lock before. If
+///    a store can only detect the end, it severs the bond at that moment.
+/// 9. Tickets of a read-write lock are served in order of arrival. A ticket of [`Kind::Read`] waits until no other kind
+///    is ahead of it; all other tickets wait until nothing is ahead. A ticket that was refused with patience keeps its
+///    position until it is withdrawn, or until it makes no attempt for two leases. All kinds on one name compete with
+///    each other, and every grant of a read-write lock has a token.
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
-    /// What the store can do. Constant.
+    /// The capabilities of the store. They never change.
     fn capabilities(&self) -> Capabilities;
-    /// May this ticket hold the lock?
+    /// Attempts to acquire the lock for this ticket.
     fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>>;
-    /// An earlier request of this ticket may still take effect, although the question was answered: then the ticket is to
-    /// be withdrawn, and not asked again. Only sets of stores know such answers.
+    /// True if an earlier request of this ticket may still take effect although the attempt was answered. The caller
+    /// must then withdraw the ticket and make no further attempt. Only sets of stores have such answers.
     fn in_doubt(&self, _ticket: &Ticket) -> bool {
         false
     }
-    /// Renews a batch of one lane; answers in order.
+    /// Renews a batch of one lane. The results are in the order of the batch.
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>>;
-    /// Locks of different lanes fail apart: a batch of renewals never mixes lanes, and a lane that hangs holds up no other.
+    /// The lane of a lock. Lanes fail independently: a batch of renewals never mixes lanes, and a lane that hangs does
+    /// not delay another.
     fn lane(&self, name: &Name) -> u64;
-    /// Gives up what the ticket holds.
+    /// Releases the lock of the ticket.
     fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>>;
-    /// Removes whatever the ticket left or may still leave.
+    /// Removes everything that the ticket left, and makes its late requests have no effect.
     fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>>;
-    /// Whether the grant with that token has the lock now, by a linearizable read: not by what a server remembers that may
-    /// lag. Asked only where [`Capabilities::sequencers`] says so.
+    /// Tells whether the grant with this token has the lock now. It uses a linearizable read, not the state of a server
+    /// that may lag. Called only if [`Capabilities::sequencers`] is true.
     fn check<'a>(
         &'a self,
         _name: &'a Name,
@@ -260,51 +266,52 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         let refused = Err(Error::new(crate::ErrorKind::Unsupported));
         Box::pin(std::future::ready(refused))
     }
-    /// Frees the lock, whoever holds it, and wakes its waiters. False: nobody held it.
+    /// Frees the lock regardless of its holder, and wakes its waiters. Returns false if the lock was free.
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>>;
-    /// What can be seen of a lock.
+    /// Returns the visible state of a lock.
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>>;
-    /// Names of held locks that match a glob (`*`, `?`), a page at a time, beginning with cursor 0.
+    /// Lists the names of held locks that match a glob (`*`, `?`), one page at a time, starting with cursor 0.
     fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>>;
-    /// Leaves this process's details where operators find them, for that time.
+    /// Publishes the details of this process for operators, for the time `keep`.
     fn announce<'a>(
         &'a self,
         client: &'a ClientId,
         info: &'a ClientInfo,
         keep: Duration,
     ) -> BoxFuture<'a, Result<()>>;
-    /// Removes what [`announce`](Self::announce) has left of this client.
+    /// Removes the details that [`announce`](Self::announce) published for this client.
     fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>>;
-    /// Looks at everything about the store that weakens a lock.
+    /// Checks the store for conditions that weaken a lock.
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>>;
-    /// Which life of the server answers now. Asked after an attempt it is the life that was attempted, or a later one.
-    /// `None`: it cannot be told.
+    /// Returns the server run that answers now. After an attempt, this is the run that decided the attempt, or a later
+    /// one. `None`: unknown.
     fn incarnation(&self) -> BoxFuture<'_, Result<Option<Incarnation>>> {
         Box::pin(std::future::ready(Ok(None)))
     }
-    /// How long may pass between two looks of a waiter that has a [`Wake`], where the store does not always wake, but does so
-    /// now. `None`: as long as between those of one that has none. Costs no traffic.
+    /// The poll interval of a waiter that has a [`Wake`], in a store that does not always wake but does at the moment.
+    /// `None`: the same as for a waiter without a wake. Sends no request.
     fn pause(&self, _name: &Name) -> Option<Duration> {
         None
     }
-    /// What this client has heard of the releases of that lock. `None`: it does not listen now. Costs no traffic.
+    /// The releases of this lock that the client has noticed. `None`: the client is not listening. Sends no request.
     fn heard(&self, _name: &Name) -> Option<Heard> {
         None
     }
-    /// The same store, its locks written as one plain key each, as clients of other languages do. `None`: it has no such locks.
+    /// The same store, with each lock written as one plain key, as clients in other languages do. `None`: the store has
+    /// no such locks.
     fn plain(&self) -> Option<Arc<dyn Backend>> {
         None
     }
-    /// A statement that fails a transaction of the user's own unless this token is still the newest. `None`: the store is no
-    /// database in which users have transactions.
+    /// Returns a statement that fails the user's own transaction unless this token is still the newest. `None`: the
+    /// store is not a database with user transactions.
     fn sql_fence(&self, _name: &Name, _token: FencingToken) -> Option<SqlFence> {
         None
     }
-    /// Ends connections and subscriptions in good order.
+    /// Closes connections and subscriptions gracefully.
     fn close(&self) -> BoxFuture<'_, ()>;
 }
 
-/// Two faces of one store: the callers' own, and the steward's, which shares no connection with it.
+/// The two sides of one store: one for the callers and one for the steward. They share no connection.
 #[derive(Debug, Clone)]
 pub struct Store {
     /// For the callers' tasks.
@@ -314,7 +321,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// A store that cannot be blocked by its callers and needs one face only.
+    /// A store that its callers cannot block, so one connection serves both sides.
     pub fn single(backend: Arc<dyn Backend>) -> Self {
         Self {
             front: Arc::clone(&backend),
@@ -323,20 +330,20 @@ impl Store {
     }
 }
 
-/// One life of a server's process: a server that has forgotten everything is another one.
+/// One run of a server process. A server that lost all its state is a new run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incarnation {
-    /// Different for every start.
+    /// The id of the run, different for every start.
     pub id: Arc<str>,
-    /// For how long at least it has been up.
+    /// The minimum time that the server has been up.
     pub up: Duration,
 }
 
-/// Beneath an [`Unavailable`](crate::ErrorKind::Unavailable) error: nothing is wrong with the store, it only has to wait
-/// until it is sure of something. Whoever waits for a lock is left waiting for that time.
+/// The cause of an [`Unavailable`](crate::ErrorKind::Unavailable) error of a healthy store that must wait before it can
+/// answer safely. Waiters keep waiting during that time.
 #[derive(Debug, Clone, Copy)]
 pub struct NotYet {
-    /// When it will be ready, at the latest.
+    /// The maximum time until the store is ready.
     pub within: Duration,
 }
 
@@ -355,7 +362,7 @@ impl fmt::Display for NotYet {
 
 impl std::error::Error for NotYet {}
 
-/// What a store is given at its start.
+/// The environment of a store, passed at its start.
 #[derive(Clone)]
 pub struct Env {
     /// The clock and the timers; they work on every runtime.
@@ -366,13 +373,14 @@ pub struct Env {
     pub response_timeout: Duration,
     /// The client's lease: no recheck is later than this, whatever a foreign holder wrote.
     pub lease: Duration,
-    /// How long replicas are waited for; a store waits less where the response timeout or a lease demands it.
+    /// How long to wait for replicas. A store waits less if the response timeout or a lease requires it.
     pub acknowledge_within: Duration,
-    /// User and password, asked for at each connect. `None`: those of the URL.
+    /// Returns user and password at each connect. `None`: those of the URL.
     pub credentials: Option<Arc<dyn Fn() -> crate::Credentials + Send + Sync>>,
     /// PEM files for TLS.
     pub tls: TlsFiles,
-    /// Whether a store that is not there yet may be made: the file of a path, the tables in a database. Otherwise it is an error.
+    /// Whether to create a missing store: the file of a path, the tables in a database. Otherwise a missing store is an
+    /// error.
     pub create: bool,
 }
 
@@ -387,7 +395,7 @@ impl fmt::Debug for Env {
 /// PEM files for TLS.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Certificates of the authorities to trust instead of the public ones.
+    /// The certificates of the authorities to trust instead of the public ones.
     pub ca: Option<std::path::PathBuf>,
     /// The client's certificate.
     pub cert: Option<std::path::PathBuf>,

@@ -1,6 +1,6 @@
-//! `%41` and the like, in URLs and in names.
+//! Percent-decoding (`%41`) for URLs and names.
 
-/// Undoes it. `None`: a percent sign without two hexadecimal digits, or what it comes to is no UTF-8.
+/// Decodes a text. `None`: a percent sign without two hexadecimal digits, or the result is not UTF-8.
 pub(crate) fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -19,7 +19,7 @@ pub(crate) fn decode(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Not `from_str_radix`, which takes a sign too: then `%+1` would be another way to write `%01`.
+/// We avoid `from_str_radix`: it accepts a sign, so `%+1` would decode like `%01`.
 fn digit(letter: u8) -> Option<u8> {
     let value = char::from(letter).to_digit(16)?;
     u8::try_from(value).ok()

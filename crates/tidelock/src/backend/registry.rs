@@ -5,7 +5,7 @@ use crate::backend::Capabilities;
 use crate::backend::{Env, Store, memory};
 use crate::error::{Error, ErrorKind, Result};
 
-/// What the stores of this build can do, by their URLs.
+/// The capabilities of the stores in this build, by URL scheme.
 #[cfg(feature = "testing")]
 pub(crate) const ABILITIES: &[(&str, Capabilities)] = &[
     ("memory:", memory::CAPABILITIES),
@@ -38,7 +38,7 @@ pub(crate) const ABILITIES: &[(&str, Capabilities)] = &[
     ("memcached:", crate::backend::memcached::CAPABILITIES),
 ];
 
-/// Opens the store a URL names.
+/// Opens the store that a URL names.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
     match scheme {
@@ -62,7 +62,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     }
 }
 
-/// Opens the store that servers described without a URL are.
+/// Opens the store on servers that are described without a URL.
 #[cfg(feature = "redis")]
 pub(crate) async fn connect_servers(servers: &crate::Servers, env: &Env) -> Result<Store> {
     crate::backend::redis::connect_servers(servers, env).await

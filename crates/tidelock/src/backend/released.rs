@@ -1,18 +1,18 @@
-//! The answer to a release, and what a store knows of other waiters.
+//! The result of a release, and the store's count of other waiters.
 
 use super::Moment;
 
-/// The clients other than this one that wait for a lock which was released.
+/// The other clients that wait for a released lock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Awaited {
-    /// How many processes wait, as far as the store can count them.
+    /// The number of waiting processes, as far as the store can count them.
     pub others: u32,
-    /// How many of them are not clients of tidelock.
+    /// The number of those processes that are not tidelock clients.
     pub strangers: u32,
-    /// A client other than tidelock held the lock a short time ago. Such clients may poll for it, and the store cannot count
-    /// them.
+    /// A client other than tidelock held the lock a short time ago. Such clients may poll for the lock, and the store
+    /// cannot count them.
     pub polled: bool,
-    /// The count of [`Heard`], this release included.
+    /// The count of [`Heard`], including this release.
     pub heard: u64,
 }
 
@@ -26,25 +26,25 @@ impl Awaited {
     }
 }
 
-/// What a client has heard of the releases of a lock, its own included.
+/// The releases of a lock that a client has noticed, including its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heard {
-    /// How many since it began to listen.
+    /// The number of releases since the client began to listen.
     pub count: u64,
-    /// When it heard the last of them.
+    /// The time of the last noticed release.
     pub last: Moment,
 }
 
-/// What became of a release.
+/// The outcome of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Released {
-    /// The ticket held the lock and holds it no more; waiters have been woken.
+    /// The ticket held the lock and no longer holds it. Waiters have been woken.
     Freed,
-    /// The same, and the store knows that other clients wait for the lock.
+    /// Like `Freed`, and the store knows that other clients wait for the lock.
     Awaited(Awaited),
-    /// The ticket did not hold it.
+    /// The ticket did not hold the lock.
     NotHeld,
-    /// The ticket held it until now, but not alone: another kind of lock had been taken at the same key. What was the ticket's has
-    /// gone from there.
+    /// The ticket held the lock until now, but another kind of lock was taken at the same key as well. The entry of
+    /// this ticket has been removed.
     WrongType,
 }

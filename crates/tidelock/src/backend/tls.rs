@@ -1,4 +1,4 @@
-//! TLS to the server of any store: whom we trust, what we show, and what an error means.
+//! TLS for every store: trusted authorities, client certificates, and the meaning of TLS errors.
 
 use std::fmt;
 use std::path::Path;
@@ -16,34 +16,35 @@ use crate::error::{Error, ErrorKind, Result};
 #[cfg(feature = "postgres")]
 mod any_name;
 
-/// What of a server's certificate is checked.
+/// How a server's certificate is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Check {
-    /// Who signed it, its dates, and that it is for the host we connect to.
+    /// The signature, the dates, and the host name.
     Everything,
-    /// As above, but it may be for any host.
+    /// The signature and the dates; any host name.
     #[cfg(feature = "postgres")]
     AnyName,
 }
 
-/// Whether any file for TLS was named: then it must not be left out in silence.
+/// Returns whether any TLS file was named. If so, a plain-text connection must be an error.
 pub(crate) fn is_wanted(files: &TlsFiles) -> bool {
     files.ca.is_some() || files.cert.is_some() || files.key.is_some()
 }
 
-/// The name a server's certificate must be for.
+/// The host name that a server's certificate must contain.
 pub(crate) fn name(host: &str) -> Result<ServerName<'static>> {
     ServerName::try_from(host.to_owned())
         .map_err(|_| bad(format!("{host:?} is no host name a certificate can be for")))
 }
 
-/// What makes connections secret. The files are read at each connect, so that renewed ones are taken up without a restart.
+/// Builds a connector. Every connect reads the files again, so that renewed certificates take effect without a restart.
 pub(crate) async fn connector(
     files: &TlsFiles,
     check: Check,
     alpn: &[&[u8]],
 ) -> Result<TlsConnector> {
-    // On another thread: reading the authorities of a machine takes a while, and this one may be the steward's.
+    // We read the files on another thread. Loading the system's authorities is slow, and this thread may be the
+    // steward's.
     let files = files.clone();
     let mut config = rt::blocking(move || config(&files, check))
         .await
@@ -52,7 +53,7 @@ pub(crate) async fn connector(
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// Those of the builder before those that a URL names.
+/// Merges the builder's files with the URL's. The builder's take precedence; certificate and key stay a pair.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) fn named(builder: &TlsFiles, url: TlsFiles) -> TlsFiles {
     let own = builder.cert.is_some() || builder.key.is_some();
@@ -65,14 +66,15 @@ pub(crate) fn named(builder: &TlsFiles, url: TlsFiles) -> TlsFiles {
     TlsFiles { ca, cert, key }
 }
 
-/// The authorities to trust, for a driver that makes its own connections: checked as for ours, with the files of the client,
-/// because a driver does not say which file is wrong.
+/// The trusted authorities, as DER, for a driver that makes its own TLS connections. We check all of the client's files
+/// here, because the driver's errors do not name the file that is wrong.
 ///
-/// Such a driver takes the process-wide crypto provider, and panics where there is none or it cannot choose between two.
+/// The driver uses the process-wide crypto provider. It panics if none is installed and the program links none or two.
+/// So we install one if the program has not.
 #[cfg(feature = "mysql")]
 pub(crate) async fn authorities(files: &TlsFiles) -> Result<Vec<Vec<u8>>> {
     if crypto::CryptoProvider::get_default().is_none() {
-        // An error means that the program has just chosen its own.
+        // An error means that another thread has just installed a provider.
         let _ = crypto::ring::default_provider().install_default();
     }
     let files = files.clone();
@@ -82,7 +84,7 @@ pub(crate) async fn authorities(files: &TlsFiles) -> Result<Vec<Vec<u8>>> {
             Some(ca) => certificates(ca)?,
             None => rustls_native_certs::load_native_certs().certs,
         };
-        // One that makes no sense would be an error to the driver, and the others on this machine are good.
+        // We drop malformed certificates. Otherwise one of them on this machine would make the driver fail.
         let good = |one: &CertificateDer<'static>| RootCertStore::empty().add(one.clone()).is_ok();
         Ok(all
             .into_iter()
@@ -94,7 +96,7 @@ pub(crate) async fn authorities(files: &TlsFiles) -> Result<Vec<Vec<u8>>> {
         .ok_or_else(|| bad("the certificates could not be read"))?
 }
 
-/// Adds what to do to what the TLS library says. `plain`: what to write where the port speaks plain text.
+/// Appends advice to an error of the TLS library. `plain`: how to configure plain text.
 pub(crate) fn explain(error: &impl fmt::Display, plain: &str) -> String {
     let text = error.to_string();
     let says = |words: &str| text.contains(words);
@@ -114,8 +116,8 @@ pub(crate) fn explain(error: &impl fmt::Display, plain: &str) -> String {
     format!("{text}{advice}")
 }
 
-/// What a failure means, by what the TLS library says. Where one side refuses the other, the next try would end in the same way;
-/// where the connection only broke, the server may be about to restart.
+/// Maps an error of the TLS library to a kind. If one side rejects the other, a retry fails in the same way. If the
+/// connection only broke, the server may be restarting, and a retry may succeed.
 pub(crate) fn kind(text: &str) -> ErrorKind {
     let refusals = [
         "invalid peer certificate",
@@ -130,7 +132,7 @@ pub(crate) fn kind(text: &str) -> ErrorKind {
     }
 }
 
-/// The crypto provider is named, because the process-wide default panics when a program links two of them or none.
+/// We name the crypto provider. The process-wide default panics if a program links two providers or none.
 fn config(files: &TlsFiles, check: Check) -> Result<ClientConfig> {
     let provider = Arc::new(crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -158,8 +160,8 @@ fn config(files: &TlsFiles, check: Check) -> Result<ClientConfig> {
     }
 }
 
-/// The authorities of the given file, else those this machine trusts: they include what its administrator added, and
-/// are kept up to date with the system, which a list built into the program would not be.
+/// The authorities in the given file, or else the system's. We use the system's list instead of a built-in one: it
+/// includes the administrator's authorities and is updated with the system.
 fn roots(ca: Option<&Path>) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     match ca {

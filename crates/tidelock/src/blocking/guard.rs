@@ -1,4 +1,4 @@
-//! A lock held by a thread.
+//! The guard of the blocking API: a lock held by a thread.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -13,8 +13,8 @@ use crate::error::Result;
 use crate::guard::{FencingToken, LostReason};
 use crate::state::HoldState;
 
-/// A held lock, on the thread that acquired it. Dropping it asks for the release in the background;
-/// [`release`](Self::release) waits for it. While the thread has other guards of the same lock, it stays held.
+/// A held lock, on the thread that acquired it. Dropping it releases the lock in the background;
+/// [`release`](Self::release) waits for the release. While the thread has other guards of the same lock, it stays held.
 ///
 /// It cannot be sent to another thread, because the thread is the owner:
 ///
@@ -61,7 +61,7 @@ impl Guard {
         self.inner.name()
     }
 
-    /// This acquisition as other clients see it in the store: `uuid:n`.
+    /// The owner of this hold as other clients see it in the store: `uuid:n`.
     ///
     /// # Examples
     /// ```
@@ -110,10 +110,10 @@ impl Guard {
         self.inner.token()
     }
 
-    /// This hold in writing; see [`Guard::sequencer`](crate::Guard::sequencer).
+    /// This hold as a text; see [`Guard::sequencer`](crate::Guard::sequencer).
     ///
     /// # Errors
-    /// As there.
+    /// As [`Guard::sequencer`](crate::Guard::sequencer).
     ///
     /// # Examples
     /// ```
@@ -128,7 +128,7 @@ impl Guard {
         self.inner.sequencer()
     }
 
-    /// Held, unsure or lost; see [`Guard::state`](crate::Guard::state). No trip.
+    /// Held, unsure or lost; see [`Guard::state`](crate::Guard::state). No round trip.
     ///
     /// # Examples
     /// ```
@@ -148,7 +148,7 @@ impl Guard {
         self.inner.state()
     }
 
-    /// Whether the lock is proved to be held right now. No trip.
+    /// Whether the lock is proved to be held right now. No round trip.
     ///
     /// # Examples
     /// ```
@@ -166,7 +166,7 @@ impl Guard {
         self.inner.is_held()
     }
 
-    /// How long the lock is proved to be held if no further renewal succeeds. Zero: it is lost.
+    /// How long the lock stays proved if no further renewal succeeds. Zero: it is lost.
     ///
     /// # Examples
     /// ```
@@ -183,7 +183,7 @@ impl Guard {
         self.inner.valid_for()
     }
 
-    /// Waits for the loss of the lock, at most that long. `None`: it is still held.
+    /// Waits for the loss of the lock, at most `limit`. `None`: it is still held.
     ///
     /// # Errors
     /// [`Runtime`](ErrorKind::Runtime) inside an async runtime.
@@ -205,7 +205,8 @@ impl Guard {
         self.blocker.run(self.inner.lost_within(limit))
     }
 
-    /// Calls back when the lock is lost, on a thread of the client's: be brief there. Not called once this guard has gone.
+    /// Calls `call` when the lock is lost, on a thread of the client, so it must be short. It is not called after this
+    /// guard was dropped.
     ///
     /// # Examples
     /// ```
@@ -231,7 +232,7 @@ impl Guard {
     /// Lengthens the lease; see [`Guard::extend`](crate::Guard::extend).
     ///
     /// # Errors
-    /// As there, and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// As [`Guard::extend`](crate::Guard::extend), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
     ///
     /// # Examples
     /// ```
@@ -252,11 +253,11 @@ impl Guard {
     }
 
     /// Releases the lock and waits until the store has confirmed it. While the thread has other guards of the same
-    /// lock, it stays held and this returns at once.
+    /// lock, the lock stays held and this call returns at once.
     ///
     /// # Errors
     /// As [`Guard::release`](crate::Guard::release), and [`Runtime`](ErrorKind::Runtime) inside an async runtime: then
-    /// the lock is released in the background.
+    /// the client releases the lock in the background.
     ///
     /// # Examples
     /// ```

@@ -1,4 +1,4 @@
-//! A lock with two sides, for threads.
+//! The read-write lock of the blocking API.
 
 use super::Lock;
 
@@ -31,7 +31,7 @@ pub struct ReadWriteLock {
 }
 
 impl ReadWriteLock {
-    /// The side for reading: its guards exclude writers, not each other.
+    /// The read side: its guards exclude writers, not each other.
     ///
     /// # Examples
     /// ```
@@ -47,7 +47,7 @@ impl ReadWriteLock {
         self.read.clone()
     }
 
-    /// The side for writing: its guard excludes everybody.
+    /// The write side: its guard excludes all others.
     ///
     /// # Examples
     /// ```

@@ -1,4 +1,4 @@
-//! An acquisition in its caller's hands: what is checked before it starts, and what happens to it when the caller leaves.
+//! The future that an acquire call returns: the checks before it starts, and the one exit path.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,12 +16,13 @@ use crate::core::timers::Timer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Cancel;
 
-/// An acquisition: lazy, `Send`, and left at any moment without a trace. `None`: not free, and the caller only wanted to know.
+/// A lazy, `Send` acquire future. `None`: the lock is not free, and the wait is zero.
 ///
-/// Every way of leaving (dropped, out of time, cancelled) is one path, [`leave`](Self::leave).
+/// It is cancel-safe. A drop, a timeout and a cancel all take one path, [`leave`](Self::leave), and leave no lock
+/// behind.
 pub(crate) struct Acquisition {
     state: State,
-    /// `None`: it was refused before there was anything to do.
+    /// `None`: the options were refused, or the acquisition is done.
     caller: Option<Arc<Caller>>,
     deadline: Option<Timer>,
     cancel: Option<BoxFuture<'static, ()>>,
@@ -29,9 +30,10 @@ pub(crate) struct Acquisition {
 
 enum State {
     Refused(Error),
+    /// Not polled yet.
     Lazy,
     Running(Entering),
-    /// With the name, where the lock was not free.
+    /// With the name if the lock was not free.
     Done(Option<Name>),
 }
 
@@ -49,14 +51,15 @@ impl Acquisition {
         }
     }
 
-    /// Checks everything that needs no traffic, and makes the loop.
+    /// Makes all checks that need no request, starts the deadline, and joins the local queue or starts the acquire
+    /// loop.
     fn start(&mut self) -> Result<Entering> {
         let Some(caller) = &self.caller else {
             return Err(Error::new(ErrorKind::InvalidName));
         };
         check(caller)?;
         let options = &caller.options;
-        // Zero asks once: the answer is bounded by the response timeout, not by a deadline.
+        // A zero wait ends with the first answer. The response timeout bounds that, so it needs no deadline.
         self.deadline = options
             .wait
             .filter(|wait| !wait.is_zero())
@@ -69,7 +72,7 @@ impl Acquisition {
         Ok(Loop { caller }.enter())
     }
 
-    /// Stops waiting. What is on its way is finished by the steward, and a lock that comes of it is released there.
+    /// Stops waiting. If a request is in flight, the steward finishes it and releases a lock that it grants.
     fn leave(&mut self) {
         let (state, Some(caller)) = (
             std::mem::replace(&mut self.state, State::Done(None)),
@@ -78,7 +81,10 @@ impl Acquisition {
             return;
         };
         if let State::Running(rest) = state {
+            // Tells the acquire loop, and a store that has not sent the attempt yet, that nobody waits for the lock.
             caller.gone.store(true, Ordering::SeqCst);
+            // If we dropped a request in flight, nobody would read its reply, and a grant would stay until the lease
+            // ends. Without one the drop is enough: a ticket withdraws itself if the store may know it.
             if caller.in_flight.load(Ordering::SeqCst) {
                 let work = Box::pin(async move { drop(rest.await) });
                 caller.base.core.steward.send(Chore::Adopt(work));
@@ -86,7 +92,7 @@ impl Acquisition {
         }
     }
 
-    /// Why the caller should stop waiting now.
+    /// The error with which the caller stops waiting now: cancelled, or out of time.
     fn poll_departure(&mut self, cx: &mut Context<'_>) -> Option<Error> {
         if let Some(cancel) = &mut self.cancel
             && cancel.as_mut().poll(cx).is_ready()
@@ -97,7 +103,7 @@ impl Acquisition {
         over.then(|| Some(self.caller.as_ref()?.out_of_time()))?
     }
 
-    /// Not free, for a caller that had no time to wait.
+    /// The error for a lock that is not free, if the wait is zero.
     pub(crate) fn not_free(&self) -> Error {
         let error = Error::new(ErrorKind::TimedOut);
         match &self.state {
@@ -106,7 +112,8 @@ impl Acquisition {
         }
     }
 
-    /// Whoever keeps it when it is done keeps nothing of the client.
+    /// Completes the future, and drops all it has of the client. Otherwise a completed future that is kept would keep
+    /// the client alive.
     fn finish(&mut self, result: Outcome) -> Poll<Outcome> {
         let caller = self.caller.take();
         let name = caller.as_ref().filter(|_| matches!(result, Ok(None)));
@@ -119,7 +126,7 @@ impl Acquisition {
     }
 }
 
-/// What needs no traffic.
+/// The checks that need no request to the store.
 fn check(caller: &Caller) -> Result<()> {
     let (core, site, options) = (&caller.base.core, &caller.base.site, &caller.options);
     core.refuse_if_closed()?;
@@ -128,7 +135,7 @@ fn check(caller: &Caller) -> Result<()> {
         return Err(Error::new(ErrorKind::Unsupported)
             .because("this store cannot count, so it has no fencing tokens"));
     }
-    // For locks of one holder: of several each would leave a delay that bars the others.
+    // Only a lock with one holder can have a delay. Each of several holders would leave one that bars the others.
     if options.lock_delay.is_some_and(|delay| !delay.is_zero())
         && !(site.front().capabilities().delays
             && matches!(caller.terms.kind, Kind::Mutex | Kind::Fenced))
@@ -161,6 +168,7 @@ impl Future for Acquisition {
                 Error::new(ErrorKind::Cancelled).because("polled again after it was done")
             ));
         };
+        // We poll for the lock before we look at the deadline: a grant that arrives with the deadline still counts.
         if let Poll::Ready(result) = Pin::new(rest).poll(cx) {
             return self.finish(result);
         }

@@ -1,4 +1,4 @@
-//! Which renewals go together.
+//! Groups renewals into batches. A batch is one request: for one store and one lane, with at most 100 renewals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,26 +6,26 @@ use std::sync::Arc;
 use crate::backend::{Name, Renewal};
 use crate::core::site::Site;
 
-/// The most names in one renewal script, as Redisson.
+/// Bounds the number of names in one renewal script. Redisson has the same bound.
 pub(crate) const BATCH: usize = 100;
 
-/// Renewals that go in one request: of one site, and of locks that fail together.
+/// The renewals of one request, all for one store and one lane.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) site: Arc<Site>,
-    /// The entries they are for.
+    /// The ids of their entries in the lease table, in the order of `renewals`.
     pub(crate) ids: Vec<u64>,
     pub(crate) renewals: Vec<Renewal>,
 }
 
-/// Locks that fail together: of one site, and there of one lane.
+/// Locks that fail together: the store, and the lane within it. A request that hangs therefore delays no other lane.
 type Lane = (*const Site, u64);
 
 fn lane(site: &Arc<Site>, name: &Name) -> Lane {
     (Arc::as_ptr(site), site.back().lane(name))
 }
 
-/// Those of one moment: of each lane full ones, and one at most that has room.
+/// The batches that are due at one instant: for each lane any number of full ones, and at most one with room.
 #[derive(Debug, Default)]
 pub(crate) struct Batches {
     roomy: BTreeMap<Lane, Batch>,
@@ -33,6 +33,7 @@ pub(crate) struct Batches {
 }
 
 impl Batches {
+    /// Adds a renewal to the batch of its lane that has room, or opens one.
     pub(crate) fn add(&mut self, site: &Arc<Site>, id: u64, renewal: Renewal) {
         let lane = lane(site, &renewal.ticket.name);
         let batch = self.roomy.entry(lane).or_insert_with(|| Batch {
@@ -47,11 +48,12 @@ impl Batches {
         }
     }
 
+    /// Whether any batch has room.
     pub(crate) fn have_room(&self) -> bool {
         !self.roomy.is_empty()
     }
 
-    /// There is a batch it could join.
+    /// Whether the lane of this lock has a batch with room.
     pub(crate) fn have_room_for(&self, site: &Arc<Site>, name: &Name) -> bool {
         self.roomy.contains_key(&lane(site, name))
     }

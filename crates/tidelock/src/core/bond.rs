@@ -1,4 +1,4 @@
-//! What a hold depends on besides its lease.
+//! Bonds: something in the store that a hold depends on besides its lease, such as a session.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 use crate::core::clock::Moment;
 use crate::options::Drift;
 
-/// Something of the store that a hold ends with, whatever lease was granted: a session, which the server ends when it has
-/// heard nothing from it for a time. A lock with a longer lease is proved only for as long as the session is.
+/// Something in the store whose end also ends the hold, such as a session. The server ends a session from which it has
+/// heard nothing for a time. A lock with a longer lease is proved only while the session is proved.
 #[derive(Clone)]
 pub struct Bond(Arc<Kind>);
 
@@ -21,22 +21,24 @@ enum Kind {
         heard: Box<dyn Fn() -> Moment + Send + Sync>,
         connected: Box<dyn Fn() -> bool + Send + Sync>,
         severed: AtomicBool,
-        /// Of those who depend on it.
+        /// Notified when this bond is severed: one for each status that depends on it.
         bells: Mutex<Vec<Weak<Notify>>>,
     },
-    /// So many of these are needed.
+    /// At least `needed` of `bonds` must last.
     Several { needed: usize, bonds: Vec<Bond> },
 }
 
 impl Bond {
-    /// The store keeps it for that time after it has heard from this client. `heard` says when the last request was sent
-    /// that is known to have arrived; it is asked often, so it must be quick, and must never go back.
+    /// A bond that the store keeps for `span` after it has heard from this client. `heard` returns the time at which
+    /// the client sent the last request that is known to have arrived. It is called often, also under a lock of the
+    /// client: it must be quick and must not block, and its result must never decrease.
     pub fn new(span: Duration, heard: impl Fn() -> Moment + Send + Sync + 'static) -> Self {
         Self::suspendable(span, heard, || true)
     }
 
-    /// The same, of something that can be cut off: `connected` says whether the store would hear from this client now.
-    /// While it would not, the holder is told to be unsure. It is asked often too.
+    /// As [`new`](Self::new), for something that can be disconnected. `connected` returns whether the store can hear
+    /// from this client now. While it returns false, the state of the hold is [`Unsure`](crate::HoldState::Unsure). It
+    /// too is called often.
     pub fn suspendable(
         span: Duration,
         heard: impl Fn() -> Moment + Send + Sync + 'static,
@@ -51,7 +53,7 @@ impl Bond {
         }))
     }
 
-    /// It has ended, whatever was proved: who depends on it is told now, and not when it would have ended by itself.
+    /// Ends the bond now, whatever was proved. It notifies the holders that depend on it at once.
     pub fn sever(&self) {
         if let Kind::One { severed, bells, .. } = &*self.0 {
             severed.store(true, Ordering::SeqCst);
@@ -62,7 +64,7 @@ impl Bond {
         }
     }
 
-    /// So much of it was severed that it lasts no longer.
+    /// Whether so many parts were severed that the rest is not enough.
     pub(crate) fn is_severed(&self) -> bool {
         match &*self.0 {
             Kind::One { severed, .. } => severed.load(Ordering::SeqCst),
@@ -73,12 +75,14 @@ impl Bond {
         }
     }
 
-    /// Rings when it is severed. To be looked at after this call: it may have been before.
+    /// Registers a listener for [`sever`](Self::sever). The caller must check [`is_severed`](Self::is_severed) after
+    /// this call: a bond that was severed before does not notify.
     pub(crate) fn ring(&self, bell: &Arc<Notify>) {
         match &*self.0 {
             Kind::One { bells, .. } => {
                 let mut bells = bells.lock().unwrap_or_else(PoisonError::into_inner);
-                // Those who have gone are cleared away each time their number may have doubled.
+                // We remove the dropped ones only when the list is full. Each registration then costs constant time on
+                // average, and the list stays within about twice the number of listeners.
                 if bells.len() == bells.capacity() {
                     bells.retain(|bell| bell.strong_count() > 0);
                     let left = bells.len();
@@ -90,7 +94,8 @@ impl Bond {
         }
     }
 
-    /// It lasts as long as so many of the parts do. Parts without a bond last for ever. `None`: so does the whole.
+    /// A bond that lasts while at least `needed` of the parts last. A part without a bond always lasts. `None`: enough
+    /// parts have no bond, so the whole needs none.
     pub(crate) fn of(needed: usize, parts: Vec<Option<Self>>) -> Option<Self> {
         let free = parts.iter().filter(|part| part.is_none()).count();
         let bonds: Vec<Self> = parts.into_iter().flatten().collect();
@@ -98,7 +103,7 @@ impl Bond {
         (needed > 0).then(|| Self(Arc::new(Kind::Several { needed, bonds })))
     }
 
-    /// Until when it is proved.
+    /// Until when the bond is proved. The instant 0 if it was severed.
     pub(crate) fn until(&self, drift: &Drift) -> Moment {
         match &*self.0 {
             Kind::One { severed, .. } if severed.load(Ordering::SeqCst) => Moment(0),
@@ -106,7 +111,8 @@ impl Bond {
             Kind::Several { needed, bonds } => {
                 let mut each: Vec<Moment> = bonds.iter().map(|bond| bond.until(drift)).collect();
                 each.sort_unstable();
-                // The shortest of those that last longest; too few of them prove nothing.
+                // It ends when fewer than `needed` parts last, so with the `needed`-th of them, counted from the one
+                // that lasts longest. With fewer parts than that nothing is proved.
                 let at = each.len().checked_sub(*needed);
                 at.map_or(Moment(0), |at| each[at])
             }
@@ -115,7 +121,7 @@ impl Bond {
 }
 
 impl Bond {
-    /// Enough of it is connected.
+    /// Whether enough parts are connected.
     pub(crate) fn is_connected(&self) -> bool {
         match &*self.0 {
             Kind::One { connected, .. } => connected(),

@@ -1,4 +1,4 @@
-//! What an acquisition, its caller and the store know of each other.
+//! The acquire request: what was asked for, and the state that the caller, the acquire loop and the store share.
 
 use std::fmt;
 use std::panic::Location;
@@ -12,27 +12,27 @@ use crate::core::site::Base;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::AcquireOptions;
 
-/// What was asked for, and what the loop, the line and the caller tell each other. All of it in one place: of many who wait
-/// for one name each would pay for every further one with each turn.
+/// One acquire request: its options, and the state that the caller, the acquire loop and the local queue share. It is a
+/// single allocation, because many waiters for one name exist at once and each further allocation costs all of them.
 pub(crate) struct Caller {
     pub(super) base: Arc<Base>,
     pub(super) name: Name,
     pub(super) options: AcquireOptions,
     pub(super) place: &'static Location<'static>,
     pub(super) terms: Terms,
-    /// Where it waits behind others of this process.
+    /// Through this the local queue notifies it.
     pub(super) seat: Seat,
-    /// The caller has left; the loop is finishing in the background.
+    /// The caller has left. A request in flight is finished in the background.
     pub(super) gone: AtomicBool,
-    /// A request is on its way: the loop must not be dropped before it has been answered.
+    /// A request is in flight. Invariant: the acquire loop is not dropped while this is set.
     pub(super) in_flight: AtomicBool,
-    /// Why the last request brought no answer, to be reported when the time is up.
+    /// Why the last request got no answer. Reported if the wait times out.
     trouble: Mutex<Option<Error>>,
 }
 
 impl Caller {
     /// # Errors
-    /// When the options make no sense.
+    /// [`ErrorKind::InvalidOptions`] for a duration out of range, and for options that exclude each other.
     pub(crate) fn new(
         base: Arc<Base>,
         kind: Kind,
@@ -63,27 +63,28 @@ impl Caller {
         })
     }
 
-    /// How long it waits at most.
+    /// The longest wait.
     pub(super) fn patience(&self) -> Duration {
         self.options.wait.unwrap_or(Duration::MAX)
     }
 
-    /// It only wants to know whether the lock is free.
+    /// Whether the wait is zero: the caller takes the first answer of the store, and never waits in a queue.
     pub(super) fn only_asks(&self) -> bool {
         self.patience().is_zero()
     }
 
-    /// Has a place in line now. After that it is looked whether the client is closed: a close that is not seen here calls all
-    /// who have one.
+    /// Refuses if the client is closed. Call it after the request has joined the local queue: a close that we do not
+    /// see here comes later, and calls every waiter of the queue. In the other order, a close between the two would
+    /// miss this waiter.
     pub(super) fn wait_in_line(&self) -> Result<()> {
         self.base.core.refuse_if_closed()?;
         self.explain_own_hold();
         Ok(())
     }
 
-    /// A classic mistake looks like a hang; the log tells it apart.
+    /// Logs a wait for a lock that this client itself holds. That common mistake looks like a hang.
     pub(super) fn explain_own_hold(&self) {
-        // A look through all that is held is worth it only where somebody reads the log.
+        // The search reads the whole lease table, so we search only if the message is logged.
         if tracing::enabled!(tracing::Level::INFO)
             && let Some(held_at) = self.base.core.steward.table.place_of(&self.name)
         {
@@ -95,7 +96,7 @@ impl Caller {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 
-    /// The error for a caller whose time is up: what kept the store from answering says more than the time does.
+    /// The error for a caller whose wait has timed out. The last error of the store explains more than the timeout.
     pub(super) fn out_of_time(&self) -> Error {
         let trouble = self
             .trouble
@@ -105,7 +106,7 @@ impl Caller {
         match trouble {
             Some(error) => error,
             None if self.in_flight.load(Ordering::SeqCst) => {
-                // Who only asked did not wait for a holder: what did not come is an answer.
+                // With a zero wait the caller did not wait for a holder, only for the reply, so the outcome is unknown.
                 let kind = if self.only_asks() {
                     ErrorKind::OutcomeUnknown
                 } else {
@@ -127,7 +128,7 @@ impl fmt::Debug for Caller {
     }
 }
 
-/// Whether anybody still waits for the answer to a question. By default somebody does.
+/// Tells whether a caller still waits for the result of an attempt. By default one does.
 #[derive(Debug, Clone, Default)]
 pub struct Asker(Option<Arc<Caller>>);
 
@@ -136,8 +137,8 @@ impl Asker {
         Self(Some(Arc::clone(caller)))
     }
 
-    /// The caller has left: a question that still waits for its turn to be sent need not be sent. Where many leave at
-    /// once, the store would otherwise be busy with locks for nobody while those who stay find no turn.
+    /// Whether the caller has left. Then a store need not send an attempt that still waits to be sent. Otherwise, if
+    /// many callers leave at once, the store would serve their attempts first while the remaining callers wait.
     pub fn has_left(&self) -> bool {
         let caller = self.0.as_ref();
         caller.is_some_and(|caller| caller.gone.load(Ordering::SeqCst))

@@ -1,21 +1,21 @@
-//! What must not happen in step: random shares of a pause.
+//! Random factors for pauses, so that clients do not act at the same time.
 
 #[cfg(feature = "testing")]
 use std::cell::Cell;
 
 #[cfg(feature = "testing")]
 thread_local! {
-    /// What the next share is made of on this thread. `None`: of chance.
+    /// The seed of the next factor on this thread. `None`: factors are random.
     static SEED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// From now on the shares on this thread follow from the seed: a simulation can be played again.
+/// From now on the factors on this thread follow from the seed, so that a simulation can be replayed.
 #[cfg(feature = "testing")]
 pub(crate) fn seed(seed: u64) {
     SEED.set(Some(seed));
 }
 
-/// At least 0 and below 1.
+/// A random factor of at least 0 and less than 1.
 pub(crate) fn share() -> f64 {
     #[allow(
         clippy::cast_precision_loss,

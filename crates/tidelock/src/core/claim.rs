@@ -1,4 +1,4 @@
-//! A ticket that is asked for, and withdrawn if nothing comes of it.
+//! A pending ticket: it is sent to the store until it becomes a hold, and withdrawn otherwise.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,16 +12,19 @@ use crate::core::site::Base;
 use crate::core::steward::Chore;
 use crate::error::Result;
 
-/// A ticket that may have left something in the store. Dropped unsettled, it is withdrawn.
+/// A pending ticket. A drop before it is settled withdraws it if the store may know it; otherwise a late acquire could
+/// hold the lock, or a queue position could remain, without an owner.
 pub(super) struct Claim<'a> {
     base: &'a Base,
     pub(super) ask: Ask,
-    /// A request of this ticket brought no answer: it may hold the lock, or may still come to.
+    /// A request of this ticket has an unknown outcome: the ticket may hold the lock, or may still be granted it.
     pub(super) unclear: bool,
+    /// A hold has the ticket, or its withdrawal is with the steward. Then the drop does nothing.
     pub(super) settled: bool,
 }
 
 impl<'a> Claim<'a> {
+    /// A ticket with a fresh owner. The first attempt has no patience: it does not arm a wake.
     pub(super) fn new(one: &'a Loop) -> Self {
         let Caller {
             base, name, terms, ..
@@ -50,7 +53,7 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// Takes a fresh ticket, and with it withdraws the old one. Resolves when the old one is known to hold nothing.
+    /// Withdraws the ticket and takes a fresh one. The receiver resolves when the store no longer knows the old ticket.
     pub(super) fn begin_anew(&mut self, one: &'a Loop) -> oneshot::Receiver<Result<()>> {
         let mut fresh = Self::new(one);
         fresh.ask.patience = self.ask.patience;
@@ -63,8 +66,10 @@ impl<'a> Claim<'a> {
         answered
     }
 
+    /// Passes the withdrawal to the steward, which retries it and reports to `answer`.
     fn withdraw(&self, answer: Option<oneshot::Sender<Result<()>>>) {
-        // Twice the lease: a request may still lie in the buffers of a server that is frozen now.
+        // We retry for twice the lease. The acquire may lie in the buffers of a frozen server, and may be granted for a
+        // whole lease when that server resumes.
         let until = self.base.core.timers.now() + (self.ask.lease * 2).max(Duration::from_secs(60));
         self.base.core.steward.send(Chore::Release {
             site: Arc::clone(&self.base.site),

@@ -1,13 +1,13 @@
-//! The clock leases are counted on: it goes on while the machine sleeps, and no operator can step it.
+//! The clock that measures leases. It keeps counting while the machine is suspended, and no operator can set it.
 
 use std::time::Duration;
 
-/// An instant of a [`Clock`], in nanoseconds since an origin of that clock's own.
+/// An instant of a [`Clock`], in nanoseconds since the origin of that clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(pub(crate) u64);
 
 impl Moment {
-    /// Later than anything that happens.
+    /// Later than every instant that comes. As a time to act it means never.
     pub const FAR: Self = Self(u64::MAX);
 
     /// Nanoseconds since the clock's origin.
@@ -15,12 +15,12 @@ impl Moment {
         self.0
     }
 
-    /// The instant that many nanoseconds after the clock's origin.
+    /// The instant `nanos` nanoseconds after the clock's origin.
     pub fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Time from `earlier` to this instant; zero if it was later.
+    /// The time from `earlier` to this instant. Zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -37,17 +37,18 @@ impl std::ops::Add<Duration> for Moment {
     }
 }
 
-/// Where the time comes from.
+/// The source of the time.
 #[derive(Debug, Clone, Copy)]
 pub enum Clock {
-    /// `CLOCK_BOOTTIME` on Linux; elsewhere the standard library's monotonic clock, which may stand still while the machine sleeps.
+    /// `CLOCK_BOOTTIME` on Linux. Elsewhere the monotonic clock of the standard library, which may stop while the
+    /// machine is suspended.
     Boot,
     /// tokio's clock, which tests can pause.
     Simulated(tokio::time::Instant),
 }
 
 impl Clock {
-    /// What time it is.
+    /// The current instant.
     pub fn now(&self) -> Moment {
         match self {
             Self::Boot => boot_now(),
@@ -55,8 +56,8 @@ impl Clock {
         }
     }
 
-    /// How many nanoseconds after the first simulated clock of this process this one started: what makes their instants
-    /// comparable. `None`: not simulated.
+    /// The nanoseconds from the start of the first simulated clock of this process to the start of this one, so that
+    /// instants of different simulated clocks can be compared. `None`: not simulated.
     #[cfg(feature = "sqlite")]
     pub(crate) fn simulated_origin(&self) -> Option<i64> {
         use std::sync::OnceLock;
@@ -76,7 +77,7 @@ impl Clock {
 #[cfg(target_os = "linux")]
 fn boot_now() -> Moment {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    // Seconds since boot and nanoseconds below 1e9 are never negative.
+    // `unsigned_abs` changes nothing: seconds since boot and nanoseconds below 1e9 are never negative.
     Moment(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
 }
 

@@ -1,16 +1,25 @@
-//! Turns between processes: a process that has had the lock lets waiters elsewhere ask first.
+//! The fairness delay: after a process has released a lock, waiters of other processes ask the store first.
 //!
-//! The next task of the process that releases is always faster than a message to another process, so without a rule one
-//! process would keep the lock. Of the processes that one message wakes the fastest would get it, not the one that has waited
-//! longest: so a process asks the later the fewer releases it has heard of since its own turn.
+//! A *turn* of a process lasts from a grant of the store to the release in the store; the lock may pass through many
+//! tasks of the process in that time. Without a delay, the next task of the releasing process would always be faster
+//! than a message to another process, and one process would keep the lock. One message wakes several processes, and the
+//! fastest of them would get the lock, not the one that has waited longest. The algorithm, for each name:
 //!
-//! Each process learns how long other clients of tidelock need: a distant one needs several times as long as a neighbour. When
-//! a waiter did not come, the next pause is four times as long, up to a quarter of the last turn; when that was in vain too,
-//! the process starts again with the shortest pause. A pause that is longer than needed costs nothing while others come.
-//! Waiters that are not clients of tidelock need more, see [`debt`](super::debt).
+//! 1. After a turn, `before` is the number of other tidelock processes that wait, and `step` is the time that each of
+//!    them gets: twice the duration of the release (300 µs to 20 ms), because a message and a request must travel.
+//! 2. The process counts the releases it hears of since its turn. It asks once it has heard of `before` releases. Until
+//!    then it waits one `step` for each that is missing, counted from the last release, and `most` in all. If it has
+//!    heard of none, it waits a single `step`. So a process that has seen fewer releases asks later.
+//! 3. If it gets the lock again before it has heard of `before` releases, some waiter did not come in time. The next
+//!    `step` is four times as long, up to a quarter of the last turn, at most 20 ms: a distant process needs several
+//!    times as long as a neighbour. If the longest step was in vain too, the next one is the shortest again: the other
+//!    client may be frozen or gone.
 //!
-//! This state belongs to the name and not to a task that waits: a task may give up after a few milliseconds, and the next one
-//! must still let the others go first.
+//! A delay that is longer than needed costs nothing while others come, because their releases end it. Clients other
+//! than tidelock need longer delays; see [`debt`](super::debt).
+//!
+//! The state belongs to the name and not to a waiting task. A task may give up after a few milliseconds, and the next
+//! one must still wait for the other processes.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,26 +27,27 @@ use std::time::Duration;
 use crate::backend::{Heard, Moment, Name};
 use crate::core::debt::{Debt, Ended, MOST, PLACES};
 
-/// A pause is no longer than this part of the last turn, unless the shortest pause is longer.
+/// Bounds the delay to this fraction (1/`PART`) of the last turn, unless the shortest delay is longer.
 const PART: u32 = 4;
-/// A pause in which a waiter did not come is followed by one this many times as long.
+/// The factor between a step in which a waiter did not come and the next step.
 const LONGER: u32 = 4;
-/// We remember for this long how much time others need.
+/// Bounds how long after a turn its step still determines the next one, and how long we must keep its account.
 const REMEMBERED: Duration = Duration::from_secs(1);
 
-/// How long a process holds back for other clients of tidelock.
+/// The delay of this process for other clients of tidelock.
 #[derive(Debug, Clone, Copy, Default)]
 struct Courtesy {
-    /// This many other processes have a turn before the next one of ours.
+    /// How many other processes have a turn before this process asks again.
     before: u32,
-    /// The time each of them gets to ask.
+    /// The time that each of them gets.
     step: Duration,
-    /// The time all of them get together.
+    /// Bounds the time that all of them get together.
     most: Duration,
-    /// How many times the step was made longer.
+    /// How many times the step was multiplied by `LONGER`.
     longer: u32,
+    /// The step has reached its bound.
     is_longest: bool,
-    /// This process got the lock again before all of them had had it.
+    /// This process got the lock again before all of them had a turn.
     missed: bool,
 }
 
@@ -58,7 +68,7 @@ impl Courtesy {
         }
     }
 
-    /// How many times the next step is made longer.
+    /// How many times the next step is multiplied by `LONGER`.
     fn next(&self) -> u32 {
         match (self.missed, self.is_longest) {
             (false, _) => self.longer,
@@ -67,7 +77,8 @@ impl Courtesy {
         }
     }
 
-    /// Do not ask before this: `seen` others have had their turn, and the rest get time.
+    /// The instant before which this process does not ask. `seen` others have had a turn; the rest get time from
+    /// `free_since`.
     fn end(&self, free_since: Moment, seen: u32) -> Moment {
         match (self.before.saturating_sub(seen), seen) {
             (0, _) => Moment(0),
@@ -77,7 +88,7 @@ impl Courtesy {
     }
 }
 
-/// What we know of the others that want one name.
+/// What this process knows about the other processes that wait for a name.
 #[derive(Debug, Clone, Copy)]
 struct Account {
     /// The last turn of this process.
@@ -87,7 +98,7 @@ struct Account {
 }
 
 impl Account {
-    /// A turn of this process has ended. `old`: what was known before.
+    /// The account after a turn of this process. `old`: the account before it.
     fn after(ended: &Ended, old: Option<&Self>) -> Self {
         let last = old.filter(|old| old.is_remembered(ended.now));
         let last = last.map(|old| &old.courtesy);
@@ -100,17 +111,18 @@ impl Account {
         }
     }
 
-    /// How many turns others have had since ours. `None`: this process does not hear of them.
+    /// How many turns other processes have had since ours. `None`: the store does not report them.
     fn seen(&self, heard: Option<Heard>) -> Option<u32> {
         let count = heard?.count.saturating_sub(self.last.awaited.heard);
         Some(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
+    /// How much longer this process must not ask.
     fn pause(&self, now: Moment, heard: Option<Heard>) -> Duration {
         let ended = self.last.now;
         let seen = self.seen(heard);
         let last = heard.map(|heard| heard.last);
-        // Others had the lock after us, as far as that was heard.
+        // If others had the lock after us, it has been free since the last release that we heard of.
         let free_since = last.filter(|_| seen > Some(0)).unwrap_or(ended);
         let free_since = free_since.max(ended);
         let courtesy = self.courtesy.end(free_since, seen.unwrap_or(0));
@@ -118,12 +130,13 @@ impl Account {
         courtesy.max(debt).since(now)
     }
 
+    /// This process has the lock again: notes whether the others had their turns.
     fn granted(&mut self, now: Moment, heard: Option<Heard>) {
         let seen = self.seen(heard);
         self.courtesy.missed |= self.courtesy.before > seen.unwrap_or(0);
         let elapsed = now.since(self.last.now);
         self.debt.granted(elapsed, self.last.awaited.kin(), seen);
-        // The rest of it belongs to the turn that ends next.
+        // Any further delay follows from the end of this new turn.
         self.courtesy.before = 0;
     }
 
@@ -132,11 +145,11 @@ impl Account {
     }
 }
 
-/// The names that others want elsewhere.
+/// The accounts of all names for which other processes wait.
 #[derive(Debug, Default)]
 pub(crate) struct Courtesies {
     each: HashMap<Name, Account>,
-    /// At this number we look for accounts that can go.
+    /// The number of accounts at which we remove old ones.
     many: usize,
 }
 
@@ -149,7 +162,7 @@ impl Courtesies {
         self.each.contains_key(name)
     }
 
-    /// How long this process must not ask for the lock yet.
+    /// How much longer this process must not ask for the lock.
     pub(super) fn pause(&self, name: &Name, now: Moment, heard: Option<Heard>) -> Duration {
         let account = self.each.get(name);
         account.map_or(Duration::ZERO, |account| account.pause(now, heard))
@@ -173,6 +186,7 @@ impl Courtesies {
         }
     }
 
+    /// Removes old accounts, once their number has doubled. Otherwise every name ever used would stay in memory.
     fn make_room(&mut self, now: Moment) {
         if self.each.len() >= self.many {
             self.each.retain(|_, account| account.is_remembered(now));

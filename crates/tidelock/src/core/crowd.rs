@@ -1,4 +1,8 @@
-//! Those who wait in a line: what they are told, and who looks after them.
+//! The waiters of a local queue: what they are told, and how the steward finds queues without progress.
+//!
+//! Lock order: the lock of the local queues, then the lock of one waiter. Tasks are woken, and unanswered calls
+//! dropped, after both are released: a dropped call passes on the leader role or the hold in it, which takes both
+//! again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,18 +15,18 @@ use crate::core::seat::Call;
 use crate::core::signals::wake;
 use crate::error::Error;
 
-/// Those who wait behind whoever leads.
+/// The waiters behind the leader of one local queue.
 #[derive(Default)]
 pub(super) struct Crowd {
-    /// In the order in which they came.
+    /// By number, which is the order of arrival.
     pub(super) waiting: BTreeMap<u64, Arc<Caller>>,
-    /// Armed for whoever leads next.
+    /// A wake that the store has armed, for the next leader.
     pub(super) wake: Option<Wake>,
-    /// Who was called last.
+    /// The waiter that was called last.
     pub(super) called: Option<Arc<Caller>>,
-    /// When something last happened here.
+    /// When this queue last made progress: it called a waiter, or its leader was granted the lock.
     pub(super) moved: Option<Moment>,
-    /// Those who wait have been told why the store does not answer.
+    /// The waiters have an error of the store, which must be cleared once it answers.
     pub(super) troubled: bool,
 }
 
@@ -36,7 +40,8 @@ impl Crowd {
 }
 
 impl Lines {
-    /// What keeps the store from answering, for all who wait here: it says more than that the time is up. `None`: it answers.
+    /// Gives all waiters the error that keeps the store from answering: a wait that times out then reports the cause.
+    /// `None`: the store answers again.
     pub(super) fn trouble(&self, name: &Name, error: Option<&Error>) {
         let mut inner = self.lock();
         let line = inner.lines.get_mut(name);
@@ -50,7 +55,7 @@ impl Lines {
         }
     }
 
-    /// Nobody waits any longer: the store has not answered for too long.
+    /// Ends all waits with this error: the store has not answered for too long.
     pub(super) fn dismiss(&self, name: &Name, error: &Error) {
         let mut inner = self.lock();
         let line = inner.lines.get_mut(name);
@@ -62,7 +67,7 @@ impl Lines {
         call_all(all.into_values(), || Call::Failed(error.retold()));
     }
 
-    /// The client is closed, and who waits here is to find that out.
+    /// The client is closed. Calls every waiter, which then finds out.
     pub(crate) fn close(&self) {
         let mut inner = self.lock();
         let crowds = inner.lines.values_mut().filter_map(|l| l.crowd.as_mut());
@@ -70,11 +75,12 @@ impl Lines {
             .flat_map(|crowd| std::mem::take(&mut crowd.waiting))
             .collect();
         drop(inner);
-        // In the order in which they came, whatever the names are.
+        // In the order of arrival, across all names.
         all.sort_unstable_by_key(|(number, _)| *number);
         call_all(all.into_iter().map(|(_, caller)| caller), || Call::Again);
     }
 
+    /// Schedules a look of the steward after `patience`, unless one is scheduled.
     pub(super) fn look_later(&self, inner: &mut Inner, now: Moment) {
         if inner.look_at == Moment::FAR {
             inner.look_at = now + self.patience;
@@ -82,13 +88,14 @@ impl Lines {
         }
     }
 
-    /// When the steward is to look next.
+    /// When the steward looks next. `FAR`: no waiter.
     pub(crate) fn next_look(&self) -> Moment {
         self.lock().look_at
     }
 
-    /// Where nothing has happened for long, whoever leads may have stopped: its future is kept and not polled. Takes back
-    /// a call that was not answered, or has the next in line ask the store for itself: if it is granted the lock, it leads.
+    /// Acts on each queue that has made no progress for `patience`: its leader may be a future that is kept and not
+    /// polled. Takes back a call that was not answered. If there is none, the next waiter asks the store for itself,
+    /// and leads if it is granted the lock. Otherwise one stopped task would lock out all waiters of this process.
     pub(crate) fn look_after_the_waiting(&self, now: Moment) {
         let mut inner = self.lock();
         if now < inner.look_at {
@@ -127,9 +134,10 @@ impl Lines {
             inner.look_at = now + self.patience;
         }
         drop(inner);
-        // In an order of its own: a simulation that is told again must not find another one.
+        // In the order of names, not of the map. Otherwise a replayed simulation would take another course.
         late.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
         scouts.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
+        // Dropping a call passes the leader role or the hold to the next waiter.
         drop((late, old));
         for (_, waker) in scouts {
             waker.into_iter().for_each(Waker::wake);
@@ -137,7 +145,8 @@ impl Lines {
     }
 }
 
-/// They are out of the line: all are called before the first is woken, who may do anything.
+/// Calls waiters that have left the queue. We call all of them before we wake the first: a woken task may run at once,
+/// and what it does must not come between two calls.
 fn call_all(all: impl Iterator<Item = Arc<Caller>>, call: impl Fn() -> Call) {
     let wakers: Vec<Waker> = all
         .filter_map(|caller| caller.seat.call(call()).ok().flatten())

@@ -1,73 +1,79 @@
-//! How long a process holds back for waiters elsewhere that are not clients of tidelock.
+//! The fairness delay for waiters that are not clients of tidelock.
 //!
-//! A client of tidelock asks within a fraction of a millisecond after a release. A Java service needs several times as long,
-//! and a client that polls needs its whole interval. Without a rule the next task of the process that has just released is
-//! always faster, and the others starve.
+//! A client of tidelock asks within a fraction of a millisecond after a release. A Java service needs several times as
+//! long, and a client that polls needs its whole interval. Without a longer delay the next task of the process that has
+//! just released would always be faster, and the others would starve. The algorithm, for each name:
 //!
-//! The rule: for each turn of this process the others get one turn, or twice its time. Until then this process does not ask
-//! as soon as the lock is free; it waits a moment first. The moment grows until somebody comes within it. A client that never
-//! comes (a stopped JVM keeps its subscription) must not cost throughput, so the idle time is paid from a credit, which grows
-//! with the time for which this process holds the lock.
+//! 1. For each hold of one of its tasks this process owes the others one turn, or twice its duration; more if several
+//!    of them wait. Until they had the turns or the time, it waits for `patience` each time the lock is free.
+//! 2. `patience` grows if no other client comes within it, up to `MOST`.
+//! 3. The lock lies idle in that time. A client that never comes (a stopped JVM keeps its subscription) must not cost
+//!    throughput, so we subtract idle time from a credit, which grows with the time for which this process holds the
+//!    lock. Without enough credit there is no delay. If the longest delay was in vain too, the debt is cancelled and
+//!    the credit grows more slowly.
 //!
-//! The debt belongs to the name: a task that gives up after three milliseconds leaves the rest to the next task.
+//! The debt belongs to the name. A task that gives up after three milliseconds leaves the rest to the next task.
 
 use std::time::Duration;
 
 use crate::backend::{Awaited, Moment};
 
-/// A task that was woken may need this long to run at all.
+/// Bounds the shortest delay from below: a task that is woken may need this long until it runs.
 const LEAST: Duration = Duration::from_micros(300);
-/// The lock lies idle no longer than this in a row, so that a frozen subscriber does not stop this process.
+/// Bounds one delay, and the credit: a frozen subscriber must not stop this process.
 pub(super) const MOST: Duration = Duration::from_millis(20);
-/// With more processes than this we do not tell the number of turns apart.
+/// Bounds the number of other processes that we count.
 pub(super) const PLACES: u32 = 8;
-/// A moment in which nobody came is followed by one this many times as long.
+/// The factor between a delay in which no client came and the next delay.
 const LONGER: u32 = 4;
-/// One part in `PART` of the time for which the lock was held may be spent idle. Each of the longest moments that is in vain
-/// makes it that much less again, `TRIES` times at most.
+/// The lock may lie idle for 1/`PART` of the time for which it was held. Each longest delay in vain divides that by
+/// `PART` again, up to `TRIES` times.
 const PART: u32 = 2;
+/// Bounds how often the allowed idle time is divided.
 const TRIES: u32 = 3;
-/// The debt for one name is never longer than this, because a waiter of this process may wait that much longer.
+/// Bounds the time of a debt: a waiter of this process may wait that much longer.
 const LONGEST: Duration = Duration::from_millis(100);
 
-/// A turn of this process that has ended.
+/// A turn of this process that has ended: from a grant of the store to the release in the store.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ended {
+    /// When it ended.
     pub(crate) now: Moment,
-    /// For how long the process held the lock, and how many of its tasks had it in that time.
+    /// How long the process held the lock.
     pub(crate) kept: Duration,
+    /// How many of its tasks held it in that time.
     pub(crate) turns: u32,
     /// How long the release took.
     pub(crate) trip: Duration,
-    /// Who waits elsewhere.
+    /// The waiters of other processes.
     pub(crate) awaited: Awaited,
 }
 
 impl Ended {
-    /// The message has to reach the others and their request the store, which takes about one trip. They get two at least,
-    /// because they have to wake up first.
+    /// The shortest delay. The message must reach the others and their request must reach the store, which takes about
+    /// as long as the release took. They get twice that, because their tasks must be scheduled first.
     pub(super) fn shortest(&self) -> Duration {
         (self.trip * 2).clamp(LEAST, MOST)
     }
 }
 
-/// What this process owes for one name since its last turn ended.
+/// The debt of this process for one name.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Debt {
-    /// The turns that others have not had yet.
+    /// How many turns the others may still have before this process asks without delay.
     turns: u32,
-    /// The time in which they may have them.
+    /// Bounds the time in which they may have them. Never more than `LONGEST`.
     time: Duration,
-    /// The moment that others get to come, each time the lock is free.
+    /// The delay each time the lock is free. Never more than `MOST`.
     patience: Duration,
-    /// For how long the lock may lie idle in vain.
+    /// How long the lock may lie idle in vain. Never more than `MOST`.
     credit: Duration,
-    /// How many of the longest moments were in vain since somebody came.
+    /// How many longest delays were in vain since another client came. Never more than `TRIES`.
     vain: u32,
 }
 
 impl Debt {
-    /// A turn of this process has ended.
+    /// Adds the debt of a turn that has ended. No other client waits: cancels the debt.
     pub(super) fn add(&mut self, ended: &Ended) {
         let Awaited {
             strangers, polled, ..
@@ -77,26 +83,29 @@ impl Debt {
             return;
         }
         let kin = ended.awaited.kin().min(PLACES);
-        // One turn for each other tidelock process, then as many for the strangers together. Few strangers get twice their
-        // number at most. All clients that poll count as one, because the store cannot count them.
+        // Each other tidelock process gets one turn. The other clients together get as many as all tidelock processes,
+        // this one included, but at most twice their own number. All clients that poll count as one, because the store
+        // cannot count them.
         let share = (kin + 1).min(strangers.saturating_mul(2).max(u32::from(polled)));
         let turns = ended.turns.saturating_mul(share).saturating_add(kin);
         self.turns = self.turns.saturating_add(turns);
         let time = ended.kept.saturating_mul(2 * share + kin);
         self.time = self.time.saturating_add(time).min(LONGEST);
         self.patience = self.patience.clamp(ended.shortest(), MOST);
-        // A client that polls comes by chance, so a moment in vain says little. It held the lock a short time ago: it is there.
+        // A client that polls comes by chance, so a delay in vain proves little. It had the lock a short time ago, so
+        // we know that it exists.
         let vain = if polled { 0 } else { self.vain };
         let earned = ended.kept / PART.pow(1 + vain);
         self.credit = self.credit.saturating_add(earned).min(MOST);
     }
 
+    /// Whether the debt is still open.
     fn stands(&self, elapsed: Duration, seen: u32) -> bool {
         self.turns > seen && elapsed < self.time
     }
 
-    /// The moment that others get. A process that does not hear of their turns gives the longest one once, because it cannot
-    /// know when somebody has come.
+    /// The delay that the others get now. Zero without enough credit. A process that does not hear of their turns waits
+    /// for the longest delay once, because it cannot know when another client has come.
     fn given(&self, hears: bool) -> Duration {
         let wish = if hears { self.patience } else { MOST };
         let wish = wish.min(self.time);
@@ -107,8 +116,9 @@ impl Debt {
         }
     }
 
-    /// Do not ask before this. `seen` is how many turns others have had since `ended`, when this process had its last; `None`
-    /// if it does not hear of them. The lock has been free since `free_since`.
+    /// The instant before which this process does not ask. `seen` is how many turns others have had since `ended`, the
+    /// end of the last turn of this process; `None` if it does not hear of them. The lock has been free since
+    /// `free_since`.
     pub(super) fn end(
         &self,
         ended: Moment,
@@ -123,12 +133,13 @@ impl Debt {
         (free_since + given).min(ended + self.time)
     }
 
-    /// This process has the lock again.
+    /// This process has the lock again: reduces the debt, or makes the next delay longer.
     pub(super) fn granted(&mut self, elapsed: Duration, kin: u32, seen: Option<u32>) {
         let turns = seen.unwrap_or(0);
         let stands = self.stands(elapsed, turns);
         self.turns = self.turns.saturating_sub(turns);
-        // The other tidelock processes have one turn each before any stranger counts as come.
+        // We cannot tell whose turns we saw. So we take the first `kin` turns for those of other tidelock processes,
+        // and only a further one shows that another client came.
         if turns > kin {
             self.paid(elapsed, stands);
         } else if self.turns > 0 {
@@ -136,10 +147,11 @@ impl Debt {
         }
     }
 
+    /// Another client came: restores the credit.
     fn paid(&mut self, elapsed: Duration, stands: bool) {
         (self.credit, self.vain) = (MOST, 0);
         if stands {
-            // Somebody came, but not every time: the moment is too short for some of them.
+            // Another client came, but the debt is still open: the delay is too short for some of them.
             self.time = self.time.saturating_sub(elapsed);
             self.patience = (self.patience * 2).min(MOST);
         } else {
@@ -147,7 +159,8 @@ impl Debt {
         }
     }
 
-    /// Time in which nobody came pays nothing, so the debt stays.
+    /// No other client came: subtracts the idle time from the credit. The debt stays until the longest delay was in
+    /// vain.
     fn waited_in_vain(&mut self, hears: bool) {
         let given = self.given(hears);
         if given.is_zero() {

@@ -1,4 +1,48 @@
-//! The one acquisition loop, for every store and every kind of lock.
+//! The acquire loop. It is the only one: every store and every kind of lock uses it.
+//!
+//! The loop sends a ticket (lock name and fresh owner) to the store until the store grants it. It knows no deadline:
+//! the caller stops polling it. The algorithm:
+//!
+//! 1. Join the local queue of the name. The first request becomes the leader and runs the steps below for all waiters;
+//!    the others wait to be called. These bypass the queue: a zero wait, a read-write lock, a store with queues of its
+//!    own, and a set of stores.
+//! 2. Fairness delay: if this process has just released the lock and other clients wait for it, they ask first.
+//! 3. Register with the in-flight counter, check for `close`, send the ticket.
+//! 4. Granted: insert the hold into the lease table, check for `close` again, return the hold.
+//! 5. Refused: the first attempt has no patience, which is the cheapest request. On a store with wakes the second
+//!    attempt follows at once; the store then arms a wake before it decides. After that, sleep.
+//! 6. Error: pause (backoff), then send the same ticket. If an earlier request of the ticket may still take effect
+//!    (only a set of stores reports that), withdraw the ticket and go on with a fresh one, also after a refusal.
+//!
+//! ```text
+//!   waiting in the queue ─ call ─┬─ Lead ───► drive, as the leader
+//!                                ├─ Hold ───► return it (closed: error; lost: join again)
+//!                                ├─ Scout ──► one attempt that bypasses the leader (refused, no answer: join again)
+//!                                ├─ Again ──► join again, at the old position
+//!                                └─ Failed ─► return the error
+//!   drive ─► fairness delay ─► in flight
+//!   in flight ─┬─ granted, lease proved ───────► hold in the lease table ─► return it (closed: release it, error)
+//!              ├─ granted, lease over already ─► withdraw, fresh ticket; then as for an error
+//!              ├─ refused ┬─ zero wait, or the caller has left ──────────► return None
+//!              │          ├─ first refusal, store with wakes, none armed ─► in flight, with patience
+//!              │          └─ otherwise ─► asleep ─ woken, recheck time, closed ─► fairness delay
+//!              └─ error ──┬─ the caller has left ──────────────────► return None
+//!                         ├─ no retry helps, or outage too long ───► return the error
+//!                         └─ otherwise ─► backoff ─ over, closed ──► in flight
+//! ```
+//!
+//! Invariants:
+//! 1. All requests of a ticket carry the same owner, and the loop sends one at a time. A retry after a lost reply
+//!    therefore cannot lock twice.
+//! 2. `in_flight` of the acquire request is set exactly while an attempt is in flight. A caller that leaves then passes
+//!    the future to the steward instead of dropping it; the steward finishes it and drops a hold that it returns.
+//! 3. A ticket that the store may know ends as a hold in the lease table or by a withdrawal, on every path. A tombstone
+//!    of the withdrawal stops a request that arrives later.
+//! 4. `close` misses no grant: we register before we check for `close`, and check again after the insert.
+//! 5. The lease is proved from the time the attempt was sent, never from the time of the reply.
+//!
+//! Lock order: an owner's async mutex comes first, and is held during the whole acquisition. The locks of the local
+//! queues and of the lease table are taken one after the other, never together and never across an await.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,15 +63,16 @@ use crate::core::turn::Turn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::Owner;
 
-/// Asks for one caller. It knows nothing of deadlines: whoever waits for it leaves.
+/// The acquire loop of one request. It has no deadline: the caller stops polling it, or passes it to the steward.
 pub(super) struct Loop {
     pub(super) caller: Arc<Caller>,
 }
 
-/// What came of one question.
+/// The result of one attempt.
 struct Asked {
+    /// When the attempt was sent. The lease is proved from here.
     sent: Moment,
-    /// The ticket is done for, whatever the answer is: an earlier request of it may still take effect.
+    /// An earlier request of this ticket may still take effect. Unless it was granted, the loop takes a fresh ticket.
     doubt: bool,
     answer: Result<Attempt>,
 }
@@ -38,7 +83,7 @@ impl Loop {
         Self { caller }
     }
 
-    /// Re-enters what the given owner holds, else acquires.
+    /// Re-enters the hold of the given owner if it has one. Otherwise acquires the lock.
     pub(super) fn enter(self) -> Entering {
         match self.caller.options.owner.clone() {
             Some(owner) => Entering::Asks(Box::pin(self.enter_as(owner))),
@@ -53,7 +98,8 @@ impl Loop {
             self.caller.terms.kind,
             &self.caller.name,
         );
-        // Two acquisitions of one owner would wait for each other: they take turns, and the second re-enters.
+        // One acquisition of an owner at a time, so the second one finds the hold of the first and re-enters it.
+        // Otherwise both would ask the store, and the second would wait for its own owner.
         let _turn = if self.caller.only_asks() {
             match slot.turn.try_lock() {
                 Ok(turn) => turn,
@@ -72,11 +118,11 @@ impl Loop {
         Ok(hold)
     }
 
-    /// Takes a place behind those of this process who wait for the same name. Who only asks, asks the store.
+    /// Joins the local queue of the name. A zero wait bypasses it and goes straight to the store.
     ///
-    /// The place is taken before a future is made: what asks the store is large, and of many who wait one asks.
+    /// We join before we create the future of the acquire loop: that future is large, and only the leader needs it.
     fn queue_up(self) -> Entering {
-        // A store with a queue has one place for each that waits; only that one's own asking keeps it.
+        // A store with queues keeps a position for each waiter, and only requests of that waiter keep the position.
         let Caller { base, terms, .. } = &*self.caller;
         let stands = !self.caller.only_asks() && !base.site.queues(terms.kind);
         match base.site.lines().filter(|_| stands) {
@@ -88,7 +134,8 @@ impl Loop {
         }
     }
 
-    /// Was called. Perhaps not for the last time.
+    /// Acts on the call that ended a wait in the local queue. If the call brings no lock and no error, the request
+    /// joins the queue again at its old position (`number`).
     pub(super) async fn come(self, mut call: Call, number: u64) -> Outcome {
         let Some(lines) = self.caller.base.site.lines() else {
             return self.drive(None).await;
@@ -120,9 +167,9 @@ impl Loop {
         }
     }
 
-    /// Asks the store once, past whoever leads. Granted the lock, it leads.
+    /// Asks the store once, although another task leads the local queue. If the lock is granted, this task leads.
     async fn scout(&self, lines: &Arc<Lines>) -> Outcome {
-        // As in `drive`: first, so that it goes last.
+        // Declared before the ticket, so dropped after it: `close` also waits for the withdrawal, as in `drive`.
         let _mark = self.caller.base.core.steward.mark();
         self.caller.base.core.refuse_if_closed()?;
         let mut claim = Claim::new(self);
@@ -145,7 +192,7 @@ impl Loop {
         }
     }
 
-    /// One question. What it may have left in the store is noted in the claim.
+    /// Sends one attempt. Records in `claim` if an outcome is unknown, so that the ticket is withdrawn later.
     async fn ask(&self, claim: &mut Claim<'_>) -> Asked {
         let front = self.caller.base.site.front();
         let sent = self.caller.base.core.timers.now();
@@ -161,9 +208,9 @@ impl Loop {
         }
     }
 
-    /// Asks the store until it has an answer.
+    /// Asks the store until it grants the lock or the wait ends. `None`: not free with a zero wait, or the caller left.
     pub(super) async fn drive(&self, mut lead: Option<Lead>) -> Outcome {
-        // Kept until the claim has gone, and with it what has to be withdrawn.
+        // Declared before `claim`, so dropped after it: `close` also waits until the withdrawal is with the steward.
         let mut _mark = None;
         let mut claim = Claim::new(self);
         let mut turn = Turn::default();
@@ -172,10 +219,12 @@ impl Loop {
         }
         self.hold_back().await;
         let mut outage = Outage::default();
-        // No trouble has been told that may be over. Whoever led before may have, but nobody of a line that has just begun.
+        // False: the waiters may have an error of the store that must be cleared with the next answer. A former leader
+        // may have given them one; a queue that has just begun had no leader before.
         let mut settled = lead.as_ref().is_none_or(Lead::is_alone);
         loop {
-            // Marked before it is checked: a close that is not seen here waits for this question and for what comes of it.
+            // We register before we check for `close`. Otherwise a `close` that runs between the two would return
+            // while this attempt is still in flight.
             _mark = Some(self.caller.base.core.steward.mark());
             self.caller.base.core.refuse_if_closed()?;
             claim.ask.spare = lead.as_mut().map_or(0, Lead::followers);
@@ -209,7 +258,7 @@ impl Loop {
                     if self.caller.gone.load(Ordering::SeqCst) {
                         return Ok(None);
                     }
-                    // A grant that came too late is an answer: after a freeze the store is asked anew.
+                    // A grant that came too late is still an answer, so an outage can only begin after it.
                     let since = if heard {
                         self.caller.base.core.timers.now()
                     } else {
@@ -237,19 +286,20 @@ impl Loop {
         }
     }
 
-    /// Asks with another ticket from now on. Who waits is woken when the old one has gone; who only asks would be told
-    /// that the lock is not free, when it is our own old ticket that has it.
+    /// Withdraws the ticket and goes on with a fresh one. With a zero wait we wait until the store has removed the old
+    /// ticket, for at most a response timeout. Otherwise the store could refuse the next attempt because our own old
+    /// ticket holds the lock. A caller with patience is woken when the old ticket is gone.
     async fn begin_anew<'a>(&'a self, claim: &mut Claim<'a>) {
         let gone = claim.begin_anew(self);
         if self.caller.only_asks() {
             let core = &self.caller.base.core;
             let wait = core.timers.limit(core.settings.response_timeout, gone);
-            // Few ever do: behind a pointer, because it would lie in every future.
+            // Boxed, because this path is rare: inline, it would enlarge every future of the acquire loop.
             drop(Box::pin(wait).await);
         }
     }
 
-    /// Goes on where the one before has stopped.
+    /// Continues with the wake of the former leader, so that the store need not arm another.
     fn take_over(&self, lead: &mut Lead, claim: &mut Claim<'_>, turn: &mut Turn) {
         turn.inherit(lead.take_wake());
         if let Some(wake) = turn.armed() {
@@ -259,15 +309,16 @@ impl Loop {
         }
     }
 
-    /// Lets waiters elsewhere ask first. We look again after each pause: they may have had a turn meanwhile, and the next one
-    /// may be theirs too.
+    /// The fairness delay: lets waiters of other processes ask first. We check again after each pause, because one of
+    /// them may have had the lock in the meantime, and another may be due before us.
     async fn hold_back(&self) {
         while let Some(pause) = self.due_to_others() {
-            // Boxed: few ever pause, and the timer would make every future larger.
+            // Boxed, because this path is rare: inline, the timer would enlarge every future of the acquire loop.
             Box::pin(self.rest(pause)).await;
         }
     }
 
+    /// The next pause of the fairness delay. `None`: this process may ask now, or the client is closed.
     fn due_to_others(&self) -> Option<Duration> {
         let Base { core, site } = &*self.caller.base;
         let name = &self.caller.name;
@@ -275,7 +326,7 @@ impl Loop {
         (!pause.is_zero() && !core.closed.is_set()).then_some(pause)
     }
 
-    /// After a refusal: arms a wake if that is still to be done, else sleeps until there is a reason to ask again.
+    /// After a refusal: returns at once if the next attempt must arm a wake, otherwise sleeps until it is time to ask.
     async fn await_turn(&self, claim: &mut Claim<'_>, turn: &mut Turn, mut wait: Wait) {
         let Base { core, site } = &*self.caller.base;
         let wakes = site.front().capabilities().wakes;
@@ -287,7 +338,7 @@ impl Loop {
         if first {
             self.caller.explain_own_hold();
             if wakes && !claim.ask.armed {
-                return; // ask again: with patience the store arms a wake before it decides
+                return; // with patience the store arms a wake before it decides, so no release is missed
             }
         }
         let recheck = wait
@@ -315,6 +366,7 @@ impl Loop {
         self.hold_back().await;
     }
 
+    /// Waits for that time, or until the client is closed.
     async fn rest(&self, time: Duration) {
         tokio::select! {
             biased;
@@ -323,8 +375,11 @@ impl Loop {
         }
     }
 
-    /// Arms the hold. Where it is of no use any more it is given back: the client has been closed, or the answer took
-    /// so long that the lease proves nothing.
+    /// Turns a grant into a hold. From here on a drop releases the lock.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if the reply took so long that the lease proves nothing: the ticket is withdrawn.
+    /// [`ErrorKind::Closed`] if the client was closed: the hold is released.
     fn grant<'a>(
         &'a self,
         claim: &mut Claim<'a>,
@@ -341,7 +396,7 @@ impl Loop {
         }
         let status = status.bound(grant.bond.clone(), core.settings.drift);
         if !status.is_proved() {
-            claim.unclear = true; // it is granted, and to be given back
+            claim.unclear = true; // so that its drop, in the next statement, withdraws the granted ticket
             *claim = Claim::new(self);
             return Err(Error::new(ErrorKind::Unavailable)
                 .because("the store answers more slowly than the lease lasts"));
@@ -351,6 +406,7 @@ impl Loop {
             let name = &self.caller.name;
             lines.granted(name, || site.front().heard(name));
         }
+        // The term begins before the insert: the status in the table must have it, so that a loss ends the term.
         let tenure = lead
             .take()
             .and_then(|lead| lead.begin(self.caller.terms, grant, turn.bequeath()));
@@ -392,7 +448,8 @@ impl Loop {
             tenure,
         };
         claim.settled = true;
-        // After it is in the table: either this sees the close, or the close sees the hold.
+        // We check for `close` after the insert. `close` sets its flag before it reads the table, so either we see the
+        // flag or `close` sees the hold.
         core.refuse_if_closed()?;
         Ok(Arc::new(hold))
     }

@@ -1,4 +1,4 @@
-//! An acquisition on its way: it stands in line, or asks the store.
+//! A running acquisition: it waits in a local queue, or asks the store.
 
 use std::future::{Future, ready};
 use std::pin::Pin;
@@ -14,20 +14,22 @@ use crate::error::Result;
 
 pub(super) type Outcome = Result<Option<Arc<Hold>>>;
 
-/// An acquisition on its way.
+/// A running acquisition.
 pub(super) enum Entering {
+    /// Runs the acquire loop.
     Asks(BoxFuture<'static, Outcome>),
-    /// Most who wait in line are called to take a hold over. No future is made for that: one that can ask the store is large.
+    /// Waits in the local queue. Most waiters get a hold by hand-off, so this state has no future of the acquire loop:
+    /// that future is large, and a lock may have many waiters.
     Stands(Place),
 }
 
 impl Entering {
-    /// Asks the store, for a line if it leads one.
+    /// Asks the store: as a leader for the whole local queue, otherwise only for itself.
     pub(super) fn ask(one: Loop, lead: Option<Lead>) -> Self {
         Self::Asks(Box::pin(async move { one.drive(lead).await }))
     }
 
-    /// Waits in line.
+    /// Waits in the local queue.
     pub(super) fn stand(place: Place) -> Self {
         match place.caller().wait_in_line() {
             Ok(()) => Self::Stands(place),

@@ -1,4 +1,8 @@
-//! A hold that passes to the next in line of this process, without a trip.
+//! Hand-off: a hold passes to the next waiter of this process, without a round trip to the store.
+//!
+//! The order of the steps: take the next waiter from the local queue, pass the entry in the lease table to it, check
+//! for `close`, call the waiter with the hold. If the waiter has left by then, the hold is dropped, and goes to the
+//! next waiter or to the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +15,7 @@ use crate::core::line::Heir;
 use crate::core::seat::Call;
 
 impl Hold {
-    /// Makes it the hold of the next in line, if there is one and it may be. Else gives it back.
+    /// Hands the hold to the next waiter. Returns it if no waiter may have it.
     pub(crate) fn pass_on(mut hold: Arc<Self>) -> Result<(), Arc<Self>> {
         match Arc::get_mut(&mut hold).and_then(Self::succeed) {
             Some(next) => {
@@ -22,7 +26,8 @@ impl Hold {
         }
     }
 
-    /// The same for a hold that is being dropped, which has ended then.
+    /// As `pass_on`, for a hold that is being dropped: its contents move to a new hold, and the old one is disarmed.
+    /// False: no waiter may have it.
     pub(super) fn leave_to_next(&mut self) -> bool {
         let Some(next) = self.succeed() else {
             return false;
@@ -48,28 +53,31 @@ impl Hold {
         true
     }
 
-    /// Becomes the hold of the next in line, in the books too. Gives back who that is.
+    /// Makes this the hold of the next waiter, in the lease table too. Returns that waiter.
     fn succeed(&mut self) -> Option<Arc<Caller>> {
         let (now, Heir { caller, token }) = self.heir()?;
         let core = &self.base.core;
         let ends_at = caller.options.max_hold.map_or(Moment::FAR, |cap| now + cap);
         let table = &core.steward.table;
         if !table.hand_over(self.entry, &mut self.status, caller.place, ends_at) {
-            // Lost just now: whoever leads next asks the store.
+            // The hold was lost in the meantime. The waiter is out of the queue already, so it must join it again; the
+            // next leader asks the store.
             if let Ok(waker) = caller.seat.call(Call::Again) {
                 waker.into_iter().for_each(Waker::wake);
             }
             return None;
         }
         self.token = token;
-        // After it is in the table: either this sees the close, or the close sees the hold.
+        // We check for `close` after the lease table has the new status. `close` sets its flag before it reads the
+        // table. In the other order a `close` between the two would never reach the new holder.
         if core.closed.is_set() {
             self.status.announce_close();
         }
         Some(caller)
     }
 
-    /// The next in line. None while the lease is not proved for a good while: there may be no time to hear of a loss.
+    /// Takes the next waiter from the local queue. `None` if no more than a third of the lease is proved: the new
+    /// holder might not have the time to hear of a loss.
     fn heir(&mut self) -> Option<(Moment, Heir)> {
         let tenure = self.tenure.as_ref()?;
         if *self.disarmed.get_mut()
@@ -91,7 +99,7 @@ impl Hold {
 fn call(next: &Caller, hold: Arc<Hold>) {
     match next.seat.call(Call::Hold(hold)) {
         Ok(waker) => waker.into_iter().for_each(Waker::wake),
-        // It has left just now; dropped, the hold goes on to the one behind it.
+        // The waiter has just left. Dropping the call drops the hold, which then goes to the waiter behind it.
         Err(call) => drop(call),
     }
 }

@@ -1,4 +1,26 @@
-//! One acquisition: born armed, shared by its guards, released when the last one goes.
+//! A hold: one granted lock, and its lease as far as this process can prove it.
+//!
+//! A grant becomes a hold before any code of the caller sees it, and the drop of the hold releases the lock. So a call
+//! that no task takes, a cancelled future and the last guard all release it by the same path.
+//!
+//! The lease:
+//!
+//! 1. Proof. `valid_until` is the send time of the newest confirmed request plus the lease, less drift. No other client
+//!    can have the lock before it. A bond, such as a session, can make it earlier.
+//! 2. Renewal. The steward renews at a third of the lease and moves `valid_until` forward. The hold is unsure if the
+//!    newest renewal failed, if half a lease has passed since the last proof, or if the bond is disconnected.
+//! 3. Loss. The hold is lost when the clock reaches `valid_until`, the store says that it is gone, its bond is severed,
+//!    its cap is reached, the grace period of a `close` is over, or the steward has ended.
+//!
+//! ```text
+//!   HELD ─ disarm (release); hand-off of a status that has a listener ─► ENDED
+//!   HELD ─ lose(reason) ─► LOST + reason: notifies the listeners, ends the leader term
+//! ```
+//!
+//! Invariants:
+//! 1. `state` leaves `HELD` once. The first reason wins, and a hold that was released is never reported lost.
+//! 2. `valid_until`, `proved_at` and `failed_at` never decrease: replies may arrive out of order.
+//! 3. No check relies on the steward alone: `check` reads the clock itself. After a freeze the holder may run first.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
@@ -18,31 +40,32 @@ use crate::guard::{FencingToken, LostReason};
 use crate::options::Drift;
 use crate::state::HoldState;
 
-/// What a grant turned into. It exists before anybody has seen it, and its `Drop` releases: in a channel, in a
-/// cancelled future, in the user's variable, one path.
+/// A granted lock. Its drop releases the lock, unless the hold was disarmed or handed to the next waiter.
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) base: Arc<Base>,
     pub(crate) ticket: Ticket,
     pub(crate) token: Option<FencingToken>,
-    /// The token of the grant, by which the store knows it. The holder's own may be a later one that came with it.
+    /// The token of the grant, which the store knows. `token` may be a later one, reserved with it for a hand-off.
     pub(crate) generation: Option<FencingToken>,
-    /// Somebody outside may ask the store about this holder: it must not become another one's hold behind the store's back.
+    /// A sequencer of this hold was given out. Then there is no hand-off: a third party may check the sequencer with
+    /// the store, which knows nothing of hand-offs and would confirm a holder that has released.
     pub(crate) is_written: AtomicBool,
     pub(crate) status: Arc<Status>,
-    /// Its entry in the steward's table.
+    /// The id of its entry in the lease table.
     pub(crate) entry: u64,
-    /// An earlier request of this ticket may still arrive: the release must leave a tombstone.
+    /// An earlier request of this ticket may still arrive at the store, so the release must leave a tombstone.
     pub(crate) unclear: bool,
     pub(crate) lease: Duration,
     /// How many replicas must acknowledge a renewal.
     pub(crate) wish: Acknowledge,
-    /// How many acknowledged the grant.
+    /// How many replicas acknowledged the grant.
     pub(crate) acknowledged: Option<Acknowledged>,
-    /// The longest extension that was asked for, in nanoseconds: it may have taken effect without an answer.
+    /// The longest extension that was requested, in nanoseconds. It may have taken effect although no reply came.
     pub(crate) extension: AtomicU64,
+    /// The drop does nothing: the hold was released, or another hold has its contents.
     pub(crate) disarmed: AtomicBool,
-    /// Others of this process may be waiting for it to end.
+    /// The leader term of this hold: waiters of this process may get it by hand-off.
     pub(crate) tenure: Option<Tenure>,
 }
 
@@ -51,8 +74,11 @@ impl Hold {
         self.status.check(self.base.core.timers.clock()).is_none()
     }
 
-    /// The hold, for its owner who asks again. Who holds a read-write lock for writing may read. Who reads and would write is
-    /// refused: it waits for all readers, and so for itself.
+    /// The hold for its owner that acquires again. An owner that holds a read-write lock for writing may also read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOptions`] if the owner holds the lock for reading and asks to write: it would wait for all
+    /// readers, and so for itself.
     pub(super) fn shared_with(self: Arc<Self>, kind: Kind) -> Result<Arc<Self>> {
         if kind == Kind::Write && self.ticket.kind == Kind::Read {
             return Err(Error::new(ErrorKind::InvalidOptions).because(
@@ -62,33 +88,35 @@ impl Hold {
         Ok(self)
     }
 
-    /// When its lease has ended in the store at the latest, as far as we know.
+    /// The latest instant at which the lease ends in the store. We take the longest extension into account, because it
+    /// may have taken effect.
     pub(crate) fn over_by(&self) -> Moment {
         let extension = Duration::from_nanos(self.extension.load(Ordering::SeqCst));
         let longest = self.lease.max(extension);
         (self.base.core.timers.now() + longest).max(self.status.valid_until())
     }
 
-    /// For how long it has been held, or the time since the last renewal.
+    /// The time since the grant, or since the last renewal if there was one.
     pub(super) fn kept(&self) -> Duration {
         let (timers, drift) = (&self.base.core.timers, &self.base.core.settings.drift);
         let left = self.status.valid_until().since(timers.now());
         drift.proved(self.lease).saturating_sub(left)
     }
 
-    /// An extension is about to be asked for.
+    /// Records an extension. Call it before the request is sent: its reply may be lost.
     pub(crate) fn note_extension(&self, lease: Duration) {
         let nanos = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
         self.extension.fetch_max(nanos, Ordering::SeqCst);
     }
 
-    /// The client was closed, and has asked the store to release this lock. Nothing is left to be sent; the steward may have ended.
+    /// Whether `close` has already sent the release. Then we send nothing: the steward may have ended.
     pub(crate) fn was_released_by_close(&self) -> bool {
         let gone = self.status.check(self.base.core.timers.clock());
         gone == Some(Gone::Lost(LostReason::Closed))
     }
 
-    /// Takes the hold out of everybody's books. False: that had been done.
+    /// Removes the hold from the lease table and ends its status; the drop does nothing from here on. False: it was
+    /// disarmed before.
     pub(crate) fn disarm(&self) -> bool {
         if self.disarmed.swap(true, Ordering::SeqCst) {
             return false;
@@ -101,12 +129,13 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // It is out of the books, or another's by now: nothing is left to be done.
+        // Disarmed: released already. Otherwise the next waiter may get it by hand-off.
         if *self.disarmed.get_mut() || self.leave_to_next() {
             return;
         }
         let tenure = self.tenure.take();
-        // Until the release is with the steward: a client that closes in between would not wait for it.
+        // Registered until the release is with the steward. Otherwise a `close` after `disarm` would see neither the
+        // hold nor the release, and would not wait for it.
         let _mark = self.base.core.steward.mark();
         if self.disarm() && !self.was_released_by_close() {
             let until = self.over_by();
@@ -128,26 +157,27 @@ const HELD: u8 = 0;
 const ENDED: u8 = 1;
 const LOST: u8 = 2;
 
-/// Whether a hold is held, as far as this process can prove it. Shared by the hold, the steward and the loss signals.
+/// Whether this process can prove that the lock is held. Shared by the hold, the lease table and the loss signals.
 #[derive(Debug)]
 pub(crate) struct Status {
-    /// Boot-clock nanoseconds up to which the lease is proved.
+    /// The end of the proved lease, in nanoseconds of the boot clock. Never decreases.
     valid_until: AtomicU64,
-    /// When the newest request was sent that proved it, and the newest that failed to.
+    /// When the newest request was sent that proved the lease.
     proved_at: AtomicU64,
+    /// When the newest renewal was sent that brought no proof.
     failed_at: AtomicU64,
-    /// How long after a proof the next one should have come. `None`: none is asked for.
+    /// The time after the last proof from which the state is unsure. `None`: the hold is not renewed.
     pace: Option<Duration>,
     /// `HELD`, `ENDED`, or `LOST` plus the number of the reason.
     state: AtomicU8,
-    /// The client is closing: the holder is told, and keeps the lock for the grace.
+    /// The client is closing. The loss signal fires, and the holder keeps the lock during the grace period.
     closing: AtomicBool,
-    /// Made for the first that listens: most holds end before anybody does.
+    /// Notifies the listeners. Created for the first one, because most holds end without a listener.
     bell: OnceLock<Arc<Notify>>,
     clock: Clock,
-    /// What it depends on besides the lease.
+    /// What the hold depends on besides the lease.
     bond: Option<Box<(Bond, Drift)>>,
-    /// Those who wait behind it in this process are not to wait for it once it is lost.
+    /// The leader term. It ends when the hold is lost, so that no waiter stays behind a lost hold.
     reign: Option<Arc<Reign>>,
 }
 
@@ -167,25 +197,26 @@ impl Status {
         }
     }
 
-    /// The lease has not ended before it was known.
+    /// Whether the lease is proved now. False for a grant whose reply took longer than the lease.
     pub(crate) fn is_proved(&self) -> bool {
         self.clock.now() < self.valid_until()
     }
 
-    /// Is renewed. Half a lease after the last proof the renewal that was due at a third has been asked for in vain.
+    /// Marks the hold as renewed. Its state is unsure from half a lease after the last proof: the renewal that was due
+    /// at a third has failed by then.
     pub(crate) fn renewed_since(mut self, sent: Moment, lease: Duration) -> Self {
         self.proved_at = AtomicU64::new(sent.0);
         self.pace = Some(lease / 2);
         self
     }
 
-    /// Leads a line.
+    /// Adds the leader term of a hold that leads a local queue.
     pub(crate) fn leading(mut self, tenure: Option<&Tenure>) -> Self {
         self.reign = tenure.map(|tenure| Arc::clone(tenure.reign()));
         self
     }
 
-    /// The status of the next who has the same hold.
+    /// The status for the next holder of the same hold, with the same proof and no listeners.
     pub(super) fn next(&self) -> Self {
         let copy = |at: &AtomicU64| AtomicU64::new(at.load(Ordering::SeqCst));
         let mut next = Self::new(Moment(0), self.clock);
@@ -204,7 +235,7 @@ impl Status {
         self.closing.load(Ordering::SeqCst)
     }
 
-    /// The same, but no longer than that.
+    /// Adds the bond, which can end the proof before the lease does.
     pub(crate) fn bound(mut self, bond: Option<Bond>, drift: Drift) -> Self {
         if let Some(bond) = &bond {
             bond.ring(&self.bell());
@@ -221,15 +252,17 @@ impl Status {
         }
     }
 
-    /// A renewal was proved. Never moves backwards: an answer may come late.
+    /// Extends the proof. An older reply that arrives late changes nothing.
     pub(crate) fn prove(&self, until: Moment) {
         self.valid_until.fetch_max(until.0, Ordering::SeqCst);
     }
 
-    /// Rung when there is a reason to look at the [`signal`](Self::signal). To be listened to before it is looked at.
+    /// Notified when [`signal`](Self::signal) may have changed. Start to listen before you read the signal; otherwise a
+    /// change between the two is missed.
     pub(crate) fn bell(&self) -> Arc<Notify> {
         let bell = Arc::clone(self.bell.get_or_init(Arc::default));
-        // Either this sees what was written before the ring, or the ring sees the bell.
+        // Pairs with the fence of the notifying side: either the listener reads the new state, or that side finds the
+        // listener. Without the fences both could miss each other.
         fence(Ordering::SeqCst);
         bell
     }
@@ -241,17 +274,17 @@ impl Status {
         }
     }
 
-    /// A renewal sent then was answered: it is held.
+    /// A renewal sent at `sent` was confirmed.
     pub(crate) fn heard(&self, sent: Moment) {
         self.proved_at.fetch_max(sent.0, Ordering::SeqCst);
     }
 
-    /// A renewal sent then was not answered, or not with a proof.
+    /// A renewal sent at `sent` brought no proof, or no reply.
     pub(crate) fn failed(&self, sent: Moment) {
         self.failed_at.fetch_max(sent.0, Ordering::SeqCst);
     }
 
-    /// What the holder may rely on.
+    /// The state of the hold: held, unsure or lost.
     pub(crate) fn state(&self) -> HoldState {
         match self.check(self.clock) {
             Some(_) => HoldState::Lost,
@@ -260,7 +293,7 @@ impl Status {
         }
     }
 
-    /// By the clock as much as by what was heard, for the same reason as in [`check`](Self::check).
+    /// Whether the state is unsure. Reads the clock too, for the reason given at [`check`](Self::check).
     fn is_doubtful(&self) -> bool {
         let proved_at = self.proved_at.load(Ordering::SeqCst);
         let overdue = |pace| self.clock.now() >= Moment(proved_at) + pace;
@@ -272,7 +305,8 @@ impl Status {
                 .is_some_and(|(bond, _)| !bond.is_connected())
     }
 
-    /// The first reason wins. Nothing is lost that was released before.
+    /// Marks the hold as lost, notifies the listeners and ends the leader term. Does nothing if the hold was lost or
+    /// released before: the first reason wins.
     pub(crate) fn lose(&self, mut reason: LostReason) {
         let bond = self.bond.as_deref().map(|(bond, _)| bond);
         if reason == LostReason::Expired && bond.is_some_and(Bond::is_severed) {
@@ -295,13 +329,13 @@ impl Status {
         }
     }
 
-    /// Tells the holder to go while the lock is still kept.
+    /// Fires the loss signal because the client closes. The lock is still held and renewed.
     pub(crate) fn announce_close(&self) {
         self.closing.store(true, Ordering::SeqCst);
         self.ring();
     }
 
-    /// Marks the clean end of a hold: its loss signals never fire. One that was lost before stays lost.
+    /// Marks the clean end of a hold: its loss signals never fire. A hold that was lost before stays lost.
     pub(super) fn end(&self) {
         // An error means that it was lost before.
         let _ = self
@@ -309,12 +343,13 @@ impl Status {
             .compare_exchange(HELD, ENDED, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// Somebody has said that it is lost, whatever the clock says.
+    /// Whether a loss was recorded. Does not read the clock; see [`check`](Self::check).
     pub(crate) fn is_lost(&self) -> bool {
         self.state.load(Ordering::SeqCst) >= LOST
     }
 
-    /// Why the lock is not held, by the clock as much as by what was heard: after a freeze nobody may have had time to say it.
+    /// Why the lock is not held; `None` while it is held. Reads the clock, and records a lease that has expired: after
+    /// a freeze of the process the holder may run before the steward does.
     pub(crate) fn check(&self, clock: Clock) -> Option<Gone> {
         if self.state.load(Ordering::SeqCst) == HELD && clock.now() >= self.valid_until() {
             self.lose(LostReason::Expired);
@@ -326,7 +361,7 @@ impl Status {
         }
     }
 
-    /// What the loss signal says, if it says something: lost, or asked to go.
+    /// The reason that fires the loss signal: the hold is lost, or the client closes. `None`: no reason.
     pub(crate) fn signal(&self) -> Option<LostReason> {
         match self.check(self.clock) {
             Some(Gone::Lost(reason)) => Some(reason),

@@ -1,23 +1,24 @@
-//! Counts what is under way, so that `close` can wait for it.
+//! Counts the operations in flight, so that `close` can wait for them.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// How many operations have begun and are not done.
+/// The number of operations that have begun and not ended.
 #[derive(Debug, Default)]
 pub(crate) struct Counter {
     count: AtomicUsize,
+    /// Notified when `count` falls to zero.
     notify: Notify,
 }
 
 impl Counter {
-    /// Resolves when nothing is under way.
+    /// Resolves when no operation is in flight.
     pub(crate) async fn none(&self) {
         loop {
             let mut last = std::pin::pin!(self.notify.notified());
-            last.as_mut().enable(); // before we read the count; otherwise the last one might end in between
+            last.as_mut().enable(); // before we read the count; otherwise we miss a last one that ends in between
             if self.is_zero() {
                 return;
             }
@@ -30,7 +31,7 @@ impl Counter {
     }
 }
 
-/// One operation that is under way, until this is dropped.
+/// Counts one operation as in flight until it is dropped.
 #[derive(Debug)]
 pub(crate) struct InFlight<C: Deref<Target = Counter>>(C);
 

@@ -1,4 +1,7 @@
-//! Who leads a line: a task that asks the store, then the tenure that comes of it.
+//! The leader of a local queue: first a task that asks the store, then the leader term that its grant begins.
+//!
+//! The drop of either passes leadership to the next waiter, so no queue is left without a leader. Each has a number. If
+//! the queue has a newer leader, an old number has no effect.
 
 use std::sync::Arc;
 
@@ -7,16 +10,19 @@ use crate::core::line::{Heir, Lines, Running};
 use crate::core::seat::Terms;
 use crate::error::Error;
 
-/// The right, and the duty, to ask the store for all who wait. Dropped, the next in line has it.
+/// The leader role of a task: it asks the store for all waiters of the queue. Dropping it calls the next waiter to
+/// lead.
 pub(crate) struct Lead(Option<Leading>);
 
+/// The contents of a leader role.
 pub(super) struct Leading {
     pub(super) lines: Arc<Lines>,
     pub(super) name: Name,
-    /// An old one has no say any more.
+    /// An old number has no effect on the queue.
     pub(super) number: u64,
+    /// The wake of the former leader.
     pub(super) wake: Option<Wake>,
-    /// Nobody can have come behind it yet.
+    /// This role is new and has not asked yet, so we assume that no waiter has joined.
     pub(super) alone: bool,
 }
 
@@ -25,12 +31,13 @@ impl Lead {
         Self(Some(leading))
     }
 
-    /// Somebody else leads: only the wake is of use.
+    /// Gives up the role without a call to the next waiter, and returns the wake.
     pub(super) fn into_wake(mut self) -> Option<Wake> {
         self.0.take()?.wake
     }
 
-    /// How many are to get the lock after it, as far as it can be known before the store is asked.
+    /// How many fencing tokens to reserve for hand-offs. The first call for a new queue returns 0 without taking the
+    /// lock: most locks have no waiter, and the queue was empty a moment ago.
     pub(crate) fn followers(&mut self) -> u32 {
         let Some(Leading {
             lines, name, alone, ..
@@ -44,31 +51,32 @@ impl Lead {
         lines.followers(name)
     }
 
-    /// Nobody can have come behind it yet.
+    /// Whether no attempt was sent since the queue began, so that no waiter can know of an error.
     pub(crate) fn is_alone(&self) -> bool {
         self.0.as_ref().is_none_or(|leading| leading.alone)
     }
 
-    /// The wake that was armed by the one before.
+    /// Takes the wake of the former leader.
     pub(crate) fn take_wake(&mut self) -> Option<Wake> {
         self.0.as_mut()?.wake.take()
     }
 
-    /// Tells those who wait why the store does not answer, or that it does again.
+    /// Gives the waiters the error that keeps the store from answering. `None`: the store answers again.
     pub(crate) fn trouble(&self, error: Option<&Error>) {
         if let Some(Leading { lines, name, .. }) = &self.0 {
             lines.trouble(name, error);
         }
     }
 
-    /// The store has not answered for so long that nobody is to wait any longer.
+    /// Ends the waits of all waiters with this error: the store has not answered for too long.
     pub(crate) fn fail(&self, error: &Error) {
         if let Some(Leading { lines, name, .. }) = &self.0 {
             lines.dismiss(name, error);
         }
     }
 
-    /// It holds the lock. The line keeps the wake.
+    /// The store has granted the lock: begins a leader term. The queue keeps the wake for the next leader. `None`:
+    /// another task leads by now, so the hold is not handed off.
     pub(crate) fn begin(
         mut self,
         terms: Terms,
@@ -90,7 +98,7 @@ impl Lead {
             .get_mut(&name)
             .filter(|line| line.is_led_by(own))
         else {
-            // Somebody else leads: it is a hold of its own.
+            // Another task has taken leadership.
             drop(inner);
             return None;
         };
@@ -134,6 +142,7 @@ impl Drop for Lead {
                 drop(inner);
                 return;
             };
+            // Kept in a variable until `call_next` has released the lock: its drop may wake a task.
             let unused = line.bequeath(wake);
             lines.call_next(inner, &name);
             drop(unused);
@@ -141,11 +150,12 @@ impl Drop for Lead {
     }
 }
 
-/// A hold that leads a line. Dropped when the store has been asked to release it.
+/// The leader term of a hold. Drop it after the store was asked to release the hold: the drop calls the next waiter to
+/// lead.
 #[derive(Debug)]
 pub(crate) struct Tenure(Arc<Reign>);
 
-/// Of which line, and which of its tenures. The status of the hold has it too, to say that it is lost.
+/// Identifies a leader term: the queue and the number. The status of the hold has it too, to end the term on a loss.
 #[derive(Debug)]
 pub(crate) struct Reign {
     lines: Arc<Lines>,
@@ -154,6 +164,7 @@ pub(crate) struct Reign {
 }
 
 impl Tenure {
+    /// Takes the next waiter for a hand-off.
     pub(super) fn heir(&self, now: Moment) -> Option<Heir> {
         self.0.lines.heir(self, now)
     }
@@ -172,6 +183,7 @@ impl Tenure {
 }
 
 impl Reign {
+    /// Ends the term and calls the next waiter to lead. Does nothing if the term has ended before.
     pub(super) fn over(&self) {
         self.lines.over(&self.name, self.number);
     }

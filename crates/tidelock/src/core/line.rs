@@ -1,8 +1,42 @@
-//! The line of those who wait for one name within this process: one of them asks the store, for all; the others wait
-//! for their turn behind it.
+//! The local queues: the tasks of this process that wait for the same lock, one queue for each name.
 //!
-//! Somebody always leads: the task that asks the store, or the one that was called to, or the tenure, which is a hold
-//! that came of it and is passed on within the process. When the tenure ends, the next in line leads.
+//! Only the leader of a queue sends requests to the store. The algorithm:
+//!
+//! 1. A request that finds no queue creates one and leads it. Every other request becomes a waiter at the end.
+//! 2. A grant to the leader begins a leader term. When the holder releases, `heir` picks the next waiter and the hold
+//!    passes to it without a request to the store, with a reserved fencing token of its own.
+//! 3. The term allows a number of hand-offs and a time (`HandOff`), so that waiters of other processes get the lock.
+//!    Then the hold is released in the store, and the next waiter is called to lead. It is also called if the leader
+//!    gives up, or if the hold is lost or removed by force.
+//! 4. A queue without progress for `patience` has a leader that is perhaps kept and not polled. The steward takes back
+//!    a call that was not answered, or tells the next waiter to ask the store once. If that is granted, the waiter
+//!    takes leadership (`usurp`).
+//!
+//! ```text
+//!              join                            begin (granted)
+//!   no queue ────────► led by a task ───────────────────────────► led by a hold (leader term)
+//!      ▲                │         ▲                                 │  ▲   │
+//!      │ no waiter      │ leader  │ next waiter called              │  └───┘ heir: hand-off to the next waiter
+//!      │                ▼ dropped │                                 │
+//!      └───────────── call_next ──┘◄────────────────────────────────┘ over: released in the store, lost, forced
+//!
+//!   any state ── usurp: the store has granted the lock to a waiter ──► led by the task of that waiter
+//! ```
+//!
+//! Invariants:
+//! 1. A queue exists exactly while it has a leader: a task (`tenure` is `None`) or a hold. A task that was called to
+//!    lead counts from the call on; if it leaves without taking the call, the drop of the call calls the next waiter.
+//! 2. No two leaders and no two terms have the same number. A leader or a term whose number is not current any more
+//!    changes nothing: its `begin` starts no term, its hold is not handed off, and its drop calls no waiter.
+//! 3. Waiters are served in the order of their numbers. A waiter that joins again keeps its number. A hold goes only to
+//!    the first waiter, and only if that waiter asked for the same terms; otherwise it is released in the store.
+//! 4. A waiter is removed from the queue before it is called, so no waiter is called twice for one place.
+//! 5. While any queue has a waiter, `look_at` is not `FAR`: the steward will look after it.
+//!
+//! Lock order: the lock of all queues (`inner`), then the lock of one waiter. The lock of the lease table is never held
+//! together with `inner`. We wake waiters and drop wakes, calls and requests after `inner` is released: a dropped call
+//! passes on the leader role or the hold in it and takes `inner` again, and a woken task may run inside the wake.
+//! Only the steward is notified under `inner`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,63 +59,69 @@ use crate::core::table::Spread;
 use crate::guard::FencingToken;
 use crate::hand_off::HandOff;
 
-/// The lines of one site.
+/// The local queues of one store.
 pub(crate) struct Lines {
     pub(super) inner: Mutex<Inner>,
     pub(super) rules: HandOff,
     pub(super) timers: Timers,
-    /// Who does not come for so long after it was called is passed over.
+    /// Bounds how long a queue may go without progress before the steward acts.
     pub(super) patience: Duration,
-    /// Rung when the steward is to look after those who were called.
+    /// Tells the steward that `look_at` has changed from `FAR`.
     pub(super) bell: Arc<Notify>,
-    /// There is an account of some name. For most clients there is none, and then nobody takes the mutex for it.
+    /// Whether `courtesies` has an entry. For most clients it has none; this flag saves them the mutex.
     owes: AtomicBool,
 }
 
+/// The state under the lock.
 pub(super) struct Inner {
     pub(super) lines: HashMap<Name, Line, BuildHasherDefault<Spread>>,
-    /// What this process owes to waiters elsewhere.
+    /// The fairness delays, for names that other processes wait for.
     pub(super) courtesies: Courtesies,
+    /// The last number given to a waiter, a leader or a term. No number is used for two leaders or two terms.
     pub(super) next: u64,
-    /// When to look after those who wait.
+    /// When the steward looks for queues without progress. `FAR` only if no queue has a waiter.
     pub(super) look_at: Moment,
 }
 
+/// The local queue of one name.
 #[derive(Default)]
 pub(super) struct Line {
-    /// The hold that leads. `None`: a task does.
+    /// The leader term. `None`: a task leads.
     pub(super) tenure: Option<Running>,
-    /// Which task, if one does.
+    /// The number of the task that leads, or that led before the term began.
     pub(super) lead: u64,
-    /// Those behind it. Made for the first that waits: for most locks nobody ever does.
+    /// The waiters behind the leader. Created for the first one, because most locks never have a waiter.
     pub(super) crowd: Option<Box<Crowd>>,
 }
 
+/// A leader term: a granted hold that passes from waiter to waiter.
 pub(super) struct Running {
     pub(super) number: u64,
+    /// A waiter gets the hold only if its own terms equal these.
     pub(super) terms: Terms,
     pub(super) since: Moment,
-    /// How often it may still be passed on, and until when.
+    /// How many hand-offs are left. Zero from the start if the hold is not renewed.
     pub(super) left: u32,
+    /// No hand-off after this instant.
     pub(super) until: Moment,
-    /// The next token that was reserved, and how many are left.
+    /// The next reserved fencing token, and how many are left. `None`: a lock without tokens.
     pub(super) tokens: Option<(FencingToken, u32)>,
 }
 
-/// The first task of a line.
+/// The result of joining a queue.
 pub(crate) enum Joined {
     Leads(Lead),
     Waits(Place),
 }
 
-/// Who gets a hold next.
+/// The next holder of a hand-off, and its fencing token.
 pub(super) struct Heir {
     pub(super) caller: Arc<Caller>,
     pub(super) token: Option<FencingToken>,
 }
 
 impl Line {
-    /// That task leads, and no hold does.
+    /// Whether the task with that number leads, and no term has begun.
     pub(super) fn is_led_by(&self, number: u64) -> bool {
         self.lead == number && self.tenure.is_none()
     }
@@ -91,7 +131,7 @@ impl Line {
         crowd.is_some_and(|crowd| !crowd.waiting.is_empty())
     }
 
-    /// Keeps a wake for those who wait. Gives back what is of no use, to be dropped when nothing is locked.
+    /// Keeps the wake for the next leader. Returns a wake that is not needed; drop it after the lock is released.
     pub(super) fn bequeath(&mut self, wake: Option<Wake>) -> Option<Wake> {
         match &mut self.crowd {
             Some(crowd) if !crowd.waiting.is_empty() => std::mem::replace(&mut crowd.wake, wake),
@@ -99,7 +139,7 @@ impl Line {
         }
     }
 
-    /// Something has happened here.
+    /// Records that the queue has made progress.
     pub(super) fn moves(&mut self, now: Moment) {
         if let Some(crowd) = &mut self.crowd {
             crowd.moved = Some(now);
@@ -129,7 +169,7 @@ impl Lines {
         })
     }
 
-    /// Leads if nobody else does, or takes a place: the last, or the one it had before.
+    /// Leads if there is no queue. Otherwise waits: at the end, or at the old position if `number` is given.
     pub(crate) fn join(self: &Arc<Self>, caller: &Arc<Caller>, number: Option<u64>) -> Joined {
         let name = &caller.name;
         let mut inner = self.lock();
@@ -140,6 +180,7 @@ impl Lines {
                 .crowd
                 .get_or_insert_with(|| Crowd::since(self.timers.now()));
             crowd.waiting.insert(number, Arc::clone(caller));
+            // The first waiter of any queue: from now on the steward must look for queues without progress.
             if inner.look_at == Moment::FAR {
                 let now = self.timers.now();
                 self.look_later(&mut inner, now);
@@ -161,7 +202,7 @@ impl Lines {
         }))
     }
 
-    /// The store has granted the lock to one of those who wait: whoever leads does so in vain.
+    /// Takes leadership: the store has granted the lock to a waiter, so the former leader no longer has an effect.
     pub(super) fn usurp(self: &Arc<Self>, name: &Name) -> Lead {
         let mut inner = self.lock();
         inner.next += 1;
@@ -179,7 +220,7 @@ impl Lines {
         })
     }
 
-    /// A place was given up.
+    /// Removes a waiter that has left.
     pub(super) fn forget(&self, name: &Name, number: u64) {
         let mut inner = self.lock();
         let line = inner.lines.get_mut(name);
@@ -189,15 +230,15 @@ impl Lines {
         drop(caller);
     }
 
-    /// How many are to get the lock after the first, as far as it can be known before.
+    /// How many fencing tokens to reserve for hand-offs. Zero if nobody waits now.
     pub(super) fn followers(&self, name: &Name) -> u32 {
         let inner = self.lock();
         let waits = inner.lines.get(name).is_some_and(Line::waits);
         if waits { self.rules.times } else { 0 }
     }
 
-    /// The store has freed the lock, and waiters elsewhere go first. `trip` is how long the release took; `kept` is how long the
-    /// lock was held, for a hold that did not lead a line.
+    /// The store has freed the lock: starts the fairness delay if other processes wait for it. `trip` is how long the
+    /// release took; `kept` is how long the lock was held, for a hold without a leader term.
     pub(crate) fn ended(&self, name: &Name, awaited: Awaited, trip: Duration, kept: Duration) {
         if !awaited.is_anybody() && !self.owes.load(Ordering::SeqCst) {
             return;
@@ -205,7 +246,7 @@ impl Lines {
         let now = self.timers.now();
         let mut inner = self.lock();
         let running = inner.lines.get(name).and_then(|line| line.tenure.as_ref());
-        // A hold with a limit is never handed on.
+        // A hold that is not renewed is never handed off. Its `left` is zero from the start, so we must not count it.
         let handed_on = |running: &Running| {
             let rest = self.rules.times.saturating_sub(running.left);
             rest * u32::from(running.terms.renewed)
@@ -222,26 +263,27 @@ impl Lines {
             .store(!inner.courtesies.is_empty(), Ordering::SeqCst);
     }
 
-    /// How long this process must not ask for the lock yet, because others go first.
+    /// How much longer this process must not ask for the lock. `heard` reads what the store knows of the others.
     pub(super) fn pause(&self, name: &Name, heard: impl FnOnce() -> Option<Heard>) -> Duration {
         if !self.owes.load(Ordering::SeqCst) || !self.lock().courtesies.knows(name) {
             return Duration::ZERO;
         }
-        let heard = heard(); // not under the lock
+        let heard = heard(); // without our lock: this is code of the store, which may take its own
         self.lock().courtesies.pause(name, self.timers.now(), heard)
     }
 
-    /// The store has granted it to a task of this process.
+    /// The store has granted the lock to a task of this process: adapts the fairness delay.
     pub(super) fn granted(&self, name: &Name, heard: impl FnOnce() -> Option<Heard>) {
         if !self.owes.load(Ordering::SeqCst) || !self.lock().courtesies.knows(name) {
             return;
         }
-        let heard = heard(); // not under the lock
+        let heard = heard(); // without our lock, as in `pause`
         let now = self.timers.now();
         self.lock().courtesies.granted(name, now, heard);
     }
 
-    /// The next who waits for a hold on these terms, if it may be passed on.
+    /// Takes the first waiter out of the queue, for a hand-off. `None`: no waiter, another number, other terms, or the
+    /// limits of the term are reached. The hold must then be released in the store.
     pub(super) fn heir(&self, tenure: &Tenure, now: Moment) -> Option<Heir> {
         let mut inner = self.lock();
         let line = inner.lines.get_mut(tenure.name())?;
@@ -273,7 +315,7 @@ impl Lines {
         Some(Heir { caller, token })
     }
 
-    /// A tenure is over, or cannot be passed on any more because it is lost: the next in line leads.
+    /// Ends a leader term: its hold was released in the store, or is lost. Calls the next waiter to lead.
     pub(super) fn over(self: &Arc<Self>, name: &Name, number: u64) {
         let mut inner = self.lock();
         let Some(line) = inner.lines.get_mut(name) else {
@@ -286,7 +328,7 @@ impl Lines {
         self.call_next(inner, name);
     }
 
-    /// The lock was freed by force: what leads here is not believed in any more.
+    /// The lock was released by force: ends the leader term, because its hold does not have the lock any more.
     pub(crate) fn forced(self: &Arc<Self>, name: &Name) {
         let number = self
             .lock()
@@ -298,12 +340,12 @@ impl Lines {
         }
     }
 
-    /// Nobody leads: calls the next. The line goes with the last.
+    /// The leader is gone: calls the first waiter to lead. Removes the queue if there is none.
     pub(super) fn call_next(self: &Arc<Self>, mut inner: MutexGuard<'_, Inner>, name: &Name) {
         let now = self.timers.now();
         inner.next += 1;
         let number = inner.next;
-        // What is dropped or woken only when the lock is free again.
+        // Dropped or woken only after the lock is released: see the lock order above.
         let (mut gone, mut late, mut waker, mut left) = (None, None, None, Vec::new());
         while let Some(line) = inner.lines.get_mut(name) {
             let crowd = line.crowd.as_mut();
@@ -327,7 +369,7 @@ impl Lines {
                     waker = asleep;
                     break;
                 }
-                // It has left just now.
+                // This waiter has just left. We try the one behind it, with the same wake.
                 Err(call) => {
                     if let Call::Lead(lead) = call {
                         crowd.wake = lead.into_wake();

@@ -1,4 +1,5 @@
-//! What the clones of a client share, and the machinery behind every lock.
+//! The engine: the acquire loop, the local queues, the lease table and the steward. It knows a store only by the
+//! backend trait. This file contains the state that all clones of a client share.
 
 pub(crate) mod acquire;
 mod batch;
@@ -49,7 +50,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::options::Drift;
 use crate::owner::OwnerMint;
 
-/// The settings of a client that the machinery needs.
+/// The settings of a client that the engine needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) lease: Duration,
@@ -59,10 +60,10 @@ pub(crate) struct Settings {
     pub(crate) acknowledge: Acknowledge,
 }
 
-/// What the clones of a client, its locks and its guards share.
+/// The state that the clones of a client, its locks and its guards share.
 #[derive(Debug)]
 pub(crate) struct Core {
-    /// Its own store.
+    /// The client's own store.
     pub(crate) home: Arc<Site>,
     pub(crate) settings: Settings,
     pub(crate) mint: OwnerMint,
@@ -73,6 +74,8 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// Fails if the client is closed. Check after you have registered with the in-flight counter, a queue or the lease
+    /// table. Otherwise a `close` between the two would miss this operation.
     pub(crate) fn refuse_if_closed(&self) -> Result<()> {
         if self.closed.is_set() {
             Err(Error::new(ErrorKind::Closed))
@@ -82,7 +85,7 @@ impl Core {
     }
 }
 
-/// Set once, by `Client::close`.
+/// The flag that `Client::close` sets. It is never cleared.
 #[derive(Debug, Default)]
 pub(crate) struct Closed {
     set: AtomicBool,
@@ -90,7 +93,7 @@ pub(crate) struct Closed {
 }
 
 impl Closed {
-    /// True for the caller that closes, false for every later one.
+    /// Sets the flag and wakes all listeners. True for the first call only.
     pub(crate) fn set(&self) -> bool {
         let first = !self.set.swap(true, Ordering::SeqCst);
         self.bell.notify_waiters();
@@ -101,10 +104,10 @@ impl Closed {
         self.set.load(Ordering::SeqCst)
     }
 
-    /// Resolves when it is set, also when that was long ago.
+    /// Resolves when the flag is set, at once if it is set already.
     pub(crate) async fn happened(&self) {
         let mut bell = std::pin::pin!(self.bell.notified());
-        bell.as_mut().enable(); // before the flag is read, else a close in between would be missed
+        bell.as_mut().enable(); // before we read the flag; otherwise we miss a `close` in between
         if !self.is_set() {
             bell.await;
         }

@@ -1,4 +1,4 @@
-//! A store that does not answer: how long it is asked again.
+//! Backoff while the store does not answer: how long to pause, and when to give up.
 
 use std::time::Duration;
 
@@ -8,23 +8,28 @@ use crate::core::lead::Lead;
 use crate::core::retry;
 use crate::error::{Error, Result};
 
-/// How long the store has not answered, counted in time in which this process ran: a process that is frozen for longer
-/// than a lease hears nothing either, and that says nothing about the store.
+/// How long the store has not answered. It counts only time in which this process ran: a process that is frozen for
+/// longer than a lease gets no answer either, and that says nothing about the store.
 #[derive(Default)]
 pub(super) struct Outage {
+    /// The length of the outage so far.
     lasted: Duration,
-    /// When the last try failed, and how long the pause after it was.
+    /// When the last attempt failed, and how long the pause after it was.
     failed: Option<(Moment, Duration)>,
-    /// Until when the store is only not ready yet, by its own word.
+    /// Until when the store says that it is not ready yet, plus a response timeout.
     ready_by: Option<Moment>,
     tries: u32,
 }
 
 impl Outage {
-    /// How long to pause before the next try. An error that no repetition can mend is given back, and so is an outage
-    /// that has lasted for a whole lease: a waiter is not left without a word for ever. It began at `from`, if it begins
-    /// with this error. Who waits for a store that has said when it will be ready is left until then; said once, so that
-    /// one which is never ready does not keep it.
+    /// Records a failed attempt, and returns how long to pause before the next. If the outage begins with this error,
+    /// it began at `from`.
+    ///
+    /// # Errors
+    /// The given error if a retry cannot succeed, or if the outage has lasted a whole lease (with a zero wait: a
+    /// response timeout). Otherwise a caller without a deadline would wait without end and without an error. A store
+    /// may say when it will be ready; then we wait until that time. Only its first announcement counts. Otherwise a
+    /// store that is never ready would postpone the error without end.
     pub(super) fn pause(
         &mut self,
         error: Error,
@@ -52,6 +57,7 @@ impl Outage {
         }
         let ready_by = self.ready_by.unwrap_or(now);
         if self.lasted >= limit && now >= ready_by {
+            // The waiters behind this leader rely on its attempts, so their waits end too.
             if let Some(lead) = lead {
                 lead.fail(&error);
             }
@@ -69,9 +75,9 @@ impl Outage {
     }
 }
 
-/// How much of the time between two failures counts as an outage. One request and the pause before it take no longer than
-/// `longest`. If far more time has passed, this process did not run. Such a round still counts a little, so that a machine
-/// on which every round is late does not retry without end.
+/// How much of the time between two failures counts as outage. One request and the pause before it take no longer than
+/// `longest`. If far more time has passed, this process did not run. Such a round still counts a little. Otherwise a
+/// machine on which every round is late would retry without end.
 fn running_part(round: Duration, longest: Duration) -> Duration {
     if round > longest + longest / 2 {
         longest / 4

@@ -1,4 +1,4 @@
-//! Who this process is, published in the store for operators as long as the client lives.
+//! A record of this process in the store, for operators: host, process id, program. It exists while the client does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use crate::backend::{Backend, ClientId};
 use crate::core::Core;
 use crate::snapshot::ClientInfo;
 
-/// How long a record stays without being written again. It is written again each third of that.
+/// Bounds how long a record stays in the store after its last write. The client writes it again after a third of this.
 const KEPT: Duration = Duration::from_secs(3600);
 
 /// The record of one client.
@@ -27,7 +27,7 @@ impl ProcessInfo {
         })
     }
 
-    /// Removes the record, if it may be there. Called by the steward, when nothing else of this client is under way.
+    /// Removes the record if it may exist. The steward calls it when no other request of this client is in flight.
     pub(crate) async fn remove(&self, store: &dyn Backend) {
         if !self.sent.load(Ordering::SeqCst) {
             return;
@@ -46,8 +46,8 @@ pub(crate) fn publish(core: &Arc<Core>) {
     let alive = Arc::downgrade(core);
     core.steward.background.spawn(async move {
         loop {
-            // We count the write before we look whether the client is closed: `close` waits for what is counted, and only
-            // then removes the record. Otherwise a late write could leave a record of a client that has gone.
+            // We count the write as in flight before we check for `close`. `close` waits for what is counted and only
+            // then removes the record. Otherwise a late write could leave the record of a client that is gone.
             let Some(write) = alive.upgrade().and_then(|core| {
                 let write = core.steward.owned_mark();
                 (!core.closed.is_set()).then_some(write)

@@ -1,4 +1,4 @@
-//! Wakers in the order in which they are due.
+//! The queue of one timer shard: wakers, ordered by the instant at which they are due.
 
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
@@ -8,31 +8,34 @@ use std::task::{Context, Waker};
 
 use crate::core::clock::Moment;
 
-/// The line's memory is given back when it is empty and has held more than this.
+/// Bounds the capacity, in wakers, that an empty `line` keeps. A larger one is freed.
 const ROOM_KEPT: usize = 1024;
 
-/// Most wakers guard a request: set for the same time ahead, taken out again soon, in about the order in which they came.
-/// Those stand in a line, where both cost next to nothing; all others are kept in a tree.
+/// Most timers guard a request. They are set for the same duration and removed soon, in about the order in which they
+/// were set. These go to `line`, a deque, where both operations take constant time. All others go to `tree`.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// In order of time. One that was taken out leaves a gap, which goes when it has come to the front.
+    /// Ordered by time. A waker that is removed leaves a gap (`None`); the gap goes when it reaches the front.
+    /// Invariant: the front is no gap.
     line: VecDeque<(Moment, Option<Waker>)>,
-    /// How many have gone from the front of the line.
+    /// How many slots have left the front of `line`. The first slot has this number.
     gone: u64,
     tree: BTreeMap<(Moment, u64), Waker>,
+    /// Makes the keys of timers with the same instant differ.
     next: u64,
 }
 
-/// A place in the queue.
+/// The slot of one waker. No later waker gets the same slot, so a stale one finds nothing.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Place {
-    /// The so-manyth that ever stood in the line.
+    /// The number of the slot, counted over the whole life of `line`.
     Line(u64),
     Tree(Moment, u64),
 }
 
 impl Queue {
-    /// A place for one that will probably be taken out before its time has come.
+    /// Adds a waker that will probably be removed before it is due. It goes to `tree` if it is due before the last
+    /// one of `line`, because `line` is ordered.
     pub(super) fn join(&mut self, at: Moment, cx: &Context<'_>) -> Place {
         if self.line.back().is_some_and(|(last, _)| at < *last) {
             return self.add(at, cx);
@@ -42,14 +45,15 @@ impl Queue {
         Place::Line(place)
     }
 
-    /// A place for one that may stay long.
+    /// Adds a waker that may stay long. In `line` it could stay at the front and keep the gaps behind it in memory.
     pub(super) fn add(&mut self, at: Moment, cx: &Context<'_>) -> Place {
         self.next += 1;
         self.tree.insert((at, self.next), cx.waker().clone());
         Place::Tree(at, self.next)
     }
 
-    /// Wakes another task instead, if it is another. Gives back the waker it had; false: the place has gone.
+    /// Replaces the waker if the task has changed, and returns the old one. The caller drops it where no lock is held.
+    /// `false`: the slot is empty.
     pub(super) fn renew(&mut self, place: Place, cx: &Context<'_>) -> (bool, Option<Waker>) {
         let Some(waker) = self.at(place) else {
             return (false, None);
@@ -71,7 +75,7 @@ impl Queue {
         usize::try_from(number.checked_sub(self.gone)?).ok()
     }
 
-    /// Gives back the waker, to be dropped where no lock is held.
+    /// Removes a waker and returns it. The caller drops it where no lock is held.
     pub(super) fn remove(&mut self, place: Place) -> Option<Waker> {
         match place {
             Place::Line(number) => {
@@ -84,6 +88,7 @@ impl Queue {
         }
     }
 
+    /// Removes the gaps at the front of `line`, and frees the memory of an empty one.
     fn close_ranks(&mut self) {
         while matches!(self.line.front(), Some((_, None))) {
             self.line.pop_front();
@@ -94,13 +99,14 @@ impl Queue {
         }
     }
 
-    /// When the first is due.
+    /// When the first waker is due. `FAR`: the queue is empty.
     pub(super) fn first(&self) -> Moment {
         let line = self.line.front().map_or(Moment::FAR, |(at, _)| *at);
         let tree = self.tree.first_key_value();
         line.min(tree.map_or(Moment::FAR, |((at, _), _)| *at))
     }
 
+    /// Removes and returns all wakers that are due by `now`.
     pub(super) fn take_due(&mut self, now: Moment) -> Vec<Waker> {
         let later = self.tree.split_off(&(Moment(now.0.saturating_add(1)), 0));
         let due = std::mem::replace(&mut self.tree, later);
@@ -132,7 +138,7 @@ mod tests {
         let mut queue = Queue::default();
         let cx = Context::from_waker(Waker::noop());
         for nanos in [20, 10, 30] {
-            queue.join(at(nanos), &cx); // 10 is too early for the line
+            queue.join(at(nanos), &cx); // 10 is due before 20, so it goes to the tree
             queue.add(at(nanos + 5), &cx);
         }
         assert_eq!(queue.first(), at(10));

@@ -1,4 +1,8 @@
-//! Giving a lock back, until the store has said so or the lease has ended by itself.
+//! Release: retried until the store confirms it or the lease has ended.
+//!
+//! The caller sends the first request on its own connection. If that brings no answer, the steward retries, with a
+//! pause that doubles from 10 ms to 500 ms. A ticket with a request of unknown outcome is withdrawn instead of
+//! released: the withdrawal leaves a tombstone, so that a late acquire takes no effect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,30 +18,30 @@ use crate::core::timers::Timers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::LostReason;
 
-/// A release that is on its way.
+/// A release in progress, executed by the steward.
 pub(crate) struct Release {
     pub(crate) site: Arc<Site>,
     pub(crate) ticket: Ticket,
-    /// An acquire of this ticket may still arrive: a tombstone must keep it from taking effect.
+    /// An acquire of this ticket may still arrive at the store. Then we withdraw the ticket, which leaves a tombstone.
     pub(crate) unclear: bool,
-    /// Nobody was told that it is held, or an earlier release of ours may have freed it: that it is not held is no news.
+    /// No caller has this hold, or an earlier release may have freed it. Then the reply "not held" is a success.
     pub(crate) repeated: bool,
-    /// After this the lease has ended anyway.
+    /// No retry after this instant: the lease has ended by then.
     pub(crate) until: Moment,
-    /// Those who wait in this process are called once the store has been asked, whatever it says.
+    /// The leader term. We drop it after the first reply or error, which calls the next waiter of this process.
     pub(crate) tenure: Option<Tenure>,
-    /// For how long the lock was held, as far as we know. Waiters elsewhere get a time in proportion.
+    /// How long the lock was held, as far as we know. It bounds the fairness delay.
     pub(crate) kept: Duration,
 }
 
-/// One release or withdrawal.
+/// One release or withdrawal request.
 struct Question<'a> {
     ticket: &'a Ticket,
     unclear: bool,
     kept: Duration,
 }
 
-/// Asks once. `repeated` is set when this request may have taken effect without a word.
+/// Sends one request. Sets `repeated` if the request may have taken effect although we have no reply.
 async fn once(
     site: &Site,
     backend: &dyn Backend,
@@ -68,11 +72,12 @@ async fn once(
             }
             Ok(())
         }
-        // It never was somebody else's, because the owner is ours alone.
+        // Our earlier request has freed it. No other client can have taken it from us: the owner id is ours alone.
         Ok(Released::NotHeld) if *repeated => Ok(()),
         Ok(Released::NotHeld) => Err(Error::lost(LostReason::Taken)),
         Ok(Released::WrongType) => Err(Error::lost(LostReason::WrongType)),
-        // The key was overwritten. Perhaps only after an earlier release of ours.
+        // Another client has overwritten the key, perhaps after an earlier release of ours. In that case we lost
+        // nothing.
         Err(error) if error.kind() == ErrorKind::WrongType && *repeated => Ok(()),
         Err(error) if error.kind() == ErrorKind::WrongType => {
             Err(Error::lost(LostReason::WrongType))
@@ -86,7 +91,7 @@ async fn once(
 }
 
 impl Release {
-    /// Asks until there is an answer, or the lease has ended.
+    /// Sends the request until it is answered, or the lease has ended.
     pub(crate) async fn persist(mut self, timers: &Timers) -> Result<()> {
         let site = Arc::clone(&self.site);
         let mut pause = Duration::from_millis(10);
@@ -110,19 +115,26 @@ impl Release {
     }
 }
 
-/// The release a caller waits for: one trip on the caller's own connection; if that brings no answer, the steward goes on.
+/// The release that a caller waits for: one request on the caller's own connection. If that brings no answer, the
+/// steward retries, and the caller waits for it for one response timeout.
+///
+/// # Errors
+/// `Lost` if the hold was lost before; `OutcomeUnknown` if the store has not confirmed the release in time. The steward
+/// then goes on until the lease has ended.
 pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
     let tenure = Arc::get_mut(&mut hold).and_then(|hold| hold.tenure.take());
-    // Before the hold leaves the books: a client that closes now must not end the connection under this release.
+    // Registered before `disarm` removes the hold from the lease table. Otherwise a `close` that runs between the two
+    // would close the connection while this release is in flight.
     let _mark = hold.base.core.steward.mark();
     let refusal = hold.status.refusal();
-    // Until the store has been asked: who leads next asks it after that.
+    // Bound again, to be dropped before `_mark`. The drop calls the next leader, whose attempt must come after our
+    // release; we drop the term only after the store has answered.
     let tenure = tenure;
     if !hold.disarm() {
         return Ok(());
     }
     let core = &hold.base.core;
-    // What the steward is to go on with. Most releases need nothing of it.
+    // A closure, because most releases never need the steward.
     let handed_on = |repeated, answer, tenure| Chore::Release {
         site: Arc::clone(&hold.base.site),
         ticket: hold.ticket.clone(),
@@ -134,7 +146,8 @@ pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
         kept: hold.kept(),
     };
     if let Some(lost) = refusal {
-        // Lost: the store is still asked, so that a lease which stands there is not left to run out. It only ever removes our own owner.
+        // The hold is lost, but its lease may still stand in the store. We release it, so that other clients need not
+        // wait for its end. The release removes only our own owner, so it cannot harm another holder.
         if !hold.was_released_by_close() {
             core.steward.send(handed_on(false, None, tenure));
         }
@@ -149,6 +162,7 @@ pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
     };
     match once(site, site.front(), question, &mut repeated, &core.timers).await {
         Err(error) if error.is_retryable() => {
+            // The next leader must not wait for our retries.
             drop(tenure);
             let (answer, answered) = oneshot::channel();
             core.steward.send(handed_on(repeated, Some(answer), None));
@@ -164,11 +178,11 @@ pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
     }
 }
 
-/// For releases nobody waits for.
+/// Logs the result of a release that no caller waits for.
 pub(crate) fn log(result: Result<()>) {
     match result {
         Ok(()) => {}
-        // The holder was told by its loss signal; there is nothing left to release.
+        // The loss signal has told the holder, and the store has no lock of ours to release.
         Err(error) if error.kind() == ErrorKind::Lost => {
             tracing::debug!(%error, "nothing to release");
         }

@@ -1,4 +1,4 @@
-//! Trying again while a store cannot be reached.
+//! Retries with backoff while a store cannot be reached.
 
 use std::time::Duration;
 
@@ -6,15 +6,18 @@ use crate::core::chance;
 use crate::core::timers::Timers;
 use crate::error::{Error, Result};
 
-/// How long to pause before the next try, after so many. Longer from try to try, and never the same for two clients: those of
-/// a fleet would come back together.
+/// The pause before the next try, after `tries` failures: exponential backoff of at most 640 ms, with jitter. Without
+/// the jitter all clients of a fleet would reconnect at the same time.
 pub(crate) fn pause(tries: u32) -> Duration {
     let step = Duration::from_millis(10 << tries.min(6));
     step.mul_f64(0.5 + chance::share() / 2.0)
 }
 
-/// Tries until it works, or fails for a reason that no repetition can mend, or the time is over. The first try ends by itself,
-/// so that a short time is no reason to fail where the first try would have worked.
+/// Retries until `work` succeeds, fails with an error that a retry cannot fix, or `limit` is over. The limit does not
+/// cut the first try short. Otherwise a short limit would fail where one try would have succeeded.
+///
+/// # Errors
+/// The error of the last try that ended by itself. If the limit is over, it says so.
 pub(crate) async fn within<T, F>(
     limit: Duration,
     timers: &Timers,
@@ -24,7 +27,7 @@ where
     F: Future<Output = Result<T>>,
 {
     let end = timers.now() + limit;
-    // Behind a pointer: a connect is large, and would lie in its caller's future twice.
+    // Boxed, because a connect is large and would take space in the caller's future twice.
     let mut result = Box::pin(work()).await;
     let mut tries = 0;
     loop {

@@ -1,4 +1,4 @@
-//! The only file that names tokio's spawn and tokio's time: the steward's thread, and the alarm on the boot clock.
+//! The steward's thread, and the alarm on the boot clock. No other file of the library spawns tokio tasks or sleeps.
 
 use std::future::Future;
 use std::io;
@@ -15,15 +15,20 @@ use tokio::sync::oneshot;
 use crate::core::clock::{Clock, Moment};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Where the steward and a store's background connections run: a thread of their own, so that a blocked executor of the
-/// caller neither delays a renewal nor a deadline. In simulated time it is the test's own runtime.
+/// The thread on which the steward and a store's background connections run. It is their own, so that a blocked
+/// executor of the caller delays neither a renewal nor a deadline. In simulated time it is the test's own runtime.
 ///
-/// Its clones share one handle, which goes with the thread: each handle of a runtime keeps that runtime's descriptors open.
+/// All clones share one runtime handle, which is dropped when the thread ends. Otherwise a clone that is kept would
+/// keep the runtime's file descriptors open.
 #[derive(Debug, Clone)]
 pub struct Background(Arc<Mutex<Option<Handle>>>);
 
 impl Background {
-    /// Starts the thread. It ends when `stop` is dropped and `last_words` have been said, at most after `grace`.
+    /// Starts the thread. It ends when the returned [`Stop`] is dropped: tasks that still run are dropped, and blocking
+    /// ones get 100 ms. In simulated time it starts no thread and uses the current runtime.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Runtime`] if the thread cannot be started, or in simulated time if there is no current runtime.
     pub(crate) fn start(clock: Clock) -> Result<(Self, Stop)> {
         if matches!(clock, Clock::Simulated(_)) {
             let here =
@@ -40,8 +45,9 @@ impl Background {
         std::thread::Builder::new()
             .name("tidelock".to_owned())
             .spawn(move || {
-                // An error means that the sender was dropped, which is the signal.
+                // The result is always an error, because the sender is only dropped. That is the signal.
                 let _ = runtime.block_on(stopped);
+                // Otherwise a clone of the handle that is kept would keep the runtime's descriptors open.
                 own.handle().take();
                 runtime.shutdown_timeout(Duration::from_millis(100));
             })
@@ -57,7 +63,7 @@ impl Background {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a future in the background. It is cut off when the client has gone.
+    /// Runs a future in the background. It is dropped when the thread ends; after that it does not start at all.
     pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         let handle = self.handle().clone();
         if let Some(handle) = handle {
@@ -65,14 +71,14 @@ impl Background {
         }
     }
 
-    /// Runs a future in the background and waits for what it yields. `None`: the client is going.
+    /// Runs a future in the background and waits for its output. `None`: the thread has ended first.
     pub async fn run<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
         let (answer, answered) = oneshot::channel();
         self.spawn(async move {
-            // An error means that nobody waits any more.
+            // An error means that the caller has stopped waiting.
             let _ = answer.send(future.await);
         });
         answered.await.ok()
@@ -84,13 +90,13 @@ fn no_thread(why: &io::Error) -> Error {
         .because(format!("the steward's thread could not be started: {why}"))
 }
 
-/// Keeps the background thread alive.
+/// Keeps the background thread alive until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Stop(
     #[allow(dead_code, reason = "dropping it is its use")] Option<oneshot::Sender<()>>,
 );
 
-/// A task that ends when this is dropped.
+/// A task that is aborted when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Task(tokio::task::AbortHandle);
 
@@ -100,27 +106,33 @@ impl Drop for Task {
     }
 }
 
-/// Runs a future on the runtime this is called on, for as long as the task is kept.
+/// Runs a future on the current runtime until the returned task is dropped.
+///
+/// # Errors
+/// [`ErrorKind::Runtime`] outside of a tokio runtime.
 pub(crate) fn spawn_here(future: impl Future<Output = ()> + Send + 'static) -> Result<Task> {
     need_runtime()?;
     Ok(Task(tokio::spawn(future).abort_handle()))
 }
 
-/// Runs a future on the runtime this is called on, to its end.
+/// Runs a future on the current runtime until it completes.
+///
+/// # Errors
+/// [`ErrorKind::Runtime`] outside of a tokio runtime.
 pub(crate) fn spawn_detached(future: impl Future<Output = ()> + Send + 'static) -> Result<()> {
     need_runtime()?;
     tokio::spawn(future);
     Ok(())
 }
 
-/// Runs what may block on a thread kept for that. `None`: it panicked, or the runtime is going.
+/// Runs blocking work on a thread that may block. `None`: it panicked, or the runtime shuts down.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
     tokio::task::spawn_blocking(work).await.ok()
 }
 
-/// Fails with a clear error where a later panic of the driver would be the alternative.
+/// Returns a clear error outside of a tokio runtime. Otherwise a driver would panic later.
 pub(crate) fn need_runtime() -> Result<()> {
     Handle::try_current().map(drop).map_err(|_| {
         Error::new(ErrorKind::Runtime)
@@ -128,19 +140,21 @@ pub(crate) fn need_runtime() -> Result<()> {
     })
 }
 
-/// The runtime behind the blocking face: callers wait on it with their own threads.
+/// The runtime of the blocking API. Callers wait on it with their own threads. `None`: the client is closed.
 #[cfg(feature = "blocking")]
 #[derive(Debug)]
 pub(crate) struct Blocker(RwLock<Option<Arc<BlockingRuntime>>>);
 
-/// Ends without a wait: dropping a runtime waits for its threads, and panics inside another one.
+/// A runtime that shuts down without a wait. The plain drop of a runtime waits for its threads, and panics inside
+/// another runtime.
 #[cfg(feature = "blocking")]
 #[derive(Debug)]
 struct BlockingRuntime(Option<tokio::runtime::Runtime>);
 
 #[cfg(feature = "blocking")]
 impl Blocker {
-    /// One worker: it serves connections and callbacks; the waiting is done by the callers' threads.
+    /// Starts one worker thread. One is enough: it serves connections and callbacks, and callers wait on their own
+    /// threads.
     pub(crate) fn start() -> Result<Self> {
         refuse_inside_a_runtime()?;
         let runtime = Builder::new_multi_thread()
@@ -153,8 +167,11 @@ impl Blocker {
         Ok(Self(RwLock::new(Some(runtime))))
     }
 
-    /// Waits for a future on this thread. Where that would stop an executor it fails instead, and drops the future. On a
-    /// closed client only a future that need not wait has an answer.
+    /// Waits for a future on this thread.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Runtime`] inside a tokio runtime, whose executor a wait would block; it drops the future.
+    /// [`ErrorKind::Closed`] on a closed client, unless the future is ready at once.
     pub(crate) fn run<F: Future>(&self, future: F) -> Result<F::Output> {
         refuse_inside_a_runtime()?;
         let runtime = self.runtime();
@@ -166,8 +183,9 @@ impl Blocker {
         }
     }
 
-    /// Runs a future on the worker for as long as the task is kept. The worker lives at least until the future is done,
-    /// so that closing the client does not cut off a callback which it has just caused.
+    /// Runs a future on the worker until the returned task is dropped. The worker lives at least until the future
+    /// completes. Otherwise closing the client would abort a callback that the close itself has caused. `None`: the
+    /// client is closed.
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) -> Option<Task> {
         let worker = self.runtime()?;
         let handle = worker.0.as_ref()?.handle().clone();
@@ -178,14 +196,14 @@ impl Blocker {
         Some(Task(task.abort_handle()))
     }
 
-    /// The client is closed: the worker ends with the calls that are on their way.
+    /// The client is closed. The worker ends when the last call in flight ends.
     pub(crate) fn close(&self) {
         let runtime = self
             .0
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        drop(runtime); // not under the lock: it may be the last reference
+        drop(runtime); // not under the lock: it may be the last reference, whose drop shuts the runtime down
     }
 
     fn runtime(&self) -> Option<Arc<BlockingRuntime>> {
@@ -205,7 +223,7 @@ impl Drop for BlockingRuntime {
     }
 }
 
-/// tokio would panic in `block_on`; an error can be handled.
+/// Returns an error where tokio would panic in `block_on`.
 #[cfg(feature = "blocking")]
 fn refuse_inside_a_runtime() -> Result<()> {
     if Handle::try_current().is_ok() {
@@ -215,7 +233,7 @@ fn refuse_inside_a_runtime() -> Result<()> {
     Ok(())
 }
 
-/// Sleeps until an instant of a clock.
+/// The one sleep behind all timers: until an instant of the client's clock.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     clock: Clock,
@@ -236,7 +254,7 @@ impl Alarm {
         }
     }
 
-    /// May return early; the caller looks at the clock again.
+    /// Sleeps until `at`. It may return early, so the caller must read the clock afterwards. `FAR`: never returns.
     pub(crate) async fn until(&mut self, at: Moment) {
         if at == Moment::FAR {
             return std::future::pending().await;
@@ -245,8 +263,8 @@ impl Alarm {
         if let Some(boot) = &mut self.boot {
             return boot.until(at).await;
         }
-        // Without an alarm on the boot clock the sleep is cut in slices: tokio's clock may stand still while the
-        // machine sleeps, and a slice bounds how late that is noticed.
+        // Without an alarm on the boot clock we sleep in slices of at most a second. tokio's clock may stop while the
+        // machine is suspended, and a slice bounds how late we notice that.
         let left = at.since(self.clock.now());
         let slice = if matches!(self.clock, Clock::Boot) {
             left.min(Duration::from_secs(1))
@@ -269,19 +287,20 @@ mod boot {
 
     use crate::core::clock::Moment;
 
-    /// A timerfd on `CLOCK_BOOTTIME`: it rings in time after the machine has slept.
+    /// A timerfd on `CLOCK_BOOTTIME`. It counts the time in which the machine was suspended.
     #[derive(Debug)]
     pub(super) struct BootAlarm(AsyncFd<OwnedFd>);
 
     impl BootAlarm {
-        /// `None` where the kernel or a sandbox forbids it; then the sliced sleep takes over.
+        /// `None` if the kernel or a sandbox forbids it; then we sleep in slices.
         pub(super) fn new() -> Option<Self> {
             let fd = timerfd_create(
                 TimerfdClockId::Boottime,
                 TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
             )
             .ok()?;
-            // `new` is deprecated because a type may lie about its descriptor; `OwnedFd` does not, and its replacement is unsafe.
+            // `new` is deprecated because a type may return a wrong descriptor. `OwnedFd` does not, and the replacement
+            // of `new` is unsafe.
             #[allow(
                 deprecated,
                 reason = "OwnedFd gives the same descriptor for as long as it lives"
@@ -292,7 +311,7 @@ mod boot {
         pub(super) async fn until(&mut self, at: Moment) {
             let spec = Timespec {
                 tv_sec: i64::try_from(at.nanos() / 1_000_000_000).unwrap_or(i64::MAX),
-                // A time of zero would disarm the timer.
+                // At least 1: a time of zero would disarm the timer.
                 tv_nsec: i64::try_from(at.nanos() % 1_000_000_000)
                     .unwrap_or(0)
                     .max(1),
@@ -304,6 +323,7 @@ mod boot {
                 },
                 it_value: spec,
             };
+            // On an error we return early, and the driver tries again.
             if timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &once).is_err() {
                 return tokio::task::yield_now().await;
             }

@@ -1,4 +1,8 @@
-//! Where a task sits while it waits for its turn within this process, and how it is called.
+//! One waiter of a local queue, and the notifications it gets.
+//!
+//! The side that calls removes the waiter from its queue first, then delivers the call. A waiter that is dropped leaves
+//! the queue first, then drops a call that it has not taken: this passes the leader role or the hold to the next
+//! waiter.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,45 +16,47 @@ use crate::core::hold::Hold;
 use crate::core::lead::Lead;
 use crate::error::Error;
 
-/// What was asked for. A hold passes on only to a task that asked for the same.
+/// What was asked for. A hold is handed only to a waiter that asked for the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) kind: Kind,
     pub(crate) lease: Duration,
     pub(crate) renewed: bool,
     pub(crate) wish: Acknowledge,
-    /// How long the lock is to be nobody's after an end without a release.
+    /// How long no client gets the lock after the hold ends without a release.
     pub(crate) delay: Duration,
 }
 
-/// How a task that waits is called.
+/// The notification that ends a wait.
 pub(crate) enum Call {
-    /// To ask the store, for all that wait here.
+    /// Lead the queue: ask the store for all its waiters.
     Lead(Box<Lead>),
-    /// It holds the lock.
+    /// The waiter holds the lock, by hand-off.
     Hold(Arc<Hold>),
-    /// To ask the store for itself: nothing has happened for long.
+    /// Ask the store once, for itself: the queue has made no progress for too long.
     Scout,
-    /// To take a place anew: it did not come when it was called.
+    /// Join the queue again: an earlier call was taken back, the hold was lost, or the client was closed.
     Again,
-    /// To give up: the store has not answered for too long.
+    /// Give up: the store has not answered for too long.
     Failed(Error),
 }
 
-/// A seat in the line.
+/// The state of a waiter, shared by the task that waits and the side that calls.
 #[derive(Default)]
 pub(crate) struct Seat(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     waker: Option<Waker>,
+    /// Delivered, and not taken yet.
     call: Option<Call>,
+    /// The task does not wait any more. Invariant: no call is delivered after that.
     left: bool,
 }
 
 impl Seat {
-    /// Calls it. Gives back whom to wake, once no lock is held: a task may run or be dropped inside of its wake-up. Gives
-    /// back the call itself if nobody sits here any more.
+    /// Delivers a call and returns the task to wake. Wake it after all locks are released: the task may run, or be
+    /// dropped, inside the wake. If the waiter has left, returns the call.
     pub(super) fn call(&self, call: Call) -> Result<Option<Waker>, Call> {
         let mut state = self.lock();
         if state.left {
@@ -60,12 +66,13 @@ impl Seat {
         Ok(state.waker.take())
     }
 
-    /// It was called, and has not come yet.
+    /// Whether a call was delivered and not taken yet.
     pub(super) fn is_called(&self) -> bool {
         self.lock().call.is_some()
     }
 
-    /// Takes a call back that was not answered.
+    /// Takes back a call that was delivered and not taken, and leaves `Again` in its place. `None`: there is no call
+    /// that another waiter could get.
     pub(super) fn call_off(&self) -> Option<Call> {
         let mut state = self.lock();
         if !matches!(
@@ -77,13 +84,14 @@ impl Seat {
         state.call.replace(Call::Again)
     }
 
+    /// Refuses all later calls, and returns one that was not taken.
     fn leave(&self) -> Option<Call> {
         let mut state = self.lock();
         state.left = true;
         let waker = state.waker.take();
         let call = state.call.take();
         drop(state);
-        drop(waker); // not under the lock: it may be the last that keeps a task
+        drop(waker); // not under the lock: it may be the last reference to a task
         call
     }
 
@@ -92,11 +100,12 @@ impl Seat {
     }
 }
 
-/// A task's place in line. Dropped, it leaves the line, and what it had been called for goes to the next.
+/// The future of a waiter: resolves to its call. Dropping it leaves the queue, and passes a call that was not taken to
+/// the next waiter.
 pub(crate) struct Place {
     number: u64,
     caller: Arc<Caller>,
-    /// Whoever calls takes it out of the line first: then there is nothing left to leave.
+    /// The call was taken. The calling side has removed the waiter from the queue before, so the drop does nothing.
     called: bool,
 }
 
@@ -113,7 +122,7 @@ impl Place {
         &self.caller
     }
 
-    /// Its place in the order in which they came.
+    /// Its position: the queue is ordered by this number. A waiter that joins again keeps it.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -138,7 +147,7 @@ impl Future for Place {
         }
         let old = state.waker.replace(cx.waker().clone());
         drop(state);
-        drop(old);
+        drop(old); // not under the lock, as in `leave`
         Poll::Pending
     }
 }
@@ -151,7 +160,7 @@ impl Drop for Place {
         if let Some(lines) = self.caller.base.site.lines() {
             lines.forget(&self.caller.name, self.number);
         }
-        // Out of the line first: a lock that is handed on from here must not come back.
+        // After the waiter has left the queue. Otherwise the leader role or the hold in the call could come back to it.
         drop(self.caller.seat.leave());
     }
 }

@@ -1,4 +1,39 @@
-//! Who waits for what in this process: one entry per channel, first come, first woken.
+//! The wakes of this process, by channel: the oldest waiter of a channel is woken first.
+//!
+//! A channel is a string under which a store reports releases, such as the name of a lock. Several values exist in one
+//! client: one per store, and one per store handle for waiters that poll. The algorithm:
+//!
+//! 1. A waiter arms a [`Wake`] before it sends its attempt. A release that follows the refusal therefore reaches it.
+//! 2. A message of the store wakes the oldest waiter of the channel that has no wake yet. That waiter asks again.
+//! 3. A message may be lost. So the oldest waiter of a channel, the lookout, also asks again at the channel's recheck
+//!    time. One timer serves all waiters of the channel.
+//!
+//! ```text
+//!                 wake_one, wake_all, wake_each
+//!   arm ─► asleep ─────────────────────────────► woken
+//!            ▲                                     │ `woken()` resolves, or `use_up` before an attempt
+//!            │  `answered`: the store has replied  ▼
+//!            └──────────────────────────────── unanswered ─► may become woken again while its attempt is in flight
+//!
+//!   Drop leaves the channel. In state woken or unanswered it passes the wake to the next waiter.
+//!   The recheck time resolves `woken()` of the lookout and changes no state.
+//! ```
+//!
+//! Invariants:
+//! 1. `wake_one` picks the oldest waiter whose `woken` flag is not set. If every waiter has a wake, we discard this
+//!    one: each of them asks the store after it. An unanswered waiter can get a second wake, because the store may have
+//!    decided its attempt before the release that caused the second wake.
+//! 2. No wake is lost while a waiter without one remains: a waiter that leaves with a wake, or before the store has
+//!    answered the attempt that the wake caused, passes it on.
+//! 3. Only the lookout has a timer. If the lookout leaves, or the recheck time moves closer, we poke the current
+//!    lookout: it runs again and sets its timer.
+//! 4. A channel has an entry exactly while it has a waiter. `idle` runs after the last waiter has left and after the
+//!    lock is released, so a new waiter may have come by then: the hook must check [`Signals::is_watched`].
+//!
+//! Lock order: one lock per value, and it is the last one to take. While we hold it we take no other lock, call no
+//! waker, drop no waker and do not call `idle`: an executor may run or drop a task in each of these, and that task's
+//! own [`Wake`] takes the same lock. A store may hold its own lock while it calls `arm`, `is_watched` or `watched`, but
+//! not while it wakes or drops a [`Wake`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -14,35 +49,37 @@ use crate::core::timers::{Timer, Timers};
 
 type IdleHook = Box<dyn Fn(&Arc<str>) + Send + Sync>;
 
-/// The waiters of a process, by channel. A wake-up goes to one of them, the oldest; one that leaves without having
-/// used it passes it on.
+/// The waiters of this process, by channel. A wake goes to the oldest waiter without one. A waiter that leaves and has
+/// not used its wake passes it on.
 #[derive(Clone)]
 pub struct Signals(Arc<Shared>);
 
 struct Shared {
+    /// Invariant: an entry has at least one waiter.
     entries: Mutex<HashMap<Arc<str>, Entry>>,
     timers: Timers,
+    /// Called with a channel whose last waiter has left. Never called under the lock.
     idle: IdleHook,
 }
 
 #[derive(Default)]
 struct Entry {
-    /// By arrival, oldest first.
+    /// By arrival: the first is the oldest, and the lookout.
     waiters: BTreeMap<u64, Waiter>,
     next: u64,
-    /// When the lookout, the oldest waiter, asks again although no message came. One timer for all that wait.
+    /// When the lookout asks again even if no message comes. It serves all waiters of the channel.
     recheck: Option<Moment>,
 }
 
 impl Entry {
-    /// The oldest that has not been woken.
+    /// Wakes the oldest waiter that has no wake yet. The caller wakes the task after it has released the lock.
     #[must_use]
     fn wake_next(&mut self) -> Option<Waker> {
         let mut asleep = self.waiters.values_mut().filter(|waiter| !waiter.woken);
         asleep.next()?.wake()
     }
 
-    /// The oldest is to look at its timer again.
+    /// Returns the task of the lookout. Polled again, it reads the recheck time and sets its timer.
     #[must_use]
     fn poke_lookout(&mut self) -> Option<Waker> {
         self.waiters.first_entry()?.get_mut().waker.take()
@@ -51,13 +88,14 @@ impl Entry {
 
 #[derive(Default)]
 struct Waiter {
+    /// A wake has arrived, and neither `woken()` nor `use_up` has taken it.
     woken: bool,
     waker: Option<Waker>,
 }
 
 impl Waiter {
-    /// What is returned is to be woken when the lock is free again: an executor may run or drop a task inside of
-    /// `wake`, and that task's own [`Wake`] needs the lock.
+    /// Sets the flag and returns the task. The caller wakes it after it has released the lock: an executor may run or
+    /// drop a task inside `wake`, and that task's own [`Wake`] takes the lock.
     #[must_use]
     fn wake(&mut self) -> Option<Waker> {
         self.woken = true;
@@ -70,7 +108,7 @@ fn ring(wakers: impl IntoIterator<Item = Waker>) {
 }
 
 impl Signals {
-    /// Nobody waits yet. `idle` is called, not under the lock, when the last waiter of a channel has left.
+    /// Starts without waiters. `idle` is called when the last waiter of a channel has left, and not under the lock.
     pub fn new(timers: Timers, idle: impl Fn(&Arc<str>) + Send + Sync + 'static) -> Self {
         Self(Arc::new(Shared {
             entries: Mutex::default(),
@@ -79,7 +117,8 @@ impl Signals {
         }))
     }
 
-    /// Takes a place behind all that wait. From now on a wake-up can reach it, so arm it before the question is asked.
+    /// Adds a waiter behind all others of the channel. A wake can reach it from now on, so arm it before you send the
+    /// attempt. Otherwise a release between the two wakes nobody.
     pub fn arm(&self, channel: &str) -> Wake {
         let mut entries = self.lock();
         let (channel, entry) = if let Some((known, _)) = entries.get_key_value(channel) {
@@ -102,7 +141,7 @@ impl Signals {
         }
     }
 
-    /// Wakes the oldest waiter that has not been woken.
+    /// Wakes the oldest waiter of a channel that has no wake yet.
     pub fn wake_one(&self, channel: &str) {
         let waker = self.lock().get_mut(channel).and_then(Entry::wake_next);
         ring(waker);
@@ -121,7 +160,8 @@ impl Signals {
         ring(wakers);
     }
 
-    /// Wakes the oldest waiter of every channel: after a reconnect any message may have been missed.
+    /// Wakes the oldest waiter of every channel, even if it has a wake. Call it after a reconnect: any message may have
+    /// been missed.
     pub fn wake_each(&self) {
         let wakers: Vec<Waker> = self
             .lock()
@@ -131,17 +171,17 @@ impl Signals {
         ring(wakers);
     }
 
-    /// These are the same waiters.
+    /// Whether both values share the same waiters.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Somebody waits for that channel.
+    /// Whether the channel has a waiter.
     pub fn is_watched(&self, channel: &str) -> bool {
         self.lock().contains_key(channel)
     }
 
-    /// The channels somebody waits for.
+    /// The channels that have a waiter.
     pub fn watched(&self) -> Vec<Arc<str>> {
         self.lock().keys().cloned().collect()
     }
@@ -162,32 +202,34 @@ impl fmt::Debug for Signals {
     }
 }
 
-/// A place among the waiters of one channel. It keeps its place and its wake-up while the question is asked again.
+/// A waiter of one channel. It keeps its position and its wake while its owner asks the store again. Dropping it leaves
+/// the channel, and passes on a wake that was not used.
 pub struct Wake {
     signals: Signals,
     channel: Arc<str>,
     id: u64,
-    /// A wake-up was received, and the store has not been asked since.
+    /// It has taken a wake, and the store has not answered an attempt since.
     unanswered: bool,
+    /// Set only while this is the lookout.
     timer: Option<Timer>,
-    /// Of a set: which member it belongs to.
+    /// In a set of stores: the index of the member it belongs to.
     part: usize,
 }
 
 impl Wake {
-    /// The same place, as a wake of that member of a set.
+    /// The same waiter, marked as a wake of that member of a set.
     pub(crate) fn of_part(mut self, part: usize) -> Self {
         self.part = part;
         self
     }
 
-    /// Which member of a set it belongs to.
+    /// The index of the member of a set it belongs to.
     pub(crate) fn part(&self) -> usize {
         self.part
     }
 
-    /// The store is asked now: a wake-up that has come by now needs no further question. It still goes on to the next
-    /// if this waiter leaves without an answer.
+    /// Call it right before an attempt: the attempt also serves a wake that has arrived by now. If this waiter leaves
+    /// before the store answers, the wake still passes to the next waiter.
     pub(crate) fn use_up(&mut self) {
         let mut entries = self.signals.lock();
         let me = entries
@@ -198,16 +240,18 @@ impl Wake {
         }
     }
 
-    /// The store has answered: the wake-up is used up.
+    /// The store has answered: this waiter no longer passes on the wake it has taken.
     pub(crate) fn answered(&mut self) {
         self.unanswered = false;
     }
 
-    /// What the store last said about when to ask again. Shared by all waiters of the channel.
+    /// Sets the recheck time of the channel, for all its waiters. The latest answer of the store wins.
     pub(crate) fn recheck_after(&self, time: Duration) {
         let at = self.signals.0.timers.now() + time;
         let mut entries = self.signals.lock();
         if let Some(entry) = entries.get_mut(&self.channel) {
+            // The lookout sleeps until the old time, so we poke it if the new time is sooner. If it is later, the
+            // lookout finds out when the old timer fires.
             let sooner = entry.recheck.is_none_or(|old| at < old);
             entry.recheck = Some(at);
             let lookout = sooner.then(|| entry.poke_lookout()).flatten();
@@ -216,8 +260,8 @@ impl Wake {
         }
     }
 
-    /// As [`recheck_after`](Self::recheck_after), but only the lookout may put off what is due: else waiters that keep
-    /// coming would put off its look for ever.
+    /// As [`recheck_after`](Self::recheck_after), but only the lookout may move a time that is set. Otherwise a stream
+    /// of new waiters would postpone the recheck without end.
     pub(crate) fn look_after(&self, time: Duration) {
         let mut entries = self.signals.lock();
         if let Some(entry) = entries.get_mut(&self.channel) {
@@ -228,7 +272,8 @@ impl Wake {
         }
     }
 
-    /// Resolves when this waiter is woken, or when it is the lookout and the time to ask again has come.
+    /// Resolves when this waiter is woken, or when it is the lookout and the recheck time has come. Cancel-safe: a wake
+    /// that the caller does not wait for stays with this waiter.
     pub(crate) fn woken(&mut self) -> Woken<'_> {
         Woken(self)
     }
@@ -250,7 +295,7 @@ impl Wake {
         let woken = std::mem::take(&mut me.woken);
         let old = std::mem::replace(&mut me.waker, (!woken).then(|| cx.waker().clone()));
         drop(entries);
-        drop(old); // not under the lock: it may be the last that keeps a task
+        drop(old); // not under the lock: it may be the last reference to a task, whose drop takes the lock
         if woken {
             self.timer = None;
             self.unanswered = true;
@@ -278,9 +323,10 @@ impl Drop for Wake {
         };
         let me = entry.waiters.remove(&self.id);
         let pass_on = self.unanswered || me.as_ref().is_some_and(|me| me.woken);
-        let lookout = entry.poke_lookout(); // perhaps it is the lookout only now
+        let lookout = entry.poke_lookout(); // if we were the lookout, the next waiter is it now
         let next = pass_on.then(|| entry.wake_next()).flatten();
         let last = entry.waiters.is_empty();
+        // The map entry goes with the last waiter. Otherwise every channel ever used would stay in memory.
         if last {
             entries.remove(&self.channel);
         }
@@ -313,8 +359,8 @@ impl Future for Woken<'_> {
     }
 }
 
-/// Wakes a task of whatever executor. A panic of that would otherwise end what many others depend on: a connection, every
-/// timer and every deadline of the client, or the calls to those who come after it in line.
+/// Wakes a task of any executor and contains a panic of its waker. Otherwise the panic would end something that others
+/// depend on: a connection, all timers and deadlines of the client, or the calls to the waiters behind it.
 pub(crate) fn wake(waker: Waker) {
     if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
         tracing::error!("a task's waker panicked");
@@ -328,7 +374,7 @@ mod tests {
     use super::*;
     use crate::core::clock::Clock;
 
-    /// A task whose executor drops it inside of `wake`, and with it the wait of a neighbour.
+    /// A task that its executor drops inside `wake`, together with another waiter's [`Wake`].
     struct Dropped(Mutex<Option<Wake>>);
 
     impl Task for Dropped {
@@ -356,7 +402,7 @@ mod tests {
                         drop(waker);
                         let other = Waker::noop();
                         let mut cx = Context::from_waker(other);
-                        // The old waker goes, and with it the task.
+                        // The poll replaces the old waker. Dropping that waker drops the task.
                         let _ = Pin::new(&mut first.woken()).poll(&mut cx);
                     }
                 }

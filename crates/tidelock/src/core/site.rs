@@ -1,4 +1,4 @@
-//! Where a lock lives: the client's own store, or a set of stores that is asked as one.
+//! The store handle of a lock: the client's own store, or a set of stores that act as one.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -10,8 +10,8 @@ use crate::core::Core;
 use crate::core::line::Lines;
 use crate::hand_off::HandOff;
 
-/// Who keeps a lock, and where it lives. Each value of a `Lock` has one of its own, which its acquisitions share: tasks
-/// that count themselves in and out of one thing for all of them spend more time on that counter than on anything else.
+/// The context of a lock: its client and its store. Each `Lock` value has its own, shared by its acquisitions. With a
+/// single one per client, all tasks would contend for its reference count, at a higher cost than anything else they do.
 #[derive(Debug)]
 pub(crate) struct Base {
     pub(crate) core: Arc<Core>,
@@ -24,28 +24,31 @@ impl Base {
     }
 }
 
-/// A store, carried by everything that concerns one of its tickets: not all tickets of a client live in one place.
+/// A store, and what this process keeps for it. Everything that handles a ticket carries the handle of the ticket's
+/// store, because one client can have tickets in several stores.
 #[derive(Debug)]
 pub(crate) struct Site {
     store: Store,
-    /// Which locks of which stores it is made of, in writing; or which other locks of one store. `None`: a store's own locks.
+    /// Text that identifies a set of stores and its locks, or another layout of the locks of one store. `None`: the
+    /// client's own store in its own layout.
     set: Option<Arc<str>>,
-    /// Who polls for what, where the store does not wake.
+    /// The waiters that poll, for a store that does not wake them. Created at first use.
     polls: OnceLock<Signals>,
-    /// The same store with locks of another layout.
+    /// The same store with the plain layout of locks, if it has one.
     plain: Option<Arc<Site>>,
-    /// Who waits for what in this process. `None`: a set, whose members are asked for apart.
+    /// The local queues. `None`: a set of stores, whose waiters each ask for themselves.
     lines: Option<Arc<Lines>>,
 }
 
-/// What the lines of a client's own store need.
+/// Settings of the local queues.
 #[derive(Debug, Clone)]
 pub(crate) struct Manners {
     pub(crate) hand_off: HandOff,
     pub(crate) timers: Timers,
-    /// Who does not come for so long after it was called is passed over.
+    /// Bounds how long a queue may go without progress. After that the steward takes back a call that was not answered,
+    /// or lets the next waiter ask the store.
     pub(crate) patience: Duration,
-    /// Rung when the steward is to look after those who were called.
+    /// Tells the steward that a queue has a waiter, so that it looks after `patience`.
     pub(crate) bell: Arc<Notify>,
 }
 
@@ -74,7 +77,7 @@ impl Site {
         Self::new(store, None, plain, Some(manners.lines()))
     }
 
-    /// A set, told from others by that text.
+    /// A set of stores, identified by that text.
     pub(crate) fn of_set(store: Store, identity: &str) -> Arc<Self> {
         Self::new(store, Some(identity.into()), None, None)
     }
@@ -94,42 +97,44 @@ impl Site {
         })
     }
 
-    /// Where the same store keeps its plain locks, if it has any.
+    /// The handle for the plain locks of the same store, if it has any.
     pub(crate) fn plain(&self) -> Option<&Arc<Site>> {
         self.plain.as_ref()
     }
 
-    /// Both faces.
+    /// Both the front and the back.
     pub(crate) fn store(&self) -> &Store {
         &self.store
     }
 
-    /// For the callers' own tasks.
+    /// The backend for the callers' tasks.
     pub(crate) fn front(&self) -> &dyn Backend {
         &*self.store.front
     }
 
-    /// For the steward's thread.
+    /// The backend for the steward's thread.
     pub(crate) fn back(&self) -> &dyn Backend {
         &*self.store.back
     }
 
-    /// Tells a set from a single lock of the same name, and from other sets. Two that were made alike are the same.
+    /// The text that distinguishes a set from a single lock of the same name, and from other sets. Two
+    /// sets that were made the same way have the same text.
     pub(crate) fn set(&self) -> Option<&Arc<str>> {
         self.set.as_ref()
     }
 
-    /// Each that waits for such a lock has a place in the store itself, and gives it up by its own withdrawal.
+    /// Whether the store keeps a queue position for each waiter of such a lock. Such a waiter bypasses the local queue,
+    /// and gives up its position by a withdrawal of its ticket.
     pub(crate) fn queues(&self, kind: Kind) -> bool {
         kind.is_read_write() || self.front().capabilities().queues
     }
 
-    /// Who waits for what in this process.
+    /// The local queues. `None` for a set of stores.
     pub(crate) fn lines(&self) -> Option<&Arc<Lines>> {
         self.lines.as_ref()
     }
 
-    /// The client is closed: who stands in a line of this store comes to know.
+    /// The client is closed: calls all waiters in the local queues of this store.
     pub(crate) fn close_lines(&self) {
         let plain = self.plain().and_then(|plain| plain.lines());
         self.lines()
@@ -138,13 +143,14 @@ impl Site {
             .for_each(|l| l.close());
     }
 
-    /// The waiters of this process, for a store that does not wake them.
+    /// The waiters of this process that poll, for a store that does not wake them.
     pub(crate) fn polls(&self, timers: &Timers) -> &Signals {
         self.polls
             .get_or_init(|| Signals::new(timers.clone(), |_| {}))
     }
 
-    /// A lock was released here: who polls for it in this process need not wait for its next look.
+    /// This process has released a lock: wakes one waiter that polls for it, which then need not wait for its next
+    /// poll.
     pub(crate) fn freed(&self, name: &Name) {
         if let Some(polls) = self.polls.get() {
             polls.wake_one(name.as_str());

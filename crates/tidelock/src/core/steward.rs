@@ -1,6 +1,27 @@
-//! The background task that does what a `Drop` or a timer must: renewals, deadlines, releases, withdrawals, adoptions.
+//! The steward: the background task of a client. It renews leases, reports losses, and executes background commands
+//! (releases, withdrawals, and requests in flight whose caller has left).
 //!
-//! It polls its calls side by side: a renewal that hangs holds up neither a release nor a deadline.
+//! One loop on the client's own thread waits for the first of these, in this order, so that no flood of commands can
+//! delay a deadline or a renewal:
+//!
+//! 1. The next instant at which something is due. It then reports the holds whose proof or cap has ended as lost, sends
+//!    the due renewals in batches of at most 100, and looks after local queues without progress.
+//! 2. The end of a closed client: the steward has no request in flight, and either no other operation is in flight or
+//!    one response timeout has passed.
+//! 3. A notification that the next due instant may have moved forward.
+//! 4. The reply to a batch. `Kept` proves the lease from the send time of the batch; `Gone` and `WrongType` report the
+//!    loss; an error leaves the lease as it is, and the renewal is sent again within a fifteenth of the lease.
+//! 5. A command.
+//!
+//! Invariants:
+//! 1. All requests run concurrently. A renewal that hangs delays neither a release nor a deadline; it is sent again
+//!    after a sixth of the lease or the response timeout, whichever is shorter.
+//! 2. A panic in one request ends only that request. If the steward itself ends, by a panic too, every hold is reported
+//!    lost (`Unattended`), and so is every later grant.
+//! 3. A command counts as in flight from `send` until it is done, so `close` waits for it.
+//!
+//! The steward ends when the client is closed or its last handle is dropped. Remaining commands then get one more
+//! response timeout.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -28,9 +49,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::guard::LostReason;
 use crate::options::Drift;
 
-/// Something to be done in the background.
+/// A background command.
 pub(crate) enum Chore {
-    /// Release a ticket, and go on trying until `until`.
+    /// Release or withdraw a ticket, with retries until `until`. `Release` documents the fields.
     Release {
         site: Arc<Site>,
         ticket: Ticket,
@@ -38,29 +59,31 @@ pub(crate) enum Chore {
         repeated: bool,
         until: Moment,
         answer: Option<oneshot::Sender<Result<()>>>,
-        /// Those who wait in this process are called when it is done.
+        /// The leader term, which ends after the first request.
         tenure: Option<Tenure>,
-        /// For how long the lock was held, as far as we know.
+        /// How long the lock was held, as far as we know.
         kept: Duration,
     },
-    /// Finish what a caller left in flight.
+    /// Finish a request in flight whose caller has left.
     Adopt(BoxFuture<'static, ()>),
 }
 
-/// How the rest of the client talks to its steward.
+/// The handle by which the rest of the client uses the steward.
 #[derive(Debug)]
 pub(crate) struct StewardHandle {
     inbox: mpsc::UnboundedSender<Errand>,
+    /// Counts the operations that `close` waits for.
     counter: Arc<Counter>,
+    /// The client is closed: the steward ends once nothing is in flight.
     retired: Arc<AtomicBool>,
-    /// Its sender is dropped when the steward has ended.
+    /// The steward drops its sender when it ends.
     running: watch::Receiver<()>,
     pub(crate) table: Arc<Table>,
     pub(crate) background: Background,
 }
 
 impl StewardHandle {
-    /// Never waits, never fails: what cannot be sent any more is left to the lease.
+    /// Sends a command. Never blocks and never fails: after the steward has ended, the lock stays until its lease ends.
     pub(crate) fn send(&self, chore: Chore) {
         let errand = Errand {
             chore,
@@ -71,29 +94,29 @@ impl StewardHandle {
         }
     }
 
-    /// Counts something as to be done until the mark is dropped: closing waits for it.
+    /// Registers an operation as in flight until the result is dropped; `close` waits for it.
     pub(crate) fn mark(&self) -> InFlight<&Counter> {
         InFlight::new(&*self.counter)
     }
 
-    /// The same for what outlives the caller.
+    /// As [`mark`](Self::mark), without a borrow.
     pub(crate) fn owned_mark(&self) -> InFlight<Arc<Counter>> {
         InFlight::new(Arc::clone(&self.counter))
     }
 
-    /// Resolves when nothing that was sent is left to be done.
+    /// Resolves when no operation is in flight.
     pub(crate) async fn settled(&self) {
         self.unless_ended(self.counter.none()).await;
     }
 
-    /// Resolves when the steward has ended, and closed its face of the store.
+    /// Resolves when the steward has ended. It closes its side of the store first.
     pub(crate) async fn ended(&self) {
         let mut running = self.running.clone();
         while running.changed().await.is_ok() {}
     }
 
-    /// Waits for something that only the steward, or a timer on its thread, can bring about. Once the steward has ended,
-    /// that never happens, so the wait ends too.
+    /// Waits for an event that needs the steward or a timer on its thread. It also returns when the steward has ended,
+    /// because the event cannot happen after that.
     pub(crate) async fn unless_ended(&self, event: impl Future<Output = ()>) {
         tokio::select! {
             biased;
@@ -102,27 +125,29 @@ impl StewardHandle {
         }
     }
 
-    /// The client is closed: the steward finishes what was sent and ends, and its thread with it. It does not wait until the
-    /// last handle is dropped; otherwise a guard in `mem::forget`, or a `Lock` in a static, would keep a thread and its
-    /// descriptors as long as the process lives.
+    /// The client is closed: the steward finishes its commands and ends, and so does its thread. It does not wait for
+    /// the drop of the last handle. Otherwise a guard in `mem::forget`, or a `Lock` in a static, would keep a thread
+    /// and its file descriptors for the life of the process.
     pub(crate) fn retire(&self) {
         self.retired.store(true, Ordering::SeqCst);
         self.table.bell.notify_one();
     }
 
-    /// Nothing is held and nothing is left to be done.
+    /// Whether the lease table is empty and no operation is in flight.
     #[cfg(feature = "testing")]
     pub(crate) fn is_idle(&self) -> bool {
         self.table.len() == 0 && self.counter.is_zero()
     }
 }
 
+/// A command, counted as in flight until it is done.
 struct Errand {
     chore: Chore,
     in_flight: InFlight<Arc<Counter>>,
 }
 
 impl Chore {
+    /// Logs a command that no steward can execute any more.
     fn give_up(self) {
         if let Self::Release { ticket, .. } = self {
             tracing::warn!(lock = %ticket.name, owner = %ticket.owner, "the client's steward has gone; this lock stays until its lease ends");
@@ -130,9 +155,9 @@ impl Chore {
     }
 }
 
-/// What the steward needs.
+/// The steward before it runs: what it needs.
 pub(crate) struct Steward {
-    /// Rung when somebody was called who may not come.
+    /// Notified when a local queue has a waiter to look after.
     pub(crate) bell: Arc<Notify>,
     pub(crate) home: Arc<Site>,
     pub(crate) process_info: Arc<ProcessInfo>,
@@ -142,7 +167,7 @@ pub(crate) struct Steward {
 }
 
 impl Steward {
-    /// Starts it on the background thread, which lives as long as the steward does.
+    /// Starts the steward on the background thread, which ends with it.
     pub(crate) fn start(self, background: Background, stop: Stop) -> StewardHandle {
         let (inbox, chores) = mpsc::unbounded_channel();
         let table = Arc::new(Table::default());
@@ -154,6 +179,7 @@ impl Steward {
         let unfinished = Arc::clone(&counter);
         background.spawn(async move {
             self.run(&keeper.0, chores, &told, &unfinished).await;
+            // First report the losses, then let waiters for the end run, then stop the thread.
             drop(keeper);
             drop(runs);
             drop(stop);
@@ -178,7 +204,7 @@ impl Steward {
         let mut calls: FuturesUnordered<BoxFuture<'static, Option<Answers>>> =
             FuturesUnordered::new();
         let mut look = self.timers.at(Moment::FAR);
-        // Set when the client is closed: until then a request that is still under way may send something.
+        // A timer that starts when the client is closed. Requests in flight may send commands until it fires.
         let mut last_call = None;
         loop {
             if retired.load(Ordering::SeqCst) {
@@ -190,7 +216,7 @@ impl Steward {
             if look.due() != next {
                 look = self.timers.at(next);
             }
-            // In this order: no flood of errands puts off a deadline or a renewal.
+            // Biased, so that no flood of commands delays a deadline or a renewal.
             tokio::select! {
                 biased;
                 () = &mut look => {
@@ -209,7 +235,7 @@ impl Steward {
                 },
             }
         }
-        // The client has gone. What it left to be done gets one more response time.
+        // The client is closed or dropped. Its remaining commands get one more response timeout.
         inbox.close();
         while let Ok(errand) = inbox.try_recv() {
             calls.push(self.call(errand));
@@ -223,6 +249,7 @@ impl Steward {
         self.home.back().close().await;
     }
 
+    /// The local queues of the client's own store, and of its plain layout.
     fn lines(&self) -> impl Iterator<Item = &Lines> {
         let sites = [Some(&self.home), self.home.plain()];
         sites
@@ -231,6 +258,7 @@ impl Steward {
             .filter_map(|site| Some(&**site.lines()?))
     }
 
+    /// Executes a command.
     fn call(&self, Errand { chore, in_flight }: Errand) -> BoxFuture<'static, Option<Answers>> {
         let timers = self.timers.clone();
         let work = async move {
@@ -257,7 +285,7 @@ impl Steward {
                     }
                     .persist(&timers)
                     .await;
-                    // Given back by a caller that has stopped waiting.
+                    // A caller that has stopped waiting gives the result back, so that it is at least logged.
                     let unheard = match answer {
                         Some(answer) => answer.send(result).err(),
                         None => Some(result),
@@ -273,6 +301,7 @@ impl Steward {
         })
     }
 
+    /// Reports the holds that have ended, and sends the renewals that are due.
     fn renew(
         &self,
         table: &Table,
@@ -297,11 +326,13 @@ impl Steward {
         }
     }
 
-    /// A renewal without an answer is sent again while it can still help, not only after the whole response timeout.
+    /// When a renewal without a reply is sent again. With a short lease we do not wait for the whole response timeout:
+    /// the lease could end first.
     fn ask_again_after(&self, lease: Duration) -> Duration {
         (lease / 6).min(self.response_timeout)
     }
 
+    /// Applies the replies to a batch.
     fn take(&self, table: &Table, answers: Option<Answers>) {
         let Some(Answers { sent, ids, result }) = answers else {
             return;
@@ -331,7 +362,8 @@ impl Steward {
     }
 }
 
-/// Resolves when a closed client needs its steward no more: nothing is left to be done, or what is left has had its time.
+/// Resolves when a closed client no longer needs its steward: no operation is in flight, or `last_call` has fired.
+/// Never resolves before the client is closed.
 async fn retirement(last_call: &mut Option<Pin<Box<Timer>>>, in_flight: &Counter) {
     let Some(last_call) = last_call else {
         return std::future::pending().await;
@@ -343,13 +375,14 @@ async fn retirement(last_call: &mut Option<Pin<Box<Timer>>>, in_flight: &Counter
     }
 }
 
+/// Removes a hold that the store has given up, and reports its loss.
 fn gone(table: &Table, id: u64, reason: LostReason) {
     if let Some(ticket) = table.lost(id, reason) {
         tracing::warn!(lock = %ticket.name, owner = %ticket.owner, %reason, "the store says that this lock is not held any more");
     }
 }
 
-/// A panic in one call must not end the steward: all other locks of the client would be lost with it.
+/// Catches a panic of one request. Otherwise it would end the steward, and all locks of the client would be lost.
 async fn contained<T>(work: impl Future<Output = T>) -> Option<T> {
     let result = AssertUnwindSafe(work).catch_unwind().await;
     if result.is_err() {
@@ -358,14 +391,14 @@ async fn contained<T>(work: impl Future<Output = T>) -> Option<T> {
     result.ok()
 }
 
-/// The answers to one batch of renewals.
+/// The replies to one batch of renewals.
 struct Answers {
     sent: Moment,
     ids: Vec<u64>,
     result: Result<Vec<Renewed>>,
 }
 
-/// Nobody keeps the holds any more, also when the steward has panicked: they are lost, and their holders hear of it.
+/// Reports all holds as lost when the steward ends, by a panic too. Otherwise their holders would never hear of a loss.
 struct Keeper(Arc<Table>);
 
 impl Drop for Keeper {

@@ -1,4 +1,43 @@
-//! What the steward keeps: every hold of the client, in the order in which something is due.
+//! The lease table: one entry for every hold of the client, ordered by the instant at which something is due.
+//!
+//! An entry is due at the earliest of its next renewal (`renew_at`), the end of its proof (`valid_until`) and the cap
+//! on the hold (`ends_at`). Callers insert and remove entries, and only the steward acts on due ones. The algorithm:
+//!
+//! 1. The steward sleeps until `looks_at`. An entry that is due earlier moves `looks_at` forward and notifies the
+//!    steward. Removing an entry leaves `looks_at` as it is, so that short holds of an idle client do not wake it.
+//! 2. `take_due` walks the due entries in order. It removes an entry whose proof has ended or whose cap is reached. It
+//!    puts an entry whose renewal is due into the batch of its store and lane, at most 100 entries each.
+//! 3. A batch with room also takes entries of its lane whose renewal is due within a ninth of the lease. From the next
+//!    period on they are renewed together.
+//! 4. The steward sends the batches and applies the replies: `renewed` for a proof or a failure, `taken` if the store
+//!    says that the hold is gone.
+//!
+//! ```text
+//!   insert ─► held ─renew_at─► in flight ┬─ kept ──► held; renew_at = sent + lease/3
+//!                                        ├─ failed ► held; renew_at ≤ now + lease/15
+//!                                        ├─ silent ► sent again after min(lease/6, response timeout)
+//!                                        └─ gone ──► removed, lost: Taken
+//!   held or in flight ┬─ remove (release) ───► removed; the caller ends the status
+//!                     ├─ hand_over ──────────► held by the next waiter
+//!                     ├─ valid_until, ends_at ► removed, lost: Expired, MaxHold
+//!                     ├─ drain (close) ──────► removed; the client reports Closed and releases the lock
+//!                     └─ abandon ────────────► lost: Unattended, as is every later insert
+//! ```
+//!
+//! Invariants:
+//! 1. `order` contains each entry exactly once, under the instant that `keeps` stores beside it. Only `insert`,
+//!    `forget`, `drain` and `change` write to the two, and each of them writes to both.
+//! 2. That instant may be earlier than the entry is due, because a bond moves `valid_until` without a write to the
+//!    table; step 2 then only moves the entry. It is later only if a bond was severed. The bond reports that itself.
+//! 3. `looks_at` is never later than the first instant in `order`. It may be earlier.
+//! 4. No id is used twice. A reply that comes after its entry was removed therefore changes nothing.
+//! 5. After `abandon` no hold starts: `insert` reports it lost, and `hand_over` refuses. Otherwise nobody would report
+//!    its loss.
+//!
+//! Lock order: callers hold no lock of the local queues. Under the table's lock we take only the lock of a bond's
+//! listeners, in `hand_over`; the store's `lane` and the functions of a bond run under it too, and must not wait. We
+//! report a loss after we have released the table's lock. The report ends the leader term, which takes the lock of the
+//! local queues, and it wakes tasks: a task that runs then may drop a guard, which takes the table's lock again.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -17,31 +56,32 @@ use crate::core::site::Site;
 use crate::guard::LostReason;
 use crate::options::Drift;
 
-/// Who has the status of a hold that nobody listens to: the hold and the table.
+/// References to a status without listeners: one of the hold, one of the table.
 const OWN: usize = 2;
 
-/// One hold, as the steward sees it.
+/// The entry of one hold.
 #[derive(Debug)]
 pub(crate) struct Keep {
     pub(crate) site: Arc<Site>,
     pub(crate) ticket: Ticket,
     pub(crate) status: Arc<Status>,
-    /// Where it was acquired.
+    /// The source location of the acquire.
     pub(crate) place: &'static Location<'static>,
     pub(crate) lease: Duration,
     /// How many replicas must acknowledge a renewal.
     pub(crate) wish: Acknowledge,
-    /// An earlier request of this ticket may still arrive: its release must leave a tombstone.
+    /// An earlier request of this ticket may still arrive at the store, so its release must leave a tombstone.
     pub(crate) unclear: bool,
-    /// When the next renewal is to be sent. `FAR`: never renewed.
+    /// When to send the next renewal. `FAR`: never.
     pub(crate) renew_at: Moment,
-    /// A renewal is on its way.
+    /// A renewal is in flight, so the entry does not join a batch before it is due.
     pub(crate) asked: bool,
-    /// The cap on the whole hold.
+    /// The cap on the whole hold. `FAR`: no cap.
     pub(crate) ends_at: Moment,
 }
 
 impl Keep {
+    /// The instant at which something is due.
     fn next(&self) -> Moment {
         self.renew_at
             .min(self.status.valid_until())
@@ -49,28 +89,32 @@ impl Keep {
     }
 }
 
-/// The holds of a client. Callers write to it without waking the steward, unless something is due before it looks anyway.
+/// The holds of a client. A write wakes the steward only if an entry is due before its next look.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     inner: Mutex<Inner>,
+    /// Wakes the steward: `looks_at` has moved forward, or the client was closed.
     pub(crate) bell: Notify,
-    /// Rung when the last hold has gone.
+    /// Notified when the last entry has been removed.
     emptied: Notify,
 }
 
 #[derive(Debug)]
 struct Inner {
+    /// Each entry with its instant in `order`.
     keeps: HashMap<u64, (Moment, Keep), BuildHasherDefault<Spread>>,
+    /// The entries by the instant at which something is due.
     order: BTreeSet<(Moment, u64)>,
     next_id: u64,
-    /// When the steward will look. It may be earlier than the first due time, never later.
+    /// When the steward looks next. Invariant: never later than the first instant in `order`; it may be earlier.
     looks_at: Moment,
-    /// Nobody looks any more.
+    /// The steward has ended. Invariant: no entry is inserted or handed over after that.
     unattended: bool,
 }
 
-/// Spreads ids that were counted up, and what was hashed with a secret already. Nobody outside chooses them, so the map
-/// needs no defence, and each acquisition looks them up several times. Neighbours lie side by side: they are renewed together.
+/// A hasher for ids that count up, and for names, which carry a hash with a secret key. No outsider chooses either
+/// value, so the map needs no protection against collisions, and each acquisition hashes several times. Entries with
+/// neighbouring ids lie side by side in memory, because they are renewed together.
 #[derive(Debug, Default)]
 pub(super) struct Spread(u64);
 
@@ -82,8 +126,8 @@ impl Hasher for Spread {
     }
 
     fn write_u64(&mut self, id: u64) {
-        // An odd number near 2^64 divided by the golden ratio: blocks of 64 end up far apart. Within one of them the high
-        // bits differ, by which the map tells neighbours from each other.
+        // The factor is an odd number near 2^64 divided by the golden ratio: it puts blocks of 64 ids far apart. Within
+        // a block the high bits differ. The map compares those first, so it can tell neighbours apart.
         let block = (id >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = block.wrapping_add(id & 63) ^ (id << 57);
     }
@@ -106,6 +150,7 @@ impl Default for Inner {
 }
 
 impl Table {
+    /// Adds an entry and returns its id. After the steward has ended, the hold is lost at once instead.
     pub(crate) fn insert(&self, keep: Keep) -> u64 {
         let mut inner = self.lock();
         inner.next_id += 1;
@@ -121,8 +166,8 @@ impl Table {
         id
     }
 
-    /// Nobody looks from now on: what is held is lost, and so is whatever is still granted. Else its holder would never
-    /// be told.
+    /// The steward has ended: every hold is lost, and so is every later grant. Otherwise its holder would never hear of
+    /// a loss.
     pub(crate) fn abandon(&self) {
         self.lock().unattended = true;
         for status in self.statuses() {
@@ -130,6 +175,7 @@ impl Table {
         }
     }
 
+    /// Removes an entry. `None`: it was removed before.
     pub(crate) fn remove(&self, id: u64) -> Option<Keep> {
         let mut inner = self.lock();
         let keep = inner.forget(id);
@@ -141,11 +187,11 @@ impl Table {
         keep
     }
 
-    /// Resolves when nothing is held.
+    /// Resolves when no entry is left.
     pub(crate) async fn emptied(&self) {
         loop {
             let mut bell = std::pin::pin!(self.emptied.notified());
-            bell.as_mut().enable(); // before the table is looked at, else the last one might go in between
+            bell.as_mut().enable(); // before we read the table; otherwise we miss a last entry that goes in between
             if self.len() == 0 {
                 return;
             }
@@ -153,7 +199,7 @@ impl Table {
         }
     }
 
-    /// Takes all holds out: nothing of them is renewed any more.
+    /// Removes and returns all entries. None of them is renewed any more.
     pub(crate) fn drain(&self) -> Vec<Keep> {
         let mut inner = self.lock();
         inner.order.clear();
@@ -163,7 +209,7 @@ impl Table {
         all
     }
 
-    /// Where a lock of that name was acquired which this client holds, so that a wait for it can be explained.
+    /// Where this client acquired the lock of that name that it holds. For the log line that explains a wait.
     pub(crate) fn place_of(&self, name: &Name) -> Option<&'static Location<'static>> {
         let inner = self.lock();
         let mut keeps = inner.keeps.values();
@@ -176,15 +222,15 @@ impl Table {
         self.lock().keeps.len()
     }
 
-    /// Of every hold. They are told of things when the table is free again: a task may be run or dropped inside of a
-    /// wake-up, and its guard goes out through the table.
+    /// The statuses of all entries, so that the caller can report to them without the table's lock: a report may run or
+    /// drop a task, and the drop of its guard takes that lock.
     pub(crate) fn statuses(&self) -> Vec<Arc<Status>> {
         let inner = self.lock();
         let all = inner.keeps.values();
         all.map(|(_, keep)| Arc::clone(&keep.status)).collect()
     }
 
-    /// Writes down what a renewal brought to each of them.
+    /// Applies the result of a renewal to these entries. Entries that were removed in the meantime are skipped.
     pub(crate) fn renewed(
         &self,
         ids: impl IntoIterator<Item = u64>,
@@ -198,8 +244,8 @@ impl Table {
         self.look_by(inner, next);
     }
 
-    /// When the steward is to look. It is put off only once it has come: else every short hold of an idle client would
-    /// wake the steward anew.
+    /// When the steward looks next. We move `looks_at` back only after it has come. Otherwise every short hold of an
+    /// idle client would be due before it, and would wake the steward.
     pub(crate) fn next_look(&self, now: Moment) -> Moment {
         let mut inner = self.lock();
         if now >= inner.looks_at {
@@ -208,9 +254,9 @@ impl Table {
         inner.looks_at
     }
 
-    /// The hold goes on as another's: what is proved of it, and when it is renewed, stays. Its status is another one then,
-    /// unless nobody else has the old one: who listens to that is told nothing of the holds that come after. False: it is not
-    /// kept any more.
+    /// Passes the entry to the next holder. The proof and the time of the next renewal stay. If a listener has the old
+    /// status, the next holder gets a new one: that listener must not hear of later holds. `false`: the hold is lost or
+    /// removed, or the steward has ended.
     pub(crate) fn hand_over(
         &self,
         id: u64,
@@ -219,7 +265,7 @@ impl Table {
         ends_at: Moment,
     ) -> bool {
         let mut inner = self.lock();
-        // All that was held when the steward went is about to be told: a new status would not be.
+        // `abandon` is about to report the loss to the statuses it has read. It would miss a new one.
         if inner.unattended {
             return false;
         }
@@ -229,7 +275,8 @@ impl Table {
         if keep.status.is_lost() {
             return false;
         }
-        // Only here and by its holder can it be cloned: the count does not grow while the table is locked.
+        // Only the table, under this lock, and the holder, which is our caller, can clone the status. So the count does
+        // not grow now.
         let mut old = None;
         if Arc::strong_count(status) > OWN {
             let next = Arc::new(status.next());
@@ -256,11 +303,12 @@ impl Table {
         Some(keep.ticket)
     }
 
-    /// Fires what is over and takes the renewals that are due. Each is marked as sent, to be asked again after `again`
-    /// unless an answer comes.
+    /// Removes the holds that have ended, reports their loss, and returns the renewals that are due. It marks each
+    /// renewal as in flight. Without a reply the renewal is sent again; `again` says after how long, by the lease.
     ///
-    /// Batches that have room take those that are nearly due: from the next period on they go together. No others: all
-    /// that is held would end up in one moment, which neither the server nor this process would get through quickly.
+    /// A batch with room also takes entries that are nearly due: from the next period on they are renewed together. It
+    /// takes no others. Otherwise all renewals would end up at one instant, and the server and this process would take
+    /// long to get through them.
     pub(crate) fn take_due(&self, now: Moment, again: impl Fn(Duration) -> Duration) -> Vec<Batch> {
         let mut inner = self.lock();
         let (mut due, mut over) = (Batches::default(), Vec::new());
@@ -269,6 +317,7 @@ impl Table {
             if at > now {
                 break;
             }
+            // Cannot happen, by invariant 1. Without the removal it would be an endless loop.
             let Some((_, keep)) = inner.keeps.get(&id) else {
                 inner.order.remove(&(at, id));
                 continue;
@@ -281,13 +330,14 @@ impl Table {
                 soon.get_or_insert(now + keep.lease / 9);
                 inner.send(id, now, &again, &mut due);
             } else {
-                inner.change(id, |_| {}); // what it is bound to lasts longer than when it was looked at
+                inner.change(id, |_| {}); // the proof was extended since: only move the entry in `order`
             }
         }
         if let Some(soon) = soon {
             inner.fill(now, soon, &again, &mut due);
         }
         let empty = inner.keeps.is_empty();
+        // After the lock is released: see the lock order above.
         drop(inner);
         for (reason, keep) in over {
             if let Some(keep) = keep {
@@ -300,6 +350,7 @@ impl Table {
         due.all()
     }
 
+    /// Makes the steward look at that instant or earlier. Releases the lock.
     fn look_by(&self, mut inner: MutexGuard<'_, Inner>, at: Moment) {
         if at < inner.looks_at {
             inner.looks_at = at;
@@ -314,10 +365,12 @@ impl Table {
 }
 
 impl Inner {
+    /// The first instant at which something is due.
     fn first(&self) -> Moment {
         self.order.first().map_or(Moment::FAR, |(at, _)| *at)
     }
 
+    /// Changes an entry, and moves it in `order` if it is due at another instant then.
     fn change(&mut self, id: u64, change: impl FnOnce(&mut Keep)) {
         if let Some((next, keep)) = self.keeps.get_mut(&id) {
             change(keep);
@@ -335,7 +388,8 @@ impl Inner {
         Some(keep)
     }
 
-    /// What is on its way and what is never renewed may be many: no more than a batch of them is passed over.
+    /// Fills the batches that have room with entries that are due by `soon`. It skips at most `BATCH` entries that
+    /// cannot join: many may be in flight or never renewed, and a scan of all would hold the lock for long.
     fn fill(
         &mut self,
         now: Moment,
@@ -350,7 +404,7 @@ impl Inner {
                 return;
             };
             from = (at, id);
-            // Of a lane that has no batch it would begin one, and that would take more.
+            // An entry of a lane without a batch does not join: it would open one, which would take more entries.
             let joins = |keep: &Keep| {
                 keep.renew_at <= soon
                     && !keep.asked
@@ -364,6 +418,7 @@ impl Inner {
         }
     }
 
+    /// Adds the renewal of an entry to its batch and marks it as in flight.
     fn send(
         &mut self,
         id: u64,
@@ -393,7 +448,7 @@ impl Keep {
         self.asked = false;
     }
 
-    /// A renewal sent at `sent` brought no proof: it is asked for again soon.
+    /// A renewal sent at `sent` brought no proof. The next one follows within a fifteenth of the lease.
     pub(crate) fn failed(&mut self, sent: Moment, now: Moment) {
         self.status.failed(sent);
         self.renew_at = self.renew_at.min(now + self.lease / 15);

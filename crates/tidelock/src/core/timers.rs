@@ -1,7 +1,34 @@
 //! Every timer of a client, behind one alarm on the boot clock.
 //!
-//! The steward's thread rings the alarm, so timers work on any executor, without tokio's time driver, and when the
-//! caller's runtime has gone (a tokio `Sleep` panics then). A timer that is set and dropped again wakes nobody.
+//! The alarm runs on the steward's thread. So timers work on every executor, without tokio's time driver, and after the
+//! caller's runtime is gone (a tokio `Sleep` panics then). The algorithm:
+//!
+//! 1. Timers lie in 8 shards. A shard has a queue of wakers and an instant, `alarm`, at which the driver looks at it.
+//!    A timer belongs to the shard of the thread that creates it, so that threads seldom contend for a lock.
+//! 2. The first poll of a timer adds its waker to the queue. If it is due before `alarm`, we set `alarm` to that
+//!    instant and notify the driver.
+//! 3. Dropping a timer removes its waker. `alarm` stays where it is. So requests that set a response timeout and drop
+//!    it again notify the driver once per shard and timeout period, and not once each.
+//! 4. The driver sleeps until the earliest `alarm` of all shards, or until it is notified. In each shard whose `alarm`
+//!    has come it takes the wakers that are due and sets `alarm` to the first timer that is left. Then it wakes them.
+//!
+//! ```text
+//!   created ──poll, not due──► queued ──alarm──► woken ──poll──► resolved
+//!      └──poll, due──► resolved
+//!   Drop in any state leaves no waker behind.
+//! ```
+//!
+//! Invariants:
+//! 1. `alarm` of a shard is never later than the first timer in its queue. It may be earlier: the driver then wakes up
+//!    and finds nothing due.
+//! 2. Setting a timer can only bring `alarm` forward. Only the driver moves it back, and only after that instant.
+//! 3. A [`Timer`] resolves by the clock and not by the alarm: each poll reads the clock first. So a future that was
+//!    frozen notices its timeout on the first poll afterwards, even if the alarm has not run yet.
+//! 4. A timer stays in the shard in which it was created, on whichever thread it is polled or dropped.
+//!
+//! Lock order: the lock of a shard is the last one to take, and a thread holds at most one of them. We call no waker
+//! and drop none under it: an executor may run or drop a task in both, and that task may set or drop timers. The driver
+//! reads the shards one after the other; a timer set in between leaves a permit in the `Notify`, so it is not missed.
 
 use std::fmt;
 use std::future::Future;
@@ -26,22 +53,23 @@ pub struct Timers(Arc<Shared>);
 
 struct Shared {
     clock: Clock,
-    /// Each thread has a desk of its own, as far as there are enough: a timer is set and dropped for every request, and
-    /// threads would wait for each other there more than anywhere else.
+    /// The shards. Every request sets a timer and drops it, so with a single queue threads would contend for its lock
+    /// more than for any other.
     desks: [Desk; DESKS],
-    /// Rung when a timer is set that is due before the alarm.
+    /// Notifies the driver that a timer is due before the `alarm` of its shard.
     bell: Notify,
 }
 
+/// Bounds the number of shards. With more threads than this, threads share one.
 const DESKS: usize = 8;
 
-/// On cache lines of its own.
+/// One shard, on cache lines of its own: neighbours in the array would otherwise slow each other down.
 #[repr(align(128))]
 struct Desk(Mutex<Due>);
 
 struct Due {
     queue: Queue,
-    /// When the alarm will ring. It may be earlier than the first timer, never later.
+    /// When the driver looks at this queue. Invariant: never later than the first timer; it may be earlier.
     alarm: Moment,
 }
 
@@ -60,17 +88,17 @@ impl Timers {
         }))
     }
 
-    /// What time it is.
+    /// The current instant.
     pub fn now(&self) -> Moment {
         self.0.clock.now()
     }
 
-    /// The clock these timers go by.
+    /// The clock of these timers.
     pub fn clock(&self) -> Clock {
         self.0.clock
     }
 
-    /// Resolves at that instant.
+    /// A timer that resolves at that instant.
     pub fn at(&self, at: Moment) -> Timer {
         let (shared, place) = (Arc::clone(&self.0), None);
         Timer {
@@ -83,12 +111,12 @@ impl Timers {
         }
     }
 
-    /// Resolves after that time.
+    /// A timer that resolves after that duration, counted from this call.
     pub fn after(&self, time: Duration) -> Timer {
         self.at(self.now() + time)
     }
 
-    /// Runs a future, but no longer than that time. `None`: it took longer and was dropped.
+    /// Runs a future for at most that duration. `None`: it took longer and was dropped. With zero it is polled once.
     pub async fn limit<F: Future>(&self, time: Duration, future: F) -> Option<F::Output> {
         if time.is_zero() {
             return future.now_or_never();
@@ -96,7 +124,7 @@ impl Timers {
         self.until(self.now() + time, future).await
     }
 
-    /// Runs a future, but only until that instant. `None`: it took longer and was dropped.
+    /// Runs a future until that instant at the latest. `None`: it took longer and was dropped.
     pub async fn until<F: Future>(&self, at: Moment, future: F) -> Option<F::Output> {
         let mut seat = Seat {
             shared: &*self.0,
@@ -108,7 +136,8 @@ impl Timers {
             if let Poll::Ready(output) = future.as_mut().poll(cx) {
                 return Poll::Ready(Some(output));
             }
-            // The first look at the clock is the alarm's: most requests are answered before there is a second.
+            // The first poll does not read the clock: most requests are answered by the second. If the instant has
+            // passed already, the alarm fires at once.
             if seat.place.is_some() && self.now() >= at {
                 return Poll::Ready(None);
             }
@@ -118,7 +147,7 @@ impl Timers {
         .await
     }
 
-    /// Rings the alarm for ever. Runs on the steward's thread.
+    /// The driver: waits for the alarm and wakes the timers that are due. Runs on the steward's thread, and never ends.
     pub(crate) async fn drive(self) {
         let mut alarm = Alarm::new(self.0.clock);
         loop {
@@ -140,8 +169,8 @@ impl Timers {
         let mut wakers = Vec::new();
         for desk in 0..DESKS {
             let mut due = self.0.lock(desk);
-            // An alarm that has not come yet stays, though its timer may have gone by now: were it put off, every lone
-            // request would wake this thread anew.
+            // We keep an alarm that has not come yet, even if its timer was dropped. If we moved it back, the next
+            // single request would be due before it again and would wake this thread.
             if now >= due.alarm {
                 wakers.extend(due.queue.take_due(now));
                 due.alarm = due.queue.first();
@@ -158,25 +187,26 @@ impl Shared {
     }
 }
 
-/// The desk of this thread.
+/// The shard of this thread: threads get them in turn, at their first timer.
 fn own_desk() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
         static DESK: usize = THREADS.fetch_add(1, Ordering::Relaxed) % DESKS;
     }
-    // While a thread ends any desk will do.
+    // A thread that is ending has no thread-local storage any more. Any shard will do.
     DESK.try_with(|desk| *desk).unwrap_or(0)
 }
 
-/// A place in the queue, given up when dropped.
+/// A registration in the queue of one shard. Dropping it removes the waker.
 struct Seat<S: Deref<Target = Shared>> {
     shared: S,
     desk: usize,
+    /// `None`: not registered. It may name a slot that the driver has emptied since.
     place: Option<queue::Place>,
 }
 
 impl<S: Deref<Target = Shared>> Seat<S> {
-    /// Has this task woken at that instant, at once if it has come already.
+    /// Registers this task to be woken at that instant, or at once if the instant has passed. `FAR` registers nothing.
     fn take(
         &mut self,
         at: Moment,
@@ -198,7 +228,7 @@ impl<S: Deref<Target = Shared>> Seat<S> {
             due.alarm = at;
         }
         drop(due);
-        drop(old); // not under the lock: it may be the last that keeps a task, and that task's timers
+        drop(old); // not under the lock: it may be the last reference to a task, whose drop removes its timers
         if sooner {
             self.shared.bell.notify_one();
         }
@@ -226,7 +256,7 @@ impl fmt::Debug for Timers {
     }
 }
 
-/// Resolves at its instant. Dropping it leaves nothing behind.
+/// A future that resolves at its instant. Dropping it leaves nothing behind.
 pub struct Timer {
     at: Moment,
     seat: Seat<Arc<Shared>>,
@@ -243,7 +273,8 @@ impl Future for Timer {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // The clock is asked before the queue: after a freeze nothing runs on in the belief that time has stood still.
+        // We read the clock before we use the queue. Otherwise a task that was frozen would go on as if no time had
+        // passed, until the alarm runs.
         if self.seat.shared.clock.now() >= self.at {
             self.seat.leave();
             return Poll::Ready(());

@@ -1,25 +1,31 @@
-//! What a waiter has in hand while it waits for its turn: a wake of the store, or its place in this process's polling.
+//! The wait state of the acquire loop: the wake of the store, or a place among the waiters of this process that poll.
 //!
-//! A store that wakes nobody is asked again and again, but by one waiter of a name and process only, the lookout. The
-//! others sleep in the same queue: until the lookout has left, or until a lock is released in this process.
+//! If the store does not wake its waiters, one waiter per name and process, the lookout, polls the store. The others
+//! sleep in the same queue until the lookout has left or this process releases the lock. The pause between two polls
+//! grows from `FIRST` by `GROWTH` to `LONGEST`, with a random part.
 
 use std::time::Duration;
 
 use crate::backend::{Signals, Wait, Wake};
 use crate::core::chance;
 
-/// The first pause between two looks. Each is longer than the one before: who has waited long can wait a little longer.
+/// The first pause between two polls. Each pause is longer than the one before: a waiter that has waited long can wait
+/// a little longer.
 const FIRST: Duration = Duration::from_millis(8);
+/// The ratio of one pause to the pause before.
 const GROWTH: f64 = 1.3;
-/// The longest pause: half of it is what a hand-over costs, and one process asks about 18 times a second for a name.
+/// Bounds the pause. On average half of it passes between a release and the next poll, and one process sends about 18
+/// polls per second for a name.
 const LONGEST: Duration = Duration::from_millis(64);
 
+/// What a waiter sleeps on.
 #[derive(Debug)]
 pub(super) struct Turn {
-    /// Armed by the store.
+    /// A wake that the store has armed.
     wake: Option<Wake>,
-    /// A place in the polling of this process.
+    /// A place among the waiters of this process that poll.
     place: Option<Wake>,
+    /// The next pause between two polls, without its random part.
     pause: Duration,
 }
 
@@ -34,51 +40,51 @@ impl Default for Turn {
 }
 
 impl Turn {
-    /// Goes on with the wake of the one who led before.
+    /// Takes the wake of the former leader.
     pub(super) fn inherit(&mut self, wake: Option<Wake>) {
         self.wake = wake;
     }
 
-    /// The wake, for the one who leads next.
+    /// Gives up the wake, for the next leader.
     pub(super) fn bequeath(&mut self) -> Option<Wake> {
         self.wake.take()
     }
 
-    /// A question is about to be sent: whatever has woken us until now, it answers.
+    /// Call it right before an attempt: the attempt also serves a wake that has arrived by now.
     pub(super) fn asking(&mut self) {
         for wake in self.wake.iter_mut().chain(&mut self.place) {
             wake.use_up();
         }
     }
 
-    /// The store has answered: a wake-up is used up.
+    /// The store has answered: this waiter no longer passes on a wake that it has used.
     pub(super) fn answered(&mut self) {
         for wake in self.wake.iter_mut().chain(&mut self.place) {
             wake.answered();
         }
     }
 
-    /// The store need not arm another wake.
+    /// The wake, if one is armed. Then the store need not arm another.
     pub(super) fn armed(&self) -> Option<&Wake> {
         self.wake.as_ref()
     }
 
-    /// Takes what came with a refusal.
+    /// Takes the wake that came with a refusal, if any.
     pub(super) fn take(&mut self, wait: &mut Wait) {
         if let Some(wake) = wait.wake.take() {
             self.wake = Some(wake);
         }
     }
 
-    /// The wake to sleep on, no longer than `recheck`. `None`: the store wakes, but could not arm a wake just now.
+    /// The wake to sleep on, for at most `recheck`. `None`: the store could not arm a wake this time.
     pub(super) fn sleep(&mut self, recheck: Duration) -> Option<&mut Wake> {
         let wake = self.wake.as_mut()?;
         wake.recheck_after(recheck);
         Some(wake)
     }
 
-    /// As [`sleep`](Self::sleep), for a store that does not wake, or not for all of its parts. `pause`: what is enough for
-    /// one that is likely to be woken.
+    /// As [`sleep`](Self::sleep), for a store that does not always wake, or that wakes for only some members of a set.
+    /// `pause` is the time between two polls that is enough while a wake is likely.
     pub(super) fn poll(
         &mut self,
         recheck: Duration,

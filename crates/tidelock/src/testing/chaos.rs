@@ -1,4 +1,4 @@
-//! A wrapper that does to a store what networks do: delays, lost requests, lost replies, requests that arrive late.
+//! A store wrapper that injects network faults: delays, lost requests, lost replies and late requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::testing::faults::{Fate, Faults, Matter, about};
 
-/// What is done to a connection by hand. The clones are one.
+/// Manual control of a connection's faults. All clones share one state.
 #[derive(Debug, Clone, Default)]
 pub struct Plug(Arc<PlugState>);
 
@@ -26,22 +26,22 @@ struct PlugState {
 }
 
 impl Plug {
-    /// From now on no request arrives.
+    /// Disconnects: from now on no request arrives.
     pub fn pull(&self) {
         self.0.out.store(true, Ordering::SeqCst);
     }
 
-    /// Requests arrive again.
+    /// Reconnects: requests arrive again.
     pub fn put_back(&self) {
         self.0.out.store(false, Ordering::SeqCst);
     }
 
-    /// The next so many requests take effect, and their replies are lost.
+    /// Drops the replies of the next `count` requests. The requests still take effect.
     pub fn lose_replies(&self, count: u64) {
         self.0.mute_next.store(count, Ordering::SeqCst);
     }
 
-    /// How many attempts, renewals, releases and withdrawals have been asked for.
+    /// Counts the attempts, renewals, releases, withdrawals and checks so far.
     pub fn requests(&self) -> u64 {
         self.0.asked.load(Ordering::SeqCst)
     }
@@ -55,7 +55,7 @@ impl Plug {
     }
 }
 
-/// A store with faults. Reads are never lost.
+/// A store with injected faults. `inspect` and `list` are never lost.
 #[derive(Debug)]
 pub struct Chaos {
     inner: Arc<dyn Backend>,
@@ -66,7 +66,7 @@ pub struct Chaos {
 }
 
 impl Chaos {
-    /// Puts faults before both faces of a store.
+    /// Wraps both sides of a store with faults.
     #[allow(
         clippy::needless_pass_by_value,
         reason = "the two faces share what is given"
@@ -87,7 +87,8 @@ impl Chaos {
         }
     }
 
-    /// One request under its fate. `ask` may be called on another task than its caller's, and later.
+    /// Runs one request with the fault that was drawn for it. `ask` may run later, and on another task than its
+    /// caller's.
     fn request<T: Send + 'static>(
         &self,
         about: Vec<Matter>,
@@ -124,6 +125,7 @@ impl Chaos {
                 Fate::Late(before, later) => {
                     self.pause(before).await;
                     let delay = self.timers.after(later);
+                    // The late request runs in the background, because the caller's task may end first.
                     self.background.spawn(async move {
                         delay.await;
                         drop(ask(inner).await);
@@ -134,7 +136,7 @@ impl Chaos {
         })
     }
 
-    /// Pends before and behind.
+    /// Yields a few times before and after the request.
     async fn slowly<T>(&self, request: impl Future<Output = T>) -> T {
         for _ in 0..self.faults.pends {
             tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! The dice of [`Chaos`](super::Chaos): what befalls which request.
+//! The random faults of [`Chaos`](super::Chaos): decides which fault each request meets.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,39 +7,40 @@ use std::time::Duration;
 
 use crate::backend::Ticket;
 
-/// How often what happens. The same seed rolls the same dice; which request meets which roll depends on the scheduler.
+/// The rate of each fault. The same seed gives the same sequence of faults; the scheduler decides which request meets
+/// which one.
 #[derive(Clone)]
 pub struct Faults {
     dice: Arc<Mutex<Dice>>,
     seed: u64,
-    /// Of 100 requests, so many never arrive and say so.
+    /// How many of 100 requests never reach the store, and fail with that error.
     pub refused: u8,
-    /// So many take effect, and their reply is lost.
+    /// How many of 100 take effect, but lose their reply.
     pub muted: u8,
-    /// So many take effect only after their caller has been told that the outcome is unknown.
+    /// How many of 100 take effect only after their caller got an error with an unknown outcome.
     pub late: u8,
-    /// Each request and each reply is delayed by up to this much.
+    /// The longest delay of each request and each reply.
     pub delay: Duration,
-    /// See [`pending`](Self::pending).
+    /// How often each request pends before and after it takes effect. See [`pending`](Self::pending).
     pub pends: u8,
 }
 
-/// What one client asks about one name: who, and of what.
+/// A client and a lock name. Faults in a row are counted per pair.
 pub(super) type Matter = (String, String);
 
 struct Dice {
     rng: fastrand::Rng,
-    /// How many faults in a row each of them has met.
+    /// How many faults in a row each client and name has met.
     in_a_row: HashMap<Matter, u8>,
 }
 
-/// After so many faults in a row the next request of the same client about the same name is served. A store that does not
-/// answer for a whole lease ends waits and holds, as it should, and that is tested apart: with bare dice one wait in some
-/// ten thousand met such an outage by chance, and one run in ten was red.
+/// Bounds the faults in a row for one client and name; the next request succeeds. A store that does not answer for a
+/// whole lease ends waits and holds, correctly, and other tests cover that. Without the bound, one wait in some ten
+/// thousand met such an outage by chance, and one run in ten failed.
 const MOST_IN_A_ROW: u8 = 3;
 
 impl Faults {
-    /// Nothing happens.
+    /// No faults.
     pub fn none() -> Self {
         Self {
             refused: 0,
@@ -51,8 +52,8 @@ impl Faults {
         }
     }
 
-    /// Nothing happens, but each request pends so many times before it takes effect, and as often before it is answered:
-    /// await points that a fast store never stops at. Reads and breaking a lock pend too.
+    /// No faults, but each request pends this many times before it takes effect, and as often before its reply. This
+    /// reaches await points that a fast store never stops at. Reads and force releases pend too.
     pub fn pending(times: u8) -> Self {
         Self {
             pends: times,
@@ -60,7 +61,7 @@ impl Faults {
         }
     }
 
-    /// A bad day, from `TIDELOCK_CHAOS_SEED` or from a new seed, which is printed.
+    /// The usual fault rates, with the seed in `TIDELOCK_CHAOS_SEED` or a new one. Prints the seed.
     pub fn seeded() -> Self {
         let given = std::env::var("TIDELOCK_CHAOS_SEED").ok();
         let seed = given
@@ -70,7 +71,7 @@ impl Faults {
         Self::of_seed(seed)
     }
 
-    /// A bad day, of that seed.
+    /// The usual fault rates, with this seed.
     pub fn of_seed(seed: u64) -> Self {
         Self {
             dice: Arc::new(Mutex::new(Dice {
@@ -86,7 +87,7 @@ impl Faults {
         }
     }
 
-    /// Rarer: where one question goes to several stores, each with faults of its own.
+    /// Divides the rates. For requests that go to several stores, each with its own faults.
     #[must_use]
     pub fn shared_by(self, stores: u8) -> Self {
         Self {
@@ -97,7 +98,8 @@ impl Faults {
         }
     }
 
-    /// A request may be about several: it is served if one of them has met enough.
+    /// Decides the fate of a request. A request about several locks succeeds if one of them has met enough faults in a
+    /// row.
     pub(super) fn roll(&self, about: &[Matter]) -> Fate {
         let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);
         let Dice { rng, in_a_row } = &mut *dice;

@@ -1,4 +1,4 @@
-//! How a promise makes the clients it needs.
+//! The fixture: creates the clients of a test in the suite of promises.
 
 use std::any::Any;
 use std::fmt;
@@ -22,13 +22,13 @@ use crate::error::Result;
 
 type Open = Arc<dyn for<'a> Fn(&'a Env) -> BoxFuture<'a, Result<Store>> + Send + Sync>;
 
-/// Makes clients that share one store. Promises use names of their own, so the store need not be empty.
+/// Creates clients that share one store. The tests use their own lock names, so the store need not be empty.
 #[derive(Clone)]
 pub struct Fixture {
     open: Open,
     lease: Duration,
     faults: Option<Faults>,
-    /// There are faults underneath.
+    /// A part of the store has faults.
     faulty: bool,
     kept: Option<Arc<dyn Any + Send + Sync>>,
     odd_braces: bool,
@@ -37,7 +37,7 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// Clients of the store that a URL names.
+    /// Clients of the store at this URL.
     pub fn url(url: impl Into<String>) -> Self {
         let url: Arc<str> = url.into().into();
         Self::opened_by(move |env| {
@@ -67,12 +67,12 @@ impl Fixture {
         }
     }
 
-    /// Clients for whom a lock is the lock of that name in each of these stores.
+    /// Clients of a set of stores. A lock is held if it is held in every store.
     pub fn all_of(parts: impl IntoIterator<Item = Self>) -> Self {
         Self::set_of(parts, |_| Rule::All)
     }
 
-    /// Clients for whom a lock is the lock of that name in a majority of these stores.
+    /// Clients of a set of stores. A lock is held if it is held in a majority of the stores.
     pub fn majority_of(parts: impl IntoIterator<Item = Self>) -> Self {
         Self::set_of(parts, |env| {
             Rule::Majority(Quorum::new(env.lease / 6, false, env.lease))
@@ -85,7 +85,8 @@ impl Fixture {
     ) -> Self {
         let parts: Arc<[Self]> = parts.into_iter().collect();
         let rule = Arc::new(rule);
-        // Faults are put before each part: a set is never asked twice at the same time by one ticket.
+        // We inject faults into each part and not into the whole set, because a set never gets two requests of one
+        // ticket at the same time.
         let faulty = parts.iter().any(Self::is_faulty);
         let kept = Arc::clone(&parts);
         let whole = Self::opened_by(move |env| {
@@ -111,7 +112,7 @@ impl Fixture {
         }
     }
 
-    /// The same store behind a wrapper of your own.
+    /// Wraps the store with a wrapper of your own.
     #[must_use]
     pub fn wrapped(self, wrap: impl Fn(&Env, Store) -> Store + Send + Sync + 'static) -> Self {
         let (open, wrap) = (Arc::clone(&self.open), Arc::new(wrap));
@@ -124,40 +125,40 @@ impl Fixture {
         }
     }
 
-    /// The same store, each of its locks the side for writing of a read-write lock: it keeps the promises of any lock.
+    /// Makes each lock the write side of a read-write lock. It passes the tests of any lock.
     #[must_use]
     pub fn as_writer(self) -> Self {
         self.wrapped(|_, store| Twisted::wrap(store, Writer))
     }
 
-    /// Keeps something, a folder or a server, for as long as the fixture is used.
+    /// Keeps a value, such as a folder or a server, for the lifetime of the fixture.
     #[must_use]
     pub fn keeping(mut self, thing: impl Any + Send + Sync) -> Self {
         self.kept = Some(Arc::new(thing));
         self
     }
 
-    /// The lease the promises work with: 900 ms. Longer for a store that is slower than that allows.
+    /// Sets the lease of the tests. Default: 900 ms. Use a longer one for a slower store.
     #[must_use]
     pub fn lease_of(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// The same store, behind a wrapper that delays, loses and repeats. Prints its seed; `TIDELOCK_CHAOS_SEED` sets it.
+    /// Wraps the store with random delays, losses and repeats. Prints the seed; `TIDELOCK_CHAOS_SEED` sets it.
     #[must_use]
     pub fn through_chaos(self) -> Self {
         self.through(Faults::seeded())
     }
 
-    /// The same store, behind a wrapper with faults of your own.
+    /// Wraps the store with the given faults.
     #[must_use]
     pub fn through(mut self, faults: Faults) -> Self {
         self.faults = Some(faults);
         self
     }
 
-    /// The same store, used through [`blocking`](crate::blocking), each acquisition on a thread of its own.
+    /// Uses the store through [`blocking`](crate::blocking), with each acquisition on its own thread.
     #[cfg(feature = "blocking")]
     #[must_use]
     pub fn blocking(mut self) -> Self {
@@ -165,25 +166,25 @@ impl Fixture {
         self
     }
 
-    /// A store that refuses names with braces that make no hash tag.
+    /// Declares that the store refuses names with braces that form no hash tag.
     #[must_use]
     pub fn without_odd_braces(mut self) -> Self {
         self.odd_braces = false;
         self
     }
 
-    /// Names with braces that make no hash tag are as good as others.
+    /// True if the store accepts names with braces that form no hash tag.
     pub fn takes_odd_braces(&self) -> bool {
         self.odd_braces
     }
 
-    /// The lease of its clients.
+    /// The lease of the clients.
     pub fn lease(&self) -> Duration {
         self.lease
     }
 
-    /// In how much time a wake-up or a release must have arrived: half a lease, so that a lease that merely ran out is
-    /// told apart; two leases where faults are injected.
+    /// The time within which a wake or a release must arrive: half a lease, so that a test can tell it from a lease
+    /// that ran out; two leases with injected faults.
     pub fn soon(&self) -> Duration {
         if self.is_faulty() {
             self.lease * 2
@@ -192,7 +193,7 @@ impl Fixture {
         }
     }
 
-    /// Faults are injected.
+    /// True if faults are injected.
     pub fn is_faulty(&self) -> bool {
         self.faulty || self.faults.is_some()
     }
@@ -213,17 +214,17 @@ impl Fixture {
             .expect("the fixture's store can be opened")
     }
 
-    /// Somebody who locks, through the face this fixture tests.
+    /// Creates a party, which locks through the API that this fixture tests.
     pub async fn party(&self) -> Party {
         self.party_with(self.builder()).await
     }
 
-    /// As [`party`](Self::party), with settings of its own.
+    /// Like [`party`](Self::party), with the given settings.
     pub async fn party_with(&self, builder: ClientBuilder) -> Party {
         self.party_through(builder, |_, store| store).await
     }
 
-    /// Somebody whose connection to the store can be unplugged, as if the process had died or lost its network.
+    /// Creates a party with a connection that can be unplugged, as if the process had died or lost its network.
     pub async fn mortal(&self, builder: ClientBuilder) -> (Party, Plug) {
         let plug = Plug::default();
         let hand = plug.clone();
@@ -263,7 +264,7 @@ impl Fixture {
         Party::asynchronous(builder.connect_to(open).await.expect("the store opens"))
     }
 
-    /// The bare store, without a client and without faults, for promises about single questions.
+    /// Opens the bare store, without a client and without faults, for tests of single requests.
     pub async fn bare(&self) -> Bare {
         let clock = Clock::Boot;
         let (background, stop) = Background::start(clock).expect("a thread");
@@ -283,7 +284,7 @@ impl Fixture {
         Bare { store, _stop: stop }
     }
 
-    /// What the store can do.
+    /// The capabilities of the store.
     pub async fn capabilities(&self) -> Capabilities {
         self.bare().await.store.front.capabilities()
     }
@@ -306,10 +307,10 @@ impl fmt::Debug for Fixture {
     }
 }
 
-/// Opens the store that a URL names, to be wrapped.
+/// Opens the store at a URL, for use in a wrapper.
 ///
 /// # Errors
-/// As [`Client::connect`].
+/// The errors of [`Client::connect`].
 ///
 /// # Cancel safety
 /// Cancel safe. If the future is dropped, its connections are closed.
@@ -317,12 +318,12 @@ pub async fn open(url: &str, env: &Env) -> Result<Store> {
     registry::connect(url, env).await
 }
 
-/// A name nobody else uses.
+/// Returns a unique name.
 pub(super) fn unique(base: &str) -> String {
     format!("{base}:{}", uuid::Uuid::new_v4().simple())
 }
 
-/// Waits until a condition that nobody announces has become true.
+/// Polls until a condition is true. Panics after `limit`.
 pub(super) async fn eventually<F: Future<Output = bool>>(
     what: &str,
     limit: Duration,
@@ -335,7 +336,7 @@ pub(super) async fn eventually<F: Future<Output = bool>>(
     }
 }
 
-/// Waits for an event that must come in time.
+/// Waits for an event. Panics after `limit`.
 pub(super) async fn within<T>(what: &str, limit: Duration, event: impl Future<Output = T>) -> T {
     tokio::time::timeout(limit, event)
         .await

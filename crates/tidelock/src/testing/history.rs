@@ -1,11 +1,11 @@
-//! What happened when, and whether it may have happened.
+//! The history checker: records holds and finds overlaps.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::guard::FencingToken;
 
-/// Records when each holder believed to hold, on one clock, and checks that no two did so at once.
+/// Records on one clock when each holder believed that it held the lock, and checks that no two periods overlap.
 #[derive(Debug, Default)]
 pub struct History(Mutex<Vec<Period>>);
 
@@ -18,13 +18,14 @@ struct Period {
     ended: Option<Instant>,
 }
 
-/// One holder's period, to be ended.
+/// A recorded period that has not ended. End it with [`History::end`].
 #[derive(Debug)]
 #[must_use = "a period that is never ended overlaps with all that follow"]
 pub struct Span(usize);
 
 impl History {
-    /// Somebody has been told that it holds the lock. Call it after that.
+    /// Records that a holder got the lock. Call it after the acquire has returned; otherwise a correct store could
+    /// appear to overlap.
     pub fn begin(&self, who: impl Into<String>, token: Option<FencingToken>) -> Span {
         let mut periods = self.lock();
         periods.push(Period {
@@ -36,26 +37,26 @@ impl History {
         Span(periods.len() - 1)
     }
 
-    /// It holds no more. Call it before the release is asked for, and when `lost` has fired.
+    /// Records that the holder stops using the lock. Call it before the release, or when `lost` has fired.
     #[allow(clippy::needless_pass_by_value, reason = "a period ends once")]
     pub fn end(&self, span: Span) {
         self.lock()[span.0].ended = Some(Instant::now());
     }
 
-    /// How many periods there were.
+    /// The number of recorded periods.
     pub fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// Nobody has held anything.
+    /// Returns whether no period was recorded.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// No two periods overlap, and tokens grow from one to the next.
+    /// Checks that no two periods overlap, and that each token is larger than the one before.
     ///
     /// # Errors
-    /// The first two periods that do not fit together.
+    /// Describes the first two periods that violate this.
     pub fn check(&self) -> Result<(), String> {
         let mut periods = self.lock().clone();
         periods.sort_by_key(|period| period.begun);

@@ -1,9 +1,10 @@
-//! The conformance suite: what every store promises, one function a promise, and the tools to prove it under faults.
+//! The conformance suite: one function per promise that every store must keep, and tools that inject faults.
 //!
 //! For authors of stores. **Unstable**: it may change in any release.
 //!
-//! A store's test is one line, [`conformance!`](crate::conformance), with a [`Fixture`] that says how clients of one fresh
-//! store are made. The same promises run again [through chaos](Fixture::through_chaos) and [through the blocking face](Fixture::blocking).
+//! A store's test is one line: [`conformance!`](crate::conformance) with a [`Fixture`] that creates clients of one
+//! fresh store. The same promises also run [with injected faults](Fixture::through_chaos) and
+//! [through the blocking API](Fixture::blocking).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -34,13 +35,12 @@ pub use polls::{Polled, poll_times};
 pub use threads::ThreadHeld;
 pub use twist::{Twist, Twisted};
 
-/// From now on what is left to chance in the pauses of clients on this thread follows from the seed, so that a simulation
-/// can be played again.
+/// Seeds the jitter in the pauses of all clients on this thread, so that a simulation is reproducible.
 pub fn seed_chance(seed: u64) {
     crate::core::chance::seed(seed);
 }
 
-/// What the stores of this build can do, by their URLs.
+/// The capabilities of the stores in this build, by URL scheme.
 pub fn abilities() -> &'static [(&'static str, crate::backend::Capabilities)] {
     crate::backend::registry::ABILITIES
 }

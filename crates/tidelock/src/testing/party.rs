@@ -1,4 +1,4 @@
-//! Somebody who locks, through whichever face is tested: the promises are written once for all of them.
+//! A client of the API under test, async or blocking. The promises are written once and run against both.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::read_write::ReadWriteLock;
 use crate::sequencer::Sequencer;
 use crate::state::HoldState;
 
-/// A client, through one of its faces. The clones are one client.
+/// A client, used through the async or the blocking API. Clones share one client.
 #[derive(Debug, Clone)]
 pub struct Party {
     client: Client,
@@ -46,7 +46,7 @@ impl Party {
         &self.client
     }
 
-    /// A lock of that name.
+    /// The lock with this name.
     pub fn lock(&self, name: &str) -> Place {
         Place {
             lock: self.client.lock(name),
@@ -55,7 +55,7 @@ impl Party {
         }
     }
 
-    /// A lock of that name with tokens.
+    /// The fenced lock with this name.
     pub fn fenced_lock(&self, name: &str) -> Place {
         Place {
             lock: self.client.fenced_lock(name),
@@ -67,10 +67,10 @@ impl Party {
         }
     }
 
-    /// Asks the store about a hold.
+    /// Asks the store whether the sequencer's hold still has the lock.
     ///
     /// # Errors
-    /// As the face under test.
+    /// As the API under test.
     pub async fn check(&self, sequencer: &Sequencer) -> Result<bool> {
         #[cfg(feature = "blocking")]
         if let Some(client) = self.blocking.clone() {
@@ -80,7 +80,7 @@ impl Party {
         self.client.check(sequencer).await
     }
 
-    /// The side for reading of a read-write lock of that name.
+    /// The read side of the read-write lock with this name.
     ///
     /// # Panics
     /// If the store has no such locks.
@@ -92,7 +92,7 @@ impl Party {
         }
     }
 
-    /// Its side for writing.
+    /// The write side of the read-write lock with this name.
     ///
     /// # Panics
     /// As [`read`](Self::read).
@@ -115,7 +115,7 @@ impl Party {
         Some(sides.expect("the store has read-write locks"))
     }
 
-    /// Closes the client.
+    /// Closes the client. Returns how many guards were left after the grace period.
     pub async fn close(&self, grace: Duration) -> usize {
         #[cfg(feature = "blocking")]
         if let Some(client) = self.blocking.clone() {
@@ -134,23 +134,23 @@ pub struct Place {
 }
 
 impl Place {
-    /// The lock underneath, for what only the async face has, and for looking.
+    /// The lock underneath, for methods that only the async API has, and to inspect it.
     pub fn lock(&self) -> &Lock {
         &self.lock
     }
 
-    /// Waits and takes it.
+    /// Acquires the lock; waits if it is held.
     ///
     /// # Errors
-    /// As the face under test.
+    /// As the API under test.
     pub async fn acquire(&self) -> Result<Held> {
         self.acquire_with(AcquireOptions::new()).await
     }
 
-    /// Takes it, with options.
+    /// Acquires the lock with options.
     ///
     /// # Errors
-    /// As the face under test.
+    /// As the API under test.
     pub async fn acquire_with(&self, options: AcquireOptions) -> Result<Held> {
         #[cfg(feature = "blocking")]
         if let Some(lock) = self.blocking.clone() {
@@ -161,10 +161,10 @@ impl Place {
         self.lock.acquire_with(options).await.map(Held::Async)
     }
 
-    /// Takes it if it is free.
+    /// Acquires the lock if it is free.
     ///
     /// # Errors
-    /// As the face under test.
+    /// As the API under test.
     pub async fn try_acquire(&self) -> Result<Option<Held>> {
         #[cfg(feature = "blocking")]
         if let Some(lock) = self.blocking.clone() {
@@ -176,7 +176,7 @@ impl Place {
         Ok(self.lock.try_acquire().await?.map(Held::Async))
     }
 
-    /// Somebody holds it.
+    /// Returns whether the lock is held.
     pub async fn is_locked(&self) -> bool {
         self.lock
             .inspect()
@@ -185,19 +185,19 @@ impl Place {
             .is_locked()
     }
 
-    /// Nobody waits for it, as far as the store can tell.
+    /// Returns whether there are no waiters, as far as the store can count them.
     pub async fn nobody_waits(&self) -> bool {
         self.waiters().await == 0
     }
 
-    /// How many wait for it, as far as the store can tell.
+    /// The number of waiters. Zero if the store cannot count them.
     pub async fn waiters(&self) -> u64 {
         let waiters = self.lock.inspect().await.expect("it can be read").waiters;
         waiters.unwrap_or(0)
     }
 }
 
-/// A held lock. Dropping it releases.
+/// A held lock. A drop releases it.
 #[derive(Debug)]
 pub enum Held {
     /// The async guard.
@@ -208,12 +208,12 @@ pub enum Held {
 }
 
 impl Held {
-    /// The lock is proved to be held.
+    /// Returns whether the lock is proved to be held.
     pub async fn is_held(&self) -> bool {
         self.valid_for().await > Duration::ZERO
     }
 
-    /// For how long at least.
+    /// How long the lock is proved to be held from now on.
     #[allow(clippy::unused_async, reason = "the other face asks another thread")]
     pub async fn valid_for(&self) -> Duration {
         match self {
@@ -223,10 +223,10 @@ impl Held {
         }
     }
 
-    /// The hold in writing.
+    /// The sequencer of this hold.
     ///
     /// # Errors
-    /// As the face under test.
+    /// As the API under test.
     #[allow(clippy::unused_async, reason = "the other face asks another thread")]
     pub async fn sequencer(&self) -> Result<Sequencer> {
         match self {
@@ -236,7 +236,7 @@ impl Held {
         }
     }
 
-    /// Held, unsure or lost.
+    /// The state: held, unsure or lost.
     #[allow(clippy::unused_async, reason = "the other face asks another thread")]
     pub async fn state(&self) -> HoldState {
         match self {
@@ -246,7 +246,7 @@ impl Held {
         }
     }
 
-    /// The token.
+    /// The fencing token, if the store counts.
     #[allow(clippy::unused_async, reason = "the other face asks another thread")]
     pub async fn token(&self) -> Option<FencingToken> {
         match self {
@@ -256,7 +256,7 @@ impl Held {
         }
     }
 
-    /// The owner on the wire.
+    /// The owner id that the store sees.
     #[allow(clippy::unused_async, reason = "the other face asks another thread")]
     pub async fn owner_id(&self) -> String {
         match self {
@@ -266,7 +266,7 @@ impl Held {
         }
     }
 
-    /// Waits for the loss.
+    /// Waits until the lock is lost.
     pub async fn lost(&self) -> LostReason {
         match self {
             Self::Async(guard) => guard.lost().await,
@@ -275,10 +275,10 @@ impl Held {
         }
     }
 
-    /// Releases and waits for it.
+    /// Releases the lock, and waits for the store's answer.
     ///
     /// # Errors
-    /// As the face under test.
+    /// As the API under test.
     pub async fn release(self) -> Result<()> {
         match self {
             Self::Async(guard) => guard.release().await,

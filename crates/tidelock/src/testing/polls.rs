@@ -1,22 +1,23 @@
-//! Dropping a future after every possible number of polls: each await point is a place where its caller may leave.
+//! Drops a future after a given number of polls. A test repeats this for every number of polls, because the caller may
+//! leave at each await point.
 
 use std::future::Future;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-/// What became of a future that was polled a limited number of times.
+/// The outcome of a future that is polled a limited number of times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Polled<T> {
-    /// It was done within the polls.
+    /// The future completed within the polls.
     Done(T),
-    /// It was dropped unfinished, after all its polls.
+    /// The future was dropped after the last poll, unfinished.
     Dropped,
-    /// It was dropped unfinished because nothing woke it within the patience.
+    /// Nothing woke the future within `patience`. It was dropped, unfinished.
     Asleep,
 }
 
-/// Polls a future up to that many times, each time only after it has been woken, and drops it.
+/// Polls a future up to `polls` times, each time only after a wake, and then drops it. Waits at most `patience` in all.
 pub async fn poll_times<F: Future>(
     future: F,
     polls: usize,
@@ -35,7 +36,7 @@ pub async fn poll_times<F: Future>(
             Poll::Pending => Poll::Pending,
         }
     });
-    // `biased` order inside `timeout` polls the future first, so the patience never costs it a poll.
+    // `timeout` polls the future before its timer. So an expired timer never takes a poll from the future.
     tokio::time::timeout(patience, counted)
         .await
         .unwrap_or(Polled::Asleep)

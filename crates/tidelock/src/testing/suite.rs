@@ -1,11 +1,13 @@
-//! The macro that makes a test of each promise.
+//! The macro that generates one test per promise.
 
-/// Makes one test of every promise, each with a fixture of its own: `conformance!(Fixture::memory())`.
+/// Generates one test per promise, each with its own fixture: `conformance!(Fixture::memory())`.
 ///
-/// `conformance!(blocking: …)` leaves out what only futures can do, `conformance!(faces: …)` what is asked of the bare store
-/// (where faults have nothing to add). `conformance!(read_write: …)` is what a store with read-write locks promises besides.
-/// `hashed`, `hashed faces` and `hashed blocking` leave out what cannot be had where a lock is kept as a number, and for no longer
-/// than the client's lease: the names and owners that others see, and an extension beyond it.
+/// - `conformance!(faces: …)` omits the promises about the bare store. Injected faults do not affect it.
+/// - `conformance!(blocking: …)` also omits the promises that only futures can keep.
+/// - `conformance!(read_write: …)` adds the promises of a store with read-write locks.
+/// - `hashed`, `hashed faces` and `hashed blocking` are for a store that keeps a lock as a number, and no longer than
+///   the client's lease. They omit names and owners as other clients see them, and extensions beyond the lease.
+///
 /// The test crate needs tokio with `macros` and `rt-multi-thread`.
 #[macro_export]
 macro_rules! conformance {

@@ -1,4 +1,4 @@
-//! The blocking face behind the async promises: each acquisition gets a thread of its own, which keeps the guard.
+//! Adapts the blocking API to the async promises: each acquisition has its own thread, which keeps the guard.
 
 use std::sync::mpsc;
 
@@ -11,11 +11,11 @@ use crate::options::{AcquireOptions, Cancel};
 
 type Command = Box<dyn FnOnce(&mut Option<Guard>) + Send>;
 
-/// A guard on its thread. Dropping this drops it there.
+/// A guard on its thread. A drop of this value drops the guard there.
 #[derive(Debug)]
 pub struct ThreadHeld(mpsc::Sender<Command>);
 
-/// A caller that leaves stops its thread's wait, as dropping a future would.
+/// Cancels the thread's wait when the caller leaves, as a drop of the future would.
 struct FireOnDrop(Cancel);
 
 impl Drop for FireOnDrop {
@@ -40,7 +40,7 @@ impl ThreadHeld {
                 Ok(Some(guard)) => Some(guard),
                 other => return drop(tell.send(other.map(|_| None))),
             };
-            // An error means that the caller has left: the commands end at once, and the guard goes.
+            // A send error means that the caller has left. Then `recv` below fails at once, and the guard is dropped.
             drop(tell.send(Ok(Some(Self(commands)))));
             while guard.is_some() {
                 match inbox.recv() {
@@ -50,10 +50,12 @@ impl ThreadHeld {
             }
         });
         let result = told.await.expect("the thread answers");
+        // Kept until here, so that a drop of this future during the wait fires the cancel.
         drop(leaving);
         result
     }
 
+    /// Runs a closure on the guard, on the guard's thread.
     pub(super) async fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Guard) -> T + Send + 'static,
@@ -82,7 +84,7 @@ impl ThreadHeld {
     }
 }
 
-/// Runs a blocking call on a thread of its own, away from the test's runtime.
+/// Runs a blocking call on a new thread, outside of the test's runtime.
 pub(super) async fn apart<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = oneshot::channel();
     std::thread::spawn(move || drop(tell.send(call())));

@@ -1,4 +1,4 @@
-//! A wrapper for a store that a test wants otherwise: with a bug in it, without wakes, or counted.
+//! A store wrapper that changes the behavior of a store for a test: it adds a bug, removes wakes or counts requests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::fence::SqlFence;
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 
-/// What is otherwise about a store. Each method is given the store itself, and unless it is written anew, asks just that.
+/// The changed behavior. Each method gets the wrapped store; by default it forwards to that store.
 pub trait Twist: fmt::Debug + Send + Sync + 'static {
-    /// What the store is said to be able to do.
+    /// The capabilities that the wrapped store reports.
     fn capabilities(&self, inner: &dyn Backend) -> Capabilities {
         inner.capabilities()
     }
@@ -57,7 +57,7 @@ pub trait Twist: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// A store with a [`Twist`]. Whatever the twist has no say in is asked of the store itself.
+/// A store with a [`Twist`]. Methods that the twist does not cover go to the wrapped store.
 #[derive(Debug)]
 pub struct Twisted<T> {
     inner: Arc<dyn Backend>,
@@ -65,7 +65,7 @@ pub struct Twisted<T> {
 }
 
 impl<T: Twist> Twisted<T> {
-    /// Both faces of a store, with one twist.
+    /// Wraps both sides of a store with one twist.
     pub fn wrap(store: Store, twist: T) -> Store {
         let twist = Arc::new(twist);
         let wrap = |inner| -> Arc<dyn Backend> {

@@ -1,4 +1,4 @@
-//! A store whose every lock is the side for writing of a read-write lock.
+//! A store wrapper that turns every lock into the write side of a read-write lock.
 
 use super::twist::Twist;
 use crate::backend::{
@@ -6,7 +6,7 @@ use crate::backend::{
 };
 use crate::error::Result;
 
-/// Asks for the side for writing whatever it is asked for.
+/// Replaces the kind of every ticket with [`Kind::Write`].
 #[derive(Debug)]
 pub(super) struct Writer;
 
@@ -20,7 +20,7 @@ fn write(ticket: &Ticket) -> Ticket {
 impl Twist for Writer {
     fn capabilities(&self, inner: &dyn Backend) -> Capabilities {
         Capabilities {
-            // As those who wait for a side do in every store that has them.
+            // In every store with read-write locks, waiters for a side have a queue.
             queues: true,
             ..inner.capabilities()
         }

@@ -1,13 +1,15 @@
-//! What is said to etcd: the few messages of its API that a lock needs, with the numbers of `etcd/api/etcdserverpb/rpc.proto`.
+//! The few messages of etcd's gRPC API that a lock needs, with the field numbers of `etcd/api/etcdserverpb/rpc.proto`.
 //!
-//! Written by hand: generated code would need `protoc` wherever tidelock is built. Fields that nobody reads are left
-//! out; a decoder skips what it does not know.
+//! They are written by hand: generated code would need `protoc` on every machine that builds tidelock. Fields that
+//! tidelock does not use are left out; a decoder skips unknown fields.
 
 use prost::{Message, Oneof};
 
-/// In which order keys come: by their creation.
+/// `SortTarget`: sort keys by their creation revision.
 pub(super) const BY_CREATION: i32 = 2;
+/// `SortOrder`: oldest first.
 pub(super) const ASCENDING: i32 = 1;
+/// `SortOrder`: newest first.
 pub(super) const DESCENDING: i32 = 2;
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -56,7 +58,7 @@ pub(super) struct RangeResponse {
     pub(super) kvs: Vec<KeyValue>,
     #[prost(bool, tag = "3")]
     pub(super) more: bool,
-    /// Of all that are in the range, not only of those that came.
+    /// The number of keys in the whole range, also of those that this response leaves out.
     #[prost(int64, tag = "4")]
     pub(super) count: i64,
 }
@@ -91,17 +93,17 @@ pub(super) struct DeleteRangeResponse {
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct Compare {
-    /// 0: equal.
+    /// 0: `EQUAL`.
     #[prost(int32, tag = "1")]
     pub(super) result: i32,
-    /// 1: the revision of its creation; 3: its value.
+    /// 1: `CREATE`, the creation revision; 3: `VALUE`.
     #[prost(int32, tag = "2")]
     pub(super) target: i32,
     #[prost(bytes = "vec", tag = "3")]
     pub(super) key: Vec<u8>,
     #[prost(oneof = "Against", tags = "5, 7")]
     pub(super) against: Option<Against>,
-    /// Every key from `key` up to this.
+    /// If not empty, the comparison must hold for every key from `key` up to this one, exclusive.
     #[prost(bytes = "vec", tag = "64")]
     pub(super) range_end: Vec<u8>,
 }
@@ -168,12 +170,13 @@ pub(super) struct TxnResponse {
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct LeaseGrantRequest {
-    /// Seconds.
+    /// In seconds.
     #[prost(int64, tag = "1")]
     pub(super) ttl: i64,
 }
 
-/// Also the answer to a sign of life, where a time of 0 means that the lease has gone.
+/// The response to a grant, to a keep-alive and to a time-to-live query. After a keep-alive, a `ttl` of 0 means that
+/// the lease no longer exists.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct LeaseResponse {
     #[prost(int64, tag = "2")]
@@ -182,7 +185,8 @@ pub(super) struct LeaseResponse {
     pub(super) ttl: i64,
 }
 
-/// To revoke it, to keep it alive, or to see what is left of it.
+/// Revokes a lease, keeps it alive, or queries its remaining time. Also cancels a watch: the message has the same
+/// shape.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct LeaseRequest {
     #[prost(int64, tag = "1")]
@@ -210,7 +214,7 @@ pub(super) enum Watching {
 pub(super) struct WatchCreateRequest {
     #[prost(bytes = "vec", tag = "1")]
     pub(super) key: Vec<u8>,
-    /// 0: no events of keys that are written.
+    /// 0: `NOPUT`, no events for puts.
     #[prost(int32, repeated, tag = "5")]
     pub(super) filters: Vec<i32>,
     #[prost(int64, tag = "7")]
@@ -227,7 +231,7 @@ pub(super) struct WatchResponse {
     pub(super) created: bool,
     #[prost(bool, tag = "4")]
     pub(super) canceled: bool,
-    /// Not 0: what was to be watched has been compacted.
+    /// Not 0: the watched revisions have been compacted away.
     #[prost(int64, tag = "5")]
     pub(super) compact_revision: i64,
     #[prost(string, tag = "6")]

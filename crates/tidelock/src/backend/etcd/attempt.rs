@@ -1,7 +1,7 @@
-//! Acquiring, as `concurrency.Mutex` does it: a key of one's own, and the one that was created first holds.
+//! Acquires a lock, in the way of `concurrency.Mutex`: each ticket has its own key, and the oldest key holds the lock.
 //!
-//! Who only asks writes its key if nobody else has one. Who waits writes it in any case, and has a place in the queue
-//! from then on. A key that is there already is left as it is: asked again, nothing counts twice.
+//! `try_acquire` writes its key only if the queue is empty. A waiter always writes its key, and has a place in the
+//! queue from then on. An existing key is left unchanged, so a retry is idempotent.
 
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ use crate::backend::{Ask, Attempt, Grant, Moment, Ticket, Wait, Wake};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
 
-/// Where a ticket stands.
+/// A ticket's position in the queue.
 pub(super) enum Stand {
-    /// First in the queue.
+    /// First in the queue: it holds the lock. With the creation revision of its key.
     First(i64),
-    /// Behind somebody: on which key to wait, and from which revision on.
+    /// Behind another key. With that key, and the revision at which it was still there.
     Behind(KeyValue, i64),
-    /// It has no place, and did not want one.
+    /// It has no key, and none was wanted: `try_acquire` on a lock that is taken.
     Nowhere,
-    /// Its key is there, and who is before it must be asked for.
+    /// Its key is in the queue, but another request must find the key before it. With its creation revision.
     Somewhere(i64),
 }
 
@@ -39,15 +39,17 @@ impl Etcd {
         if self.looks_taken(ask, deadline).await? {
             return Ok(Attempt::Held(Wait::default()));
         }
-        // A lease that was there may have ended while we waited, and with it our place; and the key may stand under the
-        // lease of another attempt of this ticket.
+        // We retry if a known lease turns out to have expired, and our key with it, or if the key is under the lease of
+        // another attempt of this ticket.
         for round in 0..3 {
             let (lease, fresh) = self.a_lease(ask, round == 0, deadline).await?;
             let place = self.place(&ask.ticket)?;
+            // We arm the wake before we send. Otherwise a release between the answer and the arming would be missed.
             if waits && wake.is_none() {
                 wake = Some(self.shared.signals.arm(&place.key));
             }
-            // Who only asks has the lock at once, if at all.
+            // `try_acquire` gets the lock in this transaction or not at all, so its marker needs the longer lease now.
+            // A waiter's marker gets it before the grant is reported.
             let marker = if ask.patience.is_zero() {
                 self.marker_lease(ask, lease, deadline).await?
             } else {
@@ -59,13 +61,15 @@ impl Etcd {
             }
             claims.sending(&ask.ticket)?;
             let asked = self.link.txn(txn, deadline);
+            // An older lease may expire at any time, so a grant under it counts only after a successful keep-alive.
             let (kept, answer) = if fresh {
                 (Ok(true), asked.await)
             } else if ask.armed || !claims.is_taken(&ask.ticket.name) {
-                // Side by side: whichever comes first, at that instant both the key and its lease are there.
+                // Run both concurrently: whichever executes first, both key and lease exist at that instant.
                 join(self.alive(lease, deadline), asked).await
             } else {
-                // Most likely it is refused: then there is nothing to be proved.
+                // The lock was just taken, so a refusal is likely. A refusal needs no keep-alive, and we save that
+                // request.
                 let answer = asked.await;
                 let first = answer
                     .as_ref()
@@ -83,7 +87,7 @@ impl Etcd {
             match (kept, answer) {
                 (_, Err(trouble)) if trouble.is_lease_gone() => {}
                 (_, Err(trouble)) => return Err(trouble.error()),
-                // The key may be there, but nothing proves that it will be for as long as was asked for.
+                // The key may exist, but without a keep-alive its lease may be shorter than requested.
                 (Err(trouble), Ok(_)) => return Err(unclear(trouble)),
                 (Ok(false), Ok(_)) => {}
                 (Ok(true), Ok(answer)) => {
@@ -105,7 +109,8 @@ impl Etcd {
         ))
     }
 
-    /// Who only asks about a lock that was taken a moment ago looks first: that costs the server much less than a refusal.
+    /// For a `try_acquire` of a lock that was just found taken: reads the queue before it writes. A read costs the
+    /// server much less than a refused transaction.
     async fn looks_taken(&self, ask: &Ask, deadline: Moment) -> Result<bool> {
         let (claims, name) = (&self.shared.claims, &ask.ticket.name);
         if !ask.patience.is_zero() || !claims.is_taken(name) || claims.lease(&ask.ticket)?.is_some()
@@ -120,7 +125,7 @@ impl Etcd {
         Ok(first.count > 0)
     }
 
-    /// The lease of a ticket, and whether it has been granted just now.
+    /// The lease of a ticket, and whether it was granted by this call. With `reuse`, a spare lease may be taken.
     async fn a_lease(&self, ask: &Ask, reuse: bool, deadline: Moment) -> Result<(Lease, bool)> {
         let claims = &self.shared.claims;
         if let Some(lease) = claims.lease(&ask.ticket)? {
@@ -133,14 +138,14 @@ impl Etcd {
         Ok((lease, true))
     }
 
-    /// A new lease for a ticket, noted before anything is written under it.
+    /// Grants a new lease to a ticket and records it before anything is written under it.
     pub(super) async fn lease(
         &self,
         ticket: &Ticket,
         length: Duration,
         deadline: Moment,
     ) -> Result<Lease> {
-        // A lease under which nothing stands: whatever becomes of it, no lock is touched.
+        // The lease has no keys yet. So no lock is affected, even if the outcome of this request is unknown.
         let granted = self.link.grant(whole_seconds(length), deadline).await;
         let lease = granted.map_err(untouched)?;
         match self.shared.claims.granted(ticket, lease) {
@@ -152,7 +157,7 @@ impl Etcd {
         }
     }
 
-    /// Where its key is or will be.
+    /// The ticket's key and queue. An error: the ticket has no lease yet, so its key has no name.
     fn place(&self, ticket: &Ticket) -> Result<Place> {
         let place = Place::of(self, ticket);
         place.ok_or_else(|| unsent("a ticket without a lease"))
@@ -163,6 +168,7 @@ impl Etcd {
         Ok(kept.contains_key(&lease.id))
     }
 
+    /// Builds the transaction of one attempt; [`stand`] reads its answer.
     fn question(&self, ask: &Ask, place: &Place, lease: i64, marker: Option<i64>) -> TxnRequest {
         let (Place { key, folder }, owner) = (place, ask.ticket.owner.text());
         let own = put(key, owner, lease);
@@ -182,7 +188,8 @@ impl Etcd {
         }
         TxnRequest {
             compare: vec![created(key.as_bytes(), 0)],
-            // The last of others is behind one's own.
+            // The newest key is now our own, so we also request the one before it. With a lock-delay our own marker may
+            // be among them, so we request one more.
             success: ops([
                 own,
                 first,
@@ -194,6 +201,7 @@ impl Etcd {
         }
     }
 
+    /// Turns the answer of an attempt into its result, and starts to watch the key before ours if we wait.
     async fn judge(
         &self,
         ask: &Ask,
@@ -215,7 +223,7 @@ impl Etcd {
                 let revision = before.header.as_ref().map_or(0, |header| header.revision);
                 match before.kvs.into_iter().next() {
                     Some(before) => Stand::Behind(before, revision),
-                    // It has left meanwhile. Asked again, this one is found to be the first.
+                    // The key before ours has gone meanwhile. A retry at once finds ours to be the first.
                     None => return Ok(held(wake, Duration::ZERO)),
                 }
             }
@@ -225,6 +233,8 @@ impl Etcd {
             Stand::First(revision) => {
                 claims.created(&ask.ticket, revision);
                 if !ask.delay.is_zero() {
+                    // The marker must outlive the key before we report the grant. Otherwise the hold could expire
+                    // without a lock-delay.
                     let marked = answer.succeeded && ask.patience.is_zero();
                     if !marked && !self.outlive(ask, place, lease, revision, deadline).await? {
                         return Ok(held(wake, Duration::ZERO));
@@ -244,7 +254,7 @@ impl Etcd {
                         .watcher
                         .follow(&place.key, &before.key, revision);
                 }
-                // Whoever asks again in time keeps its place: that is the sign of life of one that waits.
+                // A waiter's retry is its keep-alive: if it comes in time, the waiter keeps its place in the queue.
                 Ok(held(wake, lease.ttl / 3))
             }
             Stand::Nowhere | Stand::Somewhere(_) => {
@@ -256,14 +266,14 @@ impl Etcd {
     }
 }
 
-/// Where a ticket has its key, and those before it have theirs.
+/// A ticket's own key, and the key range of the queue it belongs to.
 pub(super) struct Place {
     pub(super) key: String,
     pub(super) folder: Folder,
 }
 
 impl Place {
-    /// `None`: nothing was ever sent that could have made a key.
+    /// `None`: the ticket never had a lease, so no request can have created a key.
     pub(super) fn of(store: &Etcd, ticket: &Ticket) -> Option<Self> {
         let id = store.shared.claims.id(ticket)?;
         Some(Self {
@@ -272,19 +282,19 @@ impl Place {
         })
     }
 
-    /// The key of its marker.
+    /// The key of the ticket's lock-delay marker.
     pub(super) fn marker(&self) -> String {
         keys::marker(&self.key)
     }
 
-    /// It is its key, or the marker beside it.
+    /// Whether a key is the ticket's own key or its marker.
     pub(super) fn owns(&self, key: &[u8]) -> bool {
         keys::marked(key).unwrap_or(key) == self.key.as_bytes()
     }
 }
 
-/// The lease of its key, if it is there: the one it was asked with, unless another attempt of this ticket has written it,
-/// under a lease of its own. Then it is that one which must be proved.
+/// The lease of the ticket's key, if the key exists. It differs from the lease of this attempt if another attempt of
+/// the ticket wrote the key; then the other lease needs the keep-alive.
 fn stands_under(answer: &TxnResponse, ask: &Ask, lease: Lease) -> Option<i64> {
     if answer.succeeded {
         return Some(lease.id);
@@ -293,7 +303,7 @@ fn stands_under(answer: &TxnResponse, ask: &Ask, lease: Lease) -> Option<i64> {
     (own.value == ask.ticket.owner.text().as_bytes()).then_some(own.lease)
 }
 
-/// Its key is the oldest.
+/// Whether the answer shows the ticket's key as the oldest.
 fn is_first(ask: &Ask, place: &Place, answer: &TxnResponse) -> bool {
     let first = found(answer.responses.get(1)).and_then(|first| first.kvs.first());
     let alone = answer.succeeded && ask.patience.is_zero();
@@ -307,7 +317,7 @@ fn held(wake: Option<Wake>, recheck: Duration) -> Attempt {
     })
 }
 
-/// Reads the answer to [`Etcd::question`].
+/// Reads the answer to [`Etcd::question`]. `known` is the creation revision that the question used, if it used one.
 pub(super) fn stand(
     ask: &Ask,
     place: &Place,
@@ -354,12 +364,12 @@ pub(super) fn stand(
     }
 }
 
-/// The revision of the store after the answer.
+/// The store's revision after the transaction.
 fn now(answer: &TxnResponse) -> i64 {
     answer.header.as_ref().map_or(0, |header| header.revision)
 }
 
-/// The lock may have been touched.
+/// Converts the error of a request that may have changed the lock: `Unavailable` becomes `OutcomeUnknown`.
 fn unclear(trouble: Trouble) -> Error {
     let error = trouble.error();
     match error.kind() {
@@ -370,7 +380,7 @@ fn unclear(trouble: Trouble) -> Error {
     }
 }
 
-/// Whatever became of it, no lock was touched.
+/// Converts the error of a request that cannot have changed a lock: `OutcomeUnknown` becomes `Unavailable`.
 pub(super) fn untouched(trouble: Trouble) -> Error {
     let error = trouble.error();
     match error.kind() {

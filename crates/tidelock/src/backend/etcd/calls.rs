@@ -1,4 +1,4 @@
-//! The calls a lock needs, by name.
+//! The gRPC calls and transaction parts that a lock needs, as named functions.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::keys::Folder;
 use super::link::Link;
 use crate::backend::Moment;
 
-/// The most a lease may have; etcd says no to more.
+/// Upper bound of a lease's time to live, in seconds; etcd rejects longer leases.
 const LONGEST: i64 = 9_000_000_000;
 
 impl Link {
@@ -37,12 +37,13 @@ impl Link {
         self.ask("/etcdserverpb.KV/Range", range, deadline).await
     }
 
-    /// A lease of at least that many seconds: etcd has a shortest one of its own.
+    /// Grants a lease of at least `asked` seconds. etcd enforces a minimum, so the lease may be longer.
     pub(super) async fn grant(&self, asked: u64, deadline: Moment) -> Result<Lease, Trouble> {
         let ttl = i64::try_from(asked).unwrap_or(LONGEST);
         let question = LeaseGrantRequest { ttl };
         let path = "/etcdserverpb.Lease/LeaseGrant";
         let answer: LeaseResponse = self.ask(path, question, deadline).await?;
+        // A lease shorter than requested would let a lock expire while its holder believes to hold it.
         if answer.id <= 0 || answer.ttl < ttl {
             return Err(Trouble::Broken("a lease that was not asked for".to_owned()));
         }
@@ -53,7 +54,7 @@ impl Link {
         })
     }
 
-    /// Ends a lease, and removes what stands under it. That there is no such lease is as good.
+    /// Revokes a lease; etcd deletes its keys. A lease that does not exist counts as success.
     pub(super) async fn revoke(&self, id: i64, deadline: Moment) -> Result<(), Trouble> {
         let path = "/etcdserverpb.Lease/LeaseRevoke";
         let question = LeaseRequest { id };
@@ -63,7 +64,7 @@ impl Link {
         }
     }
 
-    /// Begins leases anew. Yields those that are there, with their length.
+    /// Keeps leases alive, all on one stream. Returns the leases that exist, with their time to live.
     pub(super) async fn keep_alive(
         &self,
         ids: &[i64],
@@ -89,7 +90,7 @@ impl Link {
         .await
     }
 
-    /// What is left of a lease. `None`: it has gone.
+    /// The remaining time of a lease. `None`: it no longer exists.
     pub(super) async fn left(
         &self,
         id: i64,
@@ -97,6 +98,7 @@ impl Link {
     ) -> Result<Option<Duration>, Trouble> {
         let path = "/etcdserverpb.Lease/LeaseTimeToLive";
         let answer: LeaseResponse = self.ask(path, LeaseRequest { id }, deadline).await?;
+        // etcd answers -1 for an unknown lease.
         Ok(u64::try_from(answer.ttl).ok().map(Duration::from_secs))
     }
 }
@@ -105,20 +107,20 @@ pub(super) fn seconds(ttl: i64) -> Duration {
     Duration::from_secs(u64::try_from(ttl).unwrap_or(0))
 }
 
-/// etcd counts whole seconds: never less than was asked for.
+/// Rounds up to whole seconds, because etcd counts leases in seconds.
 pub(super) fn whole_seconds(length: Duration) -> u64 {
     let whole = length.as_secs() + u64::from(length.subsec_nanos() > 0);
     whole.clamp(1, LONGEST.unsigned_abs())
 }
 
-/// What a transaction does, in order.
+/// The operations of a transaction, in order.
 pub(super) fn ops(ops: impl IntoIterator<Item = Op>) -> Vec<RequestOp> {
     ops.into_iter()
         .map(|op| RequestOp { op: Some(op) })
         .collect()
 }
 
-/// One key.
+/// Reads one key.
 pub(super) fn get(key: &str) -> RangeRequest {
     RangeRequest {
         key: key.as_bytes().to_vec(),
@@ -126,7 +128,7 @@ pub(super) fn get(key: &str) -> RangeRequest {
     }
 }
 
-/// Whoever holds: the key that was created first. With the count of all.
+/// Reads the oldest key of a queue, which holds the lock. The response also counts all keys of the queue.
 pub(super) fn oldest(folder: &Folder) -> RangeRequest {
     RangeRequest {
         key: folder.first.clone(),
@@ -138,7 +140,7 @@ pub(super) fn oldest(folder: &Folder) -> RangeRequest {
     }
 }
 
-/// The keys that were created last, up to that revision if one is given.
+/// Reads the newest `limit` keys of a queue, created at revision `up_to` or before it. An `up_to` of 0 means no bound.
 pub(super) fn newest(folder: &Folder, limit: i64, up_to: i64) -> RangeRequest {
     RangeRequest {
         limit,
@@ -160,7 +162,7 @@ pub(super) fn delete(key: &[u8]) -> Op {
     Op::Delete(DeleteRangeRequest { key: key.to_vec() })
 }
 
-/// A key was created at that revision. 0: there is none.
+/// Condition: the key was created at `revision`. Revision 0 means that the key does not exist.
 pub(super) fn created(key: &[u8], revision: i64) -> Compare {
     Compare {
         target: 1,
@@ -170,7 +172,7 @@ pub(super) fn created(key: &[u8], revision: i64) -> Compare {
     }
 }
 
-/// There is no key in a folder.
+/// Condition: the queue has no key.
 pub(super) fn is_empty(folder: &Folder) -> Compare {
     Compare {
         range_end: folder.end.clone(),
@@ -178,7 +180,7 @@ pub(super) fn is_empty(folder: &Folder) -> Compare {
     }
 }
 
-/// A key has that value.
+/// Condition: the key has this value.
 pub(super) fn says(key: &str, value: &str) -> Compare {
     Compare {
         target: 3,
@@ -188,7 +190,7 @@ pub(super) fn says(key: &str, value: &str) -> Compare {
     }
 }
 
-/// What a range of a transaction found.
+/// The result of a range operation within a transaction. `None`: it is missing, or belongs to another operation.
 pub(super) fn found(response: Option<&ResponseOp>) -> Option<&RangeResponse> {
     match response?.done.as_ref()? {
         Done::Range(range) => Some(range),

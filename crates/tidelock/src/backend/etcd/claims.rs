@@ -1,8 +1,8 @@
-//! What each ticket has at the server, as far as this client knows: its leases, its key, and requests without an answer.
+//! Ticket leases: for each ticket, its leases, its key, and its requests in flight, as far as this client knows.
 //!
-//! A key is only ever written under a lease whose grant was answered. So once the leases of a ticket have been revoked, a
-//! request that still lies somewhere is refused by the server: its lease is unknown there. Where every request was
-//! answered nothing can lie anywhere, and the lease serves the next acquisition.
+//! A key is only written under a lease whose grant was answered. So once the leases of a ticket are revoked, the server
+//! refuses any late request of the ticket, because it does not know the lease. If every request was answered, nothing
+//! can arrive late, and the lease is reused for the next acquisition.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,25 +11,26 @@ use std::time::Duration;
 use crate::backend::{Moment, Name, OwnerId, Ticket, Timers};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How long a withdrawn ticket is refused here, and how long one is remembered that nobody asks about any more.
+/// Bounds how long a ticket is remembered after its last use and the length of its lease. A withdrawn ticket is refused
+/// for that time.
 const KEEP: Duration = Duration::from_secs(60);
 
-/// More leases than this are not kept for later.
+/// Bounds the spare leases that are kept for reuse. The list of locks known to be taken is cleaned up at the same size.
 const SPARE: usize = 256;
 
-/// A lock that was taken so recently most likely still is.
+/// Bounds how long a lock that was found taken is assumed to be still taken.
 const RECENT: Duration = Duration::from_millis(500);
 
-/// A lease as the server has granted it.
+/// A lease that the server has granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lease {
     pub(super) id: i64,
-    /// In seconds, what was asked for; the server may give more.
+    /// The requested length, in seconds; the server may grant more.
     pub(super) asked: u64,
     pub(super) ttl: Duration,
 }
 
-/// What is known of the tickets of this client.
+/// The leases and keys of all tickets of this client.
 #[derive(Debug)]
 pub(super) struct Claims {
     known: Mutex<Known>,
@@ -39,54 +40,56 @@ pub(super) struct Claims {
 #[derive(Debug, Default)]
 struct Known {
     tickets: HashMap<(OwnerId, Name), Claim>,
-    /// At this size those that are over are looked for.
+    /// The number of tickets at which expired ones are removed next.
     crowded: usize,
-    /// Leases nobody stands under, with the time up to which it is worth while to try them.
+    /// Leases without a key, each with the instant until which a reuse makes sense.
     spare: Vec<(Lease, Moment)>,
-    /// Locks that were found taken, and up to when that is worth knowing.
+    /// Locks that were found taken, each with the instant until which we assume so.
     taken: HashMap<Name, Moment>,
 }
 
 #[derive(Debug)]
 struct Claim {
-    /// Of its first lease: the name of its key.
+    /// The id of the ticket's first lease, which names its key.
     id: Option<i64>,
-    /// The one its key stands under, or is to be written under, is the last.
+    /// All leases of the ticket. The last is the one its key is under, or will be written under.
     leases: Vec<Lease>,
-    /// Those its marker stands under, or may; all of them are kept, and all end with a release.
+    /// The leases its marker may be under. All of them are kept alive, and a release revokes all of them.
     markers: Vec<Lease>,
-    /// How long the marker is to stand alone. Not zero: there is one beside its key.
+    /// How long the marker outlives the key. Not zero: the key has a marker.
     delay: Duration,
-    /// It holds the lock, or held it: its marker ends with a release, or by itself.
+    /// The ticket holds or held the lock. From then on only a release removes its marker; otherwise the marker expires.
     granted: bool,
-    /// The revision at which its key was created.
+    /// The creation revision of its key.
     revision: Option<i64>,
-    /// Its key may be there.
+    /// Its key may exist.
     stands: bool,
-    /// Requests that write its key and were not answered.
+    /// In-flight counter: requests that write its key and were not answered.
     unanswered: usize,
     stage: Stage,
+    /// The instant from which the entry may be forgotten.
     until: Moment,
 }
 
-/// How far a ticket has come; never back.
+/// The state of a ticket. It only moves forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Open,
-    /// Nothing more is sent for it.
+    /// Withdrawn: no more requests are sent for it.
     Withdrawn,
-    /// And its leases are being revoked: what others wrote under them would go, so they serve nobody else.
+    /// Withdrawn, and its leases are being revoked. They are not reused; otherwise the revocation would delete the key
+    /// of another ticket.
     Revoked,
 }
 
-/// What a withdrawal has to do.
+/// The work that a withdrawal has left to do.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Remains {
-    /// Nothing can be there, and nothing can come.
+    /// Nothing: no key exists, and no request is in flight.
     Nothing,
-    /// Its key may be there.
+    /// Delete the key, which may exist.
     Key,
-    /// A request may still arrive, and find these leases.
+    /// Revoke these leases: a request in flight may still write a key under one of them.
     Requests(Vec<i64>),
 }
 
@@ -98,7 +101,7 @@ impl Claims {
         }
     }
 
-    /// The lease its key stands under, or is to be written under.
+    /// The lease its key is under, or will be written under. An error: the ticket has been withdrawn.
     pub(super) fn lease(&self, ticket: &Ticket) -> Result<Option<Lease>> {
         let mut known = self.lock();
         let claim = self.at(&mut known, ticket);
@@ -106,11 +109,13 @@ impl Claims {
         Ok(claim.leases.last().copied())
     }
 
-    /// A lease that an earlier acquisition has left.
+    /// Takes a spare lease of the same requested length. `None`: there is none. An error: the ticket has been
+    /// withdrawn.
     pub(super) fn reuse(&self, ticket: &Ticket, asked: u64) -> Result<Option<Lease>> {
         let now = self.timers.now();
         let mut known = self.lock();
         known.spare.retain(|(_, until)| *until > now);
+        // A lease's length is fixed, so only a lease of the same requested length fits.
         let fits = known
             .spare
             .iter()
@@ -121,14 +126,14 @@ impl Claims {
         self.at(&mut known, ticket).add(lease).map(|()| Some(lease))
     }
 
-    /// Notes a lease before anything is written under it. An error: the ticket has been withdrawn meanwhile, and nothing
-    /// may be written.
+    /// Records a lease before anything is written under it. An error: the ticket has been withdrawn meanwhile, and
+    /// nothing may be written.
     pub(super) fn granted(&self, ticket: &Ticket, lease: Lease) -> Result<()> {
         let mut known = self.lock();
         self.at(&mut known, ticket).add(lease)
     }
 
-    /// A request that writes its key is about to leave.
+    /// Counts a request that writes its key, before it is sent. An error: the ticket has been withdrawn; do not send.
     pub(super) fn sending(&self, ticket: &Ticket) -> Result<()> {
         let mut known = self.lock();
         let claim = self.at(&mut known, ticket);
@@ -138,21 +143,21 @@ impl Claims {
         Ok(())
     }
 
-    /// That request was answered, or was surely not carried out.
+    /// Counts that request as done: it was answered, or it certainly had no effect.
     pub(super) fn answered(&self, ticket: &Ticket) {
         if let Some(claim) = self.lock().tickets.get_mut(&key(ticket)) {
             claim.unanswered = claim.unanswered.saturating_sub(1);
         }
     }
 
-    /// After an answer: its key is not there.
+    /// An answer showed that its key does not exist. A request in flight may still write it.
     pub(super) fn absent(&self, ticket: &Ticket) {
         if let Some(claim) = self.lock().tickets.get_mut(&key(ticket)) {
             claim.stands = claim.unanswered > 0;
         }
     }
 
-    /// The lock is somebody else's.
+    /// Records that another client holds the lock.
     pub(super) fn taken(&self, name: &Name) {
         let now = self.timers.now();
         let taken = &mut self.lock().taken;
@@ -162,13 +167,13 @@ impl Claims {
         taken.insert(name.clone(), now + RECENT);
     }
 
-    /// It was so a moment ago.
+    /// Whether the lock was found taken a moment ago.
     pub(super) fn is_taken(&self, name: &Name) -> bool {
         let until = self.lock().taken.get(name).copied();
         until.is_some_and(|until| until > self.timers.now())
     }
 
-    /// The server does not know it any more.
+    /// Forgets a lease that no longer exists at the server, or that is about to be revoked.
     pub(super) fn ended(&self, ticket: &Ticket, id: i64) {
         if let Some(claim) = self.lock().tickets.get_mut(&key(ticket)) {
             claim.leases.retain(|lease| lease.id != id);
@@ -176,20 +181,20 @@ impl Claims {
         }
     }
 
-    /// A marker is about to be written beside its key, to stand alone for that time.
+    /// Records that a marker is about to be written, which outlives the key by `delay`.
     pub(super) fn marking(&self, ticket: &Ticket, delay: Duration) {
         let mut known = self.lock();
         self.at(&mut known, ticket).delay = delay;
     }
 
-    /// How long its marker is to stand alone. Zero: it has none.
+    /// How long its marker outlives its key. Zero: it has no marker.
     pub(super) fn delay(&self, ticket: &Ticket) -> Duration {
         let known = self.lock();
         let claim = known.tickets.get(&key(ticket));
         claim.map_or(Duration::ZERO, |claim| claim.delay)
     }
 
-    /// Notes a lease for its marker before anything is written under it. An error: the ticket has been withdrawn.
+    /// Records a lease for its marker before anything is written under it. An error: the ticket has been withdrawn.
     pub(super) fn marked(&self, ticket: &Ticket, lease: Lease) -> Result<()> {
         let mut known = self.lock();
         let claim = self.at(&mut known, ticket);
@@ -198,27 +203,27 @@ impl Claims {
         Ok(())
     }
 
-    /// The leases of its marker, the newest last.
+    /// The leases of its marker, newest last.
     pub(super) fn markers(&self, ticket: &Ticket) -> Vec<i64> {
         let known = self.lock();
         let claim = known.tickets.get(&key(ticket));
         claim.map_or_else(Vec::new, |claim| ids(&claim.markers))
     }
 
-    /// From now on its marker ends only with a release, or by itself.
+    /// Records a grant: from now on only a release removes its marker; otherwise the marker expires.
     pub(super) fn holds(&self, ticket: &Ticket) {
         let mut known = self.lock();
         self.at(&mut known, ticket).granted = true;
     }
 
-    /// The leases of its marker that have to end now: all, unless its hold has ended without a release.
+    /// The leases of its marker to revoke now: all of them, unless the hold ended without a release.
     pub(super) fn needless(&self, ticket: &Ticket, released: bool) -> Vec<i64> {
         let known = self.lock();
         let claim = known.tickets.get(&key(ticket));
         claim.map_or_else(Vec::new, |claim| claim.needless(released))
     }
 
-    /// Its key stands under this one: the newest of those it has been granted, or an older one if moving it has failed.
+    /// Records the lease its key is under. It is not the newest lease if moving the key to that one has failed.
     pub(super) fn stands_under(&self, ticket: &Ticket, id: i64) {
         if let Some(claim) = self.lock().tickets.get_mut(&key(ticket)) {
             claim.leases.sort_by_key(|lease| lease.id == id);
@@ -234,15 +239,16 @@ impl Claims {
         self.lock().tickets.get(&key(ticket))?.revision
     }
 
-    /// The number that names its key. `None`: nothing was ever sent that could have made one.
+    /// The lease id that names its key. `None`: no request can have created a key.
     pub(super) fn id(&self, ticket: &Ticket) -> Option<i64> {
         self.lock().tickets.get(&key(ticket))?.id
     }
 
-    /// From now on nothing is sent for this ticket.
+    /// Withdraws a ticket: no more requests are sent for it. Returns the work that is left.
     pub(super) fn withdraw(&self, ticket: &Ticket) -> Remains {
         let mut known = self.lock();
         let claim = self.at(&mut known, ticket);
+        // A request in flight can arrive at any time later. Only a revoked lease makes the server refuse it.
         let (remains, stage) = match (claim.unanswered, claim.stands) {
             (0, false) => (Remains::Nothing, Stage::Withdrawn),
             (0, true) => (Remains::Key, Stage::Withdrawn),
@@ -252,7 +258,10 @@ impl Claims {
         remains
     }
 
-    /// Its key has gone. Where nothing of it is under way its lease may serve another. Yields those that shall not.
+    /// Records that its key does not exist any more, and returns the leases to revoke.
+    ///
+    /// With `lives`, the key was there until now, so its lease still exists. If also no request is in flight, the lease
+    /// is kept for reuse.
     pub(super) fn settle(&self, ticket: &Ticket, lives: bool) -> Vec<i64> {
         let now = self.timers.now();
         let mut known = self.lock();
@@ -262,8 +271,10 @@ impl Claims {
         claim.stands = false;
         let needless = claim.needless(lives);
         claim.markers.clear();
+        // A lease with a request in flight, or one that is being revoked, must not serve another ticket.
         let clear = claim.unanswered == 0 && claim.stage != Stage::Revoked;
         let mut leases = std::mem::take(&mut claim.leases);
+        // A withdrawn ticket stays, so that its late attempts are still refused.
         if claim.stage == Stage::Open {
             known.tickets.remove(&key(ticket));
         }
@@ -277,8 +288,10 @@ impl Claims {
         needless.into_iter().chain(ids(&leases)).collect()
     }
 
+    /// The entry of a ticket, created if missing. Extends its life, and removes expired entries from time to time.
     fn at<'a>(&self, known: &'a mut Known, ticket: &Ticket) -> &'a mut Claim {
         let now = self.timers.now();
+        // Clean up only after the map has doubled, so that the cost per call stays constant on average.
         if known.tickets.len() >= known.crowded.max(64) {
             known.tickets.retain(|_, claim| claim.until > now);
             known.crowded = known.tickets.len() * 2;
@@ -306,7 +319,7 @@ impl Claims {
     }
 }
 
-/// With the name: the parts of a set of locks have one owner.
+/// Includes the name, because all locks of a set have the same owner.
 fn key(ticket: &Ticket) -> (OwnerId, Name) {
     (ticket.owner.clone(), ticket.name.clone())
 }
@@ -316,6 +329,7 @@ fn ids(leases: &[Lease]) -> Vec<i64> {
 }
 
 impl Claim {
+    /// See [`Claims::needless`].
     fn needless(&self, released: bool) -> Vec<i64> {
         if released || !self.granted {
             ids(&self.markers)
@@ -369,7 +383,7 @@ mod tests {
                 assert_eq!(claims.withdraw(&late), Remains::Key);
             } else {
                 assert_eq!(claims.withdraw(&late), Remains::Requests(vec![id]));
-                // The answer comes after all, and a second withdrawal finds the key.
+                // The answer arrives late, and a second withdrawal finds the key.
                 claims.answered(&late);
                 assert_eq!(claims.withdraw(&late), Remains::Key);
             }

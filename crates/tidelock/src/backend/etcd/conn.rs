@@ -1,6 +1,8 @@
-//! One connection to a member: HTTP/2, and gRPC over it. The only file that names the driver.
+//! One live connection to a member: gRPC over HTTP/2. No other file uses the drivers `hyper` and `tonic` for a
+//! connection.
 //!
-//! The driver frames and matches. It retries nothing, connects to nothing by itself and has no time limit.
+//! The driver only frames messages and matches responses to requests. It never retries, never reconnects and has no
+//! timeout; the callers add those.
 
 use std::fmt;
 use std::future::Future;
@@ -28,21 +30,24 @@ use super::url::Place;
 use super::wire;
 use crate::error::Result;
 
-/// Everything a message must be able to do. One word for a list of bounds.
+/// Alias for the bounds that every message needs.
 pub(super) trait Message: prost::Message + Default + 'static {}
 impl<M: prost::Message + Default + 'static> Message for M {}
 
-/// A connection that stands.
+/// A live connection.
 pub(super) struct Conn {
     grpc: Grpc<Pipe>,
+    /// The login's token, sent with every request. `None`: no login, or authentication is off.
     token: Option<AsciiMetadataValue>,
     place: Place,
+    /// The driver's task has ended, so the connection is dead.
     over: Arc<AtomicBool>,
-    /// Ends the driver's task, and with it the connection.
+    /// Aborts the driver's task, which closes the connection.
     stop: AbortHandle,
 }
 
-/// Marks the end however the driver's task ends, also when its runtime goes.
+/// Marks the connection dead when it is dropped. So the mark is set however the driver's task ends, even if its runtime
+/// shuts down.
 struct Obituary(Arc<AtomicBool>);
 
 impl Drop for Obituary {
@@ -58,7 +63,8 @@ impl Drop for Conn {
 }
 
 impl Conn {
-    /// Logs in on a stream that stands. To be called where the connection is to live. The caller bounds the time.
+    /// Performs the HTTP/2 handshake and the login on an open stream. The driver's task runs on `home`. There is no
+    /// timeout: the caller sets one.
     pub(super) async fn open(
         place: &Place,
         stream: Pin<Box<dyn wire::Stream>>,
@@ -74,7 +80,7 @@ impl Conn {
         let obituary = Obituary(Arc::clone(&over));
         home.spawn(async move {
             let _obituary = obituary;
-            // How it ended is told to those who wait for an answer.
+            // The requests in flight receive the error, so we can ignore it here.
             let _ = Abortable::new(driver, stopped).await;
         })?;
         let mut conn = Self {
@@ -121,7 +127,7 @@ impl Conn {
         !self.over.load(Ordering::SeqCst)
     }
 
-    /// One question, one answer.
+    /// Sends one request and waits for its response.
     pub(super) async fn ask<Q: Message, A: Message>(
         &self,
         path: &'static str,
@@ -135,7 +141,7 @@ impl Conn {
         Ok(answer.into_inner())
     }
 
-    /// Questions and answers as they come.
+    /// Opens a stream in both directions.
     pub(super) async fn talk<Q: Message, A: Message>(
         &self,
         path: &'static str,
@@ -149,10 +155,12 @@ impl Conn {
         Ok(answers.into_inner())
     }
 
+    /// Adds the metadata that every request carries.
     fn dressed<T>(&self, message: T) -> tonic::Request<T> {
         let mut request = tonic::Request::new(message);
         let words = request.metadata_mut();
-        // A member that is cut off from the others says so at once, also to who is listening only.
+        // This makes a member without a leader fail requests and watches at once. Otherwise a watch on an isolated
+        // member would stay silent.
         words.insert("hasleader", AsciiMetadataValue::from_static("true"));
         if let Some(token) = &self.token {
             words.insert("token", token.clone());
@@ -161,11 +169,12 @@ impl Conn {
     }
 }
 
-/// What comes next; `None` at the end.
+/// The next message of a stream; `None` at its end.
 pub(super) async fn next<A: Message>(answers: &mut Streaming<A>) -> Result<Option<A>, Trouble> {
     Ok(answers.message().await?)
 }
 
+/// Waits until the connection takes a request. An error here is certain: nothing was sent.
 async fn ready(grpc: &mut Grpc<Pipe>) -> Result<(), Trouble> {
     grpc.ready().await.map_err(|cut| Trouble::Unsent(cut.why))
 }
@@ -177,7 +186,7 @@ fn origin(place: &Place) -> Uri {
     } else {
         place.host.clone()
     };
-    // What no URI can name was connected to all the same; the member does not care how it is called.
+    // A host that fits in no URI still has a working connection, and etcd ignores the name. So we use a placeholder.
     Uri::builder()
         .scheme(scheme)
         .authority(format!("{host}:{}", place.port))
@@ -192,7 +201,7 @@ impl fmt::Debug for Conn {
     }
 }
 
-/// The HTTP/2 connection, as gRPC wants it.
+/// Adapts the HTTP/2 connection to the gRPC client.
 #[derive(Clone)]
 struct Pipe(SendRequest<Body>);
 
@@ -211,6 +220,7 @@ impl GrpcService<Body> for Pipe {
     }
 }
 
+/// Includes the source of the error: hyper's own text omits it.
 fn cut(error: &hyper::Error, unsent: bool) -> Cut {
     let deeper = std::error::Error::source(error).map_or_else(String::new, |e| format!(": {e}"));
     Cut {
@@ -219,7 +229,7 @@ fn cut(error: &hyper::Error, unsent: bool) -> Cut {
     }
 }
 
-/// Runs the driver's tasks where the connection lives.
+/// Spawns the driver's tasks on the runtime of the connection.
 #[derive(Clone)]
 struct Exec(Home);
 
@@ -233,7 +243,7 @@ where
             future.await;
         });
         if let Err(error) = spawned {
-            // Called from the connection's own task only, which has a runtime.
+            // Not expected: hyper calls this only from the connection's own task, which runs on a runtime.
             tracing::error!(%error, "a task of a connection could not be started");
         }
     }

@@ -1,9 +1,11 @@
-//! Lock-delay: beside a key a marker under a longer lease, which stands for a time when the key has gone without a release.
+//! Lock-delay: each key has a marker under a longer lease. If the key expires without a release, the marker still
+//! blocks the lock for the delay.
 //!
-//! It is made by the transaction that makes the key, so it has the key's place in the queue: whoever waits behind the one
-//! waits behind the other, also `etcdctl lock` and the `concurrency` package. While its owner waits it stands under the
-//! key's own lease, and goes with it; it is put under the longer one before a grant is reported. Nothing stands for ever:
-//! that lease ends by itself, and its holder keeps it alive no longer than the key's.
+//! The transaction that creates the key also creates the marker, so both have the same place in the queue. A waiter
+//! behind the key also waits behind the marker; this includes `etcdctl lock` and the `concurrency` package. While its
+//! owner waits, the marker is under the key's own lease and expires with the key. Before a grant is reported, we move
+//! the marker to the longer lease. A marker always expires: the holder keeps its lease alive only as long as that of
+//! the key.
 
 use std::time::Duration;
 
@@ -16,11 +18,11 @@ use super::errors::Trouble;
 use crate::backend::{Ask, Moment, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The server ends leases up to a second late, and not all of them equally.
+/// Bounds the difference between the expiry of two leases: the server expires each lease up to a second late.
 const SLACK: Duration = Duration::from_secs(1);
 
 impl Etcd {
-    /// A lease for the marker of a ticket, which is there now. `None`: the ticket wants none.
+    /// A live lease for the ticket's marker. `None`: the ticket has no lock-delay.
     pub(super) async fn marker_lease(
         &self,
         ask: &Ask,
@@ -36,12 +38,14 @@ impl Etcd {
             if kept.map_err(untouched)?.contains_key(&id) {
                 return Ok(Some(id));
             }
+            // The known lease has expired: grant a new one.
             claims.ended(&ask.ticket, id);
         }
         let granted = self.new_marker_lease(&ask.ticket, lease, ask.delay, deadline);
         granted.await.map(Some)
     }
 
+    /// Grants a lease for a marker: `delay` longer than `lease`. Records it before anything is written under it.
     pub(super) async fn new_marker_lease(
         &self,
         ticket: &Ticket,
@@ -61,7 +65,8 @@ impl Etcd {
         }
     }
 
-    /// Before a grant is reported: from now on the marker outlives the key. False: the key has gone.
+    /// Moves the marker to a longer lease, so that it outlives the key. Called before a grant is reported. False: the
+    /// key no longer exists.
     pub(super) async fn outlive(
         &self,
         ask: &Ask,
@@ -74,7 +79,7 @@ impl Etcd {
         let Some(id) = id.map_err(unclear)? else {
             return Ok(true);
         };
-        // It finds no key once the ticket has been withdrawn, however late it arrives.
+        // A withdrawal deletes the key. The condition then fails, however late this request arrives.
         let txn = TxnRequest {
             compare: vec![created(place.key.as_bytes(), revision)],
             success: ops([put(&place.marker(), ask.ticket.owner.text(), id)]),
@@ -85,7 +90,7 @@ impl Etcd {
     }
 }
 
-/// The key is there, and first.
+/// Converts an error: our key is the first, so we may hold the lock, and `Unavailable` becomes `OutcomeUnknown`.
 fn unclear(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Unavailable => {

@@ -1,4 +1,6 @@
-//! What about a cluster weakens a lock. What the rights forbid to look at is a finding, not an error.
+//! Doctor: finds what weakens the locks of a cluster, and checks the cluster when a client connects.
+//!
+//! Missing permissions are reported as findings, not as errors.
 
 use std::time::Duration;
 
@@ -10,11 +12,11 @@ use crate::backend::Moment;
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{Finding, Severity};
 
-/// The oldest server that is tested.
+/// Lower bound of the server's version: the oldest one that is tested.
 const OLDEST: (u32, u32) = (3, 4);
 
 impl Etcd {
-    /// Shows at once whether there is a leader, and whether we may read.
+    /// Handshake at connect: checks the server's version, that the cluster has a leader, and that we may read.
     pub(super) async fn greet(&self) -> Result<()> {
         let deadline = self.link.deadline();
         let status = self.status(deadline).await?;
@@ -24,6 +26,7 @@ impl Etcd {
                 status.version
             )));
         }
+        // The key does not exist. The read is linearizable, so it needs a leader; and it needs the permission to read.
         let own = self.shared.keys.client_of("");
         let looked = self.link.range(get(&own), deadline).await;
         looked.map(drop).map_err(untouched)
@@ -35,6 +38,7 @@ impl Etcd {
         status.map_err(untouched)
     }
 
+    /// Runs all checks and returns their findings.
     pub(super) async fn find_weaknesses(&self) -> Result<Vec<Finding>> {
         let deadline = self.link.deadline();
         let status = self.status(deadline).await?;
@@ -60,7 +64,8 @@ impl Etcd {
         Ok(findings)
     }
 
-    /// Whether we may write, by asking for what comes to pass only with a key that cannot be: nothing is written.
+    /// A finding if we may not write. Sends a put under a condition that no key can meet, so nothing is ever written;
+    /// etcd still checks the permission.
     async fn barred(&self, deadline: Moment) -> Result<Option<Finding>> {
         let key = self.shared.keys.client_of("");
         let never = TxnRequest {
@@ -85,6 +90,7 @@ impl Etcd {
         }
     }
 
+    /// Checks how many members may fail.
     async fn members(&self, deadline: Moment) -> Result<Finding> {
         let path = "/etcdserverpb.Cluster/MemberList";
         let list = self
@@ -127,7 +133,8 @@ impl Etcd {
         })
     }
 
-    /// What the cluster makes of a short lease: it grants none that is shorter than its elections take.
+    /// Compares our lease with the shortest lease of the cluster: etcd grants none that is shorter than its elections
+    /// take.
     async fn shortest(&self, deadline: Moment) -> Result<Finding> {
         let lease = self.side_lease(Duration::from_secs(1), deadline).await?;
         self.let_go(vec![lease.id]);
@@ -152,6 +159,7 @@ impl Etcd {
     }
 }
 
+/// Major and minor version; 0 for a part that is not a number.
 fn version(text: &str) -> (u32, u32) {
     let mut parts = text.split('.').map_while(|part| part.parse().ok());
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))

@@ -1,4 +1,7 @@
-//! Giving back, withdrawing, and taking away.
+//! Release, withdrawal and forced release.
+//!
+//! All of them delete a key under a condition on its creation revision or owner. Otherwise a late request could delete
+//! the key of a later holder.
 
 use super::Etcd;
 use super::api::{Op, TxnRequest};
@@ -10,10 +13,11 @@ use super::keys;
 use crate::backend::{Moment, Name, Released, Ticket};
 use crate::error::Result;
 
-/// How often the holder may change while it is being taken away.
+/// Bounds the rounds of a forced release while the holder changes again and again.
 const TURNS: usize = 8;
 
 impl Etcd {
+    /// Releases a lock: deletes its key, and keeps its lease for reuse if no request is in flight.
     pub(super) async fn give_back(&self, ticket: &Ticket) -> Result<Released> {
         let Some(place) = Place::of(self, ticket) else {
             return Ok(Released::NotHeld);
@@ -23,7 +27,8 @@ impl Etcd {
         Ok(released(removed))
     }
 
-    /// Where a request may still be on its way its leases go with the key: it finds none to write its key under.
+    /// Withdraws a ticket: deletes its key. If a request is still in flight, we also revoke its leases, so that a late
+    /// request finds no lease to write its key under.
     pub(super) async fn take_back(&self, ticket: &Ticket) -> Result<Released> {
         let deadline = self.link.deadline();
         let claims = &self.shared.claims;
@@ -33,13 +38,14 @@ impl Etcd {
             self.let_go(claims.settle(ticket, true));
             return Ok(Released::NotHeld);
         };
-        // First, because whoever revokes is not told whether the key was still there.
+        // Delete the key before we revoke. A revocation does not tell whether the key still existed.
         let removed = self.remove(ticket, &place, deadline).await?;
         match remains {
             Remains::Requests(mut leases) => {
                 leases.extend(claims.needless(ticket, removed.is_some()));
                 for id in leases {
                     let revoked = self.link.revoke(id, deadline).await;
+                    // A retry of the withdrawal revokes the leases that remain.
                     revoked.map_err(Trouble::error)?;
                     claims.ended(ticket, id);
                 }
@@ -49,8 +55,8 @@ impl Etcd {
         Ok(released(removed))
     }
 
-    /// Removes the ticket's own key: with its owner in it, and not if it was created anew. Yields whether it was the
-    /// first. `None`: it was not there.
+    /// Deletes the ticket's key if it still contains the owner and was not created again meanwhile. Returns whether it
+    /// was the first in the queue. `None`: it was not there.
     async fn remove(
         &self,
         ticket: &Ticket,
@@ -58,7 +64,7 @@ impl Etcd {
         deadline: Moment,
     ) -> Result<Option<bool>> {
         let Place { key, folder } = place;
-        // In good order: with its key goes its marker.
+        // This is an orderly end, so there is no lock-delay: the marker goes with the key.
         let marks = !self.shared.claims.delay(ticket).is_zero();
         let marker = marks.then(|| delete(place.marker().as_bytes()));
         let mut compare = vec![says(key, ticket.owner.text())];
@@ -79,7 +85,7 @@ impl Etcd {
         Ok(answer.succeeded.then_some(was_first))
     }
 
-    /// Ends leases that nobody needs, without being waited for.
+    /// Revokes unused leases in the background. On an error they expire by themselves.
     pub(super) fn let_go(&self, leases: Vec<i64>) {
         if leases.is_empty() {
             return;
@@ -95,6 +101,7 @@ impl Etcd {
         });
     }
 
+    /// Forced release: deletes the key of any holder. False: nobody held the lock.
     pub(super) async fn force(&self, name: &Name) -> Result<bool> {
         let deadline = self.link.deadline();
         let folder = self.shared.keys.folder(name);
@@ -104,9 +111,9 @@ impl Etcd {
             let Some(holder) = holder else {
                 return Ok(false);
             };
-            // Its marker too, and a marker that stands alone: force is an operator's word.
+            // Delete the marker too, even one without a key: a forced release also ends a lock-delay.
             let key = keys::marked(&holder.key).unwrap_or(&holder.key);
-            // Only the key: under a lease of somebody else there may stand what is no business of ours.
+            // Delete the key, but do not revoke its lease. Other keys of its owner may be under the same lease.
             let txn = TxnRequest {
                 compare: vec![created(&holder.key, holder.create_revision)],
                 success: ops([delete(key), delete(&keys::marker_of(key))]),
@@ -117,7 +124,7 @@ impl Etcd {
                 return Ok(true);
             }
         }
-        // Each of those who were found has left by itself.
+        // Every holder that we found has released the lock by itself.
         Ok(true)
     }
 }
@@ -125,7 +132,7 @@ impl Etcd {
 fn released(removed: Option<bool>) -> Released {
     match removed {
         Some(true) => Released::Freed,
-        // Only its place in the queue.
+        // The ticket only had a place in the queue.
         Some(false) | None => Released::NotHeld,
     }
 }

@@ -1,4 +1,4 @@
-//! What a refusal or a failure means: what surely did not happen, and what may have.
+//! Classifies server errors and connection failures: did the request certainly have no effect, or may it have one?
 
 use std::fmt;
 
@@ -6,46 +6,46 @@ use tonic::{Code, Status};
 
 use crate::error::{Error, ErrorKind};
 
-/// Why there is no answer that can be used.
+/// A request error: there is no usable answer.
 #[derive(Debug)]
 pub(super) enum Trouble {
     /// There is no connection.
     NoWay(Error),
-    /// It was not sent.
+    /// The request was not sent.
     Unsent(String),
-    /// The connection broke, or what came makes no sense.
+    /// The connection broke after the request was sent, or the answer is invalid.
     Broken(String),
-    /// The server's own words.
+    /// An error that the server reported: code and text.
     Complaint(Code, String),
 }
 
 impl Trouble {
-    /// No usable answer: nothing else will be asked on this connection.
+    /// Whether the connection must not be used for further requests.
     pub(super) fn ends_connection(&self) -> bool {
         match self {
             Self::NoWay(_) => false,
             Self::Unsent(_) | Self::Broken(_) => true,
-            // A member that is cut off from the others, or ends. Another one may be better off.
+            // The member is isolated or shuts down. Another member may still work.
             Self::Complaint(code, _) => matches!(code, Code::Unavailable | Code::Internal),
         }
     }
 
-    /// The token is too old, or the rights were changed meanwhile. Nothing was done.
+    /// The token has expired, or the permissions changed since the login. The request had no effect.
     pub(super) fn wants_login(&self) -> bool {
         self.says("invalid auth token") || self.says("revision of auth store is old")
     }
 
-    /// There is no such lease, or no more. Nothing was done.
+    /// The lease does not exist, or no longer exists. The request had no effect.
     pub(super) fn is_lease_gone(&self) -> bool {
         self.says("requested lease not found")
     }
 
-    /// The server lets everybody in.
+    /// Authentication is off: the server accepts every client.
     pub(super) fn is_open_house(&self) -> bool {
         self.says("authentication is not enabled")
     }
 
-    /// Nothing was done.
+    /// The request certainly had no effect.
     pub(super) fn is_certain(&self) -> bool {
         self.kind() != ErrorKind::OutcomeUnknown
     }
@@ -57,7 +57,7 @@ impl Trouble {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::NoWay(error) => error.kind(),
-            // Too many requests, or no space left: looked at before anything is done.
+            // Too many requests, or no space left. The server checks both before it applies a request.
             Self::Unsent(_) | Self::Complaint(Code::ResourceExhausted, _) => ErrorKind::Unavailable,
             Self::Broken(_) => ErrorKind::OutcomeUnknown,
             Self::Complaint(Code::PermissionDenied | Code::Unauthenticated, _) => {
@@ -70,7 +70,7 @@ impl Trouble {
             _ if self.says("user name is empty") || self.says("authentication failed") => {
                 ErrorKind::Refused
             }
-            // Also "request timed out", which the server says of what may still come to pass.
+            // Includes "request timed out": the server may still apply such a request.
             Self::Complaint(..) => ErrorKind::OutcomeUnknown,
         }
     }
@@ -102,7 +102,7 @@ impl fmt::Display for Trouble {
 
 impl From<Status> for Trouble {
     fn from(status: Status) -> Self {
-        // What the server said has no source; what broke on the way has.
+        // An error from the server has no source; a connection failure has one.
         let Some(mut source) = std::error::Error::source(&status) else {
             return Self::Complaint(status.code(), status.message().to_owned());
         };
@@ -122,7 +122,7 @@ impl From<Status> for Trouble {
     }
 }
 
-/// What the transport says about a request.
+/// A connection failure, as the transport reports it for one request.
 #[derive(Debug)]
 pub(super) struct Cut {
     pub(super) unsent: bool,
@@ -137,12 +137,13 @@ impl fmt::Display for Cut {
 
 impl std::error::Error for Cut {}
 
-/// An answer of a shape that was not asked for: never a success.
+/// The error for an answer that does not fit its request. It never counts as a success.
 pub(super) fn unexpected(what: &str) -> Error {
     Error::new(ErrorKind::OutcomeUnknown)
         .because(format!("the server's answer makes no sense: {what}"))
 }
 
+/// The error for a request that certainly had no effect.
 pub(super) fn unsent(why: impl fmt::Display) -> Error {
     Error::new(ErrorKind::Unavailable).because(why.to_string())
 }

@@ -1,4 +1,4 @@
-//! What must hold of whatever etcd says, or stands in its URL.
+//! Fuzz targets: properties that must hold for any answer of etcd and for any URL.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -35,7 +35,7 @@ pub(crate) fn url(text: &str) -> Result<Login> {
     })
 }
 
-/// The first byte says what it is read as.
+/// Decodes `bytes`; the first byte selects the message type.
 pub(crate) fn answer(bytes: &[u8]) {
     let Some((&which, bytes)) = bytes.split_first() else {
         return;
@@ -61,7 +61,7 @@ pub(crate) fn answer(bytes: &[u8]) {
     }
 }
 
-/// What was read is written as it was read.
+/// Calls `look` on the message, and checks that encoding and decoding returns the same message.
 fn both<M: Message + Default + PartialEq>(message: Option<M>, look: impl Fn(&M)) {
     if let Some(message) = message {
         look(&message);
@@ -69,7 +69,7 @@ fn both<M: Message + Default + PartialEq>(message: Option<M>, look: impl Fn(&M))
     }
 }
 
-/// Whatever it answers to a question: nobody has the lock whose key is not the first.
+/// Reads any answer to an attempt. Reading it must not panic.
 fn stand(answer: &TxnResponse) {
     let ticket = Ticket {
         kind: Kind::Mutex,
@@ -93,7 +93,7 @@ fn stand(answer: &TxnResponse) {
             key: keys.own(&ask.ticket.name, 0x1f),
             folder: keys.folder(&ask.ticket.name),
         };
-        // An answer that makes no sense is an error.
+        // An invalid answer must be an error, so we ignore the result.
         let _ = attempt::stand(&ask, &place, answer, Some(7));
     }
 }
@@ -118,7 +118,7 @@ fn owner(kv: &KeyValue) {
     look::read(&kv.value);
 }
 
-/// A client's details with that start, as they are read.
+/// The details of a client with this start time, as they are read back.
 pub(crate) fn client(since: u64) -> Option<ClientInfo> {
     look::read(format!("host\n7\nshop\n{since}").as_bytes())
 }
@@ -141,7 +141,7 @@ pub(crate) fn name(name: &Name) {
         let all = keys.all();
         assert!(all.first.as_slice() <= key.as_bytes());
         assert!(all.end == [0] || key.as_bytes() < all.end.as_slice());
-        // A neighbour's key does not stand in this queue.
+        // The key of a similar name must not be in this queue.
         for other in [
             format!("{}/a", name.as_str()),
             format!("{}0", name.as_str()),
@@ -154,7 +154,7 @@ pub(crate) fn name(name: &Name) {
     }
 }
 
-/// How long a key stands that is to stand for a lease.
+/// The time to live of a key that is written for this lease.
 pub(crate) fn kept(lease: Duration) -> Duration {
     Duration::from_secs(calls::whole_seconds(lease))
 }

@@ -1,41 +1,42 @@
-//! Where a lock lives: the layout of etcd's own `concurrency` package, so that `etcdctl lock` takes part.
+//! The key layout of locks. It is that of etcd's own `concurrency` package, so `etcdctl lock` can share locks with us.
 //!
-//! Each that holds or waits has a key `PREFIX/NAME/ID`, the one that was created first holds. In names `/` and `%` are
-//! written `%2F` and `%25`: a lock `a/b` would otherwise stand in the queue of the lock `a`.
+//! Each holder or waiter has a key `PREFIX/NAME/ID`; the oldest key holds the lock. In names `/` is escaped as `%2F`
+//! and `%` as `%25`. Otherwise the keys of a lock `a/b` would be in the queue of the lock `a`.
 
 use crate::backend::{ClientId, Name};
 
-/// The keys below a prefix.
+/// Builds and reads the keys under a prefix.
 #[derive(Debug, Clone)]
 pub(super) struct Keys {
-    /// Empty, or with a slash at its end.
+    /// Empty, or ends with a slash.
     prefix: String,
 }
 
-/// Where the keys of one lock are.
+/// A range of keys: the queue of one lock, or all keys under the prefix.
 #[derive(Debug, Clone)]
 pub(super) struct Folder {
     pub(super) first: Vec<u8>,
-    /// The first key behind them.
+    /// The end of the range, exclusive.
     pub(super) end: Vec<u8>,
 }
 
-/// No escaped name contains this: `%` is always followed by two digits there.
+/// Prefix of the keys with client details. No escaped name contains it: there, two hexadecimal digits follow each `%`.
 const CLIENTS: &str = "%clients/";
 
-/// Behind a key: what stands beside it. It is no number, so no key of a holder ends with it.
+/// Suffix of the key of a lock-delay marker. A ticket's key ends with a number, so it never has this suffix.
 const MARKER: &str = ".delay";
 
-/// The marker of that key.
+/// The marker's key for a ticket's key.
 pub(super) fn marker(key: &str) -> String {
     format!("{key}{MARKER}")
 }
 
+/// As [`marker`], for the bytes of a key.
 pub(super) fn marker_of(key: &[u8]) -> Vec<u8> {
     [key, MARKER.as_bytes()].concat()
 }
 
-/// The key whose marker this is.
+/// The ticket's key for a marker's key. `None`: this is not a marker.
 pub(super) fn marked(key: &[u8]) -> Option<&[u8]> {
     key.strip_suffix(MARKER.as_bytes())
 }
@@ -49,9 +50,10 @@ impl Keys {
         }
     }
 
+    /// The key range of a lock's queue.
     pub(super) fn folder(&self, name: &Name) -> Folder {
         let mut folder = format!("{}{}", self.prefix, escaped(name.as_str()));
-        let end = format!("{folder}0").into_bytes(); // behind a slash comes a zero
+        let end = format!("{folder}0").into_bytes(); // `0` is the byte after `/`
         folder.push('/');
         Folder {
             first: folder.into_bytes(),
@@ -59,14 +61,15 @@ impl Keys {
         }
     }
 
-    /// The key of a ticket, named as `concurrency` does it: by the lease it was first put under.
+    /// The key of a ticket. As in `concurrency`, the id of the lease that it was first written under names it.
     pub(super) fn own(&self, name: &Name, id: i64) -> String {
         format!("{}{}/{id:x}", self.prefix, escaped(name.as_str()))
     }
 
-    /// Everything below the prefix.
+    /// The range of all keys under the prefix.
     pub(super) fn all(&self) -> Folder {
         if self.prefix.is_empty() {
+            // etcd reads a range from zero byte to zero byte as all keys.
             return Folder {
                 first: vec![0],
                 end: vec![0],
@@ -79,7 +82,7 @@ impl Keys {
         }
     }
 
-    /// The name of the lock that a key belongs to.
+    /// The name of the lock that a ticket's key belongs to. `None`: it is another kind of key.
     pub(super) fn name_of(&self, key: &[u8]) -> Option<String> {
         let key = std::str::from_utf8(key).ok()?.strip_prefix(&self.prefix)?;
         let (name, id) = key.split_once('/')?;
@@ -88,6 +91,7 @@ impl Keys {
         fits.then(|| unescaped(name)).flatten()
     }
 
+    /// The key of a client's details.
     pub(super) fn client(&self, id: &ClientId) -> String {
         self.client_of(id.as_str())
     }
@@ -101,6 +105,7 @@ fn escaped(name: &str) -> String {
     name.replace('%', "%25").replace('/', "%2F")
 }
 
+/// `None`: the name is empty, or [`escaped`] would not produce it.
 fn unescaped(name: &str) -> Option<String> {
     let plain = name.replace("%2F", "/").replace("%25", "%");
     (!plain.is_empty() && escaped(&plain) == name).then_some(plain)

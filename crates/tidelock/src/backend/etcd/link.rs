@@ -1,4 +1,6 @@
-//! A connection that is made when it is needed, and made anew, perhaps to another member, when it has died.
+//! A reconnecting connection: connects on first use, and reconnects after a failure, perhaps to another member.
+//!
+//! We try the members in turn and start with the one that worked last. The first one that accepts us is used.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,10 +17,10 @@ use crate::backend::{Background, Env, Moment, Timers, TlsFiles};
 use crate::core::rt;
 use crate::error::Result;
 
-/// The runtime a connection lives on.
+/// The runtime that a connection runs on.
 #[derive(Debug, Clone)]
 pub(super) enum Home {
-    /// The one that needs the connection: nearest to the caller, and no load for the steward's thread.
+    /// The runtime of the caller that connects. It saves a change of thread, and puts no load on the steward's thread.
     Caller,
     /// The steward's thread.
     Background(Background),
@@ -36,16 +38,18 @@ impl Home {
     }
 }
 
-/// Where to connect to, and as whom.
+/// Endpoint: the addresses of the members, the login, TLS and timeouts.
 pub(super) struct Gate {
     pub(super) places: Vec<Place>,
     pub(super) login: Option<(String, String)>,
+    /// If set, called at each connect, and replaces `login`: passwords may be rotated while the client runs.
     pub(super) credentials: Option<Arc<dyn Fn() -> crate::Credentials + Send + Sync>>,
     pub(super) tls: TlsFiles,
     pub(super) timers: Timers,
     pub(super) background: Background,
+    /// Bounds a request, including a reconnect that it needs.
     pub(super) limit: Duration,
-    /// The member to begin with.
+    /// The member to try first; modulo the number of members.
     pub(super) turn: AtomicUsize,
 }
 
@@ -63,12 +67,13 @@ impl Gate {
         }
     }
 
-    /// Connects to the first member that lets us in, beginning with the one whose turn it is.
+    /// Connects to the first member that accepts us. Starts with the member that `turn` selects.
     async fn enter(&self, home: &Home, deadline: Moment) -> Result<Conn> {
         let login = match &self.credentials {
             Some(ask) => {
                 let ask = Arc::clone(ask);
-                // On a thread of its own: it may take its time, and this one is the steward's.
+                // The callback may block, and this may be the steward's thread. So it runs on a thread for blocking
+                // work.
                 let given = rt::blocking(move || ask()).await;
                 let given =
                     given.ok_or_else(|| unsent("the source of the credentials panicked"))?;
@@ -81,7 +86,7 @@ impl Gate {
         let mut trouble = None;
         for step in 0..count {
             let place = &self.places[(first + step) % count];
-            // What is left is shared out: a member that does not answer must leave time for the others.
+            // Divide the remaining time among the remaining members. Otherwise one silent member could use all of it.
             let left = deadline.since(self.timers.now());
             let share = left / u32::try_from(count - step).unwrap_or(1);
             let end = self.timers.now() + share;
@@ -89,7 +94,7 @@ impl Gate {
             let dialled = self.timers.until(end, wire::dial(place, &self.tls)).await;
             let stream = match dialled.unwrap_or_else(|| Err(late())) {
                 Ok(stream) => stream,
-                // Another member may have a better certificate.
+                // Try the next member, even after a TLS error: its certificate may be valid.
                 Err(error) => {
                     trouble = Some(error);
                     continue;
@@ -101,21 +106,21 @@ impl Gate {
                     self.turn.store(first + step, Ordering::Relaxed);
                     return Ok(conn);
                 }
-                // No other member would say anything else.
+                // A permanent error, such as a refused login, is the same at every member. So we stop here.
                 Some(Err(error)) if !error.is_retryable() => return Err(error),
                 Some(Err(error)) => trouble = Some(error),
                 None => trouble = Some(late()),
             }
         }
         let trouble = trouble.unwrap_or_else(|| unsent(format_args!("{self}: no member")));
-        // Logging in takes no effect: whatever became of it, nothing was changed.
+        // A login changes no lock, so an unknown outcome is not reported as one.
         if trouble.outcome_unknown() {
             return Err(unsent(trouble.detail().unwrap_or_default()));
         }
         Err(trouble)
     }
 
-    /// The next connection begins with the next member.
+    /// Starts the next connect with the next member, unless `turn` has already moved on from this one.
     fn doubt(&self, place: &Place) {
         let turn = self.turn.load(Ordering::Relaxed);
         if self.places[turn % self.places.len()] == *place {
@@ -131,12 +136,12 @@ impl fmt::Display for Gate {
     }
 }
 
-/// A connection that is made when it is needed.
+/// A connection that is opened on demand, and replaced when it dies.
 pub(super) struct Link {
     pub(super) gate: Arc<Gate>,
     home: Home,
     slot: RwLock<Option<Arc<Conn>>>,
-    /// Whoever needs a connection waits for the one who makes it.
+    /// Single flight: one request connects, the others wait for it and use its connection.
     connecting: tokio::sync::Mutex<()>,
 }
 
@@ -150,6 +155,7 @@ impl Link {
         }
     }
 
+    /// The deadline of a request that starts now.
     pub(super) fn deadline(&self) -> Moment {
         self.gate.timers.now() + self.gate.limit
     }
@@ -159,26 +165,28 @@ impl Link {
         slot.clone().filter(|conn| conn.alive())
     }
 
-    /// The connection, made if need be before the deadline.
+    /// The live connection; connects before the deadline if there is none.
     pub(super) async fn get(&self, deadline: Moment) -> Result<Arc<Conn>> {
         if let Some(conn) = self.live() {
             return Ok(conn);
         }
         let connecting = Box::pin(async {
             let _turn = self.connecting.lock().await;
+            // Another request may have connected while we waited.
             if let Some(conn) = self.live() {
                 return Ok(conn);
             }
             let (gate, home) = (Arc::clone(&self.gate), self.home.clone());
             let (mut answer, answered) = oneshot::channel();
-            // Not in the caller's own future, which may be polled elsewhere next.
+            // Connect in a task of its own. The caller's future may be polled on another runtime next.
             self.home.spawn(async move {
                 let entered = tokio::select! {
                     entered = gate.enter(&home, deadline) => entered,
-                    // With the client goes what rings its timers: nothing would bound this any more.
+                    // The caller gave up. Stop here: once the client is dropped, its timers no longer fire, and nothing
+                    // else would end this task.
                     () = answer.closed() => return,
                 };
-                // An error means that nobody waits any more.
+                // An error means that the caller has given up.
                 let _ = answer.send(entered);
             })?;
             let entered = answered
@@ -192,7 +200,8 @@ impl Link {
         in_time.unwrap_or_else(|| Err(unsent(format_args!("{}: no connection in time", self.gate))))
     }
 
-    /// The next request connects anew. Those under way have no use for this one either.
+    /// Stops using a broken connection; requests in flight keep it until they end. The next request reconnects,
+    /// starting with the next member.
     pub(super) fn retire(&self, conn: &Arc<Conn>) {
         let mut slot = self.slot.write().unwrap_or_else(PoisonError::into_inner);
         if slot.as_ref().is_some_and(|up| Arc::ptr_eq(up, conn)) {
@@ -209,7 +218,8 @@ impl Link {
         self.put(None);
     }
 
-    /// One question, answered before the deadline. Asked once more only where the server says that it wants a new login.
+    /// Sends one request and waits for its answer until the deadline. Sends it a second time only if the server asks
+    /// for a new login: the first one then had no effect.
     pub(super) async fn ask<Q: Message + Clone, A: Message>(
         &self,
         path: &'static str,
@@ -223,7 +233,8 @@ impl Link {
         .await
     }
 
-    /// Runs a conversation on the connection, once more after a new login.
+    /// Runs `talk` on the connection until the deadline. Runs it a second time, on a new connection, if the server asks
+    /// for a new login: such a request had no effect.
     pub(super) async fn with<T, F>(
         &self,
         deadline: Moment,
@@ -248,7 +259,7 @@ impl Link {
                 }
                 Err(trouble) => {
                     if trouble.ends_connection() {
-                        // It may be half-open, and TCP would take minutes to find out.
+                        // The connection may be half-open, and TCP would take minutes to notice.
                         self.retire(&conn);
                     }
                     return Err(trouble);
@@ -258,12 +269,12 @@ impl Link {
         }
     }
 
-    /// Whether requests are still sent on it.
+    /// Whether new requests still use this connection.
     pub(super) fn uses(&self, conn: &Arc<Conn>) -> bool {
         self.live().is_some_and(|live| Arc::ptr_eq(&live, conn))
     }
 
-    /// A new login needs a new connection; the member is as good as it was.
+    /// Stops using a connection whose login has expired. The next request reconnects to the same member.
     fn put_out(&self, conn: &Arc<Conn>) {
         let mut slot = self.slot.write().unwrap_or_else(PoisonError::into_inner);
         if slot.as_ref().is_some_and(|up| Arc::ptr_eq(up, conn)) {

@@ -1,4 +1,5 @@
-//! What operators see: one lock, the list of locks, and who the clients are.
+//! Inspection for operators: one lock, the list of locks, and the details of clients. Also the check of a fencing
+//! token.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,10 +17,11 @@ use crate::error::Result;
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Holder, Snapshot, since_epoch};
 
-/// How many keys make a page.
+/// Bounds the keys that one page of the list reads.
 const PAGE: i64 = 250;
 
 impl Etcd {
+    /// Describes one lock: holder, remaining time, fencing token and number of waiters.
     pub(super) async fn look(&self, name: &Name) -> Result<Snapshot> {
         let deadline = self.link.deadline();
         let folder = self.shared.keys.folder(name);
@@ -39,7 +41,7 @@ impl Etcd {
             let Some(left) = left.map_err(Trouble::error)? else {
                 return Ok(Snapshot::free(name.as_str())); // it has just ended
             };
-            // Whole seconds, rounded down: there is more left than that.
+            // etcd rounds down to whole seconds, so even at zero some time remains.
             snapshot.expires_in = Some(left.max(Duration::from_millis(1)));
         }
         snapshot.token = u64::try_from(first.create_revision)
@@ -51,7 +53,7 @@ impl Etcd {
         Ok(snapshot)
     }
 
-    /// Whether the key of that revision is the first of its queue. A range is linearizable unless it asks not to be.
+    /// Whether the key with this creation revision is the first in its queue. A range read is linearizable by default.
     pub(super) async fn holds(&self, name: &Name, generation: FencingToken) -> Result<bool> {
         let first = first_with_marker(&self.shared.keys.folder(name));
         let first = self.link.range(first, self.link.deadline()).await;
@@ -59,7 +61,7 @@ impl Etcd {
         Ok(first.and_then(|first| u64::try_from(first).ok()) == Some(generation.get()))
     }
 
-    /// Where there are markers, keys have to be told from them.
+    /// Counts the waiters of a queue with markers. Needs all keys, because the server's count includes the markers.
     async fn waiters_between_markers(&self, folder: &Folder, deadline: Moment) -> Result<u64> {
         let all = RangeRequest {
             keys_only: true,
@@ -69,11 +71,11 @@ impl Etcd {
         let all = self.link.range(all, deadline).await;
         let all = all.map_err(Trouble::error)?;
         let keys = all.kvs.iter().filter(|kv| !is_marker(kv)).count() as u64;
-        // While a delay is running nobody holds, and all of them wait.
+        // During a lock-delay nobody holds the lock, so all keys belong to waiters.
         Ok(keys - u64::from(holder(&all).is_some()))
     }
 
-    /// Without its details the lock is shown all the same.
+    /// The details of an owner's client. On an error `None`: we show the lock without them.
     async fn client(&self, owner: &str, deadline: Moment) -> Option<ClientInfo> {
         let (uuid, _) = owner.split_once(':')?;
         let key = self.shared.keys.client_of(uuid);
@@ -81,6 +83,7 @@ impl Etcd {
         read(&found.kvs.first()?.value)
     }
 
+    /// Writes a client's details, under a lease of their own of length `keep`.
     pub(super) async fn leave_details(
         &self,
         client: &ClientId,
@@ -99,7 +102,7 @@ impl Etcd {
         answer.map(drop).map_err(Trouble::error)
     }
 
-    /// Ends the lease of a client's details, and the details with it.
+    /// Revokes the lease of a client's details, which deletes the details.
     pub(super) async fn remove_details(&self, client: &ClientId) -> Result<()> {
         let deadline = self.link.deadline();
         let key = self.shared.keys.client(client);
@@ -114,7 +117,7 @@ impl Etcd {
             .map_err(Trouble::error)
     }
 
-    /// A page goes by the revisions in which keys were created.
+    /// One page of the names of locks. The cursor is the lowest creation revision of the page.
     pub(super) async fn page(&self, pattern: &str, cursor: u64) -> Result<Page> {
         let all = self.shared.keys.all();
         let range = RangeRequest {
@@ -129,7 +132,7 @@ impl Etcd {
         };
         let found = self.link.range(range, self.link.deadline()).await;
         let found = found.map_err(Trouble::error)?;
-        // A lock's key is under a lease; others may have the same form by chance.
+        // A lock's key always has a lease. A key without one only has the same form by chance.
         let locks = found.kvs.iter().filter(|kv| kv.lease != 0);
         let names = locks
             .filter_map(|kv| self.shared.keys.name_of(&kv.key))
@@ -140,7 +143,7 @@ impl Etcd {
     }
 }
 
-/// The key that was created first, and its marker: both are of one revision, and come in no order.
+/// Reads the oldest key and its marker. Both have the same revision, so their order is undefined.
 fn first_with_marker(folder: &Folder) -> RangeRequest {
     RangeRequest {
         limit: 2,
@@ -152,7 +155,8 @@ fn is_marker(kv: &KeyValue) -> bool {
     keys::marked(&kv.key).is_some()
 }
 
-/// Who holds, of those that were created first. `None`: nobody, or there is only what the last one has left for a time.
+/// The holder's key: the oldest key that is not a marker. `None`: nobody holds the lock, or only a lock-delay is left
+/// of the last hold.
 pub(super) fn holder(queue: &RangeResponse) -> Option<&KeyValue> {
     let first = queue.kvs.first()?.create_revision;
     let mut together = queue
@@ -162,18 +166,18 @@ pub(super) fn holder(queue: &RangeResponse) -> Option<&KeyValue> {
     together.find(|kv| !is_marker(kv))
 }
 
-/// All that stand in a queue but the first.
+/// The number of waiters in a queue without markers: all keys but the first.
 pub(super) fn waiters(count: i64) -> u64 {
     u64::try_from(count.saturating_sub(1)).unwrap_or(0)
 }
 
-/// Where the next page begins, if there is one.
+/// The cursor of the next page. `None`: this was the last page.
 pub(super) fn next(found: &RangeResponse) -> Option<u64> {
     let last = found.kvs.last().filter(|_| found.more);
     last.and_then(|kv| u64::try_from(kv.create_revision.saturating_add(1)).ok())
 }
 
-/// Who holds: what we write into a key; whoever writes nothing there is named by the number of its key.
+/// The holder's name: the value of its key. For an empty value, the lease id at the end of the key.
 pub(super) fn owner(kv: &KeyValue) -> String {
     let value = String::from_utf8_lossy(&kv.value);
     if !value.is_empty() {
@@ -184,7 +188,7 @@ pub(super) fn owner(kv: &KeyValue) -> String {
     format!("lease {id}")
 }
 
-/// One detail a line; a name of a host or of a program has none.
+/// The stored form of a client's details, one per line. A line break in the name of host or program becomes a space.
 pub(super) fn written(info: &ClientInfo) -> String {
     let since = info
         .since
@@ -198,7 +202,7 @@ fn one_line(text: &str) -> String {
     text.replace('\n', " ")
 }
 
-/// Lines this version does not know are left alone: a newer one may have written them.
+/// Reads a client's details. Ignores further lines: a newer version may have written them.
 pub(super) fn read(value: &[u8]) -> Option<ClientInfo> {
     let mut lines = std::str::from_utf8(value).ok()?.lines();
     let (host, pid) = (lines.next()?, lines.next()?.parse().ok()?);

@@ -1,4 +1,7 @@
-//! etcd: a queue of keys under leases, in the layout of etcd's own `concurrency` package and of `etcdctl lock`.
+//! The etcd store.
+//!
+//! Each lock is a queue of keys, one per holder or waiter, each under its own lease. The oldest key holds the lock. The
+//! layout is that of etcd's own `concurrency` package and of `etcdctl lock`, so they can share locks with tidelock.
 
 mod api;
 mod attempt;
@@ -37,7 +40,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 
-/// What this store can do.
+/// The capabilities of this store.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     wakes: true,
     tokens: true,
@@ -49,7 +52,11 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     read_write: false,
 };
 
-/// Connects. Fails now if no member can be reached or lets us in.
+/// Connects, and checks the connection with one request.
+///
+/// # Errors
+///
+/// Fails at once if the URL or the TLS settings are invalid, if no member can be reached, or if the members refuse us.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let target = Target::parse(url)?;
     let secured = target.places.iter().any(|place| place.tls);
@@ -61,6 +68,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let login = target.user.zip(target.password);
     let gate = Arc::new(Gate::new(target.places, login, env));
     let back = Home::Background(env.background.clone());
+    // Two connections: a slow caller's runtime must not delay the renewals of the steward.
     let [front, back] =
         [Home::Caller, back].map(|home| Arc::new(Link::new(Arc::clone(&gate), home)));
     let shared = Shared::new(Keys::new(&target.prefix), &front, env);
@@ -75,7 +83,10 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     Ok(Store { front, back })
 }
 
-/// A server that wants a certificate says so behind the handshake and hangs up, often before its reason is read.
+/// Adds advice to the error of a failed connect if a missing client certificate may be the cause.
+///
+/// A server that requires a certificate rejects us only after the TLS handshake and then closes the connection, often
+/// before we can read its reason.
 fn missing_certificate(error: Error, none_shown: bool) -> Error {
     let why = error.detail().unwrap_or_default();
     let kind = match tls::kind(why) {
@@ -92,7 +103,7 @@ fn missing_certificate(error: Error, none_shown: bool) -> Error {
     Error::new(kind).because(why)
 }
 
-/// What the two faces have in common.
+/// State that the store's two handles share: one serves callers, one serves the steward.
 struct Shared {
     keys: Keys,
     claims: Claims,
@@ -104,6 +115,8 @@ struct Shared {
 
 impl Shared {
     fn new(keys: Keys, link: &Arc<Link>, env: &Env) -> Arc<Self> {
+        // Signals and watcher refer to each other. The watcher is created last and filled in here; the weak reference
+        // prevents a cycle that would never be freed.
         let known: Arc<OnceLock<Weak<Watcher>>> = Arc::default();
         let seen = Arc::clone(&known);
         let signals = Signals::new(env.timers.clone(), move |channel| {
@@ -112,7 +125,7 @@ impl Shared {
             }
         });
         let watcher = Arc::new_cyclic(|this| Watcher::new(Arc::clone(link), signals.clone(), this));
-        // It is set here only.
+        // Cannot fail: nothing else sets it.
         let _ = known.set(Arc::downgrade(&watcher));
         Arc::new(Self {
             keys,
@@ -125,7 +138,7 @@ impl Shared {
     }
 }
 
-/// One face of the store.
+/// One handle of the store, with a connection of its own.
 pub(crate) struct Etcd {
     link: Arc<Link>,
     shared: Arc<Shared>,
@@ -153,6 +166,7 @@ impl Backend for Etcd {
     }
 
     fn lane(&self, _name: &Name) -> u64 {
+        // All locks share one connection, so their renewals fail together: one lane.
         0
     }
 

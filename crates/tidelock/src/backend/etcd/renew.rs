@@ -1,6 +1,6 @@
-//! Renewing: one sign of life for each lease, all in one conversation, and beside it one look whether the keys are there.
+//! Renewal: one stream keeps all leases of a batch alive, and concurrently one transaction reads their keys.
 //!
-//! The look is needed because a key can be taken away from its lease: by an operator, or by `force_release`.
+//! The read is necessary because a key can be deleted while its lease lives on: by an operator, or by `force_release`.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,10 +16,11 @@ use super::errors::{Trouble, unexpected};
 use crate::backend::{Moment, Renewal, Renewed, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 
-/// etcd takes 128 operations in one transaction, unless it was told otherwise.
+/// Bounds the keys that one transaction reads. etcd allows 128 operations by default.
 const MOST: usize = 100;
 
 impl Etcd {
+    /// Renews a batch; the results have the same order.
     pub(super) async fn keep(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
         let deadline = self.link.deadline();
         let mut answers = Vec::with_capacity(batch.len());
@@ -52,6 +53,7 @@ impl Etcd {
         let mut answers = Vec::with_capacity(batch.len());
         for (n, one) in batch.iter().enumerate() {
             let key = match places[n] {
+                // `seen` only has entries for tickets that can have a key.
                 Some(_) => seen.next().ok_or_else(|| unexpected("too few keys"))?,
                 None => None,
             };
@@ -68,7 +70,8 @@ impl Etcd {
         Ok(answers)
     }
 
-    /// The markers first: each is to outlive its key by the whole delay.
+    /// Keeps markers and leases alive, markers first. If the stream breaks midway, a key whose marker was not renewed
+    /// would get too short a lock-delay.
     async fn begin_anew(
         &self,
         markers: &[i64],
@@ -84,7 +87,7 @@ impl Etcd {
         alive.map_err(Trouble::error)
     }
 
-    /// The keys that are there, of those that can be there, in order.
+    /// Reads the keys of the tickets that can have one, in order. `None`: the key does not exist.
     async fn see(
         &self,
         places: &[Option<Place>],
@@ -112,6 +115,7 @@ impl Etcd {
         keys.collect()
     }
 
+    /// Decides the result of one renewal from its key and its lease.
     fn fate(
         &self,
         one: &Renewal,
@@ -123,7 +127,7 @@ impl Etcd {
         let Some(key) = key.filter(|key| key.value == one.ticket.owner.text().as_bytes()) else {
             return Fate::Gone;
         };
-        // A key that was made anew stands at the end of the queue.
+        // A key that was created again has lost its place in the queue, and the hold with it.
         if claims
             .revision(&one.ticket)
             .is_some_and(|known| known != key.create_revision)
@@ -141,8 +145,8 @@ impl Etcd {
         }
     }
 
-    /// The length of a lease cannot be changed: the key is put under another one, which leaves its place in the queue as
-    /// it is.
+    /// Gives a hold a longer lease. A lease's length is fixed, so the key moves to a new lease; it keeps its place in
+    /// the queue.
     async fn lengthen(&self, one: &Renewal, deadline: Moment) -> Renewed {
         match self.move_key(&one.ticket, one.lease, deadline).await {
             Ok(true) => Renewed::Kept,
@@ -151,6 +155,7 @@ impl Etcd {
         }
     }
 
+    /// Moves a key, and its marker, to new leases. False: the key is gone, or has another owner.
     async fn move_key(&self, ticket: &Ticket, length: Duration, deadline: Moment) -> Result<bool> {
         let claims = &self.shared.claims;
         let old = claims.lease(ticket)?;
@@ -176,6 +181,7 @@ impl Etcd {
         };
         claims.sending(ticket)?;
         let moved = self.link.txn(txn, deadline).await;
+        // With an unknown outcome the request still counts as in flight, so a withdrawal revokes the leases.
         if moved.as_ref().err().is_none_or(Trouble::is_certain) {
             claims.answered(ticket);
         }
@@ -192,7 +198,7 @@ impl Etcd {
         Ok(moved)
     }
 
-    /// A lease for something that is no lock: nobody else knows its number.
+    /// Grants a lease for a key that is not a lock.
     pub(super) async fn side_lease(&self, keep: Duration, deadline: Moment) -> Result<Lease> {
         self.link
             .grant(whole_seconds(keep), deadline)
@@ -201,11 +207,11 @@ impl Etcd {
     }
 }
 
-/// What is seen of one hold.
+/// The state of one hold, from its key and its lease.
 enum Fate {
     Kept,
     Gone,
-    /// An earlier move to another lease brought no answer, and took effect or did not.
+    /// The key is under another lease than we assumed: the outcome of an earlier move was unknown.
     Elsewhere,
     TooShort,
 }

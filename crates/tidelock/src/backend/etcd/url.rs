@@ -1,4 +1,5 @@
-//! Where the members are and how to get in, from a URL. No message ever contains the URL: it may hold a password.
+//! Parses the store's URL: addresses, prefix and login. No message ever contains the URL, because it may hold a
+//! password.
 
 use std::fmt;
 
@@ -6,17 +7,17 @@ use percent_encoding::percent_decode_str;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// What a URL says.
+/// The parts of a URL.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) places: Vec<Place>,
-    /// In front of every key.
+    /// Prefix of every key.
     pub(super) prefix: String,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
 }
 
-/// One member.
+/// The address of one member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) host: String,
@@ -39,7 +40,7 @@ impl Target {
             return Err(invalid("it has no options; write %3F for ? and %23 for #"));
         }
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        // What is behind a slash would be the prefix of all keys, and the user a host.
+        // A bare `/` in a password would make the rest of the password the prefix of all keys, and the user a host.
         if path.contains('@') {
             return Err(invalid(
                 "write %2F for a / in a password, and %40 for an @ in the prefix",
@@ -70,6 +71,7 @@ impl Target {
     }
 }
 
+/// Parses `host`, `host:port` or `[ipv6]:port`.
 fn place(text: &str, tls: bool) -> Result<Place> {
     let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((host, port)) => (host, port.strip_prefix(':')),
@@ -114,6 +116,7 @@ impl fmt::Display for Place {
     }
 }
 
+/// Shows the addresses only, never the password.
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list()

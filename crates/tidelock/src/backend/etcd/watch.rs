@@ -1,4 +1,6 @@
-//! Waiting: each that waits watches the key before its own, and no other, all over one stream.
+//! Waiting: each waiter watches only the key directly before its own. So a release wakes one waiter, not all of them.
+//!
+//! All watches of a client share one stream. If the stream ends, all waiters are woken; they retry and watch again.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,33 +18,37 @@ use super::errors::Trouble;
 use super::link::Link;
 use crate::backend::Signals;
 
-/// Only keys that go away are told.
+/// Filter `NOPUT`: the server reports deletions only.
 const NO_PUTS: i32 = 0;
 
-/// Who is watched for whom. A channel is the waiter's own key.
+/// The watches of all waiters. A waiter's channel is its own key.
 pub(super) struct Watcher {
     link: Arc<Link>,
     signals: Signals,
     books: Mutex<Books>,
-    /// For the task of the stream, which must not keep the store.
+    /// For the stream's task. A strong reference there would keep the store alive.
     this: Weak<Self>,
 }
 
 #[derive(Default)]
 struct Books {
+    /// By channel. Each has an entry in `channels`, and the reverse.
     watches: HashMap<Arc<str>, Watch>,
+    /// By watch id.
     channels: HashMap<i64, Arc<str>>,
+    /// The last watch id. Each watch gets a new one. Otherwise a late response for a cancelled watch could match the
+    /// next.
     last_id: i64,
-    /// While there is a stream, or one is being made: what is to be said on it.
+    /// Sends requests to the stream. Present while a stream exists or is being opened.
     stream: Option<UnboundedSender<WatchRequest>>,
-    /// How many streams in a row have ended without a word.
+    /// The number of streams in a row that ended without a response. Determines the backoff.
     failures: u32,
 }
 
 struct Watch {
     id: i64,
     key: Vec<u8>,
-    /// At this revision the key was there.
+    /// A revision at which the key existed.
     seen: i64,
 }
 
@@ -56,10 +62,10 @@ impl Watcher {
         }
     }
 
-    /// Wakes a waiter when that key has gone, which was there at that revision.
+    /// Wakes a waiter when `key` is deleted. The key existed at revision `seen`.
     ///
-    /// The watch is for what happens from now on, and what happened before it stood is looked up: what a watch is to
-    /// tell of the past the server tells it only every 100 ms.
+    /// The watch starts at the current revision. When it is established, we read the key once, in case it was deleted
+    /// before. A watch that starts in the past would be slower: the server serves those only every 100 ms.
     pub(super) fn follow(&self, channel: &str, key: &[u8], seen: i64) {
         let mut books = self.lock();
         if books
@@ -84,16 +90,16 @@ impl Watcher {
             Some(stream) => stream.clone(),
             None => self.begin(&mut books),
         };
-        // An error means that the stream has just ended: then all are woken.
+        // An error means that the stream has just ended. Its end wakes all waiters.
         let _ = stream.send(WatchRequest {
             watching: Some(Watching::Create(create)),
         });
     }
 
-    /// Nobody waits there any more.
+    /// Cancels the watch of a channel that has no waiter any more.
     pub(super) fn leave(&self, channel: &str) {
         let mut books = self.lock();
-        // Somebody may have come meanwhile: a waiter that asks anew.
+        // A waiter may have retried and returned to the channel meanwhile.
         if !self.signals.is_watched(channel) {
             books.forget(channel);
         }
@@ -104,6 +110,7 @@ impl Watcher {
         *books = Books::default();
     }
 
+    /// Opens the stream in the background. Requests are buffered until it is open.
     fn begin(&self, books: &mut Books) -> UnboundedSender<WatchRequest> {
         let (say, said) = unbounded_channel();
         books.stream = Some(say.clone());
@@ -119,14 +126,16 @@ impl Watcher {
                 return; // closed
             };
             tracing::debug!(error = %end, "the watches have ended; all that wait ask again");
-            // Whoever is woken asks again and watches again: not without a pause, where that fails each time.
+            // Each woken waiter retries and opens a new stream. Without a backoff, a stream that always fails would
+            // cause a busy loop.
             timers.after(pause(failures)).await;
             watcher.signals.wake_each();
         });
         say
     }
 
-    /// Takes a stream that has ended out of the books, with all that was to be told on it.
+    /// Removes a stream that has ended, with all its watches. Returns the number of failures in a row. `None`: the
+    /// watcher was closed, or already has another stream.
     fn ended(&self, mine: &tokio::sync::mpsc::WeakUnboundedSender<WatchRequest>) -> Option<u32> {
         let mut books = self.lock();
         let current = mine.upgrade().zip(books.stream.as_ref());
@@ -140,6 +149,7 @@ impl Watcher {
         Some(books.failures)
     }
 
+    /// Handles one response of the stream.
     fn hear(&self, said: &WatchResponse) {
         let mut books = self.lock();
         books.failures = 0;
@@ -161,13 +171,14 @@ impl Watcher {
         }
         books.forget(&channel);
         drop(books);
-        // What was compacted away may have been the end of that key. Refused for another reason, it looks later by itself.
+        // Compacted revisions may include the deletion of the key, so we wake the waiter. After any other refusal the
+        // waiter polls.
         if !said.events.is_empty() || said.compact_revision != 0 {
             self.signals.wake_one(&channel);
         }
     }
 
-    /// Has the key been there up to now?
+    /// Reads the key of a new watch, and wakes the waiter if it was deleted before the watch was established.
     fn look_back(&self, books: &Books, said: &WatchResponse) {
         let now = said
             .header
@@ -177,7 +188,7 @@ impl Watcher {
             return;
         };
         let Some(watch) = books.watches.get(&channel).filter(|watch| watch.seen < now) else {
-            return; // nothing at all has happened
+            return; // the store has not changed since
         };
         let key = RangeRequest {
             key: watch.key.clone(),
@@ -187,7 +198,7 @@ impl Watcher {
         let (link, signals) = (Arc::clone(&self.link), self.signals.clone());
         self.link.gate.background.spawn(async move {
             let found = link.range(key, link.deadline()).await;
-            // Without an answer it asks again by itself, and hears what is wrong.
+            // On an error we also wake the waiter: its own retry reports the error.
             if !found.is_ok_and(|found| !found.kvs.is_empty()) {
                 signals.wake_one(&channel);
             }
@@ -200,6 +211,7 @@ impl Watcher {
 }
 
 impl Books {
+    /// Removes and cancels the watch of a channel, if there is one.
     fn forget(&mut self, channel: &str) {
         let Some(watch) = self.watches.remove(channel) else {
             return;
@@ -214,7 +226,7 @@ impl Books {
     }
 }
 
-/// Says what is to be said and hears what is told, until the stream ends.
+/// Runs the stream: sends the requests and handles the responses. Returns why the stream ended.
 async fn listen(
     watcher: &Weak<Watcher>,
     link: &Arc<Link>,
@@ -234,7 +246,8 @@ async fn listen(
     };
     loop {
         match conn::next::<WatchResponse>(&mut answers).await {
-            // The stream is as old as its connection, and so is its token; requests have logged in anew since.
+            // The stream uses the token of its old connection. Requests have reconnected with a new login since, so we
+            // end the stream, and the waiters open one on the new connection.
             Ok(Some(answer)) if is_refused(&answer) && !link.uses(&conn) => {
                 return Trouble::Unsent("the token has run out".to_owned());
             }
@@ -248,10 +261,12 @@ async fn listen(
     }
 }
 
+/// Whether the server cancelled the watch for a reason other than compaction.
 fn is_refused(said: &WatchResponse) -> bool {
     said.canceled && said.compact_revision == 0
 }
 
+/// Exponential backoff: 20 ms after the first failure, 1.28 s at most.
 fn pause(failures: u32) -> Duration {
     Duration::from_millis(10 << failures.min(7))
 }

@@ -1,4 +1,4 @@
-//! Bytes to and from a member: TCP or TLS.
+//! Opens the byte stream to a member: TCP, or TLS over TCP.
 
 use std::pin::Pin;
 
@@ -11,16 +11,16 @@ use crate::backend::TlsFiles;
 use crate::backend::tls::{self, Check};
 use crate::error::{Error, Result};
 
-/// A byte stream of any kind.
+/// A byte stream, with or without TLS.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Sync {}
 impl<S: AsyncRead + AsyncWrite + Send + Sync> Stream for S {}
 
-/// Connects. The caller bounds the time.
+/// Connects. There is no timeout: the caller sets one.
 pub(super) async fn dial(place: &Place, files: &TlsFiles) -> Result<Pin<Box<dyn Stream>>> {
     let tcp = TcpStream::connect((place.host.as_str(), place.port))
         .await
         .map_err(|e| unreachable_at(place, &e))?;
-    // A request is one small write: waiting for more to send would only delay it.
+    // Disable Nagle's algorithm: a request is one small write, and buffering would only delay it.
     tcp.set_nodelay(true)
         .map_err(|e| unreachable_at(place, &e))?;
     if place.tls {
@@ -41,7 +41,7 @@ async fn secure(
     files: &TlsFiles,
 ) -> Result<Pin<Box<dyn Stream>>> {
     let name = tls::name(host)?;
-    // etcd's server hangs up on who does not ask for HTTP/2 here.
+    // Request HTTP/2 through ALPN. Otherwise etcd closes the connection.
     let connector = tls::connector(files, Check::Everything, &[b"h2"]).await?;
     match connector.connect(name, tcp).await {
         Ok(stream) => Ok(Box::pin(stream)),

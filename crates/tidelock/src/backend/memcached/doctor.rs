@@ -1,4 +1,4 @@
-//! What about a server weakens a lock, and which life of it answers.
+//! Doctor: finds what weakens the locks of a server. Also reads the server's clock and identifies the server run.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,6 +34,7 @@ impl Stats {
         self.0.get(name).map_or("", String::as_str)
     }
 
+    /// 0 if the value is missing or not a number.
     fn number(&self, name: &str) -> u64 {
         self.text(name).parse().unwrap_or(0)
     }
@@ -45,16 +46,19 @@ pub(super) async fn server_time(link: &Link, deadline: Moment) -> Result<u64> {
     Ok(stats.number("time"))
 }
 
+/// Identifies the server run by process id and start time: a restarted server has lost all locks.
 pub(super) async fn incarnation(link: &Link) -> Result<Option<Incarnation>> {
     let stats = Stats::read(link, "stats", link.deadline()).await?;
     let up = stats.number("uptime");
     let start = stats.number("time").saturating_sub(up);
+    // A process id alone could repeat, for example in a container.
     Ok(Some(Incarnation {
         id: Arc::from(format!("{}:{start}", stats.text("pid"))),
         up: Duration::from_secs(up),
     }))
 }
 
+/// Runs all checks and returns their findings.
 pub(super) async fn examine(link: &Link) -> Result<Vec<Finding>> {
     let deadline = link.deadline();
     let stats = Stats::read(link, "stats", deadline).await?;
@@ -90,6 +94,7 @@ pub(super) async fn examine(link: &Link) -> Result<Vec<Finding>> {
     ])
 }
 
+/// Checks whether the server can evict, or fail to store, an item that holds a lock.
 fn memory(stats: &Stats, settings: &Stats) -> Finding {
     let (used, limit) = (stats.number("bytes"), stats.number("limit_maxbytes"));
     let evicted = stats.number("evictions");

@@ -1,21 +1,22 @@
-//! From what a server or a connection says to an [`ErrorKind`]: did it surely not run, or may it have?
+//! Maps server errors and connection failures to an [`ErrorKind`]: did the request certainly have no effect, or may it
+//! have one?
 
 use std::fmt;
 
 use super::wire::Reply;
 use crate::error::{Error, ErrorKind};
 
-/// A request that was surely not sent.
+/// The error for a request that certainly had no effect.
 pub(super) fn unsent(why: impl fmt::Display) -> Error {
     Error::new(ErrorKind::Unavailable).because(why.to_string())
 }
 
-/// A request that was sent and brought no usable answer.
+/// The error for a request that was sent and got no usable answer.
 pub(super) fn unanswered(why: impl fmt::Display) -> Error {
     Error::new(ErrorKind::OutcomeUnknown).because(why.to_string())
 }
 
-/// An answer that is none to what was asked: never a success.
+/// The error for an answer that does not fit its request. It never counts as a success.
 pub(super) fn unexpected(reply: &Reply) -> Error {
     match reply {
         Reply::Complaint(text) => complaint(text),
@@ -25,7 +26,7 @@ pub(super) fn unexpected(reply: &Reply) -> Error {
     }
 }
 
-/// What the server says it could not do has not been done.
+/// Classifies a server error. If the server says that it could not execute a command, the command had no effect.
 pub(super) fn complaint(text: &str) -> Error {
     let (kind, advice) = match text {
         text if text.contains("out of memory") => (
@@ -35,7 +36,7 @@ pub(super) fn complaint(text: &str) -> Error {
         text if text.starts_with("SERVER_ERROR") || text.starts_with("BUSY") => {
             (ErrorKind::Unavailable, "it may be able to soon")
         }
-        // Said to whoever comes, instead of an answer.
+        // A server that is full sends this to each new connection, instead of an answer.
         text if text.contains("Too many open connections") => (
             ErrorKind::Unavailable,
             "the server has as many clients as it takes (its option -c)",
@@ -47,7 +48,7 @@ pub(super) fn complaint(text: &str) -> Error {
             ErrorKind::Unsupported,
             "the server does not know a command that locks need; use memcached 1.6 or later",
         ),
-        // It may have taken one command for another.
+        // The server may have read another command than the one we sent.
         _ => (ErrorKind::OutcomeUnknown, "the server did not understand"),
     };
     Error::new(kind).because(format!("{text}; {advice}"))

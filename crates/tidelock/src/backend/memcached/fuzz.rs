@@ -1,4 +1,4 @@
-//! What must hold of whatever memcached says, or stands in its URL.
+//! Fuzz targets: properties that must hold for any answer of memcached and for any URL.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -26,7 +26,8 @@ pub(crate) fn url(text: &str) -> Result<Login> {
     })
 }
 
-/// The first byte says how it is torn: however it is, the answers are the same.
+/// Parses the bytes in one piece and in small pieces: the answers must be the same. The first byte selects answer shape
+/// and piece size.
 pub(crate) fn reply(bytes: &[u8]) {
     let Some((&torn, said)) = bytes.split_first() else {
         return;
@@ -40,7 +41,7 @@ pub(crate) fn reply(bytes: &[u8]) {
     let whole = answers(&[said], shape);
     let pieces: Vec<&[u8]> = said.chunks(step).collect();
     let torn = answers(&pieces, shape);
-    // Where a stranger speaks it may be noticed earlier or later.
+    // A foreign protocol may be detected earlier or later, so we only compare if both parse.
     if let (Ok(whole), Ok(torn)) = (&whole, &torn) {
         assert_eq!(whole, torn);
     }
@@ -83,7 +84,7 @@ fn read(reply: &Reply) {
     }
 }
 
-/// A client's details with that start, as they are read.
+/// The details of a client with this start time, as they are read back.
 pub(crate) fn client(since: u64) -> Option<ClientInfo> {
     look::client(format!("{since}\n7\nhost\nshop").as_bytes())
 }
@@ -95,15 +96,15 @@ pub(crate) fn name(name: &Name) {
     let owner = crate::owner::OwnerMint::new().fresh();
     let value = keys::value(owner.text(), name);
     assert_eq!(keys::read(&value), Some((owner.text(), name.as_str())));
-    // As the list writes a key down.
+    // The form in which the server's item list shows a key.
     let line = format!("key={} exp=1 size=65", crate::backend::fuzz::escaped(&key));
     assert_eq!(look::key(&line), Some(key));
 }
 
-/// How long an item is sure to stand that is to stand for a lease, whenever its server's clock ticks.
+/// The least time that an item for this lease lasts, at any phase of the server's clock.
 pub(crate) fn kept(lease: Duration) -> Duration {
     let seconds = ttl::seconds(lease);
-    // What is told as a number of seconds is never taken for a date.
+    // The server must never take a number of seconds for a date.
     assert!(ttl::needs_a_date(seconds) || seconds <= 30 * 24 * 3600);
     ttl::sure(seconds)
 }

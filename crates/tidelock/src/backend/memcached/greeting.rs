@@ -1,4 +1,4 @@
-//! What is said before the first command, and whether the server can keep locks at all.
+//! The handshake: login, then checks that the server's version and settings support locks.
 
 use super::errors::{complaint, unsent};
 use super::place::Place;
@@ -6,10 +6,10 @@ use super::stream::Wire;
 use super::wire::{Command, Reply, Shape};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The oldest server with the commands that locks need.
+/// Lower bound of the server's version: the oldest one with the commands that locks need.
 const OLDEST: (u32, u32) = (1, 6);
 
-/// As that user, if the server is to know one.
+/// Performs the handshake on a new connection, with a login if one is given.
 pub(super) async fn exchange(
     wire: &mut Wire,
     place: &Place,
@@ -17,7 +17,8 @@ pub(super) async fn exchange(
 ) -> Result<()> {
     let broken = |why: String| unsent(format_args!("{place}: {why}"));
     if let Some((user, password)) = login {
-        // The key and the flags mean nothing. A server that asks for no login takes it for an item: that is to be over at once.
+        // A login is a `set` whose key and flags are ignored. A server without authentication stores it as an item;
+        // the time to live of -1 makes that item expire at once. Otherwise the password would stay in the cache.
         let words = format!("{user} {password}");
         let login = format!("set tidelock 0 -1 {}\r\n{words}\r\n", words.len());
         wire.write(login.as_bytes()).await.map_err(broken)?;
@@ -37,6 +38,7 @@ pub(super) async fn exchange(
         }
         other => return Err(refused(place, &other)),
     }
+    // Without compare-and-swap, a renewal or release could hit the lock of a later holder.
     let settings = Command::lines("stats settings", |line| line.contains("cas_enabled"));
     wire.write(&settings.bytes).await.map_err(broken)?;
     match wire.answer(settings.shape).await.map_err(broken)? {
@@ -54,7 +56,7 @@ fn refused(place: &Place, reply: &Reply) -> Error {
         Reply::Complaint(text) => {
             let error = complaint(text);
             let kind = match error.kind() {
-                // Nothing was asked yet.
+                // No command was sent yet, so the outcome is certain.
                 ErrorKind::OutcomeUnknown => ErrorKind::Refused,
                 kind => kind,
             };

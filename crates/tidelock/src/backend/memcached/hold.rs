@@ -1,7 +1,8 @@
-//! Taking, keeping and giving back one lock. Every change compares first: with nothing there, or with what was just read.
+//! Acquires, renews and releases one lock. Every change is conditional: either no item exists, or its CAS number is the
+//! one that was just read.
 //!
-//! What is compared is a number that a server starts anew with its life, so it is sent on the connection it was read on, or
-//! not at all.
+//! A server restarts its CAS numbers when it restarts. So a conditional command is only sent on the connection on which
+//! the CAS number was read; otherwise it could match another item.
 
 use std::time::Duration;
 
@@ -12,13 +13,14 @@ use super::{Memcached, doctor, keys, ttl};
 use crate::backend::{Ask, Attempt, Grant, Moment, Name, Released, Renewal, Renewed, Ticket, Wait};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How long a tombstone stays: longer than a request can lie in the buffers of a server that is frozen.
+/// Lifetime of a tombstone. It bounds how long a request may lie in the buffers of a frozen server and still be
+/// harmless.
 const TOMBSTONE_KEPT: Duration = Duration::from_secs(300);
 
-/// How often one question looks again because somebody has changed the item meanwhile. Mostly it is our own renewal.
+/// Bounds the retries of one operation when the item changes concurrently. Mostly our own renewal changes it.
 const ROUNDS: usize = 5;
 
-/// What was found of a lock.
+/// An item of a lock, with the connection it was read on.
 pub(super) struct Found {
     pub(super) item: Item,
     pub(super) line: Line,
@@ -29,22 +31,23 @@ impl Found {
         keys::read(&self.item.value) == Some((owner, name.as_str()))
     }
 
-    /// For so long at least it stays.
+    /// The least time until the item expires.
     fn sure(&self) -> Duration {
         self.item.left.map_or(Duration::MAX, ttl::sure)
     }
 }
 
-/// What became of an `add`.
+/// The outcome of an `add`.
 enum Added {
     Stored,
-    /// Somebody was faster.
+    /// Another client was faster.
     Taken,
-    /// Stored, but this owner had been withdrawn; given back.
+    /// Stored, but this owner had been withdrawn, so the item was deleted again.
     Withdrawn,
 }
 
 impl Memcached {
+    /// See [`Backend::attempt`](crate::backend::Backend::attempt).
     pub(super) async fn decide(&self, ask: &Ask) -> Result<Attempt> {
         let Ticket { name, owner, .. } = &ask.ticket;
         let (key, deadline) = (keys::lock(name), self.link.deadline());
@@ -57,6 +60,7 @@ impl Memcached {
                 }
             };
             if found.is_of(owner.text(), name) {
+                // A retry of an attempt that succeeded without our knowledge: the item is ours already.
                 if self.is_withdrawn(owner.text(), deadline).await? {
                     self.remove(&key, &found, deadline).await?;
                     return Err(withdrawn());
@@ -73,7 +77,7 @@ impl Memcached {
         Ok(refused(None))
     }
 
-    /// What is there now.
+    /// Reads the item of a key. `None`: there is none.
     pub(super) async fn find(&self, key: &str, deadline: Moment) -> Result<Option<Found>> {
         match self.link.ask_one(Command::get(key), None, deadline).await? {
             (Reply::Value(item), line) => Ok(Some(Found { item, line })),
@@ -82,13 +86,15 @@ impl Memcached {
         }
     }
 
-    /// Only where nothing was seen: a server that has no memory left deletes what is there when it cannot add to it.
+    /// Adds the item of a lock. Call it only if no item was found: without free memory, a server whose `add` fails
+    /// deletes the existing item.
     async fn add(&self, key: &str, ask: &Ask, deadline: Moment) -> Result<Added> {
         let Ticket { name, owner, .. } = &ask.ticket;
         let ttl = self.ttl(ask.lease, deadline).await?;
         let value = keys::value(owner.text(), name);
         let add = Command::store(key, &value, ttl, Store::Add);
-        // Behind it in one piece: a withdrawal that was there before the item is seen, and one that comes later sees the item.
+        // The read of the tombstone is sent in one piece with the `add`, after it. A withdrawal before the `add` is
+        // seen here; a later withdrawal finds the item.
         let look = Command::get(&keys::tombstone(owner.text()));
         let (replies, line) = self.link.ask(vec![add, look], None, deadline).await?;
         match (&replies[..], line) {
@@ -96,7 +102,7 @@ impl Memcached {
             ([Reply::NotStored, _], _) => Ok(Added::Taken),
             ([Reply::Done(Some(cas)), Reply::Value(_)], line) => {
                 let back = Command::delete(key, *cas);
-                // Without an answer it may stand until its lease ends; but it is void.
+                // Without an answer the item may stay until its lease ends, but its tombstone makes it void.
                 let given = self.link.ask_one(back, Some(line), deadline).await;
                 given.map_err(|error| unanswered(error.detail().unwrap_or_default()))?;
                 Ok(Added::Withdrawn)
@@ -108,23 +114,25 @@ impl Memcached {
         }
     }
 
-    /// How the server is told of a lease.
+    /// The server's form of a lease: a number of seconds, or a date if the lease is long.
     async fn ttl(&self, lease: Duration, deadline: Moment) -> Result<u64> {
         let seconds = ttl::seconds(lease);
         if !ttl::needs_a_date(seconds) {
             return Ok(seconds);
         }
-        // By its own clock, not by ours.
+        // Use the server's clock: ours may differ.
         let now = doctor::server_time(&self.link, deadline).await?;
         Ok(now.saturating_add(seconds))
     }
 
+    /// Whether the owner has a tombstone.
     async fn is_withdrawn(&self, owner: &str, deadline: Moment) -> Result<bool> {
         let look = self.find(&keys::tombstone(owner), deadline).await?;
         Ok(look.is_some())
     }
 
-    /// A lock of an owner that was withdrawn is none: the request that took it arrived too late, and nobody hears its answer.
+    /// Whether the item belongs to a withdrawn owner, so that it holds no lock: the request that stored it arrived too
+    /// late, and nobody received its answer.
     pub(super) async fn is_void(&self, found: &Found, deadline: Moment) -> Result<bool> {
         match keys::read(&found.item.value) {
             Some((owner, _)) => self.is_withdrawn(owner, deadline).await,
@@ -132,7 +140,7 @@ impl Memcached {
         }
     }
 
-    /// Deletes exactly what was found. False: it is something else by now.
+    /// Deletes the item that was found. False: the item has changed or is gone.
     async fn remove(&self, key: &str, found: &Found, deadline: Moment) -> Result<bool> {
         let delete = Command::delete(key, found.item.cas);
         match self
@@ -146,7 +154,7 @@ impl Memcached {
         }
     }
 
-    /// Gives exactly what was found more time, never less than it has. False: it is something else by now.
+    /// Extends the item that was found to the lease; never shortens it. False: the item has changed or is gone.
     async fn prolong(
         &self,
         key: &str,
@@ -162,7 +170,7 @@ impl Memcached {
         let again = Command::store(key, &found.item.value, ttl, how);
         match self.link.ask_one(again, Some(found.line), deadline).await? {
             (Reply::Done(_), _) => Ok(true),
-            // Without memory it may even have been deleted: another look tells.
+            // Without free memory the server may even have deleted the item. The caller reads it again.
             (Reply::Missing | Reply::Changed | Reply::NotStored | Reply::Complaint(_), _) => {
                 Ok(false)
             }
@@ -170,6 +178,7 @@ impl Memcached {
         }
     }
 
+    /// Renews one hold.
     pub(super) async fn keep(&self, renewal: &Renewal) -> Result<Renewed> {
         let Ticket { name, owner, .. } = &renewal.ticket;
         let (key, deadline) = (keys::lock(name), self.link.deadline());
@@ -186,6 +195,7 @@ impl Memcached {
         Err(unsent("the item could not be stored anew"))
     }
 
+    /// Releases one hold: deletes the item if it is ours.
     pub(super) async fn end(&self, ticket: &Ticket) -> Result<Released> {
         let Ticket { name, owner, .. } = ticket;
         let (key, deadline) = (keys::lock(name), self.link.deadline());
@@ -202,13 +212,15 @@ impl Memcached {
         Err(unsent("the item changes again and again"))
     }
 
+    /// Withdraws a ticket: writes its tombstone, then deletes its item.
     pub(super) async fn revoke(&self, ticket: &Ticket) -> Result<Released> {
         let Ticket { name, owner, .. } = ticket;
         let look = Command::get(&keys::lock(name));
         let ttl = ttl::seconds(TOMBSTONE_KEPT);
         let mark = Command::store(&keys::tombstone(owner.text()), b"1", ttl, Store::Set);
-        // The mark before the end: from here on an attempt of this owner that arrives late takes no effect. And the look
-        // before the mark: behind it whoever waits may remove the item, and it would seem as if it had not been held.
+        // We write the tombstone before we delete the item: from then on a late attempt of this owner has no effect. We
+        // read the item before we write the tombstone. Otherwise a waiter could delete the void item first, and it
+        // would look as if we had not held the lock.
         let deadline = self.link.deadline();
         let (replies, line) = self.link.ask(vec![look, mark], None, deadline).await?;
         let held = match replies.first() {
@@ -218,19 +230,22 @@ impl Memcached {
             }
             _ => false,
         };
-        // Whatever failed, the mark may stand: asked again, others may have removed the item meanwhile.
+        // On any error the outcome is unknown: the tombstone may exist, and by the time of a retry a waiter may have
+        // deleted the item.
         let ended = self.end(ticket).await;
         let ended = ended.map_err(|error| unanswered(error.detail().unwrap_or_default()))?;
         match replies.get(1) {
             Some(Reply::Done(_)) if held => Ok(Released::Freed),
             Some(Reply::Done(_)) => Ok(ended),
-            // Asked again it says that nothing is held: that must not look as if somebody else had taken it.
+            // The outcome is unknown. A retry finds nothing held, and that must not look as if another client had taken
+            // the lock.
             _ => Err(unanswered(
                 "freed, but a request on its way may still take it again: the server refuses to note that it must not",
             )),
         }
     }
 
+    /// Forced release: deletes the item of any owner. False: nobody held the lock.
     pub(super) async fn free(&self, name: &Name) -> Result<bool> {
         let (key, deadline) = (keys::lock(name), self.link.deadline());
         for _ in 0..ROUNDS {
@@ -246,7 +261,7 @@ impl Memcached {
     }
 }
 
-/// The loop looks again by itself; here it is said when that is of use at the latest.
+/// A refusal. There are no wakes, so the acquire loop polls; the remaining lease bounds the time until its next poll.
 fn refused(left: Option<u64>) -> Attempt {
     Attempt::Held(Wait {
         wake: None,

@@ -1,19 +1,21 @@
-//! Every key and value, one function each.
+//! The keys and values of all items, one function for each kind.
 
 use crate::backend::{ClientId, Name};
 
-/// How keys of our own begin.
+/// Prefix of our own keys, except for plain names of locks.
 pub(super) const OURS: &str = "tidelock:";
 
-/// How the key of a name begins that memcached could not keep.
+/// Prefix of the key of a lock whose name is not a valid key.
 pub(super) const HASHED: &str = "tidelock:name:";
 
-/// The most bytes of a key.
+/// Bounds the bytes of a key: memcached's limit.
 const MOST_BYTES: usize = 250;
 
-/// The key of a lock: its name, or a hash of a name that memcached could not keep. The value tells the name in any case.
+/// The key of a lock: its name, or a hash of the name if the name is not a valid key. The value always contains the
+/// name.
 pub(super) fn lock(name: &Name) -> String {
     let text = name.as_str();
+    // A name with our prefix is hashed too. Otherwise a lock could use the key of a tombstone or of a client's details.
     let fits = text.len() <= MOST_BYTES
         && !text.starts_with(OURS)
         && !text.bytes().any(|byte| byte <= b' ' || byte == 0x7f);
@@ -24,33 +26,33 @@ pub(super) fn lock(name: &Name) -> String {
     }
 }
 
-/// What makes a lock of this owner void, whenever it was taken.
+/// The key of an owner's tombstone. While it exists, every item of this owner is void.
 pub(super) fn tombstone(owner: &str) -> String {
     format!("{OURS}withdrawn:{owner}")
 }
 
-/// The details of a client.
+/// The key of a client's details.
 pub(super) fn client(client: &ClientId) -> String {
     client_of(client.as_str())
 }
 
-/// The details of a client that is known by its UUID only.
+/// The key of a client's details, for a client of which only the UUID is known.
 pub(super) fn client_of(uuid: &str) -> String {
     format!("{OURS}client:{uuid}")
 }
 
-/// What a lock's key has in it: the owner, and the name as it was given.
+/// The value of a lock's item: the owner, and the unhashed name.
 pub(super) fn value(owner: &str, name: &Name) -> Vec<u8> {
     format!("{owner}\n{}", name.as_str()).into_bytes()
 }
 
-/// The owner and the name of a value we wrote; `None` for one that others wrote.
+/// The owner and the name in a lock's value. `None`: tidelock did not write this value.
 pub(super) fn read(value: &[u8]) -> Option<(&str, &str)> {
     let (owner, name) = std::str::from_utf8(value).ok()?.split_once('\n')?;
     owner_client(owner).map(|_| (owner, name))
 }
 
-/// The client part of an owner as we write it.
+/// The client part of an owner. `None`: this is not an owner in tidelock's form.
 pub(super) fn owner_client(owner: &str) -> Option<&str> {
     let (uuid, number) = owner.split_once(':')?;
     let looks_right = uuid::Uuid::try_parse(uuid).is_ok() && number.parse::<u64>().is_ok();

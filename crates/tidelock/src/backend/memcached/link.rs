@@ -1,5 +1,7 @@
-//! A connection that is made when it is needed and made anew when it has died, in the hands of one background task: its
-//! sockets never belong to a caller's runtime.
+//! A reconnecting connection: connects on first use, and reconnects after a failure.
+//!
+//! One background task owns the socket, so the socket never belongs to a caller's runtime. Callers send their requests
+//! to the task through a channel. The task pipelines them: it sends a request without waiting for earlier answers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,45 +21,49 @@ use crate::backend::{Background, Moment, Timers};
 use crate::core::rt;
 use crate::error::{Error, Result};
 
-/// Which connection an answer came on. What is compared by number makes sense on that one only: a server that was
-/// started anew counts from one again.
+/// Identifies the live connection that an answer came on. A CAS number is only valid on that connection: a restarted
+/// server counts from one again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Line(u64);
 
-/// A way to the server. Cheap to clone; the clones share one connection.
+/// A reconnecting connection to the server. Cheap to clone; clones share the connection.
 #[derive(Clone)]
 pub(super) struct Link {
     orders: mpsc::UnboundedSender<Message>,
     pub(super) gate: Arc<Gate>,
+    /// The number of the next request.
     numbers: Arc<AtomicU64>,
 }
 
-/// Where the server is, and how long it is waited for.
+/// Endpoint: address, login and timeout.
 pub(super) struct Gate {
     pub(super) place: Place,
     pub(super) timers: Timers,
+    /// Bounds a connect with its handshake, a write, and a request as a whole.
     pub(super) limit: Duration,
-    /// Asked instead of the place, if there is one.
+    /// If set, called at each connect, and replaces the login of the URL.
     pub(super) credentials: Option<Arc<dyn Fn() -> Credentials + Send + Sync>>,
 }
 
 enum Message {
     Order(Order),
-    /// Nobody waits for this one any more, although it was sent: the connection may be dead without a word.
+    /// A request in flight has timed out: the connection may be half-open.
     Overdue(u64),
     Close,
 }
 
-/// Commands that go in one piece, and who waits for their answers.
+/// One request: commands that are sent in one piece, and the sender for their answers.
 struct Order {
     number: u64,
     commands: Vec<Command>,
-    /// Not on any other connection.
+    /// If set, the request is only sent on this connection.
     only_on: Option<Line>,
+    /// Shared with the caller: decides whether the task sends the request or the caller gives it up.
     stage: Arc<AtomicU8>,
     answer: oneshot::Sender<Result<(Vec<Reply>, Line)>>,
 }
 
+/// Stages of a request. From `WAITING` it goes to exactly one of the other two.
 const WAITING: u8 = 0;
 const SENT: u8 = 1;
 const GIVEN_UP: u8 = 2;
@@ -73,11 +79,17 @@ impl Link {
         }
     }
 
+    /// The deadline of a request that starts now.
     pub(super) fn deadline(&self) -> Moment {
         self.gate.timers.now() + self.gate.limit
     }
 
-    /// Has commands answered before the deadline, sent in one piece. With `only_on`, on that connection or not at all.
+    /// Sends commands in one piece and waits for their answers until the deadline. With `only_on`, sends them on that
+    /// connection or not at all.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the commands were certainly not sent, `OutcomeUnknown` if they may have been.
     pub(super) async fn ask(
         &self,
         commands: Vec<Command>,
@@ -102,27 +114,28 @@ impl Link {
         }
         match self.gate.timers.until(deadline, answered).await {
             Some(Ok(answer)) => answer,
-            // The background has gone, and with it who would know whether it was sent.
+            // The background task has ended, so nobody knows whether the request was sent.
             Some(Err(_)) => Err(unanswered("the client is closing")),
             None => {
                 let why = format!(
                     "{}: no answer within {:?}",
                     self.gate.place, self.gate.limit
                 );
+                // Either we give the request up before the task sends it, or it counts as sent: never both.
                 let withdrawn = stage
                     .compare_exchange(WAITING, GIVEN_UP, Ordering::SeqCst, Ordering::SeqCst)
                     .is_ok();
                 if withdrawn {
                     return Err(unsent(why));
                 }
-                // An error means that the connection has ended anyhow.
+                // An error means that the background task has ended already.
                 let _ = self.orders.send(Message::Overdue(number));
                 Err(unanswered(why))
             }
         }
     }
 
-    /// As [`ask`](Self::ask), one command.
+    /// As [`ask`](Self::ask), for one command.
     pub(super) async fn ask_one(
         &self,
         command: Command,
@@ -137,7 +150,7 @@ impl Link {
     }
 
     pub(super) fn close(&self) {
-        // An error means that it is closed.
+        // An error means that it is closed already.
         let _ = self.orders.send(Message::Close);
     }
 }
@@ -148,6 +161,7 @@ impl fmt::Debug for Link {
     }
 }
 
+/// The background task: connects, sends requests and distributes answers, until it is closed.
 async fn run(gate: Arc<Gate>, mut inbox: mpsc::UnboundedReceiver<Message>) {
     let mut wire: Option<Wire> = None;
     let mut made = 0;
@@ -172,6 +186,7 @@ async fn run(gate: Arc<Gate>, mut inbox: mpsc::UnboundedReceiver<Message>) {
                 }
             }
             Some(Message::Order(order)) => {
+                // Do not connect for a request that nobody waits for.
                 if order.stage.load(Ordering::SeqCst) == GIVEN_UP || order.answer.is_closed() {
                     continue;
                 }
@@ -202,7 +217,7 @@ async fn run(gate: Arc<Gate>, mut inbox: mpsc::UnboundedReceiver<Message>) {
 }
 
 impl Order {
-    /// Sends it, unless its caller has given it up.
+    /// Sends the request, unless its caller has given it up.
     async fn send(self, gate: &Gate, wire: &mut Wire) -> Result<(), String> {
         let sent = self
             .stage
@@ -227,14 +242,15 @@ impl Order {
     }
 
     fn refuse(self, error: Error) {
-        // An error means that nobody waits any more.
+        // An error means that the caller has given up.
         let _ = self.answer.send(Err(error));
     }
 }
 
 impl Gate {
-    /// Asked for at each connect: passwords are rotated while clients run. On another thread: a source may read a file or
-    /// ask a server, and this one is the steward's.
+    /// The login for a new connection. Calls the credentials callback at each connect, because passwords may be rotated
+    /// while the client runs. The callback may block, and this is the steward's thread, so it runs on a thread for
+    /// blocking work.
     async fn login(&self) -> Result<Option<(String, String)>> {
         let Some(ask) = self.credentials.clone() else {
             return Ok(self.place.login.clone());
@@ -245,14 +261,14 @@ impl Gate {
         Ok(given.user.zip(given.password))
     }
 
-    /// Connects and introduces us, within the limit.
+    /// Connects and performs the handshake, within the timeout.
     async fn enter(&self, line: Line) -> Result<Wire> {
         let entering = async {
             let address = (self.place.host.as_str(), self.place.port);
             let stream = TcpStream::connect(address)
                 .await
                 .map_err(|e| unsent(format_args!("{}: {e}", self.place)))?;
-            // Commands are small: waiting for more to send would only delay them.
+            // Disable Nagle's algorithm: commands are small, and buffering would only delay them.
             stream
                 .set_nodelay(true)
                 .map_err(|e| unsent(format_args!("{}: {e}", self.place)))?;
@@ -278,7 +294,7 @@ mod tests {
     use crate::backend::Clock;
     use crate::error::ErrorKind;
 
-    /// A server that greets, answers one command with that, and hangs up.
+    /// A server that completes the handshake, answers one command with `answer`, and closes the connection.
     async fn serve(listener: &tokio::net::TcpListener, answer: &[u8]) -> Vec<u8> {
         let (peer, _) = listener.accept().await.unwrap();
         let mut asked = Vec::new();
@@ -319,12 +335,12 @@ mod tests {
         );
         assert_eq!(served, get.bytes);
         let (_, first) = found.unwrap();
-        // The server has been started anew, and its first item has the same number.
+        // The server has restarted, and its first item has the same CAS number.
         let delete = Command::delete("a", 1);
         loop {
             let refused = link.ask_one(delete.clone(), Some(first), link.deadline());
             match refused.await.map(drop).unwrap_err().kind() {
-                // The end of the connection had not been noticed yet.
+                // The client has not noticed the end of the connection yet.
                 ErrorKind::OutcomeUnknown => {}
                 kind => break assert_eq!(kind, ErrorKind::Unavailable),
             }

@@ -1,4 +1,4 @@
-//! What operators see: one lock, the list of locks, and who the clients are.
+//! Inspection for operators: one lock, the list of locks, and the details of clients.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -13,17 +13,17 @@ use crate::backend::{ClientId, Moment, Name, Page};
 use crate::error::Result;
 use crate::snapshot::{ClientInfo, Holder, Snapshot, since_epoch};
 
-/// Looked at in one piece.
+/// Bounds the items that one request of the list reads.
 const AT_ONCE: usize = 100;
 
-/// No item of a lock weighs more: a name, a hashed key, an owner, and what memcached adds.
+/// Upper bound of the size of a lock's item, in bytes: a name, a hashed key, an owner, and memcached's overhead.
 const HEAVIEST: u64 = 1000;
 
-/// The shortest time that is shown of a lock that stands.
+/// Lower bound of the remaining time that is shown for a held lock.
 const MOMENT: Duration = Duration::from_millis(1);
 
 impl Memcached {
-    /// One lock, and the details its holder has left. The time is what is sure.
+    /// Describes one lock and its holder's client. The remaining time is a lower bound.
     pub(super) async fn show(&self, name: &Name) -> Result<Snapshot> {
         let deadline = self.link.deadline();
         let mut snapshot = Snapshot::free(name.as_str());
@@ -40,7 +40,7 @@ impl Memcached {
             None => Holder::new(foreign(&found.item.value), 1),
         };
         if let Some(uuid) = keys::owner_client(&holder.owner) {
-            // Without them the lock is shown all the same.
+            // On an error we show the lock without the details.
             let details = self.find(&keys::client_of(uuid), deadline).await;
             let details = details.ok().flatten();
             holder.client = details.and_then(|found| client(&found.item.value));
@@ -49,10 +49,10 @@ impl Memcached {
         Ok(snapshot)
     }
 
-    /// All names at once: memcached lists all its items or none.
+    /// The names of all locks in one page: memcached can only list all its items.
     pub(super) async fn page(&self, pattern: &str) -> Result<Page> {
         let deadline = self.link.deadline();
-        // On a connection of its own, because the list of a large cache takes a while.
+        // Use a separate connection. The list of a large cache takes a while, and answers come in order.
         let apart = Link::new(Arc::clone(&self.link.gate), &self.background);
         let dump = Command::lines("lru_crawler metadump hash", may_be_a_lock);
         let (reply, _) = apart.ask_one(dump, None, deadline).await?;
@@ -60,6 +60,7 @@ impl Memcached {
             return Err(unexpected(&reply));
         };
         let keys = lines.iter().filter_map(|line| key(line));
+        // A hashed key does not show its name, so it always passes here; its name is matched below.
         let wanted = keys.filter(|key| {
             key.starts_with(keys::HASHED)
                 || !key.starts_with(keys::OURS) && matches_glob(pattern, key)
@@ -73,6 +74,7 @@ impl Memcached {
         Ok(Page { names, next: None })
     }
 
+    /// The names in the values of these keys. Skips items that are not locks.
     async fn names(&self, keys: &[String], deadline: Moment) -> Result<Vec<String>> {
         let looks = keys.iter().map(|key| Command::get(key)).collect();
         let (replies, _) = self.link.ask(looks, None, deadline).await?;
@@ -83,7 +85,7 @@ impl Memcached {
         Ok(values.map(|(_, name)| name.to_owned()).collect())
     }
 
-    /// Leaves a client's details, as one item that goes by itself.
+    /// Writes a client's details as one item, which expires after `keep`.
     pub(super) async fn introduce(
         &self,
         id: &ClientId,
@@ -106,7 +108,7 @@ impl Memcached {
         }
     }
 
-    /// Deletes them. It does not matter whether they were still there.
+    /// Deletes a client's details. Succeeds if there are none.
     pub(super) async fn forget_client(&self, id: &ClientId) -> Result<()> {
         let delete = Command::delete_any(&keys::client(id));
         let deadline = self.link.deadline();
@@ -114,7 +116,7 @@ impl Memcached {
     }
 }
 
-/// The beginning of what somebody else wrote.
+/// The start of a value that tidelock did not write, shown as the owner.
 pub(super) fn foreign(value: &[u8]) -> String {
     let text: String = String::from_utf8_lossy(value).chars().take(64).collect();
     if text.is_empty() {
@@ -124,6 +126,7 @@ pub(super) fn foreign(value: &[u8]) -> String {
     }
 }
 
+/// Reads a client's details. Ignores further lines.
 pub(super) fn client(value: &[u8]) -> Option<ClientInfo> {
     let text = std::str::from_utf8(value).ok()?;
     let mut lines = text.split('\n');
@@ -134,14 +137,14 @@ pub(super) fn client(value: &[u8]) -> Option<ClientInfo> {
     Some(ClientInfo::new(host, pid, program, since))
 }
 
-/// A line of the list: an item that ends by itself and is light enough.
+/// Whether a line of the item list may be a lock: its item expires and is small enough.
 pub(super) fn may_be_a_lock(line: &str) -> bool {
     let field = |name: &str| line.split(' ').find_map(|word| word.strip_prefix(name));
     let size = field("size=").and_then(|size| size.parse().ok());
     field("exp=") != Some("-1") && size.is_none_or(|size: u64| size <= HEAVIEST)
 }
 
-/// The key of a line of the list, where bytes that are no plain letters are written as `%41`.
+/// The key in a line of the item list. The list writes special bytes in the form `%41`.
 pub(super) fn key(line: &str) -> Option<String> {
     percent::decode(line.split(' ').next()?.strip_prefix("key=")?)
 }

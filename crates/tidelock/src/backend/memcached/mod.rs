@@ -1,9 +1,12 @@
-//! Memcached: one item a lock, taken with `add` and a time to live, renewed and given back by compare-and-swap. Best effort:
-//! a cache forgets when it restarts, and may throw items away when it is full.
+//! The memcached store: one item per lock. `add` with a time to live acquires it; compare-and-swap renews and releases
+//! it.
 //!
-//! No command looks at two items, so a withdrawal cannot be checked in the step that takes the lock. It is checked behind it
-//! instead: who has added the item reads its own tombstone on the same connection, and gives the item back if there is one.
-//! And whoever finds the lock held looks for the tombstone of its holder: with one, it is no lock, and is removed.
+//! Best effort: a cache forgets its items when it restarts, and may evict them when it is full.
+//!
+//! No command reads two items, so the command that acquires a lock cannot check for a withdrawal. We check right after
+//! it instead: after an `add`, the client reads its own tombstone on the same connection, and deletes the item if the
+//! tombstone exists. A client that finds the lock taken reads the holder's tombstone; if it exists, the item is void
+//! and is deleted.
 
 mod doctor;
 mod errors;
@@ -35,14 +38,14 @@ use crate::backend::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 
-/// One face of the store: a connection of its own.
+/// One handle of the store, with a connection of its own.
 struct Memcached {
     link: Link,
-    /// For what keeps a connection busy for long.
+    /// Runs the extra connections for long requests, such as the list of locks.
     background: Background,
 }
 
-/// What this store can do.
+/// The capabilities of this store.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     wakes: false,
     tokens: false,
@@ -54,7 +57,12 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     read_write: false,
 };
 
-/// Connects. Fails now if the server cannot be reached, or cannot keep locks.
+/// Connects, and checks the connection with one request.
+///
+/// # Errors
+///
+/// Fails at once if the URL is invalid, if TLS is configured, if the server cannot be reached, or if it lacks a command
+/// or setting that locks need.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let tls = &env.tls;
     if tls.ca.is_some() || tls.cert.is_some() || tls.key.is_some() {
@@ -67,13 +75,14 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         limit: env.response_timeout,
         credentials: env.credentials.clone(),
     });
+    // Two connections: a long answer to a caller must not delay the renewals of the steward.
     let [front, back] = [(), ()].map(|()| {
         Arc::new(Memcached {
             link: Link::new(Arc::clone(&gate), &env.background),
             background: env.background.clone(),
         })
     });
-    // A moment more than the connecting itself may take: it knows better what went wrong.
+    // Slightly longer than the timeout of the connect itself. So the connect fails first, and its error says more.
     let deadline = front.link.deadline() + Duration::from_millis(50);
     front
         .link
@@ -93,7 +102,7 @@ impl Backend for Memcached {
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
         Box::pin(async move {
-            // All on their way at once: the server answers in order, and none waits for another's second trip.
+            // Send all renewals concurrently. Otherwise each would wait for both round trips of the one before it.
             let each = batch.iter().map(|renewal| async move {
                 self.keep(renewal).await.unwrap_or_else(Renewed::Failed)
             });
@@ -102,6 +111,7 @@ impl Backend for Memcached {
     }
 
     fn lane(&self, _name: &Name) -> u64 {
+        // All locks share one connection, so their renewals fail together: one lane.
         0
     }
 

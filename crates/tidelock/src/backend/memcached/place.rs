@@ -1,16 +1,16 @@
-//! Where the server is, from a URL. No message contains the URL: it may hold a password.
+//! Parses the store's URL: address and login. No message contains the URL, because it may hold a password.
 
 use std::fmt;
 
 use crate::backend::percent;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Where the server is, and as whom to speak to it.
+/// The server's address and the login.
 #[derive(Clone)]
 pub(super) struct Place {
     pub(super) host: String,
     pub(super) port: u16,
-    /// User and password, for a server that was started with `--auth-file`.
+    /// User and password, for a server that runs with `--auth-file`.
     pub(super) login: Option<(String, String)>,
 }
 
@@ -18,7 +18,7 @@ impl Place {
     /// Reads `memcached://[user:password@]host[:port]`.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let url = url::Url::parse(text).map_err(|e| invalid(format!("it is no URL: {e}")))?;
-        // Not repeated: it is what remains of a password with a bare `?`.
+        // Do not repeat the query in the message: it may be the rest of a password with a bare `?`.
         if url.query_pairs().next().is_some() {
             return Err(invalid(
                 "it has no options; write %3F for a ? in a password",
@@ -28,7 +28,7 @@ impl Place {
             return Err(invalid("nothing follows the port"));
         }
         let host = match url.host() {
-            // Not `to_string`: an IPv6 address would come in brackets, which no resolver takes.
+            // `Host::to_string` would put the IPv6 address in brackets, which the resolver rejects.
             Some(url::Host::Ipv6(ip)) => ip.to_string(),
             Some(host) => host.to_string(),
             None => return Err(invalid("the host is missing")),

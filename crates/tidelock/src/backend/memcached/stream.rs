@@ -1,4 +1,4 @@
-//! One connection: bytes out in order, answers in the same order.
+//! One live connection: a pipeline of requests. The server answers in the order of the requests.
 
 use std::collections::VecDeque;
 
@@ -10,18 +10,18 @@ use super::link::Line;
 use super::wire::{Inbox, Reply, Shape};
 use crate::error::Result;
 
-/// One connection that stands.
+/// A live connection.
 pub(super) struct Wire {
     stream: TcpStream,
     pub(super) line: Line,
-    /// Where what comes in is read to. Apart, because it would lie in every future that reads.
+    /// Read buffer. Boxed; otherwise it would be part of every future that reads.
     bytes: Box<[u8]>,
     inbox: Inbox,
-    /// Sent and not answered, oldest first.
+    /// Requests in flight, oldest first: the next answer belongs to the first of them.
     open: VecDeque<Open>,
 }
 
-/// A request that was sent, and who waits for its answers.
+/// A request in flight, and the sender for its answers.
 pub(super) struct Open {
     pub(super) number: u64,
     pub(super) shapes: Vec<Shape>,
@@ -40,16 +40,19 @@ impl Wire {
         }
     }
 
+    /// Whether the request with this number is still in flight.
     pub(super) fn waits_for(&self, number: u64) -> bool {
         self.open.iter().any(|open| open.number == number)
     }
 
-    /// Sends what is then waited for. From here on it may take effect.
+    /// Sends a request. From here on it may have an effect.
     pub(super) async fn send(&mut self, bytes: &[u8], open: Open) -> Result<(), String> {
+        // Register before the write. If the write fails midway, this request must also fail with an unknown outcome.
         self.open.push_back(open);
         self.write(bytes).await
     }
 
+    /// Writes all bytes. Not cancel safe: a dropped call may have written only some.
     pub(super) async fn write(&self, mut bytes: &[u8]) -> Result<(), String> {
         while !bytes.is_empty() {
             self.stream.writable().await.map_err(|e| e.to_string())?;
@@ -62,7 +65,7 @@ impl Wire {
         Ok(())
     }
 
-    /// More bytes, put into the inbox. Dropped early it has lost nothing.
+    /// Reads some bytes into the inbox. Cancel safe: a dropped call loses no bytes.
     async fn read(&mut self) -> Result<(), String> {
         loop {
             self.stream.readable().await.map_err(|e| e.to_string())?;
@@ -78,7 +81,7 @@ impl Wire {
         }
     }
 
-    /// One answer, for the greeting.
+    /// Reads one answer, for the handshake.
     pub(super) async fn answer(&mut self, shape: Shape) -> Result<Reply, String> {
         loop {
             if let Some(reply) = self.inbox.next(shape)? {
@@ -88,7 +91,7 @@ impl Wire {
         }
     }
 
-    /// Hands answers to those who wait for them, until the connection ends: why it did.
+    /// Distributes answers until the connection ends; returns the reason. Cancel safe.
     pub(super) async fn hear(&mut self) -> String {
         loop {
             if let Err(why) = self.read().await.and_then(|()| self.hand_out()) {
@@ -97,6 +100,7 @@ impl Wire {
         }
     }
 
+    /// Sends each complete answer to its request.
     fn hand_out(&mut self) -> Result<(), String> {
         while let Some(open) = self.open.front_mut() {
             let shape = open.shapes[open.replies.len()];
@@ -107,14 +111,14 @@ impl Wire {
             if open.replies.len() == open.shapes.len()
                 && let Some(open) = self.open.pop_front()
             {
-                // An error means that nobody waits any more.
+                // An error means that the caller has given up.
                 let _ = open.answer.send(Ok((open.replies, self.line)));
             }
         }
         Ok(())
     }
 
-    /// What was sent and not answered may have taken effect.
+    /// Fails all requests in flight with an unknown outcome: each of them may have had an effect.
     pub(super) fn fail(&mut self, why: &str) {
         for open in self.open.drain(..) {
             let _ = open.answer.send(Err(unanswered(why)));

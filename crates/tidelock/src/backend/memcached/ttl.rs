@@ -1,23 +1,23 @@
-//! Leases as memcached counts them: in whole seconds of a clock that ticks once a second.
+//! Converts leases to memcached's time to live: whole seconds of a clock that ticks once a second.
 
 use std::time::Duration;
 
-/// What is more is taken for a date.
+/// Upper bound of a relative time to live, in seconds: memcached reads a larger number as a date.
 const LONGEST: u64 = 30 * 24 * 3600;
 
-/// Seconds after which an item ends that is to last so long at least. One more than the lease: the clock may be about to
-/// tick, and then the first of them is over at once.
+/// The time to live of an item that must last at least for `lease`, in seconds. One second more than the lease: the
+/// next tick of the clock may be near, and then the first second ends at once.
 pub(super) fn seconds(lease: Duration) -> u64 {
     let whole = lease.as_secs() + u64::from(lease.subsec_nanos() > 0);
     whole.saturating_add(1)
 }
 
-/// Too long for memcached's way to count: it is to be told a date.
+/// Whether a time to live is too long to be relative, so that memcached needs a date instead.
 pub(super) fn needs_a_date(seconds: u64) -> bool {
     seconds > LONGEST
 }
 
-/// What an item that ends after so many of the server's seconds is sure to last: a tick may be near.
+/// The least time that an item lasts with `left` seconds left: the next tick of the clock may be near.
 pub(super) fn sure(left: u64) -> Duration {
     Duration::from_secs(left.saturating_sub(1))
 }

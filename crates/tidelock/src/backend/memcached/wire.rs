@@ -1,70 +1,70 @@
-//! The meta protocol: what is said to the server, and what it answers. No sockets here.
+//! Memcached's meta protocol: builds commands and parses answers. No I/O here.
 
-/// One command, and what its answer looks like.
+/// One command, and the shape of its answer.
 #[derive(Debug, Clone)]
 pub(super) struct Command {
     pub(super) bytes: Vec<u8>,
     pub(super) shape: Shape,
 }
 
-/// Where an answer ends.
+/// The shape of an answer, which determines its end.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Shape {
-    /// One line, and the value it announces.
+    /// One line, and the value that it announces, if any.
     One,
-    /// Lines up to `END`, of which those are kept that pass.
+    /// Lines up to `END`. Keeps the lines that pass the filter.
     Lines(fn(&str) -> bool),
 }
 
-/// How an item is stored.
+/// The condition under which an item is stored.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Store {
-    /// Only if there is none.
+    /// Only if the item does not exist.
     Add,
-    /// Only if it is still this one.
+    /// Only if the item still has this CAS number.
     Replace(u64),
-    /// In any case.
+    /// Unconditionally.
     Set,
 }
 
-/// What an item is, as far as locks need it.
+/// An item, with the fields that locks need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Item {
     pub(super) value: Vec<u8>,
-    /// Another one after each change, as long as the server lives.
+    /// CAS number. Each change of the item gives it a new one, within one server run.
     pub(super) cas: u64,
-    /// Whole seconds until it ends: at most so many, and more than one less. `None`: it does not end.
+    /// Whole seconds until the item expires, rounded up. `None`: it does not expire.
     pub(super) left: Option<u64>,
 }
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// `HD`: done. With the number of what was stored, where it was asked for.
+    /// `HD`: done. With the CAS number of the stored item, if the command requested it.
     Done(Option<u64>),
-    /// `VA`: what is there.
+    /// `VA`: the item.
     Value(Item),
-    /// `EN`, `NF`: nothing is there.
+    /// `EN`, `NF`: the item does not exist.
     Missing,
-    /// `NS`: something else is there.
+    /// `NS`: not stored, because an item exists.
     NotStored,
-    /// `EX`: it has changed.
+    /// `EX`: the item has another CAS number.
     Changed,
-    /// What a command with many lines has said.
+    /// The lines that passed the filter.
     Lines(Vec<String>),
     /// Any other line.
     Text(String),
-    /// The server could not, or did not understand.
+    /// A server error: it could not execute the command, or did not understand it.
     Complaint(String),
 }
 
 impl Command {
-    /// Looks at an item.
+    /// Reads an item with value, CAS number and remaining time.
     pub(super) fn get(key: &str) -> Self {
         Self::one(format!("mg {key} v c t\r\n").into_bytes())
     }
 
-    /// Stores an item that ends after `ttl`, see [`ttl`](super::ttl).
+    /// Stores an item with a time to live; see [`ttl`](super::ttl).
     pub(super) fn store(key: &str, value: &[u8], ttl: u64, how: Store) -> Self {
         let size = value.len();
         let mut bytes = match how {
@@ -78,22 +78,22 @@ impl Command {
         Self::one(bytes)
     }
 
-    /// Deletes an item if it is still this one.
+    /// Deletes an item if it still has this CAS number.
     pub(super) fn delete(key: &str, cas: u64) -> Self {
         Self::one(format!("md {key} C{cas}\r\n").into_bytes())
     }
 
-    /// Deletes whatever item is there.
+    /// Deletes an item unconditionally.
     pub(super) fn delete_any(key: &str) -> Self {
         Self::one(format!("md {key}\r\n").into_bytes())
     }
 
-    /// One line without a key.
+    /// A command without a key.
     pub(super) fn line(text: &str) -> Self {
         Self::one(format!("{text}\r\n").into_bytes())
     }
 
-    /// A command that says much.
+    /// A command whose answer has many lines, of which `keep` selects some.
     pub(super) fn lines(text: &str, keep: fn(&str) -> bool) -> Self {
         Self {
             bytes: format!("{text}\r\n").into_bytes(),
@@ -101,6 +101,7 @@ impl Command {
         }
     }
 
+    /// A command whose answer is one line and perhaps a value.
     pub(super) fn one(bytes: Vec<u8>) -> Self {
         Self {
             bytes,
@@ -109,18 +110,18 @@ impl Command {
     }
 }
 
-/// What has come in, cut into answers.
+/// Receive buffer that splits the bytes into answers.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     bytes: Vec<u8>,
-    /// Of an answer of many lines: what has come so far.
+    /// The lines so far of an answer with many lines.
     lines: Vec<String>,
 }
 
-/// The longest line a server of ours says; a peer that says more speaks something else.
+/// Bounds a line, in bytes: a peer that sends a longer one does not speak this protocol.
 const LONGEST_LINE: usize = 1 << 16;
 
-/// The longest value memcached can be told to keep.
+/// Bounds a value, in bytes: the most that memcached can be configured to store.
 const LONGEST_VALUE: usize = 1 << 30;
 
 const STRANGER: &str = "it does not speak memcached's protocol";
@@ -130,7 +131,7 @@ impl Inbox {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next answer, if all of it is there. An error: what came is no answer.
+    /// The next answer. `None`: it is incomplete. An error: the bytes are not a valid answer.
     pub(super) fn next(&mut self, shape: Shape) -> Result<Option<Reply>, String> {
         match shape {
             Shape::One => self.one(),
@@ -138,6 +139,7 @@ impl Inbox {
         }
     }
 
+    /// The first line, without its end. `None`: it is incomplete.
     fn line(&self) -> Result<Option<&str>, String> {
         let Some(end) = self.bytes.windows(2).position(|pair| pair == b"\r\n") else {
             if self.bytes.len() > LONGEST_LINE {
@@ -177,7 +179,7 @@ impl Inbox {
     fn many(&mut self, keep: fn(&str) -> bool) -> Result<Option<Reply>, String> {
         let mut used = 0;
         let mut whole = None;
-        // The list of items ends its lines with a line feed only.
+        // The item list ends its lines with a line feed only.
         while let Some(end) = self.bytes[used..].iter().position(|byte| *byte == b'\n') {
             let line = String::from_utf8_lossy(&self.bytes[used..used + end]);
             let line = line.strip_suffix('\r').unwrap_or(&line);
@@ -193,6 +195,7 @@ impl Inbox {
                 break;
             }
         }
+        // Remove the lines that were read. Otherwise a long list would fill the buffer and exceed the bound below.
         self.bytes.drain(..used);
         if whole.is_none() && self.bytes.len() > LONGEST_LINE {
             return Err(STRANGER.to_owned());
@@ -201,7 +204,7 @@ impl Inbox {
     }
 }
 
-/// How long the value is that a line announces. `None`: it announces none.
+/// The length of the value that a line announces. `None`: it announces none.
 fn value_size(line: &str) -> Result<Option<usize>, String> {
     let Some(rest) = line.strip_prefix("VA ") else {
         return Ok(None);
@@ -213,12 +216,13 @@ fn value_size(line: &str) -> Result<Option<usize>, String> {
     }
 }
 
+/// The CAS number and the remaining seconds in a line that announces a value.
 fn flags(line: &str) -> (u64, Option<u64>) {
     let (mut cas, mut left) = (0, None);
     for flag in line.split(' ').skip(2) {
         match flag.split_at_checked(1) {
             Some(("c", number)) => cas = number.parse().unwrap_or(0),
-            // -1: without an end.
+            // -1: the item does not expire.
             Some(("t", number)) => left = number.parse().ok(),
             _ => {}
         }

@@ -1,10 +1,10 @@
-//! Who holds one lock, and who waits for it with a place of its own.
+//! The queue of one lock: its holders, and the waiters for a side of a read-write lock, in order of arrival.
 
 use std::time::Duration;
 
 use crate::backend::{Kind, Moment, OwnerId};
 
-/// Places in the order in which they came. A mutex has a place only while it is held; those who wait for one wait elsewhere.
+/// Entries in order of arrival. A mutex has an entry only while it is held; its waiters are in the client's signals.
 #[derive(Debug, Default)]
 pub(super) struct Queue(Vec<Place>);
 
@@ -12,17 +12,17 @@ pub(super) struct Queue(Vec<Place>);
 pub(super) struct Place {
     pub(super) kind: Kind,
     pub(super) owner: OwnerId,
-    /// When the lease ends; of one that waits, when nobody believes any more that it still does.
+    /// When the lease ends. For a waiter: when it is removed if it does not ask again.
     pub(super) ends: Moment,
-    /// `None`: it waits.
+    /// `None`: a waiter.
     pub(super) token: Option<u64>,
-    /// How long the lock is to be nobody's if the hold ends by itself.
+    /// The lock-delay: how long nobody gets the lock if the hold ends without a release.
     pub(super) delay: Duration,
 }
 
 impl Queue {
-    /// Without those whose time is up. Yields until when the lock is nobody's for their sake, if it is: from the end of a
-    /// hold, not from when somebody looks.
+    /// Removes expired entries. Returns when their lock-delay ends, if they had one. The delay counts from the end of
+    /// the lease, not from this call.
     pub(super) fn tidy(&mut self, now: Moment) -> Option<Moment> {
         let ended = self.holders().filter(|place| place.ends <= now);
         let delayed = ended.filter(|place| !place.delay.is_zero());
@@ -47,20 +47,21 @@ impl Queue {
         self.0.len() - self.holders().count()
     }
 
-    /// The place by which the owner holds the lock.
+    /// The owner's entry, if it holds the lock.
     pub(super) fn held_by(&mut self, owner: &OwnerId) -> Option<&mut Place> {
         let mut places = self.0.iter_mut();
         places.find(|place| place.owner == *owner && place.token.is_some())
     }
 
-    /// When to ask again at the latest: when the first ends of those who stand in the owner's way. `None`: nobody does.
+    /// When the first entry that blocks this owner ends. The owner retries then at the latest. `None`: no entry blocks
+    /// the owner.
     pub(super) fn in_the_way(&self, owner: &OwnerId, kind: Kind) -> Option<Moment> {
         let before = self.0.iter().take_while(|place| place.owner != *owner);
         let ends = before.filter(|place| !kind.shares_with(place.kind));
         ends.map(|place| place.ends).min()
     }
 
-    /// Gives the owner that place, or its own to what stands there.
+    /// Replaces the owner's entry in place, or appends it.
     pub(super) fn put(&mut self, place: Place) {
         match self.0.iter_mut().find(|own| own.owner == place.owner) {
             Some(own) => *own = place,
@@ -68,20 +69,20 @@ impl Queue {
         }
     }
 
-    /// Ends what the owner has, if it has something. True: it held the lock.
+    /// Removes the owner's entry. `Some(true)`: it held the lock. `None`: it has no entry.
     pub(super) fn remove(&mut self, owner: &OwnerId) -> Option<bool> {
         let at = self.0.iter().position(|place| place.owner == *owner)?;
         Some(self.0.remove(at).token.is_some())
     }
 
-    /// Ends all that hold the lock. False: nobody did.
+    /// Removes every holder. `false`: there was none.
     pub(super) fn force(&mut self) -> bool {
         let held = self.is_held();
         self.0.retain(|place| place.token.is_none());
         held
     }
 
-    /// Those who wait, and in whose way nobody stands: the first, or all readers up to the first that is none.
+    /// The waiters that nothing blocks: the first entry, or all readers before the first other kind.
     pub(super) fn next(&self) -> impl Iterator<Item = &OwnerId> {
         let readers = self.0.iter().take_while(|place| place.kind == Kind::Read);
         let first = self.0.iter().take(readers.count().max(1));

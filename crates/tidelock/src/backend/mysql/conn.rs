@@ -1,7 +1,7 @@
-//! One connection: the only file that names the driver.
+//! One connection. This is the only file that uses the driver.
 //!
-//! The driver only frames requests and answers. A connection is used for one text of statements at a time, and one whose
-//! answer was not read to its end is never used again.
+//! The driver only encodes requests and decodes answers. A connection serves one text of statements at a time. A
+//! connection whose answer was not read to its end is never used again.
 
 use std::time::Duration;
 
@@ -15,14 +15,16 @@ use crate::Credentials;
 use crate::backend::{TlsFiles, tls};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The largest packet we send or take; the server may allow less.
+/// Bounds the packets that we send and accept, in bytes; the server may allow less.
 const PACKET: usize = 16 * 1024 * 1024;
-/// Longer than a connection is kept idle, whatever the server's own setting is.
+/// The idle timeout of a session, in seconds. It exceeds the time that the pool keeps an idle connection, whatever
+/// the server's own setting is.
 const WAIT: usize = 600;
 
-/// What every session begins with: nothing of it may depend on how the server was set up.
+/// The settings of every session. None of them may depend on the server's defaults.
 ///
-/// A statement waits for a row as shortly as the server allows: it is better asked again than left behind, to take effect late.
+/// A statement waits for a row as briefly as the server allows: we prefer a retry to a statement that is left behind
+/// and takes effect late.
 fn beginning(wait: Duration) -> String {
     let wait = wait.as_secs().max(1);
     format!(
@@ -32,15 +34,15 @@ fn beginning(wait: Duration) -> String {
     )
 }
 
-/// A row of text; `None` is NULL.
+/// A row of text values. `None` is NULL.
 pub(super) type Words = Vec<Option<Vec<u8>>>;
 
-/// One connection. Dropped, it hangs up at once, whatever was under way.
+/// One connection. Dropping it closes the socket at once, even while a request is in flight.
 #[derive(Debug)]
 pub(super) struct Line(Option<Conn>);
 
 impl Line {
-    /// Connects, on the runtime this is called on. The caller bounds the time.
+    /// Connects on the calling runtime. The caller bounds the time.
     pub(super) async fn open(
         target: &Target,
         login: Option<Credentials>,
@@ -64,8 +66,8 @@ impl Line {
         Ok(line)
     }
 
-    /// Sends statements; answers with the rows of the last of them that has rows. The caller bounds the time, and lets
-    /// the line go if that is over, or the trouble does not spare it.
+    /// Sends statements; returns the rows of the last statement that has rows. The caller bounds the time. After a
+    /// timeout, or an error that makes the connection unusable, the caller must drop it.
     pub(super) async fn ask(&mut self, text: &str) -> Result<Vec<Words>, Trouble> {
         let Some(conn) = &mut self.0 else {
             return Err(Trouble::Broken("the connection is closed".to_owned()));
@@ -81,7 +83,7 @@ impl Line {
         Ok(last.into_iter().map(words).collect())
     }
 
-    /// Whether the server still listens.
+    /// Whether the server still answers.
     pub(super) async fn lives(&mut self) -> bool {
         match &mut self.0 {
             Some(conn) => conn.ping().await.is_ok(),
@@ -92,21 +94,21 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        // Left to itself the driver would read what is still to come, from a server that may be frozen. Polled once
-        // this says goodbye, or not, and closes the socket.
+        // Left to itself, the driver would read the rest of the answer from a server that may be frozen. One poll
+        // sends the goodbye, if it can, and closes the socket.
         if let Some(conn) = self.0.take() {
             let _ = conn.disconnect().now_or_never();
         }
     }
 }
 
-/// All of a certificate is checked, its host's name too. A server without TLS is refused by the driver.
+/// Verifies the whole certificate, including the host name. The driver refuses a server without TLS.
 async fn ssl(files: &TlsFiles) -> Result<SslOpts> {
     let roots = tls::authorities(files).await?;
     let identity = files.cert.clone().zip(files.key.clone());
     Ok(SslOpts::default()
         .with_root_certs(roots.into_iter().map(Into::into).collect())
-        // The driver has a list of its own; what this machine trusts is for its administrator to say.
+        // We disable the driver's own list: the administrator of this machine decides which authorities are trusted.
         .with_disable_built_in_roots(true)
         .with_client_identity(
             identity.map(|(cert, key)| ClientIdentity::new(cert.into(), key.into())),
@@ -122,12 +124,12 @@ fn options(target: &Target, login: Option<Credentials>) -> OptsBuilder {
         .user(user)
         .pass(password)
         .db_name(Some(target.database.clone()))
-        // What a test or a tunnel stands between is not to be walked around.
+        // A local socket would bypass a test proxy or a tunnel.
         .prefer_socket(false)
         .max_allowed_packet(Some(PACKET))
         .wait_timeout(Some(WAIT))
         .stmt_cache_size(0)
-        // A row that was found counts, also if it was as it should be: that is what the conditions are about.
+        // A matched row counts even if its values did not change, because our conditions rely on the match.
         .client_found_rows(true)
         .tcp_nodelay(true);
     match &target.place {
@@ -158,7 +160,7 @@ fn trouble(error: mysql_async::Error, first: bool) -> Trouble {
     }
 }
 
-/// While it connects nothing of ours can have happened.
+/// Maps an error during connect. No request was sent yet, so the outcome is never unknown.
 fn closed(target: &Target, error: mysql_async::Error) -> Error {
     if let mysql_async::Error::Driver(DriverError::NoClientSslFlagFromServer) = error {
         return Error::new(ErrorKind::Refused).because(format!(

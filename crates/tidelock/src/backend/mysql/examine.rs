@@ -1,4 +1,4 @@
-//! What about a server weakens a lock.
+//! Doctor: reports server settings that weaken locks.
 
 use std::collections::HashMap;
 

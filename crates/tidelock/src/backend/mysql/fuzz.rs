@@ -1,4 +1,4 @@
-//! What must hold of whatever stands in a URL of MySQL, and of names in its statements.
+//! Fuzz checks: invariants of MySQL URLs, and of names in statements.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ pub(crate) fn url(text: &str) -> Result<Login> {
     })
 }
 
-/// Nothing but digits gets into a statement.
+/// A name enters a statement only as hexadecimal digits.
 pub(crate) fn name(name: &Name) {
     let literal = sql::hex(name.as_str());
     let digits = literal
@@ -37,7 +37,7 @@ pub(crate) fn name(name: &Name) {
     assert_eq!(bytes.collect::<Vec<_>>(), name.as_str().as_bytes());
 }
 
-/// How long a row stands that is to stand for a lease.
+/// How long a row stands that was written for this lease.
 pub(crate) fn kept(lease: Duration) -> Duration {
     Duration::from_micros(sql::micros(lease))
 }

@@ -1,8 +1,9 @@
-//! `mysql://` and `mariadb://`: a table of leases on MySQL 8 or MariaDB 10.6, and later.
+//! The MySQL store, `mysql://` and `mariadb://`: a table of leases on MySQL 8, MariaDB 10.6, or later.
 //!
-//! A lock is a row with a lease, changed by single statements ([`sql`]); the server's clock decides. Nothing hangs on a
-//! session: any connection can renew or release any lock, so one that is ended, pooled or timed out loses nothing.
-//! Connections live on the background runtime ([`pool`]); the two faces share none. The server wakes nobody, so waiters poll.
+//! A lock is a row with a lease. Single statements change it ([`sql`]), and the server's clock decides. No state
+//! belongs to a session: any connection can renew or release any lock, so no lock is lost with a connection that is
+//! killed, pooled or timed out. Connections live on the background runtime ([`pool`]); callers and steward share
+//! none. The server wakes nobody, so waiters poll.
 
 mod conn;
 mod examine;
@@ -34,13 +35,14 @@ use crate::fence::SqlFence;
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Holder, Snapshot, since_epoch};
 
-/// A request needs a connection for itself; so many are under way at most.
+/// Bounds the connections of the callers. A request in flight needs one for itself.
 const FRONT: usize = 8;
+/// Bounds the connections of the steward.
 const BACK: usize = 3;
-/// How long locks are renewed each for itself after a batch of them was held up.
+/// How long locks are renewed one by one after a batch was held up.
 const APART: Duration = Duration::from_secs(60);
 
-/// What this store can do.
+/// The capabilities of this store.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     wakes: false,
     tokens: true,
@@ -52,7 +54,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     read_write: false,
 };
 
-/// Connects, and makes the tables if there are none.
+/// Connects, and creates the tables if they are missing.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let mut target = Target::parse(url)?;
     target.files = tls::named(&env.tls, target.files);
@@ -68,27 +70,28 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     Ok(Store { front, back })
 }
 
-/// One face of the store.
+/// One store handle: for the callers, or for the steward.
 #[derive(Debug)]
 struct Mysql {
     pool: Pool,
-    /// Until when locks are renewed each for itself.
+    /// Until when locks are renewed one by one.
     apart: Mutex<Option<Moment>>,
 }
 
 impl Mysql {
-    /// One question.
+    /// Sends one request.
     async fn ask(&self, text: String) -> Result<Vec<Words>> {
         self.ask_for(text, Asker::default()).await
     }
 
-    /// As [`ask`](Self::ask), unless the asker has left before it is sent.
+    /// Like [`ask`](Self::ask), but sends nothing if the caller has already left.
     async fn ask_for(&self, text: String, asker: Asker) -> Result<Vec<Words>> {
         let answer = self.ask_until(self.pool.deadline(), text, asker).await;
         answer.map_err(Outcome::error)
     }
 
-    /// Tables that have gone are made anew: what was held in them is lost, which holders then hear of.
+    /// Sends one request. If the tables are missing, creates them and sends the request again. The locks in the old
+    /// tables are lost, and their holders hear of it at the next renewal.
     async fn ask_until(
         &self,
         deadline: Moment,
@@ -109,7 +112,7 @@ impl Mysql {
         let text = sql::attempt(&ask.ticket, ask.lease);
         let rows = self.ask_for(text, ask.asker.clone()).await?;
         let Some(row) = rows.first() else {
-            // The counter's row has gone, so nothing was inserted.
+            // The counter's row is missing, so nothing was inserted.
             schema::ready(&self.pool, self.pool.deadline()).await?;
             return Err(trouble::unsent("the tables were being made anew"));
         };
@@ -128,8 +131,8 @@ impl Mysql {
         }))
     }
 
-    /// All of them in one statement. Where somebody's transaction keeps the row of one of them, each for itself, and for a
-    /// while from the start: the others must not wait for that row round after round.
+    /// Renews the batch in one statement. If a foreign transaction blocks one row, we renew each lock by itself, and
+    /// do so from the start for a while. Otherwise the other locks would wait for that row in every round.
     async fn renew(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
         let deadline = self.pool.deadline();
         if batch.len() == 1 || !self.renews_apart() {
@@ -137,6 +140,7 @@ impl Mysql {
                 Err(trouble) if batch.len() > 1 => trouble,
                 answer => return answer.map_err(Outcome::error),
             };
+            // After any failure: a blocked row can also show up as a timeout.
             *self.apart() = Some(self.pool.now() + APART);
             if !matches!(&trouble, Outcome::Trouble(trouble) if trouble.is_kept_waiting()) {
                 return Err(trouble.error());
@@ -180,7 +184,7 @@ impl Mysql {
         Ok(batch.iter().map(answer).collect())
     }
 
-    /// How many rows were changed.
+    /// The number of changed rows.
     async fn count(&self, statements: String) -> Result<u64> {
         let rows = self.ask(statements).await?;
         number(rows.first().ok_or_else(|| unanswered("no answer"))?, 0)
@@ -198,7 +202,7 @@ impl Mysql {
         let rows = self.ask(sql::withdraw(ticket)).await?;
         let row = rows.first().ok_or_else(|| unanswered("no answer"))?;
         if number(row, 1)? == 0 {
-            // Somebody has emptied the tables: without the counter's row there was no row to mark.
+            // The tables were emptied. Without the counter's row there was no row to mark.
             schema::ready(&self.pool, self.pool.deadline()).await?;
             return Err(unanswered("the tables were being made anew"));
         }
@@ -239,7 +243,7 @@ impl Mysql {
 
     async fn announce(&self, client: &ClientId, info: &ClientInfo, keep: Duration) -> Result<()> {
         self.ask(sql::announce(client, info, keep)).await?;
-        // Of no consequence for the locks: the next who comes does it.
+        // A failed sweep does no harm to locks. The next client that announces itself repeats it.
         if let Err(error) = self.ask(sql::sweep()).await {
             tracing::debug!(%error, "old rows were not cleared away");
         }

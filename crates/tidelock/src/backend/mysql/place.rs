@@ -1,4 +1,4 @@
-//! Where the server is and how to get in, from a URL. No message contains the URL: it may hold a password.
+//! Parses the store's URL. No error message contains the URL: it may hold a password.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,33 +6,33 @@ use std::path::PathBuf;
 use crate::backend::{TlsFiles, percent, tls};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Where the server is.
+/// The address of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
     Tcp { host: String, port: u16 },
     Socket(PathBuf),
 }
 
-/// A server, a database on it, and who we are.
+/// A server, its database, and our login.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) place: Place,
     pub(super) database: String,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
-    /// Whether what is said is encrypted, and the server's certificate checked with all that is in it.
+    /// Whether the connection is encrypted and the server's certificate is fully verified.
     pub(super) tls: bool,
     pub(super) files: TlsFiles,
 }
 
 impl Target {
-    /// Reads `mysql://[user[:password]@]host[:port]/database[?socket=/path&ssl-mode=…]`; `mariadb://` is the same.
+    /// Parses `mysql://[user[:password]@]host[:port]/database[?socket=/path&ssl-mode=…]`; `mariadb://` is the same.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let url = url::Url::parse(text).map_err(|e| invalid(format!("it is no URL: {e}")))?;
         if url.fragment().is_some() {
             return Err(invalid("the part after # means nothing here"));
         }
-        // It would be shown as the database's name, or a socket's.
+        // An `@` here belongs to a password, which we would show as the name of a database or a socket.
         let rest = &url[url::Position::BeforePath..];
         if rest.contains('@') {
             return Err(invalid(
@@ -71,7 +71,7 @@ impl Target {
         })
     }
 
-    /// What is to be encrypted is not sent in the clear, and what is said about TLS is said for a use.
+    /// Refuses certificates without TLS, because everything would go in plain text, and TLS on a socket file.
     pub(super) fn check_tls(&self) -> Result<()> {
         if !self.tls && tls::is_wanted(&self.files) {
             return Err(invalid(
@@ -87,7 +87,7 @@ impl Target {
     }
 }
 
-/// Stricter than MySQL's own clients where those would be content with any server, or with plain text.
+/// Stricter than MySQL's own clients, which would accept any server for `REQUIRED`, and plain text for `PREFERRED`.
 fn is_secure(mode: &str) -> Result<bool> {
     match mode.to_ascii_uppercase().as_str() {
         "DISABLED" => Ok(false),
@@ -104,8 +104,8 @@ fn is_secure(mode: &str) -> Result<bool> {
     }
 }
 
-/// Only an option that is known to have its effect is taken: above all none that asks for TLS in other words. The message
-/// does not repeat it: that is what remains of a password with a bare `?`.
+/// We accept only known options. Above all, an option that requests TLS in other words must not be ignored. The
+/// message does not repeat the key, which may be the rest of a password with an unescaped `?`.
 fn no_option(key: &str) -> Error {
     if key.contains("ssl") || key.contains("tls") {
         return Error::new(ErrorKind::Unsupported).because(
@@ -120,7 +120,7 @@ fn no_option(key: &str) -> Error {
 
 fn host(url: &url::Url) -> Result<String> {
     match url.host() {
-        // Not `to_string`: an IPv6 address would come in brackets, which no resolver takes.
+        // Not `to_string`: it adds brackets to an IPv6 address, and no resolver accepts them.
         Some(url::Host::Ipv6(ip)) => Ok(ip.to_string()),
         Some(host) => decode(&host.to_string()),
         None => Err(invalid("the host is missing")),

@@ -1,7 +1,7 @@
-//! Connections to one server, kept on the background runtime: requests are handed to them, from whatever runtime.
+//! A pool of connections to one server, on the background runtime. Callers hand requests to it from any runtime.
 //!
-//! A request has a connection for itself, from a few that are kept. Its caller may leave; it is finished all the same, and
-//! only a connection that has given its whole answer goes back to the others.
+//! Each request has a connection for itself. If its caller leaves, the request still finishes, and only a connection
+//! whose answer was read to its end returns to the pool.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,17 +17,17 @@ use crate::Credentials;
 use crate::backend::{Asker, Background, Env, Moment, Timers};
 use crate::error::{Error, ErrorKind, Result};
 
-/// A connection that has been idle for so long is asked whether it lives before it is relied on: the server may have
-/// ended it, and then the next request's outcome would be unknown.
+/// How long an idle connection is used without a ping. The server may have closed an older one, and the outcome of
+/// the next request would then be unknown.
 const FRESH: Duration = Duration::from_secs(5);
-/// A connection that has been idle for so long is not kept.
+/// A connection that has been idle for longer is dropped.
 const STALE: Duration = Duration::from_secs(120);
-/// How often a text is sent again that was undone for the sake of others.
+/// Bounds how often a text is sent if a deadlock rolls it back.
 const TRIES: u32 = 4;
 
 type Login = Arc<dyn Fn() -> Credentials + Send + Sync>;
 
-/// A few connections that are made when they are needed.
+/// A bounded pool. Connections are opened on demand.
 #[derive(Clone)]
 pub(super) struct Pool(Arc<Inner>);
 
@@ -43,14 +43,14 @@ struct Inner {
     closed: AtomicBool,
 }
 
-/// Why there is no answer: of the server, or none was asked.
+/// Why there is no answer: an error of the server, or an error on the way to it.
 pub(super) enum Outcome {
     Trouble(Trouble),
     Error(Error),
 }
 
 impl Outcome {
-    // Not `From`: a second way to make an error would leave other stores' `?` without a type.
+    // Not `From`: a second conversion into `Error` would make `?` ambiguous in other stores.
     pub(super) fn error(self) -> Error {
         match self {
             Self::Trouble(trouble) => trouble.error(),
@@ -60,7 +60,7 @@ impl Outcome {
 }
 
 impl Pool {
-    /// At most so many connections, none of them made yet.
+    /// A pool of at most `most` connections. None is opened yet.
     pub(super) fn new(target: Target, env: &Env, most: usize) -> Self {
         Self(Arc::new(Inner {
             target,
@@ -75,7 +75,7 @@ impl Pool {
         }))
     }
 
-    /// The database the tables are in.
+    /// The database that contains the tables.
     pub(super) fn database(&self) -> &str {
         &self.0.target.database
     }
@@ -89,17 +89,17 @@ impl Pool {
         self.0.timers.now()
     }
 
-    /// When a request that begins now has to be over.
+    /// The deadline of a request that starts now.
     pub(super) fn deadline(&self) -> Moment {
         self.0.timers.now() + self.0.limit
     }
 
-    /// Sends statements, and answers with the rows of the last of them.
+    /// Sends statements, and returns the rows of the last one.
     pub(super) async fn ask(&self, text: String, deadline: Moment) -> Result<Vec<Words>, Outcome> {
         self.ask_for(text, deadline, Asker::default()).await
     }
 
-    /// As [`ask`](Self::ask), unless the asker has left before there is a connection to send it on.
+    /// Like [`ask`](Self::ask), but sends nothing if the caller leaves before a connection is available.
     pub(super) async fn ask_for(
         &self,
         text: String,
@@ -108,16 +108,16 @@ impl Pool {
     ) -> Result<Vec<Words>, Outcome> {
         let inner = Arc::clone(&self.0);
         let work = async move { inner.serve(&text, deadline, &asker).await };
-        // The work ends in time by itself, and its task with the background only.
+        // The work ends by its own deadline. Its task ends early only with the background runtime.
         let answer = self.0.background.run(work).await;
         answer.unwrap_or_else(|| Err(Outcome::Error(unanswered("the client is going"))))
     }
 
-    /// Lets all connections go, and those in use when they are done.
+    /// Closes all idle connections. Those in use close when their requests end.
     pub(super) fn close(&self) {
         self.0.closed.store(true, Ordering::SeqCst);
         let idle = std::mem::take(&mut *self.0.idle());
-        // Where the runtime is that their sockets belong to.
+        // We drop them on the runtime that owns their sockets.
         self.0.background.spawn(async move { drop(idle) });
     }
 }
@@ -170,7 +170,7 @@ impl Inner {
         }
     }
 
-    /// A connection that lives.
+    /// A live connection: an idle one, or a new one.
     async fn line(&self) -> Result<Line> {
         if self.closed.load(Ordering::SeqCst) {
             return Err(Error::new(ErrorKind::Closed));

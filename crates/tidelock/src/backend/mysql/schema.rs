@@ -1,14 +1,14 @@
-//! The tables: made by whoever comes first, or by hand where the user may not.
+//! The tables: created by the first client, or by hand if its user lacks the rights.
 
 use super::pool::{Outcome, Pool};
 use super::sql::NOW;
 use crate::backend::Moment;
 use crate::error::{Error, ErrorKind, Result};
 
-/// What an older tidelock could misread gets a new number.
+/// The version of the table format. A change that an older tidelock could misread gets a new number.
 const FORMAT: u64 = 1;
 
-/// Statements that may all be repeated, also by several at the same time.
+/// Statements that create the tables. Each can be repeated, also by several clients at the same time.
 pub(super) fn tables() -> [String; 4] {
     [
         "CREATE TABLE IF NOT EXISTS tidelock_locks (\n\
@@ -39,14 +39,15 @@ pub(super) fn tables() -> [String; 4] {
          \x20 format INT UNSIGNED NOT NULL\n\
          ) ENGINE = InnoDB"
             .to_owned(),
-        // From the clock: tokens go on growing also after somebody has dropped the tables.
+        // The counter starts at the clock, so tokens keep growing even after somebody has dropped the tables.
         format!(
             "INSERT IGNORE INTO tidelock_counter (one, token, format) VALUES (1, {NOW}, {FORMAT})"
         ),
     ]
 }
 
-/// Finds the tables, or makes them.
+/// Finds the tables, or creates them. Fails with `Unsupported` if a newer tidelock created them, and with `Refused`
+/// if the user may not create them.
 pub(super) async fn ready(pool: &Pool, deadline: Moment) -> Result<()> {
     let look = || {
         pool.ask(
@@ -89,7 +90,7 @@ async fn make(pool: &Pool, deadline: Moment) -> Result<()> {
                 )));
             }
             Err(other) => {
-                // Nothing of ours was asked for yet, so there is nothing unknown about it.
+                // No lock request was sent yet, so nothing is unknown.
                 let error = other.error();
                 let kind = match error.kind() {
                     ErrorKind::OutcomeUnknown => ErrorKind::Unavailable,

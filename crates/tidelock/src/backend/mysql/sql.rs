@@ -1,13 +1,14 @@
-//! The row-lease algorithm as text: one round trip for each question.
+//! The row-lease algorithm as SQL text: one round trip per request.
 //!
-//! Each change is one statement, decided on the lock's row while no other transaction can change it, so nothing is left
-//! open between two round trips. A second statement of the same text reads what came of it.
+//! Each change is one statement. It locks the lock's row, so no other transaction can change the row meanwhile, and
+//! no transaction stays open between two round trips. A second statement in the same text reads the result.
 //!
-//! The time is the server's, that of the statement's start. A statement that had to wait for the row decides with a time
-//! that is too early: then a lease that has just ended still stands, and one that is given ends earlier than it might.
-//! Both only make somebody ask again. No statement depends on the session's time zone.
+//! The server's clock decides, as of the start of the statement. A statement that had to wait for the row uses a time
+//! that is too early: a lease that has just ended still counts, and a new lease ends earlier than it could. Both only
+//! cause a retry. No statement depends on the session's time zone.
 //!
-//! Names and owners go as hexadecimal digits, so nothing in them can be read as SQL, whatever the server's modes are.
+//! Names and owners are sent as hexadecimal digits, so the server can read nothing in them as SQL, whatever its modes
+//! are.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -18,13 +19,14 @@ use crate::snapshot::ClientInfo;
 /// Microseconds since 1970 by the server's clock.
 pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
-/// How long a withdrawn ticket is remembered at least: far longer than a request of it can lie in a buffer.
+/// How long a withdrawn ticket is remembered at least, in microseconds: far longer than its request can lie in a
+/// buffer.
 const REMEMBERED: u64 = 300_000_000;
-/// For how long a row is kept after its lease has ended.
+/// How long a row is kept after its lease has ended, in microseconds.
 const KEPT: u64 = 3_600_000_000;
-/// How many rows are cleared away in one go.
+/// Bounds how many rows one sweep deletes.
 const SWEPT: u32 = 500;
-/// How many rows one page of a list looks at.
+/// Bounds how many rows one page of a list reads.
 pub(super) const PAGE: usize = 1000;
 
 pub(super) fn hex(text: &str) -> String {
@@ -38,7 +40,7 @@ pub(super) fn hex(text: &str) -> String {
     digits
 }
 
-/// The key of a lock: names of any length, and different ones for names that a collation takes for the same.
+/// The key of a lock. A hash fits names of any length, and separates names that a collation takes for the same.
 fn id(name: &Name) -> String {
     format!("UNHEX(SHA2({}, 256))", hex(name.as_str()))
 }
@@ -48,25 +50,25 @@ fn owner(owner: &OwnerId) -> String {
 }
 
 pub(super) fn micros(time: Duration) -> u64 {
-    // Rounded up, else the lease would end in the store before it ends here. Half of what the column takes: an end is added
-    // to the time that it is now.
+    // We round up; otherwise the lease would end in the store before it ends here. The cap is half of the column's
+    // range, because an end is added to the current time.
     let micros = time.as_nanos().div_ceil(1000);
     u64::try_from(micros).map_or(u64::MAX / 4, |micros| micros.min(u64::MAX / 4))
 }
 
-/// A withdrawn ticket as it stands in a row: owners are separated by spaces, which none contains.
+/// A withdrawn ticket as a row stores it. Spaces separate the owners; no owner contains one.
 fn mark(owner: &OwnerId) -> String {
     hex(&format!(" {owner} "))
 }
 
-/// The ticket was withdrawn, as far as this row remembers.
+/// Whether the row remembers that the ticket was withdrawn.
 fn withdrawn(ticket: &Ticket) -> String {
     let mark = mark(&ticket.owner);
     format!("(INSTR(l.withdrawn, {mark}) OR INSTR(l.before_that, {mark}))")
 }
 
-/// The part that makes a row for a name that has none. Its tokens go on where those of all deleted rows have ended; the
-/// counter is read with a lock, so that no row is being deleted meanwhile.
+/// Inserts a row for a name that has none. Its tokens continue from those of all deleted rows. The shared lock on the
+/// counter prevents a concurrent sweep from deleting a row.
 fn new_row(ticket: &Ticket, holder: &str, expires: &str, granted: u8, marks: &str) -> String {
     format!(
         "INSERT INTO tidelock_locks (id, name, owner, expires, token, withdrawn, before_that, turned) \
@@ -77,10 +79,11 @@ fn new_row(ticket: &Ticket, holder: &str, expires: &str, granted: u8, marks: &st
     )
 }
 
-/// May this ticket hold the lock? Answers: is it ours, what is left of the lease, the token, was it withdrawn.
+/// One attempt to take the lock. Answers: whether the ticket holds the lock, the rest of the lease, the token,
+/// whether the ticket was withdrawn.
 ///
-/// MySQL and MariaDB assign from left to right, and each expression sees what was assigned before it: whose name stands
-/// in a row with an old end has just been put there.
+/// MySQL and MariaDB assign from left to right, and each expression sees the assignments before it. So if a row has
+/// our owner and an end in the past, the first assignment has just put our owner there.
 pub(super) fn attempt(ticket: &Ticket, lease: Duration) -> String {
     let (me, lease) = (owner(&ticket.owner), micros(lease));
     let insert = new_row(ticket, &me, &format!("{NOW} + {lease}"), 1, "''");
@@ -97,9 +100,9 @@ pub(super) fn attempt(ticket: &Ticket, lease: Duration) -> String {
     )
 }
 
-/// Lets go what the ticket holds. Answers: 1 if it held the lock, or nobody else has had it since its lease ended.
+/// Releases the ticket's lock. Answers: 1 if it held the lock, or if nobody else has had it since its lease ended.
 ///
-/// The end is set back to now, and no further: rows are cleared away by it.
+/// The end moves back to now, not to zero, because a sweep deletes rows by their end.
 pub(super) fn release(ticket: &Ticket) -> String {
     format!(
         "UPDATE tidelock_locks FORCE INDEX (PRIMARY) SET owner = '', expires = LEAST(expires, {NOW}) \
@@ -109,7 +112,7 @@ pub(super) fn release(ticket: &Ticket) -> String {
     )
 }
 
-/// Lets go, whoever holds it. Answers: 1 if somebody did.
+/// Frees the lock, whichever client holds it. Answers: 1 if it was held.
 pub(super) fn force_release(name: &Name) -> String {
     format!(
         "UPDATE tidelock_locks FORCE INDEX (PRIMARY) SET owner = '', expires = {NOW} WHERE id = {} AND expires > {NOW}; SELECT ROW_COUNT()",
@@ -117,12 +120,14 @@ pub(super) fn force_release(name: &Name) -> String {
     )
 }
 
-/// Marks the ticket first, so that an attempt of it that comes in between takes no effect, and lets go then. A row whose
-/// lease has ended must not keep its name either: by its name an attempt knows what it has just taken.
+/// Withdraws a ticket. It marks the ticket first and releases it second, so that an attempt between the two takes no
+/// effect. It also clears the owner of a row whose lease has ended: an attempt that finds its own owner in such a row
+/// would believe that it has just taken the lock.
 ///
-/// Marks are kept in two heaps: when the newer one is old enough it becomes the older, and the older one is forgotten.
+/// Marks are kept in two generations. When the newer one is old enough, it replaces the older one, which is
+/// forgotten.
 ///
-/// Answers: 1 if it held the lock, and 1 if the mark could be set.
+/// Answers: 1 if the ticket held the lock, and 1 if the mark could be set.
 pub(super) fn withdraw(ticket: &Ticket) -> String {
     let mark = mark(&ticket.owner);
     let old = format!("tidelock_locks.turned + {REMEMBERED} <= {NOW}");
@@ -137,10 +142,10 @@ pub(super) fn withdraw(ticket: &Ticket) -> String {
     )
 }
 
-/// Answers: the owners that hold their locks, for the leases asked for.
+/// Renews a batch. Answers: the owners that hold their locks, for the requested leases.
 ///
-/// Here and below by the key, whatever the server thinks best: a scan of a small table would wait for rows of others, and
-/// the other index for a fence.
+/// This and the other changes force the primary key, whatever the optimizer prefers. A scan of a small table would
+/// wait for rows of other locks, and the other index would wait for a fence.
 pub(super) fn renew(batch: &[Renewal]) -> String {
     let (mut ids, mut owners, mut leases) = (String::new(), String::new(), String::new());
     for Renewal { ticket, lease, .. } in batch {
@@ -159,10 +164,10 @@ pub(super) fn renew(batch: &[Renewal]) -> String {
     )
 }
 
-/// For somebody's own transaction: an error unless the token is the newest, and until the transaction ends no other comes
-/// to be. It keeps an entry of an index that a grant changes, and that renewals and releases leave alone.
+/// A statement for the user's own transaction. It fails unless the token is the newest, and it blocks newer grants
+/// until the transaction ends. It locks an index entry that grants change, but renewals and releases do not.
 ///
-/// Without stored programs a statement fails only by what it computes. The name of the column is what the error shows.
+/// Without stored programs a statement can fail only in its arithmetic. The error shows the name of the column.
 pub(super) fn fence(database: &str) -> String {
     let database = database.replace('`', "``");
     format!(
@@ -172,7 +177,7 @@ pub(super) fn fence(database: &str) -> String {
     )
 }
 
-/// Answers: owner, what is left of the lease, the newest token, and the holder's details.
+/// Answers: the owner, the rest of the lease, the newest token, and the holder's details.
 pub(super) fn inspect(name: &Name) -> String {
     format!(
         "SELECT l.owner, GREATEST(l.expires - {NOW}, 0), l.token, c.host, c.pid, c.program, c.since \
@@ -182,7 +187,8 @@ pub(super) fn inspect(name: &Name) -> String {
     )
 }
 
-/// Answers: the beginnings of keys, from this one on, and the names of what is held; empty for what is not.
+/// Answers, for each row from this key on: the beginning of its key, and its name, or an empty text if the lock is
+/// free.
 pub(super) fn list(from: u64) -> String {
     format!(
         "SELECT CONV(HEX(SUBSTRING(id, 1, 8)), 16, 10), IF(expires > {NOW}, name, '') FROM tidelock_locks \
@@ -190,7 +196,7 @@ pub(super) fn list(from: u64) -> String {
     )
 }
 
-/// Leaves our details, and clears away what has long ended.
+/// Stores this client's details, and deletes those of clients that have expired.
 pub(super) fn announce(client: &ClientId, info: &ClientInfo, keep: Duration) -> String {
     let since = info.since.duration_since(std::time::UNIX_EPOCH);
     format!(
@@ -211,8 +217,8 @@ pub(super) fn retract(client: &ClientId) -> String {
     format!("DELETE FROM tidelock_clients WHERE client = {client}")
 }
 
-/// Clears away rows of names that nobody has used for long. The counter first: who makes a row waits for it, and then
-/// sees it beyond every token that is being deleted.
+/// Deletes rows of names that nobody has used for long. It locks the counter first: a client that inserts a row waits
+/// for the counter, and then reads a value that no deleted token exceeds.
 pub(super) fn sweep() -> String {
     let old = format!("expires <= {NOW} - {KEPT} AND turned <= {NOW} - {KEPT}");
     format!(

@@ -1,22 +1,23 @@
-//! From what a server or a connection says to an [`ErrorKind`]: did it surely not happen, or may it have?
+//! Maps errors of the server and the connection to an [`ErrorKind`]: the request certainly had no effect, or it may
+//! have had one.
 
 use crate::error::{Error, ErrorKind};
 
-/// Why a text of statements brought no answer.
+/// Why a text of statements got no answer.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// The server refused a statement. `first`: it was the first, so nothing of the text has happened.
+    /// The server refused a statement. `first`: it was the first one, so nothing of the text has happened.
     Refused {
         code: u16,
         text: String,
         first: bool,
     },
-    /// The connection is of no use any more, and what became of the text is unknown.
+    /// The connection is unusable, and the outcome of the text is unknown.
     Broken(String),
 }
 
 impl Trouble {
-    /// The statement was undone because of others that wanted the same rows: it may be repeated at once.
+    /// A deadlock with other transactions rolled the statement back, so it may be repeated at once.
     pub(super) fn is_contended(&self) -> bool {
         matches!(
             self,
@@ -28,7 +29,7 @@ impl Trouble {
         )
     }
 
-    /// Somebody's transaction keeps a row that was needed, so nothing has happened.
+    /// Another transaction blocks a row that we need, so nothing has happened.
     pub(super) fn is_kept_waiting(&self) -> bool {
         matches!(
             self,
@@ -40,7 +41,7 @@ impl Trouble {
         )
     }
 
-    /// A table of ours is not there, so nothing has happened.
+    /// One of our tables is missing, so nothing has happened.
     pub(super) fn is_no_table(&self) -> bool {
         matches!(
             self,
@@ -52,7 +53,7 @@ impl Trouble {
         )
     }
 
-    /// We may not make tables.
+    /// The user may not create tables.
     pub(super) fn is_denied(&self) -> bool {
         matches!(
             self,
@@ -63,9 +64,9 @@ impl Trouble {
         )
     }
 
-    /// The connection can be used for the next request.
+    /// The connection can serve the next request.
     pub(super) fn spares_connection(&self) -> bool {
-        // After a statement that was not the first, a transaction may be open.
+        // If a later statement failed, a transaction may still be open.
         matches!(self, Self::Refused { code, first: true, .. } if !ENDS_SESSION.contains(code))
     }
 
@@ -83,7 +84,7 @@ impl Trouble {
     }
 }
 
-/// The session is over, or about to be.
+/// Errors after which the session is over, or about to be.
 const ENDS_SESSION: [u16; 6] = [1053, 1317, 1927, 4031, 1080, 1152];
 
 fn meaning(code: u16) -> (ErrorKind, &'static str) {
@@ -108,7 +109,7 @@ fn meaning(code: u16) -> (ErrorKind, &'static str) {
             ErrorKind::Unavailable,
             "the node does not belong to its cluster just now",
         ),
-        // Said to a connection that was idle for too long, before it could ask anything.
+        // The server sends this to a connection that was idle for too long, before it executes anything.
         4031 => (
             ErrorKind::Unavailable,
             "the server had ended the idle connection",
@@ -144,12 +145,12 @@ fn meaning(code: u16) -> (ErrorKind, &'static str) {
     }
 }
 
-/// A request that was surely not sent.
+/// The error of a request that was certainly not sent.
 pub(super) fn unsent(why: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Unavailable).because(why.to_string())
 }
 
-/// A request that was sent and brought no usable answer.
+/// The error of a request that was sent and got no usable answer.
 pub(super) fn unanswered(why: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::OutcomeUnknown).because(why.to_string())
 }

@@ -1,7 +1,7 @@
-//! Who hears of releases: one connection that listens, for all waiters of a client.
+//! The notify listener: one connection with `LISTEN` that wakes all waiters of a client.
 //!
-//! A pooler that gives a connection away after each transaction lets `LISTEN` through, and nothing is ever heard. So it
-//! is believed only after something was heard that another connection had said.
+//! A pooler that passes connections on after each transaction accepts `LISTEN`, but delivers no notifications. So we
+//! trust the subscription only after a test message from another connection has arrived.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -14,29 +14,30 @@ use super::link::Link;
 use super::sql::Sql;
 use crate::backend::{Env, Signals, Wake};
 
-/// How long it is left alone where nothing can be heard.
+/// How long we wait before we try again behind a pooler that delivers no notifications.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Whether releases are heard of.
+/// Whether notifications arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hearing {
-    /// Nobody has asked for it yet, or it is just being tried.
+    /// Not tried yet, or a try is in progress.
     Unknown,
-    /// From now on.
+    /// They arrive.
     Live,
-    /// The server cannot be reached, or a pooler lets nothing through.
+    /// The server cannot be reached, or a pooler delivers no notifications.
     Deaf,
 }
 
 pub(super) struct Ears {
     link: Link,
-    /// Another connection, which says what is to be heard.
+    /// Another connection, which sends the test message.
     mouth: Link,
     channel: String,
-    /// Says something there.
+    /// The statement that sends a notification on `channel`.
     tell: String,
     signals: Signals,
     state: watch::Sender<Hearing>,
+    /// The listener task has started.
     begun: AtomicBool,
     closed: Notify,
     is_closed: AtomicBool,
@@ -57,12 +58,12 @@ impl Ears {
         })
     }
 
-    /// A place among the waiters, if releases are heard of or will be within that time.
+    /// Arms a wake, if notifications arrive now or within this time.
     pub(super) async fn arm(self: &Arc<Self>, name: &str, within: Duration) -> Option<Wake> {
         (self.hears(within).await == Hearing::Live).then(|| self.signals.arm(name))
     }
 
-    /// Tries, if nobody has yet, and waits for what comes of it.
+    /// Starts the listener on first use, and waits at most this long for its result.
     pub(super) async fn hears(self: &Arc<Self>, within: Duration) -> Hearing {
         if !self.begun.swap(true, Ordering::SeqCst) {
             let ears = Arc::downgrade(self);
@@ -83,7 +84,7 @@ impl Ears {
     }
 }
 
-/// For as long as the client is there.
+/// The listener task: connects, listens, and reconnects until the store closes.
 async fn listen(ears: Weak<Ears>) {
     let mut told = false;
     while let Some(ears) = ears.upgrade() {
@@ -95,7 +96,7 @@ async fn listen(ears: Weak<Ears>) {
         let pause = match connection {
             Ok(client) => {
                 ears.state.send_replace(Hearing::Live);
-                // What was said while nobody listened is not said again.
+                // Notifications from before we listened are lost, so every waiter rechecks now.
                 ears.signals.wake_each();
                 tokio::select! {
                     () = ended.notified() => {}
@@ -125,10 +126,10 @@ async fn listen(ears: Weak<Ears>) {
     }
 }
 
-/// Why nothing is heard.
+/// Why no notifications arrive.
 struct Deafness {
     why: String,
-    /// There was an answer to everything, and nothing was heard.
+    /// The server answered every request, but the test message did not arrive: there is a pooler in between.
     is_pooled: bool,
 }
 
@@ -138,7 +139,7 @@ impl std::fmt::Display for Deafness {
     }
 }
 
-/// A connection that listens, proved by something that was said on another one.
+/// Opens a connection that listens, and proves it with a test message from another connection.
 async fn hear(ears: &Arc<Ears>, ended: &Arc<Notify>) -> Result<tokio_postgres::Client, Deafness> {
     let failed = |why: String| Deafness {
         why,
@@ -174,6 +175,7 @@ async fn hear(ears: &Arc<Ears>, ended: &Arc<Notify>) -> Result<tokio_postgres::C
         Some(Err(error)) => return Err(failed(error.to_string())),
         None => return Err(late()),
     }
+    // We send the test message after `LISTEN` has succeeded. Otherwise it could be lost.
     let say = [(&hello as _, Type::TEXT)];
     let said = ears.mouth.ask(&ears.tell, &say).await;
     said.map_err(|trouble| failed(trouble.error().to_string()))?;

@@ -1,4 +1,4 @@
-//! Everything about the server that weakens a lock.
+//! The doctor: reports every server setting that weakens a lock.
 
 use std::sync::Arc;
 

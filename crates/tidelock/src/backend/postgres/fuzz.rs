@@ -1,4 +1,4 @@
-//! What must hold of whatever stands in a URL of PostgreSQL.
+//! Hooks for the fuzz targets: invariants of PostgreSQL URLs and leases.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ pub(crate) fn url(text: &str) -> Result<Login> {
     })
 }
 
-/// How long a row stands that is to stand for a lease.
+/// How long the server keeps a row with this lease.
 pub(crate) fn kept(lease: Duration) -> Duration {
     Duration::from_micros(super::micros(lease).unsigned_abs())
 }

@@ -1,4 +1,4 @@
-//! A connection that is made when it is needed, and made anew when it has died.
+//! A connection that connects on first use and reconnects after a failure. Requests share it as a pipeline.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -13,13 +13,13 @@ use super::trouble::Trouble;
 use crate::backend::{Asker, Background, Env, Moment, Timers};
 use crate::error::Result;
 
-/// A value for a statement, with its type: so the server need not be asked for it first.
+/// A statement's parameter and its type. Without the type the driver would need another round trip.
 pub(super) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// Who hears what the server says unasked. `None`: the connection has ended.
+/// Receives the payload of each notification. `None`: the connection has ended.
 pub(super) type Ear = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
-/// A connection that is made when it is needed and made anew when it has died.
+/// A connection that connects on first use and reconnects after a failure. Clones share it.
 #[derive(Clone)]
 pub(super) struct Link(Arc<Inner>);
 
@@ -29,13 +29,14 @@ struct Inner {
     background: Background,
     limit: Duration,
     live: RwLock<Option<Arc<Client>>>,
-    /// Whoever connects has it; the others wait for what comes of it.
+    /// Held while connecting. Other requests wait for the result instead of opening connections of their own.
     turn: tokio::sync::Mutex<()>,
-    /// The server runs one after the other. What still waits here costs nothing if its caller leaves.
+    /// Bounds the statements in flight. The server runs them one after another. A request that still waits here is
+    /// never sent if its caller leaves.
     places: Arc<Semaphore>,
 }
 
-/// How many statements are with the server at a time: enough that it never waits for the next.
+/// Bounds the statements in flight on one connection. Enough that the server never waits for the next one.
 const AT_ONCE: usize = 16;
 
 impl Link {
@@ -76,7 +77,7 @@ impl Link {
         *self.0.live.write().unwrap_or_else(PoisonError::into_inner) = client;
     }
 
-    /// The next request connects anew; those under way keep this one until they are done.
+    /// Makes the next request reconnect. Requests in flight keep this connection until they finish.
     fn retire(&self, client: &Arc<Client>) {
         let mut live = self.0.live.write().unwrap_or_else(PoisonError::into_inner);
         if live.as_ref().is_some_and(|up| Arc::ptr_eq(up, client)) {
@@ -94,6 +95,7 @@ impl Link {
         }
         let connect = async {
             let _turn = self.0.turn.lock().await;
+            // Another request may have connected while this one waited.
             if let Some(client) = self.live() {
                 return Ok(client);
             }
@@ -110,20 +112,20 @@ impl Link {
         })
     }
 
-    /// A connection of its own, on the steward's thread. It ends with the client that is returned.
+    /// Opens a separate connection, which runs on the steward's thread. It ends when the returned client is dropped.
     pub(super) async fn connect(&self, ear: Option<Ear>) -> Result<Client, Trouble> {
         let (mut answer, answered) = oneshot::channel();
         let place = Arc::clone(&self.0.place);
         self.0.background.spawn(async move {
             let dialled = tokio::select! {
                 dialled = place.dial() => dialled,
-                // Nobody waits any more, and a server that does not answer may hang for minutes.
+                // The caller left. A server that does not answer could block this task for minutes.
                 () = answer.closed() => return,
             };
             let (client, mut connection) = match dialled {
                 Ok(both) => both,
                 Err(trouble) => {
-                    // An error means that nobody waits any more.
+                    // A send error means that the caller left.
                     let _ = answer.send(Err(trouble));
                     return;
                 }
@@ -152,7 +154,7 @@ impl Link {
         }
     }
 
-    /// One statement, one trip, answered within the response timeout.
+    /// Runs one statement, in one round trip, within the response timeout.
     pub(super) async fn ask(
         &self,
         statement: &str,
@@ -163,7 +165,7 @@ impl Link {
             .await
     }
 
-    /// As [`ask`](Self::ask), answered before the deadline, and not sent if nobody waits for it any more.
+    /// As [`ask`](Self::ask), but with a deadline. The statement is not sent if its caller has left.
     pub(super) async fn ask_for(
         &self,
         asker: &Asker,
@@ -177,14 +179,14 @@ impl Link {
             place.answered();
             return Err(Trouble::Unsent("nobody waits for it any more".to_owned()));
         }
-        // Without a name for the statement: behind a pooler the next one may be somebody else's session.
+        // We use an unnamed statement. Behind a pooler the next request may run in a session without the named one.
         let query = client.query_typed(statement, params);
         let answer = self.settle(&client, query, deadline).await;
         place.answered();
         answer
     }
 
-    /// Statements without values or answers, as one transaction.
+    /// Runs statements without parameters or results as one transaction.
     pub(super) async fn run(&self, statements: &str) -> Result<(), Trouble> {
         let deadline = self.deadline();
         let client = self.get(deadline).await?;
@@ -192,7 +194,7 @@ impl Link {
         self.settle(&client, done, deadline).await
     }
 
-    /// A place among those with the server.
+    /// Waits for a free slot among the statements in flight.
     async fn place(&self, client: &Arc<Client>, deadline: Moment) -> Result<Seat, Trouble> {
         let free = Arc::clone(&self.0.places).acquire_owned();
         let Some(Ok(permit)) = self.0.timers.until(deadline, free).await else {
@@ -214,7 +216,7 @@ impl Link {
         asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
         deadline: Moment,
     ) -> Result<T, Trouble> {
-        // Pinned here: passed on by value it would lie in the caller's future twice.
+        // Pinned here: passed by value, the future would be stored twice in the caller's future.
         let asked = std::pin::pin!(asked);
         let answer = match self.0.timers.until(deadline, asked).await {
             Some(answer) => answer.map_err(|error| Trouble::of(&error)),
@@ -223,7 +225,7 @@ impl Link {
                 self.0.limit
             ))),
         };
-        // After a silence the connection may be half-open, and TCP would take minutes to find out.
+        // After a timeout the connection may be half-open, and TCP takes minutes to notice. So we reconnect.
         if answer.as_ref().is_err_and(Trouble::ends_connection) {
             self.retire(client);
         }
@@ -231,8 +233,8 @@ impl Link {
     }
 }
 
-/// A place among the statements that are with the server. Kept until it has come to the end of this one, also when its
-/// caller has left: else those who come and go would fill the connection with what nobody waits for.
+/// The slot of a statement in flight. It stays taken until the server has finished the statement, even when the caller
+/// leaves. Otherwise callers that come and go would fill the connection with abandoned statements.
 struct Seat {
     client: Arc<Client>,
     background: Background,
@@ -250,7 +252,7 @@ impl Drop for Seat {
         if let Some(permit) = self.permit.take() {
             let client = Arc::clone(&self.client);
             self.background.spawn(async move {
-                // Answered after all that was sent before it. An error means that the connection is gone.
+                // The server answers this after everything sent before it. An error means that the connection is gone.
                 let _ = client.batch_execute("").await;
                 drop(permit);
             });

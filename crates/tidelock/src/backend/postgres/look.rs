@@ -1,4 +1,4 @@
-//! What can be seen of locks and clients, for operators.
+//! Inspects locks and registers clients, for operators.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ use crate::backend::{ClientId, Name, Page};
 use crate::error::Result;
 use crate::snapshot::{ClientInfo, Holder, Snapshot, since_epoch};
 
-/// How many names one page of a list looks at.
+/// How many names one page of a list reads.
 const PAGE: i64 = 1000;
 
 pub(super) async fn at(link: &Link, sql: &Sql, name: &Name) -> Result<Snapshot> {
@@ -62,7 +62,7 @@ pub(super) async fn page(link: &Link, sql: &Sql, pattern: &str, cursor: u64) -> 
     })
 }
 
-/// Leaves the details of a client, and sweeps out what is long over.
+/// Stores the details of a client, and deletes rows that expired long ago.
 pub(super) async fn announce(
     link: &Link,
     sql: &Sql,

@@ -1,10 +1,13 @@
-//! `postgres://`: a row with a lease for each lock, by the server's clock.
+//! `postgres://`: one table row with a lease per lock, timed by the server's clock.
 //!
-//! Every verb is one statement ([`sql`]) and no state is left in the session, so it works behind a pooler that gives a
-//! connection away after each transaction. Waiters are told by `NOTIFY` on a connection of its own ([`ears`]); where
-//! that cannot be had they ask again and again. Each face has a connection ([`link`]) that lives on the steward's thread,
-//! where a caller's runtime that goes takes nothing with it. `?locks=session` chooses the server's advisory locks instead
-//! ([`session`]).
+//! Every operation is one SQL statement ([`sql`]) and leaves no state in the session. So it works behind a pooler that
+//! passes a server connection to another client after each transaction. A release sends `NOTIFY`; a separate connection
+//! listens and wakes waiters ([`ears`]). Where notifications do not arrive, waiters poll.
+//!
+//! The callers and the steward each have a connection ([`link`]). All connections run on the steward's thread, so they
+//! survive the end of a caller's runtime.
+//!
+//! `?locks=session` selects the server's advisory locks instead ([`session`]).
 
 mod ears;
 mod examine;
@@ -40,7 +43,7 @@ use crate::fence::SqlFence;
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 
-/// How often a waiter asks that cannot be told.
+/// The polling interval of a waiter that has no wake.
 const POLL: Duration = Duration::from_millis(50);
 
 /// What this store can do.
@@ -55,7 +58,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     read_write: false,
 };
 
-/// Opens the store, and makes its tables if there are none.
+/// Opens the store, and creates its tables if they are missing.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let place = Arc::new(Place::parse(url, env)?);
     if place.session_locks {
@@ -111,7 +114,7 @@ async fn make_tables(link: &Link, sql: &Sql, create: bool) -> Result<()> {
     })
 }
 
-/// One face of the store.
+/// The store, for callers or for the steward, with a connection each.
 struct Postgres {
     link: Link,
     sql: Arc<Sql>,
@@ -119,7 +122,7 @@ struct Postgres {
     lease: Duration,
 }
 
-/// Whole microseconds, rounded up: what the server keeps is never shorter than what the client relies on.
+/// Whole microseconds, rounded up. Otherwise the server's lease could end before the client's.
 pub(super) fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX)
 }
@@ -128,7 +131,7 @@ impl Postgres {
     async fn decide(&self, ask: &Ask) -> Result<Attempt> {
         let Ticket { name, owner, .. } = &ask.ticket;
         let deadline = self.link.deadline();
-        // Before the statement: from here on no release is missed.
+        // We arm the wake before we send the statement. Otherwise a release between the two would be missed.
         let wake = if ask.armed || ask.patience.is_zero() {
             None
         } else {
@@ -144,13 +147,13 @@ impl Postgres {
         let statement = &self.sql.attempt;
         let asked = self.link.ask_for(&ask.asker, statement, &params, deadline);
         let rows = match asked.await {
-            // Somebody's transaction has the row, with a fence in it or for a moment: nothing has happened.
+            // Another transaction locks the row, with a fence or briefly: the attempt changed nothing.
             Err(trouble) if trouble.is_row_taken() => {
                 return Ok(self.refused(ask, wake, Some(POLL)));
             }
             rows => rows.map_err(Trouble::error)?,
         };
-        // No row: it was made while this statement ran, so somebody else has it.
+        // No row: another attempt inserted it after this statement took its snapshot, so another owner has the lock.
         let Some(row) = rows.first() else {
             return Ok(self.refused(ask, wake, Some(Duration::from_millis(5))));
         };
@@ -161,7 +164,7 @@ impl Postgres {
             })),
             0 => {
                 let left = row.get::<_, Option<i64>>(1).unwrap_or(0);
-                // One more, so that it is over then.
+                // One millisecond more, so that the lease has ended at the recheck.
                 let left = Duration::from_micros(u64::try_from(left).unwrap_or(0) + 1000);
                 Ok(self.refused(ask, wake, Some(left)))
             }
@@ -176,6 +179,7 @@ impl Postgres {
         wake: Option<crate::backend::Wake>,
         left: Option<Duration>,
     ) -> Attempt {
+        // A notification can be lost, so every waiter rechecks at least once per lease.
         let recheck = left.unwrap_or(self.lease).min(self.lease);
         let polls = wake.is_none() && !ask.armed && !ask.patience.is_zero();
         Attempt::Held(Wait {
@@ -199,7 +203,7 @@ impl Postgres {
             .iter()
             .map(|row| row.get(0))
             .collect();
-        // Numbered from one.
+        // `WITH ORDINALITY` counts from one.
         Ok((1..)
             .zip(batch)
             .map(|(number, _)| {
@@ -244,7 +248,7 @@ fn not_a_token(row: &Row) -> Error {
     ))
 }
 
-/// Microseconds from a column that may be empty.
+/// Microseconds from a nullable column.
 fn duration(row: &Row, column: usize) -> Option<Duration> {
     let micros: Option<i64> = row.get(column);
     Some(Duration::from_micros(u64::try_from(micros?).unwrap_or(0)))

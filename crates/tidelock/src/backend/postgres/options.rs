@@ -1,4 +1,5 @@
-//! What in a URL's query is for us and not for the driver. No message repeats a value: it may be a part of a password.
+//! The options in a URL's query that tidelock handles itself. The rest goes to the driver. No error message repeats a
+//! value: it may be part of a password.
 
 use std::path::PathBuf;
 
@@ -8,19 +9,19 @@ use crate::error::Result;
 
 use super::place::invalid;
 
-/// The options that are ours.
+/// The options that tidelock handles itself.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) table: Option<String>,
-    /// The server's advisory locks instead of rows with leases.
+    /// `true`: the server's advisory locks. `false`: rows with leases.
     pub(super) session_locks: bool,
-    /// What is checked of the server's certificate. `None`: plain text.
+    /// How the server's certificate is checked. `None`: plain text.
     pub(super) tls: Option<Check>,
     pub(super) files: TlsFiles,
 }
 
 impl Options {
-    /// Takes them out of a URL; with them comes what remains.
+    /// Removes our options from a URL. Returns the remaining URL and the options.
     pub(super) fn take(url: &str) -> Result<(String, Self)> {
         let mut own = Self::default();
         let Some((base, query)) = url.split_once('?') else {
@@ -40,10 +41,10 @@ impl Options {
         Ok((url, own))
     }
 
-    /// Whether it was one of ours.
+    /// Stores one option. Returns `false` if the option belongs to the driver.
     fn set(&mut self, pair: &str) -> Result<bool> {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        // Also a key that is escaped: the driver would take it for TLS that we then leave out.
+        // We decode the key as the driver does. Otherwise the driver would read an escaped `sslmode` that we ignore.
         let key = percent::decode(key).ok_or_else(|| invalid(ESCAPES))?;
         let file = |value| path(value).map(Some);
         match &*key {
@@ -69,7 +70,7 @@ fn kind(locks: &str) -> Result<bool> {
     }
 }
 
-/// Stricter than the server's own library where that would be content with any server, or with plain text.
+/// Stricter than libpq: `require` verifies the server, and the modes that fall back to plain text are errors.
 fn check(mode: &str) -> Result<Option<Check>> {
     match mode {
         "disable" => Ok(None),
@@ -85,7 +86,7 @@ fn check(mode: &str) -> Result<Option<Check>> {
     }
 }
 
-/// A message names a file that cannot be read, so it must not be what is left of a password.
+/// An error names a file that cannot be read. So we reject a value with an `@`: it may be the rest of a password.
 fn path(value: &str) -> Result<PathBuf> {
     match percent::decode(value) {
         Some(path) if !path.is_empty() && !value.contains('@') => Ok(path.into()),

@@ -1,4 +1,5 @@
-//! Where the server is and which table has the locks: from a URL. No message contains the URL.
+//! Parses the URL into the server's address, the table and the TLS settings, and connects. No error message contains
+//! the URL: it may contain a password.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,20 +17,21 @@ use crate::backend::{Env, TlsFiles};
 use crate::core::rt;
 use crate::error::{Error, ErrorKind, Result};
 
+/// The table's default name.
 const TABLE: &str = "tidelock_locks";
 
-/// Names derived from the table's must fit into the server's 63 bytes.
+/// Bounds the table's name. The names that we derive from it must fit into the server's limit of 63 bytes.
 const MOST_BYTES: usize = 50;
 
-/// What a URL says.
+/// A parsed URL.
 pub(super) struct Place {
     config: Config,
     pub(super) table: String,
     credentials: Option<Arc<dyn Fn() -> Credentials + Send + Sync>>,
-    /// What is checked of the server's certificate. `None`: plain text.
+    /// How the server's certificate is checked. `None`: plain text.
     tls: Option<Check>,
     files: TlsFiles,
-    /// The server's advisory locks instead of rows with leases.
+    /// `true`: the server's advisory locks. `false`: rows with leases.
     pub(super) session_locks: bool,
 }
 
@@ -52,7 +54,7 @@ impl Place {
         Ok(place)
     }
 
-    /// What is to be encrypted is not sent in the clear, and what is said about TLS is said for a use.
+    /// Rejects contradictory TLS settings. Otherwise a client with certificates could send plain text unnoticed.
     fn check_tls(&self) -> Result<()> {
         let direct = self.config.get_ssl_negotiation() == SslNegotiation::Direct;
         if self.tls.is_none() && (direct || tls::is_wanted(&self.files)) {
@@ -69,7 +71,7 @@ impl Place {
         Ok(())
     }
 
-    /// What the URL itself says.
+    /// Parses the URL alone, without the client's settings.
     fn read(url: &str) -> Result<Self> {
         let (url, own) = Options::take(url)?;
         if own.session_locks && own.table.is_some() {
@@ -80,7 +82,7 @@ impl Place {
         if bare_at(&url) {
             return Err(invalid("write %40 for an @ in a password"));
         }
-        // The driver's errors may repeat parts of the URL.
+        // We replace the driver's error: it may repeat parts of the URL.
         let config: Config = url.parse().map_err(|_| {
             invalid("write postgres://user:password@host:5432/database?table=tidelock_locks")
         })?;
@@ -97,8 +99,9 @@ impl Place {
         })
     }
 
-    /// As whom to log in. Asked for at each connect: passwords are rotated while clients run. On another thread: a source
-    /// may read a file or ask a server, and this one is the steward's.
+    /// The driver's settings with the user and password to log in with. We call the credentials source on every
+    /// connect, because passwords are rotated while clients run, and on another thread, because the source may block
+    /// and this is the steward's thread.
     async fn config(&self) -> Result<Config, Trouble> {
         let mut config = self.config.clone();
         if let Some(ask) = self.credentials.clone() {
@@ -116,7 +119,7 @@ impl Place {
         Ok(config)
     }
 
-    /// User and password, and the rest as far as anything shows it.
+    /// The user, the password, and the text that is shown to users.
     #[cfg(feature = "fuzzing")]
     pub(super) fn login(url: &str) -> Result<(Option<String>, Option<String>, String)> {
         let place = Self::read(url)?;
@@ -129,7 +132,7 @@ impl Place {
         ))
     }
 
-    /// Connects and logs in. The caller bounds the time.
+    /// Connects and logs in. The caller applies the timeout.
     pub(super) async fn dial(&self) -> Result<(Client, Driver), Trouble> {
         let connector = match self.tls {
             Some(check) => {
@@ -145,14 +148,15 @@ impl Place {
     }
 }
 
-/// What moves the bytes of a connection.
+/// The driver's connection future, which does the I/O.
 pub(super) type Driver = Connection<Socket, Secured<Socket>>;
 
-/// The driver ends a password at the first `@`: what comes behind it would be a host or a database, which messages name.
+/// Returns whether the URL contains an `@` that is not escaped. The driver ends a password at the first `@` and would
+/// read the rest as a host or a database, which messages show.
 fn bare_at(url: &str) -> bool {
     let (login, place) = url.split_once('@').unwrap_or(("", url));
     if login.matches(':').count() > 1 {
-        return place.contains('@'); // one colon is behind the scheme, the other before a password
+        return place.contains('@'); // one colon follows the scheme, the other precedes a password
     }
     let (place, options) = place.split_once('?').unwrap_or((place, ""));
     let may_have_one =
@@ -161,7 +165,7 @@ fn bare_at(url: &str) -> bool {
     !login.is_empty() && (place.contains('@') || options.split('&').any(bare))
 }
 
-/// It is written into statements, so it is nothing but a name.
+/// Accepts plain table names only: the name is written into SQL statements unquoted.
 fn check(table: &str) -> Result<()> {
     let part = |part: &str| {
         part.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')

@@ -1,4 +1,4 @@
-//! TLS as the driver wants it: it asks the server whether it speaks TLS, and we speak it.
+//! Implements the driver's TLS traits with rustls. The driver negotiates TLS with the server; we do the handshake.
 
 use std::future::Future;
 use std::io;
@@ -14,11 +14,11 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use crate::backend::tls;
 use crate::error::Error;
 
-/// How to speak it; `None` where the driver is told not to.
+/// The TLS connector. `None`: plain text, and the driver never asks for a handshake.
 #[derive(Clone)]
 pub(super) struct Secure(pub(super) Option<TlsConnector>);
 
-/// One that is about to begin.
+/// A handshake with one server.
 pub(super) struct Handshake(Option<(TlsConnector, ServerName<'static>)>);
 
 impl<S> MakeTlsConnect<S> for Secure
@@ -55,7 +55,7 @@ where
     }
 }
 
-/// What is said here only the server can read.
+/// An encrypted stream.
 pub(super) struct Secured<S>(client::TlsStream<S>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Secured<S> {

@@ -1,16 +1,20 @@
-//! Every statement, each of them one verb, decided by one row under its row lock and by the server's clock at that moment.
+//! The SQL statements. Each operation is one statement. It decides on one row, under that row's lock and by the
+//! server's clock at that moment.
 
-/// How long a withdrawn owner is remembered, in seconds: longer than a statement can lie in the buffers of a frozen server.
+/// How long a withdrawn owner is remembered, in seconds. Longer than a statement can stay in the buffers of a frozen
+/// server; otherwise a late attempt could take the lock after its withdrawal.
 const REMEMBERED: u32 = 300;
 
-/// How many of the newest withdrawn owners are kept in the row itself: more than can be withdrawn while an attempt runs.
+/// Bounds the withdrawn owners in the row itself, newest first. More than can be withdrawn while one attempt runs;
+/// otherwise that attempt could miss its own withdrawal.
 const NEWEST: u32 = 32;
 
-/// How long a row that nobody uses is kept, in seconds. Longer than any statement runs: a token that was drawn before
-/// its row was deleted must not be given after one that was drawn later.
+/// How long an unused row is kept, in seconds. Longer than any statement runs; otherwise an attempt that drew its token
+/// before the row was deleted could be granted after an attempt with a larger token.
 const KEPT: u32 = 3600;
 
-/// How long an attempt waits for somebody's transaction that has the row, in milliseconds. Others wait behind it.
+/// How long an attempt waits for a transaction that locks the row, in milliseconds. Later statements of the connection
+/// wait behind it.
 const ROW_PATIENCE: u32 = 40;
 
 /// The statements for one table.
@@ -18,8 +22,9 @@ const ROW_PATIENCE: u32 = 40;
 pub(super) struct Sql {
     pub(super) table: String,
     pub(super) clients: String,
-    /// Where releases are told.
+    /// The `NOTIFY` channel for releases.
     pub(super) channel: String,
+    /// Checks that the tables exist.
     pub(super) there: String,
     pub(super) make: String,
     pub(super) attempt: String,
@@ -31,29 +36,31 @@ pub(super) struct Sql {
     pub(super) list: String,
     pub(super) announce: String,
     pub(super) retract: String,
+    /// Deletes rows that expired long ago.
     pub(super) sweep: String,
+    /// Sends a notification on the channel.
     pub(super) tell: String,
     pub(super) fence: String,
 }
 
 impl Sql {
-    /// `table` has been checked: letters, digits, underscores, and perhaps a schema before a dot.
+    /// `table` was validated: letters, digits, underscores, and optionally a schema before a dot.
     #[allow(clippy::too_many_lines, reason = "one statement after another")]
     pub(super) fn new(table: &str) -> Self {
         let clients = format!("{table}_clients");
         let tokens = format!("{table}_tokens");
         let withdrawn = format!("{table}_withdrawn");
-        // An index is in the schema of its table.
+        // The server creates an index in its table's schema, and rejects a schema in the index's name.
         let index = table.rsplit('.').next().unwrap_or(table);
         let channel = table.replace('.', "_");
         let now = "clock_timestamp()";
         let free = format!("pg_notify('{channel}', 'f' || name)");
         Self {
             there: "SELECT to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL".to_owned(),
-            // In one piece, so they are one transaction. The lock makes processes that come together take turns.
+            // Sent as one query, so it runs as one transaction. The advisory lock serializes concurrent processes.
             //
-            // `token` is part of a key: so to change it takes a stronger row lock than to renew or release does, and a
-            // fence in somebody's transaction holds up grants only.
+            // `token` is part of a unique key. So changing it takes a stronger row lock than a renewal or a release
+            // does, and a fence in a user's transaction blocks new grants only.
             make: format!(
                 "SELECT pg_advisory_xact_lock(hashtext('{table}'));\n\
                  CREATE TABLE IF NOT EXISTS {table} (\n  \
@@ -71,6 +78,7 @@ impl Sql {
                    since bigint NOT NULL,\n  expires timestamptz NOT NULL\n);\n\
                  CREATE SEQUENCE IF NOT EXISTS {tokens};"
             ),
+            // The INSERT reads `patience`, so that `lock_timeout` is set before it waits for the row.
             attempt: format!(
                 "WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', '{ROW_PATIENCE}ms', true) AS set), \
                  granted AS (\
@@ -99,8 +107,8 @@ impl Sql {
                    WHERE name = $1 AND owner = $2 AND expires > {now} RETURNING name) \
                  SELECT true, {free}::text FROM freed"
             ),
-            // Twice: in the row, where an attempt that began before sees the newest, because it looks again once it has the
-            // row; and beside it, where there is room for all.
+            // We record the owner twice. An attempt that began earlier sees the copy in the row, because it reads the
+            // row again once it has the row lock. The separate table has room for every owner.
             withdraw: format!(
                 "WITH old AS (DELETE FROM {withdrawn} WHERE owner IN (SELECT owner FROM {withdrawn} \
                      WHERE at < {now} - interval '{REMEMBERED} seconds' ORDER BY at LIMIT 10 FOR UPDATE SKIP LOCKED)), \
@@ -140,6 +148,7 @@ impl Sql {
                    WHERE expires < {now} - interval '{KEPT} seconds' LIMIT 1000 FOR UPDATE SKIP LOCKED)"
             ),
             tell: format!("SELECT pg_notify('{channel}', $1)::text"),
+            // The text cannot be cast to bigint: the cast raises our message and aborts the user's transaction.
             fence: format!(
                 "SELECT CASE WHEN held.token = $2 THEN held.token ELSE \
                    ('tidelock: the lock was given to somebody else since, its newest token is ' \

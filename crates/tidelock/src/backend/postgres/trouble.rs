@@ -1,4 +1,5 @@
-//! From what the server or the driver says to an [`ErrorKind`]: did it surely not run, or may it have?
+//! Maps errors of the server and the driver to an [`ErrorKind`]. The distinction that matters: the statement certainly
+//! did not run, or it may have run.
 
 use tokio_postgres::error::{DbError, SqlState};
 
@@ -9,30 +10,30 @@ const NO_TLS: &str = "write sslmode=disable";
 const NO_TLS_HERE: &str =
     "; let the server speak it (ssl = on), or write sslmode=disable if everybody may read along";
 
-/// Why a statement brought no answer.
+/// Why a statement has no result.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// It was not sent, because of what we were told to connect with.
+    /// No effect: the client's settings do not fit the server (TLS, credentials, a pooler). A retry fails the same way.
     Setup(Error),
-    /// It was not sent.
+    /// Not sent: no connection, no time left, or the caller left.
     Unsent(String),
-    /// The server said no: what it had begun it took back.
+    /// The server rejected the statement and rolled it back.
     Refused(Box<DbError>),
-    /// No answer: it may have run.
+    /// No answer: the statement may have run.
     Broken(String),
 }
 
 impl Trouble {
     pub(super) fn of(error: &tokio_postgres::Error) -> Self {
         match error.as_db_error() {
-            // The server ends the connection; a commit may have been under way.
+            // The server ends the connection, possibly during a commit.
             Some(why) if ends_session(why.code()) => Self::Broken(why.message().to_owned()),
             Some(why) => Self::Refused(Box::new(why.clone())),
             None => Self::Broken(error.to_string()),
         }
     }
 
-    /// Of a connection that could not be made.
+    /// The error of a failed connect.
     pub(super) fn connecting(
         place: &impl std::fmt::Display,
         error: &tokio_postgres::Error,
@@ -51,7 +52,7 @@ impl Trouble {
                 let no_tls = why.contains("does not support TLS");
                 let advice = if no_tls { NO_TLS_HERE } else { "" };
                 let text = format!("{place}: {why}{advice}");
-                // What we say of ourselves does not fit, and will not the next time.
+                // Our own settings do not fit the server, so a retry would fail in the same way.
                 let own = ["password missing", "unsupported authentication method"];
                 if no_tls || own.iter().any(|words| why.contains(words)) {
                     return Self::Setup(Error::new(ErrorKind::Refused).because(text));
@@ -64,12 +65,12 @@ impl Trouble {
         }
     }
 
-    /// Another transaction has the row.
+    /// Another transaction locks the row.
     pub(super) fn is_row_taken(&self) -> bool {
         matches!(self, Self::Refused(why) if *why.code() == SqlState::LOCK_NOT_AVAILABLE)
     }
 
-    /// The connection is good for nothing more.
+    /// The next request must reconnect: the connection is broken, or leads to a standby.
     pub(super) fn ends_connection(&self) -> bool {
         match self {
             Self::Broken(_) => true,
@@ -94,7 +95,7 @@ impl Trouble {
     }
 }
 
-/// Said by a server that has an entry for us with TLS only; the second until version 13.
+/// The messages of a server whose `pg_hba.conf` admits us with TLS only. The second is from versions up to 13.
 fn wants_tls(text: &str) -> bool {
     text.contains("no encryption") || text.contains("SSL off")
 }

@@ -1,8 +1,16 @@
 //! Acknowledgement by replicas.
 //!
-//! `WAIT` says how many replicas have what *its own connection* has written, and it holds up everything behind it. So a
-//! script that is to be acknowledged goes with its `WAIT` on a connection kept for that, and not on the one that all
-//! requests share; and all scripts that come while a `WAIT` is under way share the next one.
+//! `WAIT` reports how many replicas have received the writes of *its own connection*, and it blocks every command
+//! behind it. So a script that needs an acknowledgement does not use the connection that all requests share: it goes on
+//! a separate connection, with a `WAIT` behind it. Scripts that arrive while a `WAIT` is in flight form the next batch
+//! and share one `WAIT`.
+//!
+//! The steps for one script:
+//!
+//! 1. Choose the path by the policy and by the last known replication status: the shared connection, the shared
+//!    connection plus a status check, or the ack batcher.
+//! 2. The ack batcher runs the script and its `WAIT`. The script's reply comes first, the replica count later.
+//! 3. The ack policy compares the count with the number it needs. A grant that falls short is released.
 
 mod collector;
 mod company;
@@ -33,13 +41,13 @@ use super::scripts::Script;
 use crate::backend::{Acknowledge, Moment};
 use crate::error::{Error, Result};
 
-/// A server that had no replicas is looked at again after this time: one may have been attached.
+/// How long we trust that a server has no replicas. After this time we check again, because one may have connected.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// The connections kept for `WAIT` beside one link. None stands before it is needed.
+/// The `WAIT` connections that belong to one reconnecting connection. Each opens when it is first needed.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    /// Each policy by itself: what only `All` waits for holds up nobody else.
+    /// One batcher per policy. Otherwise a slow replica that only `All` waits for would delay the other policies.
     acquires: [Collector; 3],
     renewals: Collector,
 }
@@ -62,61 +70,61 @@ impl Lines {
     }
 }
 
-/// What a script is for. A renewal never waits behind an acquisition.
+/// The purpose of a script. Renewals have a batcher of their own, so a renewal never waits behind an acquire request.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Purpose {
     Acquire,
     Renew,
 }
 
-/// What is demanded for a script.
+/// The acknowledgement that one script needs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Demand {
     pub(super) purpose: Purpose,
     pub(super) policy: Acknowledge,
-    /// Replicas that were in sync not long ago and are not now, at the server that misses most.
+    /// How many replicas have disconnected or fallen out of sync recently, at the server that misses most.
     missed: u32,
     within: Duration,
     lease: Duration,
 }
 
-/// Where the number of replicas that have it will be said, once the script has been answered.
+/// Yields the replica count of a script that has its reply.
 pub(super) struct Receipt(Source);
 
 enum Source {
     Known(Heard),
-    /// With the link: a node that is asked once, for a slot on its way to it, goes with its last link, and the task that
-    /// would tell the number with it.
+    /// We hold the connection, because its last user stops the ack batcher. A node that serves a single `ASK` redirect
+    /// has no other user: without this one the batcher would stop before it reports the count.
     Line(oneshot::Receiver<Heard>, Moment, Link),
 }
 
-/// What was heard about the replicas.
+/// The report about the replicas.
 #[derive(Debug, Clone)]
 pub(super) enum Heard {
-    /// None is wished.
+    /// The policy needs no replica, or the server is known to have none.
     Unasked,
-    /// The server does not let us ask.
+    /// The server forbids `WAIT` or `INFO`.
     Forbidden(Arc<Error>),
     Count {
         replicas: Replicas,
         reached: u32,
     },
-    /// It did not say in time.
+    /// The server did not report a count in time.
     Nothing,
 }
 
-/// How a script that is to be acknowledged goes.
+/// The path of a script.
 enum Way {
-    /// As any other: nobody is asked, and that is what was heard.
+    /// On the shared connection, without `WAIT`. Carries the report.
     Alone(Heard),
-    /// As any other, and beside it the server is asked anew whether it has replicas.
+    /// On the shared connection, with a concurrent check whether the server has replicas by now.
     Look(Heard),
-    /// With others, on a connection for that.
+    /// In the ack batcher, with a `WAIT`.
     Queue,
 }
 
 impl Receipt {
-    /// Nobody is asked.
+    /// The receipt of a request that asks no replica.
     pub(super) fn of_nobody() -> Self {
         Self(Source::Known(Heard::Unasked))
     }
@@ -133,7 +141,7 @@ impl Receipt {
 }
 
 impl Link {
-    /// Runs a script as [`eval_as`](Self::eval_as) does, and has the replicas asked for it where there are any.
+    /// Runs a script as [`eval_as`](Self::eval_as) does, and asks the replicas, if there are any, to acknowledge it.
     pub(super) async fn eval_acknowledged(
         &self,
         asking: bool,
@@ -146,14 +154,15 @@ impl Link {
         let conn = self.get(deadline).await?;
         let heard = match self.way(&conn, demand, deadline)? {
             Way::Alone(heard) => heard,
-            // Behind pointers: a request on a server without replicas need not carry what these need.
+            // We box the rare paths. Otherwise the future of every request would carry their state.
             Way::Look(heard) => {
                 let reply = self.eval_on(&conn, asking, script, keys, args, deadline);
                 let looks = look(&conn, self.timers());
                 let looks = self.timers().until(deadline, looks);
                 let (reply, _) = Box::pin(join(reply, looks)).await;
                 let heard = match (demand.policy, conn.standing.view()) {
-                    // One has come. It has not been asked: this grant is given back, and asked for again.
+                    // A replica has connected since the last check, and it has acknowledged nothing. We report zero, so
+                    // that the grant is released and requested again.
                     (
                         Acknowledge::Majority | Acknowledge::All,
                         Some((View::Replicas(replicas), _)),
@@ -173,12 +182,12 @@ impl Link {
         Ok((reply.await?, Receipt(Source::Known(heard))))
     }
 
-    /// How a script goes, by what is known of the server.
+    /// Chooses the path of a script by the last known replication status.
     fn way(&self, conn: &Conn, demand: Demand, deadline: Moment) -> Result<Way> {
         if demand.policy == Acknowledge::Off {
             return Ok(Way::Alone(Heard::Unasked));
         }
-        // Most servers are alone, and most requests are these: they touch nothing that others write to, nor the clock.
+        // The common case, a server without replicas: one atomic load, no lock and no clock read.
         let acquires = matches!(demand.purpose, Purpose::Acquire);
         if acquires
             && demand.policy <= Acknowledge::Any
@@ -193,12 +202,12 @@ impl Link {
                     replicas: replicas.clone(),
                     reached: 0,
                 };
-                // Who wants more than one asks each time: a server that has just been promoted has none for a moment, and
-                // what it grants without them the next failover forgets.
+                // `Majority` and `All` check on each request. A server that was just promoted has no replicas for a
+                // moment, and the next failover forgets the grants of that moment.
                 if now.since(at) < LOOK_AGAIN && demand.policy <= Acknowledge::Any {
                     return Ok(Way::Alone(nobody));
                 }
-                conn.standing.set(View::Replicas(replicas), now); // one looks, not all at once
+                conn.standing.set(View::Replicas(replicas), now); // so that one request checks, not all
                 Way::Look(nobody)
             }
             Some((View::Forbidden(why), _)) => {
@@ -247,8 +256,9 @@ impl Link {
 }
 
 impl Link {
-    /// Until when a tally is waited for: longer than the server waits, because its answer says how many it was, and it
-    /// looks at its clock ten times a second only; but not so long that no time is left for giving the lock back.
+    /// The deadline for the count. It is later than the timeout of `WAIT` itself: the server's reply carries the count,
+    /// and the server checks its timeouts only ten times a second. It leaves a quarter of the limit for releasing the
+    /// lock.
     fn patience(&self, demand: &Demand, deadline: Moment) -> Moment {
         let now = self.timers().now();
         let left = deadline.since(now).saturating_sub(self.limit() / 4);
@@ -257,13 +267,14 @@ impl Link {
 }
 
 impl Demand {
-    /// How long the replicas are waited for: it must leave time for what comes after within the lease.
+    /// The timeout of `WAIT`. It is at most a sixth of the lease, so that time remains for the steps after it.
     pub(super) fn limit(&self) -> Duration {
         let limit = self.within.min(self.lease / 6);
         limit.max(Duration::from_millis(1))
     }
 
-    /// `Majority` and `All` were asked for by name: without the right to ask nothing is given.
+    /// Fails for `Majority` and `All`: the caller chose them explicitly, so we grant nothing if we may not ask the
+    /// replicas.
     pub(super) fn give_up_if_strict(&self, why: &Error) -> Result<()> {
         if self.policy <= Acknowledge::Any {
             return Ok(());

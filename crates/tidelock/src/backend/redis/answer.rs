@@ -1,35 +1,35 @@
-//! What the scripts that take a lock answer.
+//! Parses the replies of the scripts that acquire a lock.
 
 use super::errors::unexpected;
 use super::reply::Reply;
 use crate::error::{Error, ErrorKind, Result};
 
-/// From a foreign text no more than this is repeated.
+/// Error messages quote at most this many characters of a foreign value.
 const LONGEST: usize = 64;
 
-/// An answer to the question for a lock.
+/// The outcome of an acquire script.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer<'r> {
-    /// Held by the owner of this request.
+    /// The owner of this request holds the lock. `last` and `more` are its tokens.
     Granted { last: i64, more: u32 },
-    /// Held by another.
+    /// Another owner holds the lock.
     Held(Refusal<'r>),
-    /// The owner of this request was withdrawn.
+    /// The ticket of this request has been withdrawn.
     Withdrawn,
-    /// The key is another kind of lock. `mode`: that of a read-write lock, where it is one.
+    /// The key is another kind of lock. `mode`: the mode of a read-write lock, if it is one.
     Stranger { mode: Option<&'r str> },
-    /// The fencing counter has a value from which there is no next token.
+    /// The token counter has a value without a next token.
     NoToken { value: &'r str },
 }
 
-/// What is known of the hold of another.
+/// Details of the lock that another owner holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Refusal<'r> {
-    /// Milliseconds until its lease ends. Less than zero: it has no end.
+    /// Milliseconds until the lease ends. Negative: the key has no time to live.
     pub(super) left: i64,
-    /// Its release may not be published to us: its client is not tidelock.
+    /// The holder is not a tidelock client, so its release may not be published to us.
     pub(super) silent: bool,
-    /// The first waiter in the queue of Redisson's fair lock.
+    /// The first thread in the queue of Redisson's fair lock.
     pub(super) head: Option<&'r str>,
 }
 
@@ -43,7 +43,7 @@ impl<'r> Answer<'r> {
                 last,
                 more: parts.get(2).map_or(0, Reply::count),
             },
-            // Asked again by its holder, after somebody has overwritten the counter.
+            // The holder repeated its request, and another client has overwritten the counter in between.
             (Some(1), None) if parts.len() > 1 => Self::NoToken {
                 value: text(1).unwrap_or_default(),
             },
@@ -54,7 +54,7 @@ impl<'r> Answer<'r> {
             }),
             (Some(2), None) => Self::Withdrawn,
             (Some(3), _) => Self::Stranger { mode: text(1) },
-            // Bytes that are no text are no number either.
+            // Bytes that are not UTF-8 are not a number either.
             (Some(4), _) => Self::NoToken {
                 value: text(1).unwrap_or_default(),
             },
@@ -63,7 +63,7 @@ impl<'r> Answer<'r> {
     }
 }
 
-/// The error for a key that Redisson's read-write lock has.
+/// The error for a key that is Redisson's read-write lock.
 pub(super) fn read_write(mode: &str) -> Error {
     Error::new(ErrorKind::WrongType).because(format!(
         "the key is a read-write lock of Redisson (RReadWriteLock, mode {}), and was left as it is; use another name, or free it with Redisson's forceUnlock",
@@ -71,7 +71,7 @@ pub(super) fn read_write(mode: &str) -> Error {
     ))
 }
 
-/// The error for a counter that has no next token.
+/// The error for a counter without a next token.
 pub(super) fn no_token(counter: &str, value: &str) -> Error {
     Error::new(ErrorKind::WrongType).because(format!(
         "its fencing counter {counter} holds {}, after which there is no token; nothing was acquired; set it to a whole number from the largest token that was given out to {}",
@@ -80,7 +80,7 @@ pub(super) fn no_token(counter: &str, value: &str) -> Error {
     ))
 }
 
-/// A text of others, as it can stand in an error.
+/// Shortens and escapes a foreign text for an error message.
 fn shown(text: &str) -> String {
     let short: String = text.chars().take(LONGEST).collect();
     short.escape_debug().to_string()

@@ -1,4 +1,4 @@
-//! Which life of a server a connection leads to, and since when it has lasted. Asked once a connection: a server that
+//! The server run behind a connection: its `run_id` and uptime. We ask once per connection, because a server that
 //! restarts ends its connections.
 
 use std::sync::Arc;
@@ -9,16 +9,17 @@ use super::routes::Routes;
 use crate::backend::{Incarnation, Moment, Timers};
 use crate::error::{ErrorKind, Result};
 
-/// What `INFO` said when it was asked.
+/// The reply to `INFO server`, and when it arrived.
 #[derive(Debug, Clone)]
 pub(super) struct Birth {
     id: Arc<str>,
-    /// At least so long.
+    /// A lower bound of the uptime at `heard`.
     up: Duration,
     heard: Moment,
 }
 
-/// Which life of the server the link's connection leads to now. `None`: it does not say, or there are several.
+/// The server run that the connection leads to now. `None`: the server does not report it, or the store has several
+/// servers.
 pub(super) async fn incarnation(routes: &Routes, timers: &Timers) -> Result<Option<Incarnation>> {
     let Routes::One(link) = routes else {
         return Ok(None);
@@ -29,6 +30,7 @@ pub(super) async fn incarnation(routes: &Routes, timers: &Timers) -> Result<Opti
         let info = Request::new("INFO").arg("server");
         match link.settle(&conn, &info, deadline).await {
             Ok(reply) => Ok(read(reply.text().unwrap_or_default(), timers.now())),
+            // We cache a refusal as `None`. Another error is not cached, so the next call asks again.
             Err(trouble) => match trouble.error() {
                 error if error.kind() == ErrorKind::Refused => Ok(None),
                 error => Err(error),
@@ -40,11 +42,11 @@ pub(super) async fn incarnation(routes: &Routes, timers: &Timers) -> Result<Opti
 }
 
 impl Birth {
-    /// The server as it is at that time, if it still lives.
+    /// The server run at that time, if it has not ended.
     pub(super) fn by(&self, now: Moment) -> Incarnation {
         Incarnation {
             id: Arc::clone(&self.id),
-            // Whatever a server claims.
+            // Saturating, because the server may report any number.
             up: self.up.saturating_add(now.since(self.heard)),
         }
     }
@@ -55,8 +57,8 @@ pub(super) fn read(info: &str, heard: Moment) -> Option<Birth> {
         let mut lines = info.lines();
         lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
     };
-    // The server subtracts the second in which it began from that of now. A server that began at 0.9 s says 1 at 1.0 s, so
-    // one second is not certain. Counted in full, a server would vote before the leases have ended that it has forgotten.
+    // The server subtracts whole seconds: a server that started at 0.9 s reports 1 at 1.0 s. So we subtract one second.
+    // Otherwise a restarted server would vote before the leases that it has forgotten have expired.
     let told: u64 = field("uptime_in_seconds")?.trim().parse().ok()?;
     Some(Birth {
         id: field("run_id")?.trim().into(),

@@ -1,7 +1,42 @@
-//! The books of the subscriptions: which channel is wanted, where it stands, and what is still to be sent.
+//! The subscription registry: the phase of every channel, the pub/sub connection that serves it, and the commands that
+//! this connection still has to send.
 //!
-//! Both forms of a channel have the same connection, so that they live and die together, and what is told in both is
-//! heard in the order in which it was told.
+//! A channel has up to two forms, plain and sharded, each with an entry of its own. The algorithm:
+//!
+//! 1. A waiter wants a channel. The registry creates the entry and queues a SUBSCRIBE at the pub/sub connection of the
+//!    server that serves the channel. The first channel of a server starts the task of its pub/sub connection.
+//! 2. The confirmation makes the entry live. The waiter arms its wake and sends its attempt.
+//! 3. A message wakes a waiter. If the connection is lost, the entry is pending again; once it is live again we wake
+//!    one waiter, because a message may have been missed.
+//! 4. A periodic sweep unsubscribes channels without waiters and moves channels whose slot has a new owner.
+//!
+//! ```text
+//!              want                  confirmed, no UNSUBSCRIBE open
+//!    absent ──────────► Pending ───────────────────────────────────► Live
+//!                       ▲ │  ▲                                        │ no waiter for LINGER
+//!            retry time │ │  │ want: SUBSCRIBE again                  ▼
+//!                       │ ▼  └──────────────────────────────────── Leaving ── last confirmation ──► absent
+//!                     Refused ── retry time, no waiter ──► absent
+//!
+//!    Connection lost, or slot moved: Pending with a new SUBSCRIBE; absent if nobody waits; Refused stays.
+//!    Close: every channel is absent.
+//! ```
+//!
+//! Invariants:
+//! 1. A wake is armed under the state lock and only while a form is live. So it sees each later message in that form,
+//!    until the connection is lost.
+//! 2. A confirmed SUBSCRIBE counts only if no UNSUBSCRIBE of ours is open: otherwise it confirms an older subscription.
+//! 3. An event of a connection changes the phase only of its own entries: an entry may have moved meanwhile.
+//! 4. All forms of a channel use the same connection, except for a moment while a slot moves. So they are lost
+//!    together, and messages arrive in the order in which they were published.
+//! 5. A pub/sub task runs exactly while its connection is in `sessions`. Both change under the state lock, so a channel
+//!    either keeps the old task alive or starts a new one.
+//! 6. Only a pending entry has callers. We leave the lock before we notify or drop a caller that still waits.
+//!
+//! Lock order: the state lock first. Under it we may take a connection's queue of commands, the cluster's slot map
+//! (read), and the lock of the signals (`arm`, `is_watched`). Under none of these is the state lock taken. We wake
+//! waiters only after we have left the state lock. `notify_one` is the exception: it wakes only the pub/sub task. The
+//! idle hook of the signals takes the state lock; it runs after the signals' lock is released.
 
 mod hear;
 mod moves;
@@ -23,88 +58,89 @@ use super::session;
 use super::stations::Stations;
 use crate::backend::{Background, Heard, Moment, Signals, Timers, Wake};
 
-/// How long a refused subscription is not asked for again: the waiters poll meanwhile.
+/// The time between a refused subscription and the next attempt. The waiters poll meanwhile.
 const REFUSED_FOR: Duration = Duration::from_secs(30);
 
-/// What the callers and the connections' tasks share.
+/// The registry. The callers and the tasks of the pub/sub connections share it.
 pub(super) struct Board {
-    /// In which forms a release may be told.
+    /// The forms in which a release may be published.
     forms: &'static [Form],
     pub(super) stations: Stations,
     signals: Signals,
     background: Background,
     state: Mutex<State>,
-    /// Number of channels, so that whoever does not wait need not take the lock.
+    /// The number of entries. While it is zero, requests that do not wait skip the lock. Changes with the state locked.
     known: AtomicUsize,
+    /// A warning about missing subscriptions was logged. Reset by the next confirmed subscription.
     complained: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
     books: Books,
-    /// One for each server that is listened to.
+    /// One pub/sub connection per server.
     sessions: Vec<Arc<Session>>,
     closed: bool,
-    /// The server does not let us be counted; not asked for again before then.
+    /// The server refused the subscription by which it counts us. We do not retry before this moment.
     uncounted_until: Option<Moment>,
 }
 
-/// The channels of each form.
+/// The entries of each form, by channel.
 #[derive(Default)]
 struct Books([HashMap<Arc<str>, Channel>; 2]);
 
-/// The subscriptions on one server.
+/// The pub/sub connection to one server, as the registry sees it.
 pub(super) struct Session {
     pub(super) gate: Arc<Gate>,
-    /// What is to be sent, in order.
+    /// The commands to send, oldest first.
     todo: Mutex<Vec<Order>>,
-    /// Rung when there is something to do.
+    /// Notified when a command is queued, and on close.
     pub(super) bell: Notify,
 }
 
-/// Something to be sent to a server.
+/// A SUBSCRIBE or UNSUBSCRIBE command to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Order {
     pub(super) of: Subscription,
     pub(super) channel: Arc<str>,
-    /// It is the channel by which tidelock's waiters are counted, see [`own`].
+    /// The channel is the one by which the server counts tidelock's waiters, see [`own`].
     pub(super) own: bool,
 }
 
 struct Channel {
     phase: Phase,
     session: Arc<Session>,
-    /// Callers that wait for the subscription to stand.
+    /// Callers that wait for the confirmation. Invariant: empty unless the phase is pending.
     callers: Vec<oneshot::Sender<()>>,
-    /// Since when nobody is known to wait.
+    /// Since when the channel has had no waiter. `None`: it has one, as far as we know.
     idle_since: Option<Moment>,
-    /// Unsubscribes of ours that have not been confirmed yet.
+    /// UNSUBSCRIBE commands of ours on this connection without a confirmation.
     leaving: u32,
-    /// Messages may have been missed: when it stands again, a waiter asks.
+    /// Messages may have been missed. The next confirmation wakes one waiter, which asks the store.
     missed: bool,
     own: Own,
-    /// Of the plain form: the message heard last may be told in the sharded form as well.
+    /// Plain form only: we have received a plain message, and its duplicate in the sharded form may follow.
     twin: bool,
-    /// How many releases were heard on this channel, and when the last was.
+    /// How many release messages arrived on this channel, and when the last one did.
     heard: u64,
     last: Moment,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Asked for.
+    /// SUBSCRIBE is queued or sent.
     Pending,
-    /// Confirmed: every message from now on is heard.
+    /// SUBSCRIBE is confirmed: every message arrives.
     Live,
-    /// Given up, not confirmed yet.
+    /// UNSUBSCRIBE is queued or sent.
     Leaving,
-    /// The server does not allow it; not asked for again before then.
+    /// The server refused SUBSCRIBE. We do not retry before this moment.
     Refused(Moment),
 }
 
 pub(super) enum Want {
     Pending(oneshot::Receiver<()>),
-    /// It stands, or it is refused.
+    /// The subscription is live or refused, or the registry is closed.
     Settled,
 }
 
@@ -129,7 +165,7 @@ impl Books {
         self.0.iter().flat_map(HashMap::values)
     }
 
-    /// The channels that are listened to on that server.
+    /// The channels that this connection serves.
     fn on(&self, form: Form, session: &Arc<Session>) -> Vec<Arc<str>> {
         let mine = self.of(form).iter().filter(|(_, one)| one.is_on(session));
         mine.map(|(channel, _)| Arc::clone(channel)).collect()
@@ -160,7 +196,7 @@ impl Session {
         self.todo.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is to be sent now.
+    /// Takes the commands to send.
     pub(super) fn orders(&self) -> Vec<Order> {
         std::mem::take(&mut *self.todo())
     }
@@ -205,7 +241,7 @@ impl Board {
             .store(state.books.all().count(), Ordering::SeqCst);
     }
 
-    /// A wake, if no form is left to be asked for and one of them is heard.
+    /// A wake, if no form needs another SUBSCRIBE and at least one form is live.
     pub(super) fn arm_if_settled(&self, channel: &str) -> Option<Wake> {
         let state = self.lock();
         let phases = self
@@ -219,7 +255,7 @@ impl Board {
         all.then(|| self.arm(state, channel)).flatten()
     }
 
-    /// A wake, if the channel is heard in one form at least.
+    /// A wake, if at least one form is live.
     pub(super) fn arm_if_any(&self, channel: &str) -> Option<Wake> {
         self.arm(self.lock(), channel)
     }
@@ -232,11 +268,11 @@ impl Board {
                 entry.idle_since = None;
             }
         }
-        // Under the lock: the subscription cannot be given up in between.
+        // We arm under the lock. Otherwise a sweep could unsubscribe in between.
         heard.then(|| self.signals.arm(channel))
     }
 
-    /// What was heard of the releases on a channel. `None`: this process does not listen in every form.
+    /// The releases received on a channel. `None`: this process is not subscribed in every form.
     pub(super) fn heard(&self, channel: &str) -> Option<Heard> {
         let state = self.lock();
         let entry = |form: &Form| {
@@ -251,7 +287,7 @@ impl Board {
         })
     }
 
-    /// Every form is heard.
+    /// Whether this process is subscribed in every form.
     pub(super) fn hears_all(&self, channel: &str) -> bool {
         let state = self.lock();
         self.forms.iter().all(|form| {
@@ -260,7 +296,7 @@ impl Board {
         })
     }
 
-    /// Asks for a channel, unless it stands.
+    /// Subscribes to a channel, unless it is live or was refused recently.
     pub(super) fn want(self: &Arc<Self>, form: Form, channel: &str) -> Want {
         let now = self.timers().now();
         let mut state = self.lock();
@@ -309,7 +345,7 @@ impl Board {
         Want::Pending(subscribed)
     }
 
-    /// Where a channel is to be heard now. `None`: nowhere.
+    /// The pub/sub connection that serves a channel now; starts its task if needed. `None`: no server has the slot.
     fn session_for(self: &Arc<Self>, state: &mut State, channel: &str) -> Option<Arc<Session>> {
         let gate = self.stations.of(channel)?;
         let mut running = state.sessions.iter();
@@ -327,7 +363,7 @@ impl Board {
         Some(session)
     }
 
-    /// The last waiter of a channel has left.
+    /// Records that the last waiter of a channel has left.
     pub(super) fn idle(&self, channel: &str) {
         let now = self.timers().now();
         let mut state = self.lock();
@@ -338,7 +374,7 @@ impl Board {
         }
     }
 
-    /// The server does not allow a subscription.
+    /// Records that the server refused a subscription.
     pub(super) fn refused(
         &self,
         session: &Arc<Session>,
@@ -355,13 +391,13 @@ impl Board {
             entry.phase = Phase::Refused(until);
             callers = std::mem::take(&mut entry.callers);
         }
-        drop(callers); // not under the lock: it wakes them
-        // Who was armed before may have missed a message, and the next one will not reach it.
+        drop(callers); // after the lock, because it wakes them
+        // A waiter may be armed from before. It may have missed a message and will miss the next one, so it asks now.
         self.signals.wake_one(channel);
         self.complain(why);
     }
 
-    /// Says once per outage what makes waiters poll.
+    /// Logs the reason why waiters poll, once until the next confirmed subscription.
     fn complain(&self, why: &crate::Error) {
         if !self.complained.swap(true, Ordering::SeqCst) {
             tracing::warn!(error = %why, "no subscription just now: waiters ask again and again instead of being woken");
@@ -379,7 +415,7 @@ impl Board {
         let sessions = state.sessions.clone();
         self.count(&state);
         drop(state);
-        drop(books); // not under the lock: it wakes callers
+        drop(books); // after the lock, because it wakes the callers
         for session in sessions {
             session.bell.notify_one();
         }

@@ -1,6 +1,10 @@
-//! A cluster: its nodes, who of them has which slot, and how one learns of it.
+//! A cluster: its nodes and the slot map, which assigns each slot to a node.
 //!
-//! Both faces of the store and the subscriptions share what is known.
+//! The callers' requests, the background requests and the subscriptions share one map. It changes in two ways: a
+//! `MOVED` redirect changes one slot at once, and a periodic refresh replaces the whole map.
+//!
+//! Lock order: the map's lock and the lock of `doubtful_until` are never held together, and no other lock of this
+//! client is taken under them.
 
 mod look;
 
@@ -19,17 +23,17 @@ use super::place::{self, Place};
 use super::slots::{Range, SLOTS};
 use crate::backend::{Background, Moment, Timers};
 
-/// How long one doubt makes them be asked more often: a failover takes a while.
+/// How long we refresh the map more often after a sign that it is outdated. A failover takes some time.
 const IN_DOUBT: Duration = Duration::from_secs(3);
 
-/// How long after a change listeners may still be at a node that has the slot of their channel no more. What is published
-/// there in the plain form they hear, but the node that has the slot does not count them. Redisson looks every 5 s.
+/// How long after a change of the map a subscriber may still be connected to the slot's old node. It receives plain
+/// messages there, but the new node does not count it. Redisson refreshes its map every 5 s.
 const SETTLES: Duration = Duration::from_secs(30);
 
-/// A slot nobody has.
+/// The index of a slot without a node.
 const NOBODY: u16 = u16::MAX;
 
-/// What both faces of the store and the subscriptions share.
+/// The cluster, shared by the store and the subscriptions.
 pub(super) struct Cluster {
     seeds: Vec<Place>,
     entry: Entry,
@@ -37,18 +41,20 @@ pub(super) struct Cluster {
     pub(super) timers: Timers,
     pub(super) limit: Duration,
     map: RwLock<Arc<Map>>,
-    /// Counts the maps.
+    /// Counts the changes of the map.
     pub(super) changes: watch::Sender<u64>,
-    /// When the last of them came, in nanoseconds of the boot clock.
+    /// When the map last changed, in nanoseconds of the boot clock.
     changed_at: AtomicU64,
-    /// Whom to ask first.
+    /// Counts the refreshes. It rotates the node that we ask first.
     turn: AtomicUsize,
+    /// Notified to refresh the map early, and on close.
     look: Arc<Notify>,
+    /// Until this moment we refresh more often.
     doubtful_until: Mutex<Option<Moment>>,
     closed: AtomicBool,
 }
 
-/// A node that has slots: the way in, and a connection for each face.
+/// A node: its endpoint, a connection for callers and one for background requests.
 pub(super) struct Node {
     pub(super) place: Place,
     pub(super) gate: Arc<Gate>,
@@ -56,23 +62,24 @@ pub(super) struct Node {
     pub(super) back: Link,
 }
 
-/// Who has what, at one time.
+/// The slot map at one moment.
 #[derive(Default)]
 struct Map {
-    /// Counts what has changed in the cluster, as its nodes do.
+    /// The cluster's current epoch, as its nodes report it.
     epoch: i64,
-    /// The epoch in which the owners were last seen to change. An election counts up before its outcome is known.
+    /// The epoch in which we last saw a slot change its owner. An election raises the current epoch before its result
+    /// is known, so the current epoch alone does not show a change.
     settled: i64,
     nodes: Vec<Arc<Node>>,
     replicas: Vec<Place>,
-    /// By slot, which of the nodes.
+    /// The index of each slot's owner in `nodes`. Empty until the first refresh.
     owners: Vec<u16>,
 }
 
-/// What one node says.
+/// The map as one node reports it.
 struct View {
     epoch: i64,
-    /// By its own word the node has slots.
+    /// The node lists itself as a primary.
     of_primary: bool,
     ranges: Vec<Range>,
 }
@@ -106,7 +113,7 @@ impl Cluster {
         Arc::clone(&self.map.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Who has a slot.
+    /// The owner of a slot. `None`: no node has it, or the map is not known yet.
     pub(super) fn owner(&self, slot: u16) -> Option<Arc<Node>> {
         let map = self.map();
         let index = *map.owners.get(usize::from(slot))?;
@@ -118,14 +125,14 @@ impl Cluster {
         self.map().nodes.clone()
     }
 
-    /// How many slots nobody has.
+    /// How many slots have no node.
     pub(super) fn bare_slots(&self) -> usize {
         let map = self.map();
         let bare = map.owners.iter().filter(|owner| **owner == NOBODY);
         bare.count()
     }
 
-    /// The node at a place, also one that has no slots yet.
+    /// The node at an address. If the map does not have it, creates one outside the map.
     pub(super) fn node_at(&self, place: &Place) -> Arc<Node> {
         let known = self
             .map()
@@ -149,7 +156,7 @@ impl Cluster {
         })
     }
 
-    /// A node has said who has this slot.
+    /// Applies a `MOVED` redirect to the map.
     pub(super) fn moved(&self, slot: u16, place: &Place) {
         self.doubt();
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
@@ -177,7 +184,7 @@ impl Cluster {
         self.changed();
     }
 
-    /// Something is not as the map says: look soon, and often for a while.
+    /// Records that the map may be outdated. Triggers a refresh, and more frequent refreshes for a while.
     pub(super) fn doubt(&self) {
         let until = self.timers.now() + IN_DOUBT;
         *self
@@ -192,7 +199,7 @@ impl Cluster {
         self.changes.send_modify(|changes| *changes += 1);
     }
 
-    /// Nothing has changed for a good while. A client that has just connected does not know.
+    /// Whether the map has not changed for a while. False after the start, when we do not know yet.
     pub(super) fn is_settled(&self) -> bool {
         let changed_at = Moment(self.changed_at.load(Ordering::SeqCst));
         self.timers.now().since(changed_at) >= SETTLES
@@ -207,7 +214,8 @@ impl Cluster {
         until.is_some_and(|until| now < until)
     }
 
-    /// A node that another one has replaced is left, also with requests under way: if it is cut off it may never answer.
+    /// Replaces the map. Closes the connections to nodes that were replaced, also those with requests in flight: a
+    /// partitioned node may never reply.
     fn take(&self, view: View) {
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         let mut nodes: Vec<Arc<Node>> = Vec::new();
@@ -235,7 +243,8 @@ impl Cluster {
             .filter(|old| nodes.iter().all(|node| node.place != old.place))
             .cloned()
             .collect();
-        // Without news a node is only not known there yet: it may be the one that has just taken over.
+        // We close them only if the epoch is newer than the last change, or unknown (zero). Otherwise the reporting
+        // node may just not know of a node that has taken over, and we would close the connections to the new owner.
         let news = view.epoch > map.settled || view.epoch == 0;
         let same = gone.is_empty() && nodes.len() == map.nodes.len() && owners == map.owners;
         let settled = if same { map.settled } else { view.epoch };
@@ -256,8 +265,10 @@ impl Cluster {
         }
     }
 
-    /// Ends all connections; nobody looks any more.
+    /// Closes all connections and stops the periodic refresh.
     pub(super) fn close(&self) {
+        // Before we close the connections: a refresh in flight checks the flag at its end and closes what it has
+        // opened.
         self.closed.store(true, Ordering::SeqCst);
         self.look.notify_one();
         for node in &self.map().nodes {
@@ -317,18 +328,18 @@ mod tests {
         assert_eq!((port(0), port(100)), (Some(place(1)), Some(place(2))));
         let first = cluster.owner(0).unwrap();
 
-        // One slot was moved: to a node that nobody has told of yet.
+        // One slot moves to a node that the map does not have yet.
         cluster.moved(7, &place(3));
         assert_eq!((port(7), port(8)), (Some(place(3)), Some(place(1))));
         let third = cluster.owner(7).unwrap();
 
-        // One that has not heard of it is no reason to leave anybody.
+        // A report by a node that does not know of the move closes no connection.
         cluster.take(view(1, &[(0, 99, 1), (100, 16383, 2)]));
         assert_eq!(port(7), Some(place(1)));
         assert_eq!(third.gate.times_left(), 0);
         assert!(Arc::ptr_eq(&first, &cluster.owner(0).unwrap()));
 
-        // A failover: what is connected to the old primary may never answer.
+        // A failover: the old primary may never reply, so its connections are closed.
         cluster.take(view(2, &[(0, 98, 4), (100, 16383, 2)]));
         assert_eq!((port(0), port(99)), (Some(place(4)), None));
         assert_eq!(first.gate.times_left(), 1);

@@ -1,7 +1,36 @@
-//! One connection: what it is asked, and the task that drives it.
+//! A live connection: one stream, its pipeline, and the task that drives both.
 //!
-//! It retries nothing and has no time limit, and it ends as soon as its stream does, which is how a dead connection is
-//! noticed at once. How bytes become answers is said in [`decode`](super::decode), who gets which in [`pipe`](super::pipe).
+//! The algorithm:
+//!
+//! 1. `open` spawns the driver on the current runtime and performs the handshake through the pipeline.
+//! 2. A request appends its bytes to the pipeline and takes the last place in the order of replies. The driver sends
+//!    the bytes and assigns each reply to the first place ([`decode`](super::decode) turns bytes into replies).
+//! 3. A caller that leaves keeps its place. The driver discards the reply when it arrives.
+//! 4. With a push handler the connection serves subscriptions. Every push goes to the handler. A confirmation also
+//!    completes the request at the first place, if it names that request's command and channel.
+//!
+//! ```text
+//!             stream connected
+//!                    │ open
+//!                    ▼
+//!               handshake ───────── refused, or end of stream ────────┐
+//!                    │ accepted                                       │
+//!                    ▼                                                ▼
+//!                  alive ──── end of stream, I/O error, junk, ────► ended
+//!                             cut, last user dropped, runtime gone
+//! ```
+//!
+//! Invariants:
+//! 1. Replies go to requests in the order in which the requests were queued. A reply that cannot belong to the first
+//!    request ends the connection: no later reply could be trusted.
+//! 2. The requests of one `ask_all` are adjacent on the wire. `ASKING` and its command are adjacent too.
+//! 3. A queued request is sent even if its caller leaves, unless the connection ends first.
+//! 4. An ended connection stays ended. Every caller without a reply gets an error at once; a new request fails unsent.
+//! 5. This layer has no retries and no timeouts: the reconnecting connection above it has both.
+//! 6. The connection ends as soon as its stream does, also without a request in flight.
+//!
+//! Lock order: one mutex per connection, in the pipeline, and it is the last one to take. No waker is called or dropped
+//! and no push handler runs while it is held.
 
 #[cfg(test)]
 pub(super) mod peer;
@@ -23,22 +52,22 @@ use super::request::{Request, Words};
 use super::wire::Stream;
 use crate::core::rt::{self, Task};
 
-/// One connection and the task that drives it.
+/// A live connection and the task that drives it.
 pub(super) struct Conn {
     pub(super) pipe: Arc<Pipe>,
-    /// What is known of the server's replicas.
+    /// The replication status that this connection has read.
     pub(super) standing: Standing,
-    /// What the server says it is.
+    /// The server's mode, from the handshake.
     pub(super) mode: Mode,
-    /// Asked for once.
+    /// The server run. Read once, because a restart of the server ends the connection.
     pub(super) birth: OnceCell<Option<Birth>>,
-    /// Dropped with the last user of the connection, which ends it.
+    /// The driver. Dropping the last reference to the connection aborts the task, which closes the stream.
     _task: Task,
 }
 
 impl Conn {
-    /// Introduces us on a stream that stands. The connection lives on the runtime this is called on. With ears it is
-    /// for subscriptions. The caller bounds the time.
+    /// Performs the handshake on a connected stream. The driver runs on the current runtime. With a push handler the
+    /// connection serves subscriptions. The caller sets the timeout.
     pub(super) async fn open(
         stream: Pin<Box<dyn Stream>>,
         login: &Login,
@@ -48,6 +77,7 @@ impl Conn {
         let pushes = ears.is_some();
         let driver = Driver::new(stream, Arc::clone(&pipe), ears);
         let task = rt::spawn_here(driver).map_err(|e| Closed::Other(e.to_string()))?;
+        // After the spawn: the driver carries the handshake.
         let mode = greet(&pipe, login, pushes).await?;
         Ok(Self {
             pipe,
@@ -62,12 +92,12 @@ impl Conn {
         !self.pipe.is_over()
     }
 
-    /// Sends one request. The caller bounds the time.
+    /// Sends one request. The caller sets the timeout. If the caller drops the future, the request may still run.
     pub(super) async fn ask(&self, request: &impl Words) -> Result<Reply, Trouble> {
         self.pipe.send(request)?.await
     }
 
-    /// Sends several requests in one piece. The caller bounds the time.
+    /// Sends several requests, adjacent on the wire. The caller sets the timeout.
     pub(super) async fn ask_all(
         &self,
         requests: &[Request],
@@ -84,8 +114,8 @@ impl Conn {
         Ok(answers)
     }
 
-    /// Subscribes, or unsubscribes. What happened shows as a [`Push`](super::reply::Push); what comes back here is only a
-    /// refusal.
+    /// Subscribes or unsubscribes. The push handler receives the confirmation as a [`Push`](super::reply::Push); this
+    /// future returns once it has arrived, or with the server's refusal.
     pub(super) async fn subscription(
         &self,
         of: Subscription,
@@ -163,7 +193,7 @@ mod tests {
             let (answer, ()) = in_time(async { tokio::join!(conn.ask(&stays), talk) }).await;
             assert_eq!(answer, Ok(Reply::Int(2)));
         }
-        // Answered, and then given up before it was taken.
+        // The reply arrives, and the caller leaves before it takes the reply.
         let mut late = Box::pin(conn.ask(&gone));
         assert!(poll!(late.as_mut()).is_pending());
         peer.says(":3\r\n").await;
@@ -217,7 +247,7 @@ mod tests {
                 peer.says(junk).await;
             };
             let (answer, ()) = in_time(async { tokio::join!(conn.ask(&one), talk) }).await;
-            // What came before was meant.
+            // The reply before the junk is valid.
             assert_eq!(answer, Ok(Reply::Int(1)));
             is_broken(&in_time(conn.ask(&two)).await, why);
         }
@@ -248,7 +278,7 @@ mod tests {
         let ping = words("PING");
         let talk = async {
             peer.hears(&["PING"]).await;
-            // A subscription that the server takes away unasked looks like the confirmation of ours.
+            // If the server ends a subscription unasked, the push looks like the confirmation of our own request.
             peer.says(">3\r\n$12\r\nsunsubscribe\r\n$1\r\nx\r\n:0\r\n")
                 .await;
             peer.says(">3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$1\r\nA\r\n+PONG\r\n")

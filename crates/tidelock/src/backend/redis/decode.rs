@@ -1,7 +1,12 @@
-//! What a server sends, from bytes to answers, however they are cut.
+//! An incremental RESP decoder: turns bytes into replies and pushes, wherever the stream splits them.
 //!
-//! Each byte is looked at once: what is complete is kept, and only the rest is looked at again when more has come. What is
-//! kept has limits, because a length is only a claim: nothing is reserved for what has not come.
+//! The algorithm: a stack of open lists. Each complete part, a scalar or the header of a list, is consumed and stored
+//! in the innermost open list. A list without missing items closes and becomes an item of the list around it. The
+//! outermost one is the reply. An incomplete part is not consumed; the caller passes its bytes again, with more
+//! appended. We remember how far we have searched for the end of a line, so a long line is not searched twice.
+//!
+//! Invariant: memory grows only with bytes that have arrived. A length in a header is only a claim, so we reserve no
+//! memory for it, and depth, text, line and total size have limits.
 
 #[cfg(test)]
 mod noise;
@@ -9,39 +14,39 @@ mod noise;
 use super::errors::Complaint;
 use super::reply::{Reply, Trouble};
 
-/// No answer that we ask for is nested deeper than a few lists.
+/// The deepest nesting that we accept. No reply that we request goes deeper than a few lists.
 const DEEPEST: usize = 32;
 
-/// The longest text in an answer. What a server says of itself, or of a large cluster, is far shorter.
+/// The longest text that we accept. `INFO`, and the slots of a large cluster, are far shorter.
 const LONGEST: usize = 16 << 20;
 
-/// The longest line: the text of an error.
+/// The longest line that we accept. The longest useful lines are error texts.
 const LONGEST_LINE: usize = 64 << 10;
 
-/// What all of one answer may take in memory.
+/// The most memory that one reply may take.
 const HEAVIEST: usize = 64 << 20;
 
-/// Something a server has said.
+/// A complete message of the server.
 #[derive(Debug, PartialEq)]
 pub(super) enum Said {
     Answer(Result<Reply, Trouble>),
-    /// What it says unasked, and confirms of subscriptions.
+    /// A push: a published message, or the confirmation of a subscription.
     Push(Vec<Reply>),
 }
 
-/// What came is no Redis, or does not fit.
+/// Why the bytes are not RESP, or exceed a limit.
 pub(super) type Junk = &'static str;
 
-/// What is known of an answer that is not complete yet.
+/// The state of a reply that is not complete yet.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
-    /// The lists that are not complete, outermost first.
+    /// The incomplete lists, outermost first. Invariant: between two calls each of them misses an item.
     open: Vec<List>,
-    /// The memory that the answer takes so far.
+    /// The memory that the reply takes so far. Above `HEAVIEST` decoding fails.
     weight: usize,
-    /// What was wrong within, first of all.
+    /// The first error within the reply. It replaces the whole reply.
     trouble: Option<Trouble>,
-    /// So many bytes have been searched for the end of a line.
+    /// How many bytes of the current line we have searched for its end.
     searched: usize,
 }
 
@@ -52,19 +57,20 @@ struct List {
     items: Vec<Reply>,
 }
 
-/// What stands at the beginning of some bytes.
+/// One part: a scalar, or the header of a list.
 enum Part {
     Whole(Reply),
     List {
         push: bool,
         length: usize,
     },
-    /// An error, or something that was not asked for.
+    /// An error reply, or a RESP type that we never request.
     Wrong(Trouble),
 }
 
 impl Decoder {
-    /// How many of the bytes are done with, and what they make. With nothing, the others are to be shown again, with more.
+    /// Returns the number of consumed bytes and the message that they complete. Without a message, the caller passes
+    /// the remaining bytes again, with more appended.
     pub(super) fn next(&mut self, bytes: &[u8]) -> Result<(usize, Option<Said>), Junk> {
         let mut at = 0;
         while let Some((length, part)) = self.part(&bytes[at..])? {
@@ -105,7 +111,7 @@ impl Decoder {
         Ok(self.close())
     }
 
-    /// Puts lists that are complete where they belong.
+    /// Moves complete lists into the lists around them. Returns the message once the outermost one is complete.
     fn close(&mut self) -> Option<Said> {
         while let Some(list) = self.open.pop_if(|list| list.left == 0) {
             match self.open.last_mut() {
@@ -127,7 +133,7 @@ impl Decoder {
         self.trouble.take().map_or(Ok(whole), Err)
     }
 
-    /// The first part and its length, if all of it has come.
+    /// The first part and its length in bytes, if it has arrived completely.
     fn part(&mut self, bytes: &[u8]) -> Result<Option<(usize, Part)>, Junk> {
         let Some((&sign, rest)) = bytes.split_first() else {
             return Ok(None);
@@ -164,7 +170,8 @@ impl Decoder {
                 let Some(length) = length(line)? else {
                     return self.whole(head, Part::Whole(Reply::Nil));
                 };
-                // A map is a list of names and values. Only the answer to HELLO is one.
+                // We read a map as a list of keys and values; only the reply to HELLO is a map. A set is never
+                // requested.
                 if sign == b'~' {
                     self.trouble.get_or_insert_with(strange);
                 }
@@ -197,7 +204,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// What stands before the first end of a line.
+    /// The bytes before the first CRLF.
     fn line<'b>(&mut self, bytes: &'b [u8]) -> Result<Option<&'b [u8]>, Junk> {
         let mut from = self.searched;
         while let Some(end) = bytes[from..].iter().position(|byte| *byte == b'\r') {
@@ -214,14 +221,14 @@ impl Decoder {
         if bytes.len() > LONGEST_LINE {
             return Err("a line that does not end");
         }
-        // The last byte may be half of the end.
+        // The last byte may be the CR of a split CRLF, so we search it again.
         self.searched = bytes.len().saturating_sub(1);
         Ok(None)
     }
 }
 
 fn number(line: &[u8]) -> Result<i64, Junk> {
-    // Almost all have one digit.
+    // The common case: one digit.
     if let [digit @ b'0'..=b'9'] = line {
         return Ok(i64::from(digit - b'0'));
     }
@@ -230,7 +237,7 @@ fn number(line: &[u8]) -> Result<i64, Junk> {
         .ok_or("a number that is none")
 }
 
-/// `None`: there is nothing, not even nothing of it.
+/// `None`: RESP null.
 fn length(line: &[u8]) -> Result<Option<usize>, Junk> {
     match number(line)? {
         -1 => Ok(None),

@@ -1,4 +1,5 @@
-//! What about a server weakens a lock. What the rights forbid to look at is a finding, not an error.
+//! The doctor for one server: reports settings that weaken a lock. A check that the user's rights forbid is a finding,
+//! not an error.
 
 pub(super) mod far;
 
@@ -14,7 +15,7 @@ use Severity::{Advice, Danger, Good};
 /// The oldest server that is tested.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// Looks at a server, which is to be a node of a cluster or not.
+/// Inspects a server. `clustered`: the URL expects a node of a cluster.
 pub(super) async fn examine(link: &Link, clustered: bool) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     match allowed(link.ask(&Request::new("INFO"), link.deadline()).await)? {
@@ -37,7 +38,7 @@ pub(super) async fn examine(link: &Link, clustered: bool) -> Result<Vec<Finding>
     Ok(findings)
 }
 
-/// `None`: the rights forbid it.
+/// Maps a refused or unknown command to `None`.
 pub(super) fn allowed<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -46,7 +47,7 @@ pub(super) fn allowed<T>(result: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// Hosted servers rename or remove what they do not want to be used.
+/// Hosted servers rename or remove commands that they do not want to offer.
 fn unknown_command(error: &Error) -> bool {
     error
         .detail()

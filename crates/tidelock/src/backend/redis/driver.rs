@@ -1,4 +1,42 @@
-//! The task of a connection: sends what has gathered, and hands on what comes.
+//! The driver of a live connection: one future that writes queued requests, reads replies and pushes, and delivers
+//! them.
+//!
+//! One poll repeats these steps:
+//!
+//! 1. Send. If the write buffer is empty, swap it with the pipeline's queue. Write until the stream blocks or the queue
+//!    is empty, then flush.
+//! 2. Read once. Decode all complete messages: pushes go to the push handler, replies and confirmations to the
+//!    pipeline. Wake the callers. Continue with step 1.
+//! 3. If the stream has no bytes, store our waker in the pipeline and sleep.
+//!
+//! Batching: the callers just woken in step 2 may send again at once. If the queue holds fewer requests than that, the
+//! driver yields once and runs behind these callers. One write then serves them all.
+//!
+//! ```text
+//!               queue empty and flushed, or write blocked
+//!      ┌─► send ──────────────────────────────────────────► read ── no bytes ──► sleep
+//!      │    │ fewer requests than callers just woken         │ │                   │
+//!      │    ▼                                          bytes │ │ end of stream,    │ request queued, stream ready,
+//!      │  yield once ─► send                                 ▼ │ error or junk     │ or cut
+//!      ├──────────────────────────────────────────────── deliver ▼                 │
+//!      │                                                       end                 │
+//!      └───────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Invariants:
+//! 1. Requests leave in queue order: the driver takes the next batch only after the last byte of the previous one.
+//! 2. A blocked write never stops reading. A server whose replies we do not read stops reading our requests, and both
+//!    sides would wait for each other.
+//! 3. A write error ends the connection only after all bytes that the server sent are read: these may be replies.
+//! 4. The driver sleeps only if the queue is empty or the write is blocked. The pipeline checks this and stores the
+//!    waker under one lock. Otherwise a request that is queued in between would not be sent.
+//! 5. Messages before junk are delivered; then the connection ends.
+//! 6. The push handler runs before the subscription request of the same confirmation completes.
+//! 7. A push on a connection without a push handler ends it: such a connection never subscribes.
+//! 8. However the driver ends, also by `drop`, it ends the pipeline, so no caller waits for a reply that cannot come.
+//!
+//! Lock order: the driver takes only the pipeline's mutex, and holds no lock while it calls the push handler or a
+//! waker.
 
 use std::io;
 use std::pin::Pin;
@@ -13,28 +51,28 @@ use super::reply::{Form, Push, Reply};
 use super::wire::Stream;
 use crate::core::signals::wake;
 
-/// How much is read at once.
+/// The initial size of the input buffer. Each read has room for at least half of it.
 const READ: usize = 16 << 10;
 
-/// Who hears what the server says unasked.
+/// The push handler: the driver calls it for each push, without a lock. It must not block.
 pub(super) type Ears = Arc<dyn Fn(Push) + Send + Sync>;
 
-/// Sends and reads until the connection ends. Dropped before, also with its runtime, it ends the connection.
+/// Sends and reads until the connection ends. Dropping it, for example with its runtime, ends the connection.
 pub(super) struct Driver {
     stream: Pin<Box<dyn Stream>>,
     pipe: Arc<Pipe>,
     ears: Option<Ears>,
-    /// What is being sent, and how much of it has been.
+    /// The write buffer. `sending[sent..]` is not yet written. Invariant: `sent` is zero if the buffer is empty.
     sending: Vec<u8>,
     sent: usize,
-    /// The stream may keep something back.
+    /// Bytes were written since the last flush, and the stream may buffer them.
     unflushed: bool,
     input: Input,
     decoder: Decoder,
     heard: Vec<Heard>,
     wakers: Vec<Waker>,
-    /// How many callers were just given their answers: they may ask again at once, and one write for all of them costs
-    /// little more than one for the first.
+    /// How many callers the last delivery woke. They may send again at once, and one write for all costs little more
+    /// than one write for the first.
     likely: usize,
 }
 
@@ -55,12 +93,12 @@ impl Driver {
         }
     }
 
-    /// Both sides in turn: a server that cannot get rid of its answers reads no more.
+    /// Writes and reads in turn until both block. Resolves with the reason for the end. Invariant 2 explains the turns.
     fn drive(&mut self, cx: &mut Context<'_>) -> Poll<String> {
         loop {
             let failed = match self.send(cx) {
                 Poll::Ready(Ok(Gathered::Few)) => {
-                    // Behind the callers that were just woken, once.
+                    // Yield once, so that the callers just woken run first and queue their next requests.
                     self.likely = 0;
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
@@ -77,7 +115,8 @@ impl Driver {
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(error.to_string()),
                 Poll::Pending => {
-                    // Only now: what the server said before it hung up may be answers.
+                    // We report a write error only after all input is read, because the server may have replied before
+                    // it closed the connection.
                     if let Some(error) = failed {
                         return Poll::Ready(error.to_string());
                     }
@@ -92,7 +131,7 @@ impl Driver {
         }
     }
 
-    /// Sends all there is, as much as possible at once.
+    /// Writes and flushes all queued requests.
     fn send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Gathered>> {
         loop {
             if self.sending.is_empty() {
@@ -124,7 +163,7 @@ impl Driver {
         Poll::Ready(Ok(Gathered::Nothing))
     }
 
-    /// Hands on what has come.
+    /// Decodes and delivers all complete messages in the input.
     fn hear(&mut self) -> Result<(), &'static str> {
         let junk = loop {
             let (used, said) = match self.decoder.next(self.input.bytes()) {
@@ -147,7 +186,7 @@ impl Driver {
                 None => break None,
             }
         };
-        // What came before the junk was meant.
+        // Messages before the junk are valid, so we deliver them first.
         let delivered = self.pipe.deliver(&mut self.heard, &mut self.wakers);
         self.likely = self.wakers.len();
         self.wakers.drain(..).for_each(wake);
@@ -171,7 +210,7 @@ impl Drop for Driver {
     }
 }
 
-/// Bytes that have come and are not used up.
+/// The input buffer. `buffer[start..end]` is received and not yet decoded. Invariant: `start <= end <= buffer.len()`.
 struct Input {
     buffer: Vec<u8>,
     start: usize,
@@ -210,7 +249,8 @@ impl Input {
         Poll::Ready(Ok(count))
     }
 
-    /// What is left of an answer stands in front; how long it may be, the decoder says.
+    /// Makes room for the next read: moves the rest of an incomplete message to the front, and doubles the buffer if
+    /// that is not enough. The decoder limits the size of a message and so the size of the buffer.
     fn make_room(&mut self) {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -229,7 +269,7 @@ impl Input {
     }
 }
 
-/// What a push says, and what it confirms.
+/// Parses a push: the event for the push handler, and the request that it confirms, if any. Ignores other kinds.
 pub(super) fn understood(words: Vec<Reply>) -> (Option<Push>, Option<Confirmation>) {
     let mut words = words.into_iter().map(|word| match word {
         Reply::Text(text) => text,
@@ -277,7 +317,7 @@ mod tests {
     };
     use super::*;
 
-    /// What a server has answered before it hung up counts, even if nothing can be sent to it any more.
+    /// Replies that the server sent before it closed the connection count, even if writes fail already.
     #[tokio::test]
     async fn last_answers_are_heard() {
         let (conn, mut peer) = connected().await;
@@ -295,7 +335,7 @@ mod tests {
         is_broken(&second, "before the answer");
     }
 
-    /// A server that cannot get rid of its answers reads no more; ours must go on reading while it cannot send.
+    /// A server whose replies we do not read stops reading. So we must read while a write is blocked.
     #[tokio::test]
     async fn both_sides_may_be_full_at_once() {
         let (ours, theirs) = tokio::io::duplex(64);
@@ -338,7 +378,7 @@ mod tests {
         in_time(peer.0.read_to_end(&mut rest)).await.unwrap();
     }
 
-    /// The runtime that a connection lives on may end before those who wait for an answer.
+    /// The connection's runtime may end before its callers do.
     #[test]
     fn the_end_of_its_runtime_ends_a_connection() {
         let runtime = || {

@@ -1,4 +1,4 @@
-//! Giving back and breaking a lock of Redisson's layout, and telling those who wait.
+//! Release, withdrawal and forced release of Redisson locks, and the message to their waiters.
 
 use super::errors::{unanswered, unexpected};
 use super::plain::Layout;
@@ -9,7 +9,7 @@ use crate::backend::{Name, Released, Ticket};
 use crate::error::{Error, Result};
 
 impl Redis {
-    /// How a release is to be told just now.
+    /// The command that publishes a release at this moment.
     pub(super) fn how(&self) -> &'static str {
         self.shared.ways.word(self.shared.stations.are_settled())
     }
@@ -21,6 +21,8 @@ impl Redis {
         let (owner, channel) = (ticket.owner.text(), keys::channel(&ticket.name));
         let (name, deadline) = (ticket.name.as_str(), self.routes.deadline());
         let how = self.how();
+        // We read this before the release. Afterwards it may include the message of this release, which `freed` adds
+        // itself.
         let before = self.shared.subscriber.heard(|| channel.clone());
         let reply = if withdraw {
             let tombstone = keys::tombstone(&ticket.name, owner);
@@ -93,14 +95,15 @@ fn listeners(reply: &Reply) -> Option<Listeners> {
     })
 }
 
-/// Asked again the store says that nothing is held: that must not look as if somebody else had taken it.
+/// The error for a lock that is free but whose tombstone could not be written. A repeated release reports that the
+/// lock is not held; without this error, the caller would conclude that another client had taken it.
 pub(super) fn unnoted() -> Error {
     unanswered(
         "freed, but a request on its way may still take it again: the server refuses to note that it must not",
     )
 }
 
-/// The lock is free, but the rights forbid to say so.
+/// Logs that the lock is free, but the user is not allowed to publish the release.
 fn muted(name: &Name) {
     tracing::warn!(lock = %name, "freed, but the user has no right to publish on the lock's channel: waiters find out by themselves, later");
 }

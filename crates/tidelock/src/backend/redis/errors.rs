@@ -1,4 +1,5 @@
-//! From what a server or a connection says to an [`ErrorKind`]: did it surely not run, or may it have?
+//! Maps the errors of servers and connections to an [`ErrorKind`]. The main question is whether the request certainly
+//! did not run, or may have run.
 
 use std::fmt;
 
@@ -6,7 +7,7 @@ use super::place::Place;
 use super::slots;
 use crate::error::{Error, ErrorKind};
 
-/// An error reply of the server.
+/// An error reply of the server, without the arguments of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Complaint {
     code: String,
@@ -23,24 +24,24 @@ impl Complaint {
         }
     }
 
-    /// From the text of an error as a script sees it: the code is its first word.
+    /// Parses an error text as a script sees it: the code is its first word.
     pub(super) fn parse(text: &str) -> Self {
         let text = text.trim_start_matches('-');
         let (code, rest) = text.split_once(' ').unwrap_or((text, ""));
         Self::new(code, rest)
     }
 
-    /// The server does not have the script: it surely did not run.
+    /// The server does not know the script's hash, so the script did not run.
     pub(super) fn is_no_script(&self) -> bool {
         self.code == "NOSCRIPT"
     }
 
-    /// The connection is not logged in any more.
+    /// The connection is no longer authenticated.
     pub(super) fn ends_session(&self) -> bool {
         matches!(self.code.as_str(), "NOAUTH" | "WRONGPASS")
     }
 
-    /// Where a node of a cluster sends us.
+    /// The redirection of a cluster node. If it names no host, it means the host of `asked`, the node that replied.
     pub(super) fn redirection(&self, asked: &Place) -> Option<Redirection> {
         let to = |kind: fn(u16, Place) -> Redirection| {
             slots::redirection(&self.text, asked).map(|(slot, place)| kind(slot, place))
@@ -52,22 +53,22 @@ impl Complaint {
         }
     }
 
-    /// A slot is on its way, and its keys are not all in one place.
+    /// The slot is migrating, and its keys are not all on one node.
     pub(super) fn is_torn(&self) -> bool {
         self.code == "TRYAGAIN"
     }
 
-    /// The server is no node of a cluster.
+    /// The server is not a node of a cluster.
     pub(super) fn denies_cluster(&self) -> bool {
         self.text.contains("cluster support disabled")
     }
 
-    /// The same request may be taken in a moment, here or by another node.
+    /// The error is temporary and the request did not run: a retry, here or at another node, may succeed.
     pub(super) fn passes(&self) -> bool {
         PASSING.contains(&self.code.as_str())
     }
 
-    /// The server has become a replica: it takes no changes, and will not soon.
+    /// The server has become a replica. It rejects writes, and a retry here does not help soon.
     pub(super) fn is_replica(&self) -> bool {
         matches!(self.code.as_str(), "READONLY" | "MASTERDOWN")
     }
@@ -99,7 +100,8 @@ impl Complaint {
             "LOADING" | "BUSY" | "CLUSTERDOWN" | "TRYAGAIN" | "NOREPLICAS" | "UNKILLABLE" => {
                 (ErrorKind::Unavailable, "it may answer soon")
             }
-            // Who knows the other nodes goes there, and tells nobody. Who does not would be sent away each time.
+            // A cluster store follows redirects and never reports them. A store with one server would be redirected
+            // each time, so this is a configuration error.
             "MOVED" | "ASK" => (
                 ErrorKind::InvalidOptions,
                 "another node of the cluster has this lock; connect with redis+cluster:// (or Servers::cluster)",
@@ -119,7 +121,7 @@ impl Complaint {
                 ErrorKind::Refused,
                 "the server does not have a command that locks need",
             ),
-            // Anything else may have come after a part of the work.
+            // Any other error may have occurred after a part of the script had run.
             _ => (
                 ErrorKind::OutcomeUnknown,
                 "an error this client does not know",
@@ -127,23 +129,23 @@ impl Complaint {
         };
         let error = Error::new(kind).because(format!("{advice} (server: {code} {text})"));
         if self.passes() || matches!(code.as_str(), "MOVED" | "ASK") {
-            // Who knows the other nodes of a cluster can do something about it.
+            // A cluster store reads the cause to follow the redirect or to retry.
             return error.caused_by(self.clone());
         }
         error
     }
 }
 
-/// What a node of a cluster knows better.
+/// A redirection by a cluster node.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Redirection {
-    /// For good.
+    /// The slot has moved permanently.
     Moved(u16, Place),
-    /// For this request only.
+    /// The slot is migrating: the redirect is valid for this request only.
     Ask(u16, Place),
 }
 
-/// The server's own words behind an error.
+/// The server error that caused this error.
 pub(super) fn complaint(error: &Error) -> Option<&Complaint> {
     std::error::Error::source(error)?.downcast_ref()
 }
@@ -156,7 +158,7 @@ impl fmt::Display for Complaint {
 
 impl std::error::Error for Complaint {}
 
-/// Codes of what goes by. Whatever has one surely did not run.
+/// Codes of temporary errors. A request with one of these certainly did not run.
 const PASSING: [&str; 7] = [
     "TRYAGAIN",
     "CLUSTERDOWN",
@@ -167,7 +169,7 @@ const PASSING: [&str; 7] = [
     "NOREPLICAS",
 ];
 
-/// Codes that say what happened, also when a script has wrapped them.
+/// Codes that we recognize even if a script has wrapped them in text.
 const CODES: [&str; 9] = [
     "WRONGTYPE",
     "NOPERM",
@@ -180,7 +182,8 @@ const CODES: [&str; 9] = [
     "NOSCRIPT",
 ];
 
-/// The code an error should have had. Within a script some have none of their own, and Redis 6.2 wraps all of them in text.
+/// The actual code of an error with a generic code. Within a script some errors have no code of their own, and Redis
+/// 6.2 wraps all of them in text.
 fn meaning(code: &str, text: &str) -> Option<&'static str> {
     let own_code = !matches!(code, "ERR" | "Error") && !code.starts_with('@');
     if own_code {
@@ -195,7 +198,8 @@ fn meaning(code: &str, text: &str) -> Option<&'static str> {
     CODES.into_iter().find(|known| names_code(text, known))
 }
 
-/// What a server does not know it repeats, with its arguments: of a greeting these are the user and the password.
+/// Removes the arguments from the text of an unknown-command error. The server repeats them, and for a handshake they
+/// are the user and the password.
 pub(super) fn hide_arguments(text: &mut String) {
     if let Some(at) = text.find("with args beginning with") {
         text.truncate(at);
@@ -208,23 +212,23 @@ fn names_code(text: &str, code: &str) -> bool {
         .any(|word| word == code)
 }
 
-/// What a command that is not allowed, or not there, comes to. `None`: something else was wrong.
+/// The error of a command that is forbidden or does not exist. `None`: another error.
 pub(super) fn forbids(complaint: &Complaint) -> Option<Error> {
     let error = complaint.error();
     (error.kind() == ErrorKind::Refused && !complaint.ends_session()).then_some(error)
 }
 
-/// A request that was surely not sent.
+/// The error of a request that was certainly not sent.
 pub(super) fn unsent(why: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Unavailable).because(why.to_string())
 }
 
-/// A request that was sent and brought no usable answer.
+/// The error of a request that was sent and got no usable reply.
 pub(super) fn unanswered(why: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::OutcomeUnknown).because(why.to_string())
 }
 
-/// An answer of a shape that was not asked for: never a success.
+/// The error for a reply of an unexpected shape. Such a reply is never a success.
 pub(super) fn unexpected(reply: &impl std::fmt::Debug) -> Error {
     unanswered(format!("the server's answer makes no sense: {reply:?}"))
 }

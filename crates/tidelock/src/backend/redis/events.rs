@@ -1,6 +1,7 @@
-//! Keyspace events: how whoever waits for a plain lock hears that its key has gone, where the server tells.
+//! Keyspace events: they wake the waiters of a plain lock when its key is deleted or expires.
 //!
-//! They are off unless somebody has switched them on, and even then no promise: whoever listens looks now and then too.
+//! Events are off by default, and the server may lose them. So a waiter that is subscribed to them also polls, less
+//! often. We ask the server for its setting, cache the reply for a while, and ask again after each reconnect.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,24 +19,25 @@ use super::subscriber::{Subscriber, released};
 use crate::backend::{Ask, Awaited, Heard, Moment, Name, Released, Wake};
 use crate::error::Result;
 
-/// How often a waiter looks that listens: what a message costs that is lost, at most.
+/// The poll interval of a waiter with a subscription. It bounds the delay after a lost message.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long it is believed that events are on or off: an operator may change that at any time.
+/// How long we trust the cached setting. An operator may change it at any time.
 const BELIEVED: Duration = Duration::from_secs(30);
 
-/// The setting, by its name.
+/// The name of the server's setting.
 const SETTING: &str = "notify-keyspace-events";
 
-/// A client that polls is assumed to be there for this long after it held the lock.
+/// How long we assume that foreign clients poll for a name after one of them held the lock.
 const STAYS: Duration = Duration::from_secs(10);
 
-/// Wakes whoever waits for a key to go.
+/// The wakes of waiters for plain locks, by keyspace events.
 pub(super) struct Events {
     db: i64,
     stations: Stations,
     subscriber: Arc<Subscriber>,
-    /// Names that a client other than tidelock held, and when. More such clients may poll for the name, and nobody counts them.
+    /// The names that a foreign client held recently, and when. More such clients may poll for a name, and no server
+    /// counts them.
     strangers: Mutex<HashMap<Name, Moment>>,
 }
 
@@ -49,7 +51,7 @@ impl Events {
         }
     }
 
-    /// That owner holds a lock.
+    /// Records the holder that a request has seen, if it is a foreign client.
     pub(super) fn saw(&self, name: &Name, owner: &Reply) {
         if owner.text().and_then(keys::owner_client).is_some() {
             return;
@@ -72,8 +74,9 @@ impl Events {
         seen.get(name).is_some_and(|at| now.since(*at) < STAYS)
     }
 
-    /// The channel of a lock's events, unless we know that the server does not publish them. A process that never waits never
-    /// asks the server, and others may listen all the same: it must count them, otherwise they starve.
+    /// The channel of a lock's events, unless we know that the server does not publish them. A process that never waits
+    /// never asks the server for its setting. Other processes may wait all the same, and it must count them; otherwise
+    /// they starve.
     pub(super) fn channel(&self, name: &Name) -> Option<String> {
         let channel = keys::events(self.db, name);
         let now = self.stations.timers().now();
@@ -81,12 +84,13 @@ impl Events {
         events.may_be_on(now).then_some(channel)
     }
 
-    /// What has been heard of the releases of a lock.
+    /// The release messages of a lock that have arrived.
     pub(super) fn heard(&self, name: &Name) -> Option<Heard> {
         self.subscriber.heard(|| keys::events(self.db, name))
     }
 
-    /// The outcome of a release to this many listeners. `before`: what this process had heard before it.
+    /// The outcome of a release that reached this many listeners. `before`: the messages that had arrived before it, or
+    /// `None` if this process is not subscribed.
     pub(super) fn freed(&self, name: &Name, listeners: i64, before: Option<Heard>) -> Released {
         let us = i64::from(before.is_some());
         released(Awaited {
@@ -97,7 +101,8 @@ impl Events {
         })
     }
 
-    /// Clients that poll get turns: from now on this process hears of them, if the server publishes events.
+    /// Subscribes to a lock's events, if the server publishes them. A process that leaves turns to polling clients
+    /// learns in this way when they release.
     pub(super) async fn listen(&self, name: &Name, routes: &Routes) {
         let channel = keys::events(self.db, name);
         let Some(gate) = self.stations.of(&channel) else {
@@ -109,7 +114,8 @@ impl Events {
         }
     }
 
-    /// A wake, armed from now on. `None`: it has one, or the server does not tell; who only asks causes no traffic.
+    /// An armed wake. `None`: the request has one already, or the server publishes no events. A request without
+    /// patience never subscribes: it uses a live subscription or none.
     pub(super) async fn wake_for(&self, ask: &Ask, routes: &Routes) -> Option<Wake> {
         if ask.patience.is_zero() {
             let channel = || keys::events(self.db, &ask.ticket.name);
@@ -117,7 +123,7 @@ impl Events {
                 .then(|| self.subscriber.arm_if_live(channel))
                 .flatten();
         }
-        // Behind a pointer: few need it.
+        // Boxed, because few requests need it.
         Box::pin(self.arm(ask, routes)).await
     }
 
@@ -128,11 +134,11 @@ impl Events {
         if ask.armed || !gate.events.are_on() {
             return None;
         }
-        // Half of the time: the script is to be answered too.
+        // At most half of the limit, because the script needs the rest.
         self.subscriber.arm(&channel, routes.limit() / 2).await
     }
 
-    /// Asks the server whether it tells, unless that is known or asked just now.
+    /// Reads the server's setting, unless the cache is fresh or another request is reading it.
     async fn find_out(&self, gate: &Gate, name: &Name, routes: &Routes) {
         let timers = self.stations.timers();
         let Some(life) = gate.events.begin(timers.now(), routes.limit()) else {
@@ -140,7 +146,7 @@ impl Events {
         };
         let request = Request::new("CONFIG").arg("GET").arg(SETTING);
         let asked = routes.ask(name.as_str(), &request, routes.deadline());
-        // A fraction of the time, and without an answer nothing is learned: the script says what is wrong.
+        // At most a quarter of the limit. Without a reply we learn nothing; the script that follows reports the error.
         let Some(answer) = timers.limit(routes.limit() / 4, asked).await else {
             return;
         };
@@ -149,7 +155,7 @@ impl Events {
                 let flags = reply.list().and_then(|reply| reply.get(1)?.text());
                 (flags.is_some_and(suffice), timers.now() + BELIEVED)
             }
-            // Asked again it would be refused again, and be in the log of the server's rights each time.
+            // We do not ask again before the next connection: each refusal adds an entry to the server's ACL log.
             Ok(None) => (false, Moment::FAR),
             Err(_) => return,
         };
@@ -163,7 +169,7 @@ impl Events {
         told.then_some(LOOK)
     }
 
-    /// Whether a subscription to the events of that name is allowed.
+    /// Whether the server permits a subscription to the events of that name.
     pub(super) async fn can_listen(&self, name: &Name, limit: Duration) -> bool {
         let channel = keys::events(self.db, name);
         self.subscriber.arm(&channel, limit).await.is_some()
@@ -174,20 +180,20 @@ impl Events {
     }
 }
 
-/// What a server is set to tell. `None`: it does not let that be seen.
+/// The server's event flags. `None`: the server does not permit us to read them.
 pub(super) async fn setting(link: &Link) -> Result<Option<String>> {
     let request = Request::new("CONFIG").arg("GET").arg(SETTING);
     let reply = allowed(link.ask(&request, link.deadline()).await)?;
     Ok(reply.and_then(|reply| reply.list()?.get(1)?.text().map(str::to_owned)))
 }
 
-/// Whether these letters make the server tell, on the channel of a key, that it was deleted and that it has expired.
+/// Whether these flags enable the deletion and the expiry events on the channel of a key.
 pub(super) fn suffice(flags: &str) -> bool {
     let has = |flag| flags.contains(flag);
     has('K') && (has('A') || (has('g') && has('x')))
 }
 
-/// Whether the key has gone with that event.
+/// Whether that event means that the key no longer exists.
 pub(super) fn frees(event: &[u8]) -> bool {
     matches!(
         event,
@@ -195,16 +201,16 @@ pub(super) fn frees(event: &[u8]) -> bool {
     )
 }
 
-/// What is known of the events of the server behind a gate.
+/// The cached event setting of the server behind an endpoint.
 #[derive(Debug, Default)]
 pub(super) struct Knowledge(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
     on: bool,
-    /// When it is to be asked again. `None`: now.
+    /// When the cache expires. `None`: it has expired.
     until: Option<Moment>,
-    /// Counts the connections: an answer that was given before the last of them may be another server's.
+    /// Counts the connections. A reply that was requested before the latest one may come from another server.
     life: u64,
 }
 
@@ -213,25 +219,26 @@ impl Knowledge {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As far as is known.
+    /// Whether events are on, as far as we know.
     fn are_on(&self) -> bool {
         self.lock().on
     }
 
-    /// They are on, or nobody has asked lately.
+    /// Whether events are on, or the cache has expired.
     fn may_be_on(&self, now: Moment) -> bool {
         let known = self.lock();
         known.on || known.until.is_none_or(|until| until <= now)
     }
 
-    /// It may be otherwise now: it is to be asked again.
+    /// Expires the cache and invalidates requests in flight, because the server may be another one.
     pub(super) fn doubt(&self) {
         let mut known = self.lock();
         known.life += 1;
         known.until = None;
     }
 
-    /// Whether the caller is to ask; no other is, within that time.
+    /// Starts a refresh, unless the cache is fresh. No other caller starts one within `limit`. Returns the value for
+    /// `end`.
     fn begin(&self, now: Moment, limit: Duration) -> Option<u64> {
         let mut known = self.lock();
         if known.until.is_some_and(|until| now < until) {
@@ -243,6 +250,7 @@ impl Knowledge {
 
     fn end(&self, life: u64, (on, until): (bool, Moment)) {
         let mut known = self.lock();
+        // A reply from before the latest connection may describe another server, so we discard it.
         if known.life == life {
             known.on = on;
             known.until = Some(until);
@@ -282,7 +290,7 @@ mod tests {
         assert!(known.begin(at(5), limit).is_none() && !known.are_on());
         known.end(life, (true, at(50)));
         assert!(known.are_on() && known.begin(at(49), limit).is_none());
-        // Its asker may have left.
+        // The caller that started the refresh may have left.
         let old = known.begin(at(50), limit).unwrap();
         known.doubt();
         known.end(old, (false, Moment::FAR));

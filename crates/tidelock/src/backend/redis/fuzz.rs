@@ -1,4 +1,4 @@
-//! What must hold of whatever a Redis server says, or stands in its URL.
+//! Fuzz targets: properties that hold for any bytes of a Redis server and for any URL.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -36,7 +36,7 @@ pub(crate) fn url(text: &str) -> Result<Login> {
     })
 }
 
-/// All of them: sentinels have one of their own.
+/// All passwords in a URL. Sentinels have one of their own.
 pub(crate) fn passwords(text: &str) -> Result<Vec<String>> {
     let (_, text) = plain::layout(text)?;
     let target = Target::parse(&text)?;
@@ -48,9 +48,9 @@ pub(crate) fn passwords(text: &str) -> Result<Vec<String>> {
     Ok(both.filter(|it| !it.is_empty()).collect())
 }
 
-/// The path of a socket, and the login behind it.
+/// A socket's path, user and password survive the round trip through a URL.
 pub(crate) fn socket(text: &str) {
-    // Dots are steps within the path, also where they are escaped: a URL's own rule.
+    // A URL resolves dot segments, also escaped ones.
     if matches!(text, "" | "." | "..") || text.contains('\0') {
         return;
     }
@@ -63,7 +63,7 @@ pub(crate) fn socket(text: &str) {
     assert_eq!(target.password.as_deref(), Some(text));
 }
 
-/// The first byte says how it is torn: however it is, the same is said.
+/// The first byte is the length of the pieces. The decoder's output must not depend on it.
 pub(crate) fn reply(bytes: &[u8]) {
     let Some((&torn, bytes)) = bytes.split_first() else {
         return;
@@ -85,7 +85,7 @@ pub(crate) fn reply(bytes: &[u8]) {
     }
 }
 
-/// What was said, and whether it ended in junk.
+/// The decoded messages, and whether junk ended them.
 fn said(pieces: &[&[u8]]) -> (Vec<Said>, bool) {
     let (mut decoder, mut said, mut rest) = (Decoder::default(), Vec::new(), Vec::new());
     for piece in pieces {
@@ -148,7 +148,7 @@ fn read(reply: &Reply) {
     }
 }
 
-/// A client's details with that start, as they are read.
+/// The details of a client with that start time, as the store parses them.
 pub(crate) fn client(since: u64) -> Option<ClientInfo> {
     let since = since.to_string();
     let words = ["since", &since, "host", "h", "pid", "7"];
@@ -156,14 +156,14 @@ pub(crate) fn client(since: u64) -> Option<ClientInfo> {
     look::client(&Reply::List(words.into()))
 }
 
-/// The text of an error, of `INFO`, or of what sends us to another node.
+/// The text of an error, of `INFO`, or of a redirect.
 pub(crate) fn text(text: &str) {
     let complaint = Complaint::parse(text);
     let error = complaint.error();
     if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Refused) {
         assert!(!error.outcome_unknown());
     }
-    // A code that is believed to mean "it did not run" is one of ours.
+    // A code that means "it did not run" maps to `Unavailable`.
     assert!(!complaint.passes() || error.kind() == ErrorKind::Unavailable);
     match complaint.redirection(&seed()) {
         Some(Redirection::Moved(slot, _) | Redirection::Ask(slot, _)) => {
@@ -223,19 +223,19 @@ pub(crate) fn name(name: &Name) {
     }
 }
 
-/// As the server takes it, the pattern means what it means to us.
+/// The pattern that we send matches the same names at the server as it does here.
 pub(crate) fn glob(pattern: &str, name: &str) {
     if pattern.is_ascii() && name.is_ascii() {
         let here = crate::backend::matches_glob(pattern, name);
         let mut sent = keys::glob(pattern).into_bytes();
-        // A run of stars is one star, and the slow way below takes a time that grows with their power.
+        // Adjacent stars equal one star. The simple matcher below takes time exponential in their number.
         sent.dedup_by(|c, before| *c == b'*' && *before == b'*');
         let there = as_the_server(&sent, name.as_bytes());
         assert_eq!(here, there, "{pattern:?} {name:?}");
     }
 }
 
-/// `stringmatchlen` of the server, as far as a pattern of ours can go: without brackets that are not escaped.
+/// The server's `stringmatchlen`, for the patterns that we send: they have no unescaped brackets.
 fn as_the_server(pattern: &[u8], name: &[u8]) -> bool {
     match pattern {
         [] => name.is_empty(),
@@ -247,7 +247,7 @@ fn as_the_server(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// How long a key stands that is to stand for a lease.
+/// The time to live of a key for a lease.
 pub(crate) fn kept(lease: Duration) -> Duration {
     Duration::from_millis(super::millis(lease))
 }

@@ -1,4 +1,5 @@
-//! The way in: which server, user, password, and what to say when it does not open.
+//! An endpoint: opens authenticated connections to one server, which is either a fixed address or the primary that
+//! sentinels name.
 
 mod refusal;
 
@@ -26,36 +27,36 @@ use crate::backend::{Moment, Timers, TlsFiles, tls};
 use crate::core::rt;
 use crate::error::{Error, ErrorKind, Result};
 
-/// How often the sentinels are asked again while one connect lasts, at most.
+/// The longest pause between two queries to the sentinels while one connect lasts.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Where to connect, and as whom.
+/// The address of a server, and the login for it.
 pub(super) struct Gate {
     finder: Finder,
     entry: Entry,
     pub(super) timers: Timers,
     pub(super) limit: Duration,
-    /// Counts how often the server behind this gate has become another one. Every connection that was made before ends.
+    /// Counts how often the server behind this endpoint has changed. Each change ends the connections made before it.
     moves: watch::Sender<u64>,
-    /// What is known of the server's keyspace events.
+    /// Whether the server sends keyspace events, as far as we know.
     pub(super) events: Knowledge,
-    /// The connections that were made.
+    /// The connections opened so far that are still in use.
     made: Mutex<Vec<Weak<Pipe>>>,
 }
 
-/// Who knows where the server is.
+/// The source of the server's address.
 pub(super) enum Finder {
     Fixed(Place),
     Sentinel(Box<Sentinel>),
 }
 
-/// As whom to connect.
+/// The login and the TLS files for a connection.
 #[derive(Clone, Default)]
 pub(super) struct Entry {
     pub(super) db: i64,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
-    /// Asked instead, if there is one.
+    /// Called at each connect, instead of using `user` and `password`. `None`: those two are used.
     pub(super) credentials: Option<Arc<dyn Fn() -> Credentials + Send + Sync>>,
     pub(super) tls: TlsFiles,
     /// The servers are nodes of a cluster.
@@ -90,7 +91,7 @@ impl Gate {
         }
     }
 
-    /// Where the server is, if that never changes.
+    /// The address of the server, if it is fixed.
     pub(super) fn place(&self) -> Option<&Place> {
         match &self.finder {
             Finder::Fixed(place) => Some(place),
@@ -98,7 +99,7 @@ impl Gate {
         }
     }
 
-    /// The sentinels, if it is they who know the server.
+    /// The sentinels, if they supply the address.
     pub(super) fn sentinel(&self) -> Option<&Sentinel> {
         match &self.finder {
             Finder::Fixed(_) => None,
@@ -106,10 +107,11 @@ impl Gate {
         }
     }
 
-    /// The server behind this gate is another one now, or none: whatever is connected or connecting ends, also what
-    /// waits for an answer, because an old primary that is cut off may never give one.
+    /// The endpoint now has another server, or none. We end every connection that is open or connecting, including
+    /// requests that wait for a reply: a primary that is cut off may never reply.
     pub(super) fn leave(&self) {
-        // First, so that what is connecting now is either given up or among those that were made.
+        // We count the change before we take the list. Otherwise a connection could finish its handshake between the
+        // two, and stay connected to the old server.
         self.moves.send_modify(|moves| *moves += 1);
         let made = std::mem::take(&mut *self.made());
         for pipe in made.iter().filter_map(Weak::upgrade) {
@@ -122,7 +124,7 @@ impl Gate {
     }
 
     fn note(&self, conn: &Conn) {
-        self.events.doubt(); // the server may be another one, or have been started anew
+        self.events.doubt(); // the server may have changed or restarted
         let mut made = self.made();
         made.retain(|pipe| pipe.upgrade().is_some_and(|pipe| !pipe.is_over()));
         made.push(Arc::downgrade(&conn.pipe));
@@ -133,21 +135,21 @@ impl Gate {
         *self.moves.borrow()
     }
 
-    /// A server has said that it takes no changes.
+    /// A server has reported that it rejects writes. The sentinels are queried at once.
     pub(super) fn doubt(&self) {
         if let Some(sentinel) = self.sentinel() {
             sentinel.look.notify_one();
         }
     }
 
-    /// Ends what looks after the gate.
+    /// Stops the background command that follows the sentinels.
     pub(super) fn close(&self) {
         if let Some(sentinel) = self.sentinel() {
             sentinel.close();
         }
     }
 
-    /// Connects on the runtime this is called on, within the limit. With `pushes`, for subscriptions.
+    /// Connects within the limit, on the current runtime. With `pushes`, the connection is for subscriptions.
     pub(super) async fn enter(&self, pushes: Option<Ears>) -> Result<Conn> {
         let end = self.timers.now() + self.limit;
         let place = match &self.finder {
@@ -162,7 +164,7 @@ impl Gate {
         {
             return result;
         }
-        // A plain-text server takes the beginning of TLS for a command and waits for its end.
+        // A plain-text server reads the start of the TLS handshake as a command, and waits for the rest.
         let hint = if place.is_tls() {
             "; if the port speaks plain text, write redis:// instead of rediss://"
         } else {
@@ -174,7 +176,7 @@ impl Gate {
         )))
     }
 
-    /// Asks the sentinels again when what they named cannot be had: a failover takes a while.
+    /// Queries the sentinels again as long as the primary they name cannot be reached: a failover takes a while.
     async fn enter_primary(
         &self,
         sentinel: &Sentinel,
@@ -216,8 +218,8 @@ impl Gate {
         let moves = self.moves.subscribe();
         let conn = self.knock(&place, pushes, moves).await?;
         let role = conn.ask(&Request::new("ROLE")).await;
-        // Last: another may have been named between the look and the connect, and whoever left the old one then did not
-        // know of this connection. From here on it is among those that are left.
+        // We check this last. The sentinels may have named another primary while we connected, and the `leave` for
+        // the old one did not see this connection. From here on, `leave` ends it too.
         if !sentinel.is_at(&place) {
             return Err(unsent(format_args!(
                 "{place}: another server has taken its part"
@@ -228,7 +230,7 @@ impl Gate {
             Ok(_) => Err(unsent(format_args!(
                 "{sentinel}: the sentinels name {place}, which is a replica: there is no primary just now"
             ))),
-            // Not allowed to look: then the sentinels' word must do.
+            // The user is not allowed to run ROLE, so we trust the sentinels.
             Err(Trouble::Complaint(complaint))
                 if complaint.error().kind() == ErrorKind::Refused =>
             {
@@ -260,7 +262,7 @@ impl Gate {
                     ack::look(&conn, &self.timers).await;
                 }
             };
-            // In one trip.
+            // We send both before we wait for either: one round trip.
             join(self.greet(place, &conn), looks).await.0?;
             Ok(conn)
         };
@@ -270,8 +272,8 @@ impl Gate {
         }
     }
 
-    /// Asked for at each connect: passwords are rotated while clients run. On another thread: a source may read a file or
-    /// ask a server, and this one may be the steward's.
+    /// Reads the credentials at each connect, because passwords are rotated while clients run. This runs on a
+    /// blocking thread: a callback may read a file or query a server, and would otherwise block the steward.
     async fn login(&self) -> Result<Login> {
         let (user, password) = match self.entry.credentials.clone() {
             Some(ask) => {
@@ -290,9 +292,9 @@ impl Gate {
         })
     }
 
-    /// The address of a node may belong to another server by now. One that is no node takes every request, so it would
-    /// grant a lock that the cluster grants to somebody else. What only stands before a cluster may call itself
-    /// standalone too; we ask it for its slots to tell them apart.
+    /// Checks that the server is still a node of the cluster. Another server may have taken over the address, and a
+    /// standalone server accepts every key: it would grant a lock that the cluster grants to another client. A proxy
+    /// in front of a cluster may also report standalone mode; CLUSTER SLOTS tells the two apart.
     async fn check_it_is_a_node(&self, place: &Place, conn: &Conn) -> Result<()> {
         if !self.entry.in_cluster || conn.mode != Mode::Standalone {
             return Ok(());
@@ -306,13 +308,14 @@ impl Gate {
         }
     }
 
-    /// A server that wants a password says so only when asked for something; so does one that is still loading.
+    /// Sends PING, because a server that needs a password, or is still loading, reports it only in the reply to a
+    /// command.
     async fn greet(&self, place: &Place, conn: &Conn) -> Result<()> {
         match conn.ask(&Request::new("PING")).await {
             Ok(_) => Ok(()),
             Err(Trouble::Complaint(complaint)) => {
                 let error = complaint.error();
-                // Logged in, only not allowed to ping.
+                // We are logged in, but are not allowed to run PING.
                 if error.kind() == ErrorKind::Refused && !complaint.ends_session() {
                     return Ok(());
                 }
@@ -325,7 +328,7 @@ impl Gate {
     }
 }
 
-/// The answer to `ROLE` begins with the role.
+/// The first element of the reply to `ROLE` is the role.
 pub(super) fn is_primary(reply: &Reply) -> bool {
     let role = reply.list().and_then(|words| words.first()?.text());
     role == Some("master")
@@ -339,7 +342,7 @@ mod tests {
     use super::*;
     use crate::backend::{Background, Clock};
 
-    /// What a source of credentials takes its time for must not hold up renewals and deadlines.
+    /// A slow credentials callback must not delay renewals and deadlines.
     #[tokio::test]
     async fn credentials_are_asked_for_on_a_thread_of_their_own() {
         let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,4 @@
-//! The first words on a connection: who we are, and which database it is about.
+//! The handshake: authentication, protocol version, database, and client name, sent as one pipeline.
 
 use super::errors::Complaint;
 use super::pipe::{Answer, Pipe};
@@ -6,43 +6,43 @@ use super::reply::{Reply, Trouble};
 use super::request::Request;
 use crate::error::ErrorKind;
 
-/// Who connects, and to which database.
+/// The user, the password, and the database of a connection.
 pub(super) struct Login {
     pub(super) db: i64,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
-    /// A node of a cluster is expected, not a server that has all locks.
+    /// We expect a node of a cluster, not a standalone server.
     pub(super) in_cluster: bool,
 }
 
-/// What a server says it is.
+/// The mode that a server reports in its reply to `HELLO`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     Standalone,
     ClusterNode,
-    /// It says something else, or does not know the question.
+    /// The server reports another mode, or does not know `HELLO`.
     Unknown,
 }
 
-/// Why a server did not let us in.
+/// Why the handshake failed.
 #[derive(Debug)]
 pub(super) enum Closed {
-    /// User or password.
+    /// The server rejected the user or the password.
     Stranger(String),
-    /// The connection ended, or what came was no Redis.
+    /// The connection ended, or the peer does not speak the Redis protocol.
     Ended(String),
     Complaint(Complaint),
-    /// It is a node of a cluster, and none is expected.
+    /// The server is a node of a cluster, but we expect a standalone server.
     ClusterNode,
     Other(String),
 }
 
-/// Says who we are, in one trip. With `pushes` in the newer protocol, which tells what nobody asked for from answers;
-/// commands stay with the older one, and ask only what the server is, which it need not know.
+/// Runs the handshake in one round trip. With `pushes` it switches to RESP3, which marks push messages. Connections
+/// for commands stay with RESP2: their plain `HELLO` only queries the mode, and the server may reject it.
 pub(super) async fn greet(pipe: &Pipe, login: &Login, pushes: bool) -> Result<Mode, Closed> {
     let user = login.user.as_deref();
     match introduce(pipe, login, user, pushes).await {
-        // What stands before some servers knows of no users.
+        // A proxy in front of an old server may accept `AUTH` with a password only.
         Err(Closed::Stranger(why)) if user.is_some() && why.contains("number of arguments") => {
             introduce(pipe, login, None, pushes).await
         }
@@ -71,7 +71,8 @@ async fn introduce(
         words.push(Request::new("SELECT").arg(login.db));
     }
     let about = |what: &str, word: &str| Request::new("CLIENT").arg("SETINFO").arg(what).arg(word);
-    // For whoever looks at the server's list of clients. Older ones do not know it, and some users may not say it.
+    // For operators that read CLIENT LIST. Old servers do not know the command, and some users are not allowed to run
+    // it; we ignore the error.
     words.push(about("LIB-NAME", "tidelock"));
     words.push(about("LIB-VER", env!("CARGO_PKG_VERSION")));
 
@@ -81,7 +82,7 @@ async fn introduce(
         let answer = asked.await;
         match &answer {
             Err(trouble @ Trouble::Broken(_)) if pipe.is_over() => {
-                // A server that takes nobody in says why before it hangs up.
+                // A server that rejects connections gives the reason before it closes this one.
                 let said = answers.iter().find_map(|answer| login.complaint(answer));
                 return Err(said.unwrap_or_else(|| ended(trouble)));
             }
@@ -92,7 +93,7 @@ async fn introduce(
     let mut answer = |asked: bool| if asked { answers.next() } else { None };
     match answer(auth) {
         Some(Err(Trouble::Complaint(complaint))) => {
-            // It is loading, or full: that is nothing against the password.
+            // The server is loading, or has too many clients: the password may be right.
             return Err(match complaint.error().kind() {
                 ErrorKind::Unavailable => Closed::Complaint(complaint),
                 _ => Closed::Stranger(login.discreet(&complaint)),
@@ -108,8 +109,8 @@ async fn introduce(
     if pushes {
         no_complaint(hello)?;
     }
-    // We look at this before the answer to SELECT: a node of a cluster refuses every database but 0, and its words for that
-    // do not say what to do.
+    // We check the mode before the reply to SELECT. A cluster node refuses every database but 0, and its error
+    // message does not help the user.
     if mode == Mode::ClusterNode && !login.in_cluster {
         return Err(Closed::ClusterNode);
     }
@@ -117,7 +118,7 @@ async fn introduce(
     Ok(mode)
 }
 
-/// Reads the answer to `HELLO`, which is a list of names and values.
+/// Reads the mode from the reply to `HELLO`, which is a list of names and values.
 fn mode(hello: Option<&Answer>) -> Mode {
     let Some(Ok(Reply::List(words))) = hello else {
         return Mode::Unknown;
@@ -143,7 +144,7 @@ impl Login {
         }
     }
 
-    /// A server may repeat what it was told.
+    /// The error text without the password: a server may repeat the command in its error.
     fn discreet(&self, complaint: &Complaint) -> String {
         let text = complaint.to_string();
         if self.is_repeated_in(&text) {
@@ -158,7 +159,7 @@ impl Login {
         password.is_some_and(|password| text.contains(password))
     }
 
-    /// What the server has against us, unless the password is in it.
+    /// The server's error, unless it contains the password.
     fn complaint(&self, answer: &Answer) -> Option<Closed> {
         match answer {
             Err(Trouble::Complaint(complaint)) if !self.is_repeated_in(&complaint.to_string()) => {
@@ -264,7 +265,7 @@ mod tests {
         }
     }
 
-    /// As something that stands before an old server does.
+    /// A proxy in front of an old server rejects AUTH with a user name.
     #[tokio::test]
     async fn a_user_that_is_not_understood_is_left_out() {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
@@ -291,7 +292,7 @@ mod tests {
         assert!(conn.unwrap().alive());
     }
 
-    /// In both protocols, and before its words about the database, which do not say what to do.
+    /// In both protocols, and before we read the error of SELECT, which does not help the user.
     #[tokio::test]
     async fn a_node_of_a_cluster_is_told_from_a_single_server() {
         for (in_cluster, pushes, said, expected) in [

@@ -1,8 +1,9 @@
-//! Every key, field and channel name, one function each. The first two are Redisson's, the others our own.
+//! The names of all keys, fields and channels. Redisson's locks have Redisson's names, byte for byte; our own names
+//! begin with `tidelock:`.
 
 use crate::backend::{ClientId, Name};
 
-/// How keys of our own begin.
+/// The prefix of tidelock's own keys.
 pub(super) const OURS: &str = "tidelock:";
 
 /// The field that marks a hash as a `ReadWriteLock`.
@@ -10,32 +11,33 @@ pub(super) const MODE: &str = "mode";
 
 const CHANNEL: &str = "redisson_lock__channel";
 
-/// Where a release of the lock is published.
+/// The channel on which a release of the lock is published.
 pub(super) fn channel(name: &Name) -> String {
     prefixed(CHANNEL, name.as_str())
 }
 
-/// Where Redisson's fair lock keeps the threads that wait.
+/// The list in which Redisson's fair lock queues its threads.
 pub(super) fn fair_queue(name: &Name) -> String {
     prefixed("redisson_lock_queue", name.as_str())
 }
 
-/// And the deadline of each of them.
+/// The sorted set with the timeouts of the threads in [`fair_queue`].
 pub(super) fn fair_times(name: &Name) -> String {
     prefixed("redisson_lock_timeout", name.as_str())
 }
 
-/// Where Redisson tells the waiters of its read-write lock that it may be free.
+/// The channel on which Redisson wakes the waiters of its read-write lock.
 pub(super) fn read_write_channel(name: &Name) -> String {
     prefixed("redisson_rwlock", name.as_str())
 }
 
-/// Where Redisson's fair lock tells the head of its queue that it may be free.
+/// The channel on which Redisson's fair lock wakes the first thread of its queue.
 pub(super) fn fair_channel(name: &Name, head: &str) -> String {
     joined(&[&channel(name), ":", head])
 }
 
-/// The channel of the lock itself, if the given one is a [`fair_channel`]. A name that ends like one reads as one.
+/// The channel of the lock, if the given channel is a [`fair_channel`]. A lock whose name ends like a fair channel is
+/// taken for one.
 pub(super) fn of_fair_channel(given: &str) -> Option<&str> {
     if !given.starts_with(CHANNEL) {
         return None;
@@ -45,28 +47,28 @@ pub(super) fn of_fair_channel(given: &str) -> Option<&str> {
     Some(&given[..at])
 }
 
-/// How the name of the channel begins by which tidelock's waiters are counted.
+/// The prefix of the channels by which tidelock's waiters are counted.
 const OWN: &str = "tidelock:waiting";
 
-/// The channel to which tidelock's waiters on that channel listen besides, and nobody else. In the same slot. `None`: it is
-/// no lock's channel.
+/// A second channel, in the same slot, to which only tidelock's waiters subscribe. `None`: the given channel does not
+/// belong to a lock.
 pub(super) fn own_channel(channel: &str) -> Option<String> {
     Some(joined(&[OWN, channel.strip_prefix(CHANNEL)?]))
 }
 
-/// The channel of the lock, of an [`own_channel`].
+/// The inverse of [`own_channel`].
 pub(super) fn channel_of_own(own: &str) -> Option<String> {
     Some(joined(&[CHANNEL, own.strip_prefix(OWN)?]))
 }
 
 const EVENTS: &str = "__keyspace@";
 
-/// Where the server tells what becomes of a key, if it does.
+/// The channel of the keyspace events of a key.
 pub(super) fn events(db: i64, name: &Name) -> String {
     joined(&[EVENTS, &db.to_string(), "__:", name.as_str()])
 }
 
-/// The key that a channel is about, if it is one of [`events`].
+/// The key of a keyspace-event channel; `None` for any other channel.
 pub(super) fn of_events(channel: &str) -> Option<&str> {
     Some(channel.strip_prefix(EVENTS)?.split_once("__:")?.1)
 }
@@ -76,29 +78,31 @@ pub(super) fn token(name: &Name) -> String {
     prefixed("redisson_lock_token", name.as_str())
 }
 
-/// The counter of a plain lock's tokens, for those who ask for them. Not Redisson's: the two locks do not exclude each other.
+/// The counter of a plain lock's tokens, used only by callers that request tokens. It is not Redisson's counter: a
+/// plain lock and a Redisson lock do not exclude each other.
 pub(super) fn plain_token(name: &Name) -> String {
     let tag = hash_tag(name.as_str()).unwrap_or(name.as_str());
     joined(&[OURS, "token:{", tag, "}:", name.as_str()])
 }
 
-/// What keeps a withdrawn owner's late request from taking effect. In the slot of the lock, because one script looks at both.
+/// The tombstone of an owner. It stops a late acquire request of a withdrawn ticket from taking effect. It lies in
+/// the slot of the lock, because one script reads both.
 pub(super) fn tombstone(name: &Name, owner: &str) -> String {
     let tag = hash_tag(name.as_str()).unwrap_or(name.as_str());
     joined(&[OURS, "withdrawn:{", tag, "}:", owner])
 }
 
-/// The details of a client.
+/// The key with the details of a client.
 pub(super) fn client(client: &ClientId) -> String {
     client_of(client.as_str())
 }
 
-/// The details of a client that is known by its UUID only.
+/// The key with the details of a client, given its UUID.
 pub(super) fn client_of(uuid: &str) -> String {
     format!("{OURS}client:{uuid}")
 }
 
-/// Redisson's brace rule: a name that has a brace anywhere is left as it is.
+/// Redisson's brace rule: a name that contains a `{` anywhere stays as it is.
 fn prefixed(prefix: &str, name: &str) -> String {
     if name.contains('{') {
         joined(&[prefix, ":", name])
@@ -107,7 +111,7 @@ fn prefixed(prefix: &str, name: &str) -> String {
     }
 }
 
-/// As `concat`, which is much slower for so short texts; every request makes one.
+/// Like `concat`, which is much slower for short strings; every request builds one.
 fn joined(parts: &[&str]) -> String {
     let mut text = String::with_capacity(parts.iter().map(|part| part.len()).sum());
     for part in parts {
@@ -116,26 +120,28 @@ fn joined(parts: &[&str]) -> String {
     text
 }
 
-/// What a cluster hashes of a key: its hash tag, else all of it.
+/// The part of a key that a cluster hashes: the hash tag, or else the whole key.
 pub(super) fn hashed(key: &str) -> &str {
     hash_tag(key).unwrap_or(key)
 }
 
-/// Whether all keys of a lock lie in one slot. With a brace that makes no hash tag they do not, in Redisson either.
+/// Whether all keys of a lock lie in one slot. They do not if the name has a brace but no valid hash tag; in Redisson
+/// neither.
 pub(super) fn share_a_slot(name: &Name) -> bool {
     [channel(name), token(name)]
         .iter()
         .all(|key| hashed(key) == hashed(name.as_str()))
 }
 
-/// What a cluster hashes of a name instead of the whole: the text between the first `{` and the next `}`, unless it is empty.
+/// The hash tag: the text between the first `{` and the next `}`, unless that is empty.
 fn hash_tag(name: &str) -> Option<&str> {
     let (_, after) = name.split_once('{')?;
     let (tag, _) = after.split_once('}')?;
     (!tag.is_empty()).then_some(tag)
 }
 
-/// The client part of an owner as Redisson and we write it, `uuid:n` and perhaps more; `None` for any other field.
+/// The UUID of an owner field, which Redisson and tidelock write as `uuid:n`, perhaps with a suffix. `None` for any
+/// other field.
 pub(super) fn owner_client(field: &str) -> Option<&str> {
     let (uuid, rest) = field.split_at_checked(36)?;
     let looks_right = uuid::Uuid::try_parse(uuid).is_ok()
@@ -145,7 +151,7 @@ pub(super) fn owner_client(field: &str) -> Option<&str> {
     looks_right.then_some(uuid)
 }
 
-/// A glob of `*` and `?` as the server takes it, where brackets and backslashes mean something too.
+/// Converts a glob of `*` and `?` for the server, where brackets and backslashes are special too.
 pub(super) fn glob(pattern: &str) -> String {
     let mut escaped = String::with_capacity(pattern.len());
     for c in pattern.chars() {

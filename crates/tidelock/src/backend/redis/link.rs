@@ -1,4 +1,4 @@
-//! A connection that is made when it is needed, and made anew when it has died.
+//! A reconnecting connection: it connects at the first request, and again after it has broken.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -20,12 +20,12 @@ use crate::backend::{Background, BoxFuture, Moment, Timers};
 use crate::core::rt;
 use crate::error::{Error, Result};
 
-/// The runtime a link's connections live on.
+/// The runtime on which a connection runs.
 #[derive(Debug, Clone)]
 pub(super) enum Home {
-    /// The one that needs the connection: nearest to the caller.
+    /// The runtime of the caller that needs the connection: the closest to its requests.
     Caller,
-    /// The steward's thread.
+    /// The runtime of the steward.
     Background(Background),
 }
 
@@ -41,7 +41,7 @@ impl Home {
     }
 }
 
-/// A connection that is made when it is needed and made anew when it has died.
+/// A connection that connects at the first request, and reconnects after it has broken.
 #[derive(Clone)]
 pub(super) struct Link(Arc<Inner>);
 
@@ -49,11 +49,11 @@ struct Inner {
     gate: Arc<Gate>,
     home: Home,
     slot: RwLock<Slot>,
-    /// Goes with the last user of the link, and what is still connecting then with it.
+    /// Dropped with the last clone. A connect in progress then stops.
     used: watch::Sender<()>,
-    /// Connections beside this one, where replicas are to acknowledge.
+    /// Additional connections, used when replicas must acknowledge.
     lines: Lines,
-    /// Where scripts are forbidden: for transactions.
+    /// Connections for transactions, used when the user is not allowed to run scripts.
     solo: Solo,
 }
 
@@ -61,12 +61,12 @@ struct Inner {
 enum Slot {
     #[default]
     Empty,
-    /// Whoever needs it meanwhile waits for the same one.
+    /// Concurrent callers share one connect.
     Connecting(Arc<()>, Shared<BoxFuture<'static, Outcome>>),
     Up(Arc<Conn>),
 }
 
-/// `None`: the runtime that was connecting has gone.
+/// `None`: the runtime that was connecting has shut down.
 type Outcome = Option<Result<Arc<Conn>, Arc<Error>>>;
 
 impl Link {
@@ -81,7 +81,7 @@ impl Link {
         }))
     }
 
-    /// The connection, if there is one that lives.
+    /// The connection, if it is open.
     fn live(&self) -> Option<Arc<Conn>> {
         match &*self.0.slot.read().unwrap_or_else(PoisonError::into_inner) {
             Slot::Up(conn) if conn.alive() => Some(Arc::clone(conn)),
@@ -89,7 +89,7 @@ impl Link {
         }
     }
 
-    /// The connection, made if need be before the deadline.
+    /// The open connection, or a new one if it can be opened before the deadline.
     pub(super) async fn get(&self, deadline: Moment) -> Result<Arc<Conn>> {
         match self.live() {
             Some(conn) => Ok(conn),
@@ -103,7 +103,8 @@ impl Link {
         match timers.until(deadline, connecting).await {
             Some(Some(Ok(conn))) => Ok(conn),
             Some(Some(Err(e))) => Err(Error::new(e.kind()).because(e.detail().unwrap_or_default())),
-            // The runtime that was connecting has gone, or nobody drives it: the next call begins anew, on its own.
+            // The runtime that was connecting has shut down, or does not poll its tasks. The next call connects on
+            // its own runtime.
             Some(None) | None => {
                 self.put(&mark, Slot::Empty);
                 Err(unsent(format_args!(
@@ -116,6 +117,7 @@ impl Link {
 
     fn connecting(&self) -> Result<(Arc<()>, Shared<BoxFuture<'static, Outcome>>)> {
         let mut slot = self.0.slot.write().unwrap_or_else(PoisonError::into_inner);
+        // We check again under the write lock: another caller may have connected since `live`.
         match &*slot {
             Slot::Connecting(mark, connecting) => {
                 return Ok((Arc::clone(mark), connecting.clone()));
@@ -135,7 +137,7 @@ impl Link {
         let work = async move {
             let result = tokio::select! {
                 result = gate.enter(None) => result.map(Arc::new).map_err(Arc::new),
-                // With the client goes what rings its timers: nothing would bound this any more.
+                // The timers stop together with the client; without them, this connect would have no deadline.
                 _ = used.changed() => return,
             };
             if let Some(link) = link.upgrade().map(Link) {
@@ -147,7 +149,7 @@ impl Link {
                     },
                 );
             }
-            // An error means that nobody waits any more; the connection is kept for the next.
+            // A send error means that no caller waits any more. The next caller uses the connection.
             let _ = answer.send(result);
         };
         self.0.home.spawn(work)?;
@@ -157,7 +159,7 @@ impl Link {
         Ok((mark, waiting))
     }
 
-    /// Ends the connecting that bears this mark, if it has not been given up.
+    /// Ends the connect with this mark, unless another one has replaced it.
     fn put(&self, mark: &Arc<()>, new: Slot) {
         let mut slot = self.0.slot.write().unwrap_or_else(PoisonError::into_inner);
         if matches!(&*slot, Slot::Connecting(own, _) if Arc::ptr_eq(own, mark)) {
@@ -165,7 +167,7 @@ impl Link {
         }
     }
 
-    /// The next request connects anew; those under way keep this one until they are done.
+    /// The next request reconnects. Requests in flight keep this connection until they are done.
     pub(super) fn retire(&self, conn: &Arc<Conn>) {
         let mut slot = self.0.slot.write().unwrap_or_else(PoisonError::into_inner);
         if matches!(&*slot, Slot::Up(up) if Arc::ptr_eq(up, conn)) {
@@ -173,7 +175,7 @@ impl Link {
         }
     }
 
-    /// The server takes no changes any more, or nobody follows it: another one has become the primary, or will.
+    /// The server rejects writes, or has no replicas left: another server is or becomes the primary.
     pub(super) fn demoted(&self, conn: &Arc<Conn>) {
         self.retire(conn);
         self.0.gate.doubt();
@@ -196,7 +198,7 @@ impl Link {
         &self.0.solo
     }
 
-    /// Another connection to the same place.
+    /// A second connection to the same endpoint.
     pub(super) fn sibling(&self) -> Self {
         Self::new(Arc::clone(&self.0.gate), self.0.home.clone())
     }
@@ -213,7 +215,7 @@ impl Link {
         self.0.gate.timers.now() + self.0.gate.limit
     }
 
-    /// One request, answered before the deadline.
+    /// Sends one request and returns the reply, or an error at the deadline.
     pub(super) async fn ask(&self, request: &Request, deadline: Moment) -> Result<Reply> {
         let conn = self.get(deadline).await?;
         self.settle(&conn, request, deadline)
@@ -221,7 +223,8 @@ impl Link {
             .map_err(|e| e.error())
     }
 
-    /// Runs a script: by its hash, and once more as text if the server surely did not run it for want of the text.
+    /// Runs a script with EVALSHA. If the server replies NOSCRIPT, it has not run the script, and we send it again
+    /// with EVAL.
     pub(super) fn eval(
         &self,
         script: &Script,
@@ -229,11 +232,11 @@ impl Link {
         args: &[&str],
         deadline: Moment,
     ) -> impl Future<Output = Result<Reply>> {
-        // As it is: awaited here it would be copied once more with all its words.
+        // We return the future without awaiting it. An `await` here would copy it, with all its arguments, once more.
         self.eval_as(false, script, keys, args, deadline)
     }
 
-    /// As [`eval`](Self::eval), perhaps on a node to which the slot is only on its way.
+    /// Like [`eval`](Self::eval). `asking`: the slot is being migrated to this node, so an ASKING goes first.
     pub(super) async fn eval_as(
         &self,
         asking: bool,
@@ -247,7 +250,7 @@ impl Link {
             .await
     }
 
-    /// As [`eval_as`](Self::eval_as), on that connection.
+    /// Like [`eval_as`](Self::eval_as), on the given connection.
     pub(super) async fn eval_on(
         &self,
         conn: &Arc<Conn>,
@@ -283,7 +286,7 @@ impl Link {
         deadline: Moment,
     ) -> Result<Reply, Trouble> {
         let timers = &self.0.gate.timers;
-        // Pinned here: passed on by value it would lie in the caller's future twice, and be copied with it.
+        // Pinned here: passed by value, it would take its space in the caller's future twice, and be copied with it.
         let asking = std::pin::pin!(conn.ask(request));
         let result = timers.until(deadline, asking).await;
         let result = result.unwrap_or_else(|| Err(self.mute()));
@@ -291,7 +294,7 @@ impl Link {
         result
     }
 
-    /// Several requests in one piece, answered before the deadline.
+    /// Sends several requests as one pipeline, and returns the replies before the deadline.
     pub(super) async fn settle_all(
         &self,
         conn: &Arc<Conn>,
@@ -321,10 +324,10 @@ impl Link {
         Trouble::Broken(format!("no answer within {:?}", self.0.gate.limit))
     }
 
-    /// What an answer says about its connection.
+    /// Retires the connection if the reply shows that it is broken, logged out, or connected to a replica.
     fn judge(&self, conn: &Arc<Conn>, result: &Result<Reply, Trouble>) {
         match result {
-            // The connection may be half-open, and TCP would take minutes to find out.
+            // The connection may be half-open, and TCP would need minutes to notice.
             Err(Trouble::Broken(_)) => self.retire(conn),
             Err(Trouble::Complaint(complaint)) if complaint.ends_session() => self.retire(conn),
             Err(Trouble::Complaint(complaint)) if complaint.is_replica() => self.demoted(conn),
@@ -344,7 +347,7 @@ impl fmt::Debug for Link {
 mod tests {
     use super::*;
 
-    /// A server that accepts and says nothing. With the client went the thread that rings its timers.
+    /// The server accepts and stays silent. Dropping the client also stops the thread that drives the timers.
     #[tokio::test]
     async fn a_client_that_is_given_up_while_it_connects_hangs_up() {
         let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

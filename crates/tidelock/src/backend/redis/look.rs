@@ -1,4 +1,4 @@
-//! What operators see: one lock, the list of locks, and who the clients are.
+//! Inspection for operators: one lock, the list of locks, and the details of the clients.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
@@ -17,13 +17,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Holder, Mode, Snapshot, since_epoch};
 
-/// How the field of a thread ends that holds a read-write lock for writing.
+/// The suffix of the hash field of a thread that holds a read-write lock for writing.
 const WRITER: &str = ":write";
 
-/// How many keys the server looks at for one page.
+/// How many keys the server examines per page (the COUNT of SCAN).
 const PAGE: &str = "250";
 
-/// One lock, and the details its holders have left.
+/// Inspects one lock, and adds the details of the clients that hold it.
 pub(super) async fn at(routes: &Routes, ways: Ways, name: &Name) -> Result<Snapshot> {
     routes.check(name)?;
     let deadline = routes.deadline();
@@ -52,9 +52,9 @@ pub(super) async fn at(routes: &Routes, ways: Ways, name: &Name) -> Result<Snaps
     Ok(snapshot)
 }
 
-/// The holders of a lock whose hash has these fields. One with a field `mode` is Redisson's read-write lock: a writer's field ends
-/// with `:write`, and while there is a writer only its own thread may read beside it. Anything else in there is a lock of
-/// another kind that it was mixed into.
+/// The holders of a lock whose hash has these fields. A field `mode` marks Redisson's read-write lock: a writer's
+/// field ends with `:write`, and while there is a writer, only the same thread may read too. Any other field is then
+/// a holder of an exclusive lock under the same name.
 pub(super) fn holders(fields: &Reply) -> Vec<Holder> {
     let pairs = fields.list().unwrap_or_default().chunks_exact(2);
     let fields: Vec<(String, &Reply)> = pairs
@@ -67,7 +67,7 @@ pub(super) fn holders(fields: &Reply) -> Vec<Holder> {
     let holders = fields.iter().filter(|(field, _)| field != keys::MODE);
     holders
         .map(|(field, count)| {
-            // Anybody may have written it: what is no number of holds is shown as none.
+            // Any client may have written the field. A value that is not a number counts as 0 holds.
             let holds = count.int().and_then(|count| u64::try_from(count).ok());
             let (owner, side) = match (mode, field.strip_suffix(WRITER)) {
                 (None, _) => (&**field, Mode::Exclusive),
@@ -89,7 +89,7 @@ pub(super) async fn add_clients(routes: &Routes, holders: &mut [Holder], deadlin
         if let Some(uuid) = keys::owner_client(&holder.owner) {
             let key = keys::client_of(uuid);
             let request = Request::new("HGETALL").arg(&key);
-            // Without them the lock is shown all the same.
+            // We show the lock even if its client's details are missing.
             if let Ok(reply) = routes.ask(&key, &request, deadline).await {
                 holder.client = client(&reply);
             }
@@ -97,7 +97,7 @@ pub(super) async fn add_clients(routes: &Routes, holders: &mut [Holder], deadlin
     }
 }
 
-/// Fields this version does not know are left alone: a newer one may have written them.
+/// Ignores unknown fields: a newer version may have written them.
 pub(super) fn client(reply: &Reply) -> Option<ClientInfo> {
     let fields: HashMap<&str, &Reply> = reply
         .list()?
@@ -120,7 +120,7 @@ pub(super) fn client(reply: &Reply) -> Option<ClientInfo> {
     ))
 }
 
-/// Leaves a client's details, as one key that goes by itself.
+/// Writes a client's details, as one key that expires.
 pub(super) async fn announce(
     routes: &Routes,
     id: &ClientId,
@@ -143,7 +143,7 @@ pub(super) async fn announce(
         &since.as_millis().to_string(),
     ]
     .map(str::to_owned);
-    // As text: it is sent once an hour or so, and a script that is asked for by its hash may have to be sent twice.
+    // We send the script's text: it runs about once an hour, and EVALSHA might need a second round trip.
     let put = Request::new("EVAL")
         .arg(scripts::ANNOUNCE.source)
         .arg(1)
@@ -153,17 +153,17 @@ pub(super) async fn announce(
     routes.ask(&key, &put, routes.deadline()).await.map(drop)
 }
 
-/// Ends the key's time at once: a user who may take locks need not have the right to delete.
+/// Expires the key at once instead of deleting it: a user with the right to lock may lack the right to DEL.
 pub(super) async fn retract(routes: &Routes, id: &ClientId) -> Result<()> {
     let key = keys::client(id);
     let end = Request::new("PEXPIRE").arg(&key).arg(0);
     routes.ask(&key, &end, routes.deadline()).await.map(drop)
 }
 
-/// Where in a cursor the server's number stands; below it is the server's own.
+/// The bit of a cursor at which the number of the server begins. The lower bits are the server's own cursor.
 const SERVER: u32 = 48;
 
-/// A page of the names that hold a lock: one server after the other.
+/// One page of the names of the locks. The cursor goes through the servers one after the other.
 pub(super) async fn page(
     routes: &Routes,
     layout: Layout,
@@ -174,7 +174,7 @@ pub(super) async fn page(
     let number = cursor >> SERVER;
     let servers = routes.everywhere();
     let Some(link) = usize::try_from(number).ok().and_then(|at| servers.get(at)) else {
-        return Ok(Page::default()); // there are fewer of them by now
+        return Ok(Page::default()); // the cluster has fewer servers by now
     };
     let cursor = cursor & ((1 << SERVER) - 1);
     let scan = Request::new("SCAN")
@@ -223,13 +223,14 @@ pub(super) async fn page(
     })
 }
 
-/// Looks at a few fields only: a hash of somebody else may have millions.
+/// Reads only a few fields: a hash of another application may have millions.
 async fn is_lock(routes: &Routes, key: &str, deadline: Moment) -> Result<bool> {
     let request = Request::new("HSCAN").arg(key).arg(0).arg("COUNT").arg(4);
     let reply = match routes.ask(key, &request, deadline).await {
         Ok(reply) => reply,
-        // Changed meanwhile, or a key of others: no lock that can be shown. Without the right to the command there would
-        // be none at all, and an empty list would be a lie.
+        // The key has changed meanwhile, or belongs to another application: it is not a lock we can show. If the user
+        // is not allowed to run HSCAN at all, we return the error; otherwise the list would be empty although there
+        // are locks.
         Err(error) if error.kind() == ErrorKind::WrongType => return Ok(false),
         Err(error) if error.kind() == ErrorKind::Refused && !is_about(&error, "hscan") => {
             return Ok(false);
@@ -244,7 +245,7 @@ async fn is_lock(routes: &Routes, key: &str, deadline: Moment) -> Result<bool> {
     Ok(names.any(|field| field == keys::MODE || keys::owner_client(field).is_some()))
 }
 
-/// The server refuses the command itself, whatever the key.
+/// Whether the server refuses the command itself, for any key.
 fn is_about(error: &Error, command: &str) -> bool {
     let detail = error.detail().unwrap_or_default();
     detail.to_ascii_lowercase().contains(command)
@@ -292,7 +293,7 @@ mod tests {
             [of("u:7", Mode::Write, 1), of("u:7", Mode::Read, 2)]
         );
         assert_eq!(seen(&["mode", "read"]), []);
-        // Mixed into a lock without a mode.
+        // An exclusive holder and a writer under the same name.
         assert_eq!(
             seen(&["u:9", "1", "mode", "write", "u:7:write", "1"]),
             [of("u:9", Mode::Exclusive, 1), of("u:7", Mode::Write, 1)]

@@ -1,5 +1,5 @@
-//! Redis and Valkey, one server, what sentinels name as the primary, or a cluster: the locks of Java's Redisson, byte for
-//! byte as other clients can see them.
+//! The store for Redis and Valkey: one server, the primary that sentinels name, or a cluster. Its locks are those of
+//! Java's Redisson, byte for byte as other clients see them.
 
 mod ack;
 mod answer;
@@ -68,10 +68,10 @@ use crate::backend::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 
-/// How long a tombstone stays: longer than a request can lie in the buffers of a server that is frozen.
+/// How long a tombstone lives: longer than a request can stay in the buffers of a frozen server.
 const TOMBSTONE_KEPT: Duration = Duration::from_secs(300);
 
-/// One face of the store: its own connections for commands; the subscriptions are shared.
+/// A store handle with its own connections for commands. Both handles share the subscriptions.
 struct Redis {
     routes: Routes,
     shared: Arc<Shared>,
@@ -88,15 +88,15 @@ struct Shared {
     timers: Timers,
     background: Background,
     warned: Mutex<HashSet<Name>>,
-    /// It has been said that replicas cannot be asked.
+    /// We have logged that replicas cannot acknowledge.
     unasked: AtomicBool,
     company: Company,
     undoing: Undoing,
-    /// This user may not run scripts: plain locks go without.
+    /// The user is not allowed to run scripts: plain locks use transactions instead.
     unscripted: AtomicBool,
 }
 
-/// Milliseconds, rounded up: what the server keeps is never shorter than what the client relies on.
+/// Milliseconds, rounded up: a lease on the server must never be shorter than the one the client relies on.
 pub(super) fn millis(time: Duration) -> u64 {
     let part = u64::from(time.subsec_nanos().div_ceil(1_000_000));
     time.as_secs().saturating_mul(1000).saturating_add(part)
@@ -106,7 +106,7 @@ impl Redis {
     async fn decide(&self, ask: &Ask) -> Result<Attempt> {
         self.routes.check(&ask.ticket.name)?;
         let deadline = self.routes.deadline();
-        // Before the script: from here on no release is missed.
+        // We subscribe before we run the script. Otherwise we would miss a release between the two.
         let wake = self.wake_for(ask).await;
         let sleeps = wake.is_some() || !ask.patience.is_zero();
         let mut asked_again = false;
@@ -122,7 +122,7 @@ impl Redis {
                 Answer::Held(refusal) => {
                     let refusal = self.refusal(ask, &reply, refusal);
                     if !asked_again && self.begin_to_hear(ask, refusal).await {
-                        asked_again = true; // a release in between was not heard
+                        asked_again = true; // we may have missed a release
                         continue;
                     }
                     Ok(Attempt::Held(self.wait(ask, wake, refusal)))
@@ -158,12 +158,12 @@ impl Redis {
             return subscriber.arm_if_live(|| keys::channel(&ask.ticket.name));
         }
         let channel = keys::channel(&ask.ticket.name);
-        // Half of the time: the script is to be answered too. Behind a pointer, as all that few requests need: it would lie
-        // in every one of them, and be copied with it.
+        // Half of the timeout: the script needs the rest. The future is boxed because few requests need it; inline,
+        // it would enlarge every request's future and be copied with it.
         Box::pin(subscriber.arm(&channel, self.routes.limit() / 2)).await
     }
 
-    /// `sleeps`: a refused caller may sleep, and needs to know how it would hear of the release.
+    /// `sleeps`: if the lock is held, the caller sleeps, so the script reports how it hears of the release.
     async fn acquire(&self, ask: &Ask, sleeps: bool, deadline: Moment) -> Result<(Reply, Receipt)> {
         if self.layout == Layout::Plain {
             return self.acquire_plain(ask, deadline).await;

@@ -1,4 +1,4 @@
-//! Opening the store: from a URL to its two faces.
+//! Opens the store: from a URL or its parts to the two store handles.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -21,13 +21,13 @@ use crate::backend::{Env, Store, tls};
 use crate::error::{Error, ErrorKind, Result};
 use crate::servers::{Messages, Servers};
 
-/// Connects. Fails now if the server cannot be reached or does not let us in.
+/// Connects. Fails at once if the server cannot be reached or rejects the login.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let (layout, url) = plain::layout(url)?;
     open(layout, Target::parse(&url)?, env).await
 }
 
-/// The same, from parts.
+/// Like [`connect`], from parts.
 pub(crate) async fn connect_servers(servers: &Servers, env: &Env) -> Result<Store> {
     let layout = if servers.plain_locks {
         Layout::Plain
@@ -62,7 +62,7 @@ async fn open(layout: Layout, target: Target, env: &Env) -> Result<Store> {
     }
 }
 
-/// A moment more than the connecting itself may take: it knows better what went wrong.
+/// A little longer than the connect itself may take, because its error message is more precise than a timeout.
 fn patience(env: &Env) -> Duration {
     env.response_timeout + Duration::from_millis(50)
 }
@@ -112,7 +112,8 @@ async fn many(layout: Layout, nodes: Nodes, entry: Entry, env: &Env) -> Result<S
     Ok(faces((layout, db), routes, stations, ways, env))
 }
 
-/// Whoever publishes in one form is not heard by who listens in the other, and servers before 7.0 know only one.
+/// Chooses the kind of channel. A message published with SPUBLISH does not reach a plain subscriber, nor the reverse,
+/// and servers before 7.0 know only PUBLISH.
 async fn ways(sharded: Messages, cluster: &Arc<Cluster>) -> Result<Ways> {
     let known = match sharded {
         Messages::Off => false,
@@ -132,7 +133,7 @@ async fn knows_shards(cluster: &Arc<Cluster>) -> Result<bool> {
     let routes = Routes::Cluster(Arc::clone(cluster), Face::Back);
     match routes.ask("", &request, routes.deadline()).await {
         Ok(_) => Ok(true),
-        // A guess would leave the waiters of one side asleep.
+        // We return the error instead of a guess: with a wrong guess, some waiters would not be woken.
         Err(error) if error.kind() == ErrorKind::Unavailable => Err(error),
         Err(error) => {
             tracing::debug!(%error, "no sharded messages");
@@ -151,7 +152,7 @@ fn faces(
     let subscriber = Arc::new(Subscriber::new(&stations, ways, &env.background));
     let plainly = match ways {
         Ways::Plain => Arc::clone(&subscriber),
-        // Servers tell events in the plain way, whatever clients use.
+        // Servers publish keyspace events with PUBLISH only, even if clients use sharded channels.
         _ => Arc::new(Subscriber::new(&stations, Ways::Plain, &env.background)),
     };
     let shared = Arc::new(Shared {
@@ -160,7 +161,7 @@ fn faces(
         stations,
         ways,
         lease: env.lease,
-        // What comes after must still fit into the response timeout.
+        // The requests after the acknowledgement must still fit into the response timeout.
         acknowledge_within: env.acknowledge_within.min(env.response_timeout / 3),
         timers: env.timers.clone(),
         background: env.background.clone(),

@@ -1,7 +1,8 @@
-//! What callers and the task of a connection share: the bytes that are to be sent, and who waits for which answer.
+//! The pipeline: state shared by the callers and the I/O task of a connection. It has the bytes to send, and the
+//! slots of the callers that wait for replies.
 //!
-//! Nothing is kept for a request but its place among those that wait. A caller that has gone leaves its place, and the
-//! answer is thrown away when its turn comes.
+//! A request keeps only its position in the order of the expected replies. If its caller drops the future, the
+//! position stays, and we discard the reply when it arrives.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -15,44 +16,44 @@ use super::reply::{Form, Reply, Trouble};
 use super::request::{Request, Words};
 use crate::core::signals::wake;
 
-/// Buffers that have grown larger than this are not kept.
+/// Buffers with a larger capacity than this are freed after use. In bytes.
 pub(super) const KEPT: usize = 256 << 10;
 
-/// An answer, or why there is none.
+/// A reply, or why there is none.
 pub(super) type Answer = Result<Reply, Trouble>;
 
-/// A connection as its callers see it.
+/// The callers' side of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Pipe {
     state: Mutex<State>,
-    /// As in the state, for a look in passing.
+    /// Mirrors `state.ended`, for checks without the lock.
     over: AtomicBool,
-    /// Rung when it is over.
+    /// Notified when the connection has ended.
     pub(super) end: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// What nobody has begun to send, and how many requests that is.
+    /// The bytes that the I/O task has not taken yet, and their number of requests.
     out: Vec<u8>,
     queued: usize,
-    /// The requests that have no answer yet, oldest first.
+    /// The requests without a reply, oldest first. The order of the replies is the order of the requests.
     order: VecDeque<Place>,
     slots: Vec<Slot>,
-    /// Slots that are nobody's.
+    /// Slots that no request uses.
     free: Vec<usize>,
-    /// The task that sends and reads, while it sleeps.
+    /// The I/O task, while it sleeps.
     driver: Option<Waker>,
-    /// Why it is over.
+    /// Why the connection has ended. `Some`: nothing is queued any more.
     ended: Option<Arc<str>>,
 }
 
-/// An answer that is to come.
+/// A reply we expect.
 #[derive(Debug)]
 struct Place {
-    /// `None`: it is of no use to anybody.
+    /// `None`: no caller waits for the reply.
     slot: Option<usize>,
-    /// It comes as a confirmation.
+    /// A confirmation of this kind answers the request.
     confirms: Option<Box<Confirmation>>,
 }
 
@@ -60,48 +61,48 @@ struct Place {
 enum Slot {
     Free,
     Waits(Option<Waker>),
-    /// Its caller has gone.
+    /// The caller has dropped its future.
     Left,
     Answered(Answer),
 }
 
-/// What is done about a channel.
+/// A SUBSCRIBE or an UNSUBSCRIBE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Subscription {
     pub(super) form: Form,
     pub(super) ends: bool,
 }
 
-/// The server's word that something was done about a channel.
+/// The server's confirmation of a SUBSCRIBE or an UNSUBSCRIBE.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Confirmation {
     pub(super) of: Subscription,
     pub(super) channel: String,
 }
 
-/// What a connection has heard, in this order.
+/// A message that a connection has received, in its order.
 #[derive(Debug)]
 pub(super) enum Heard {
     Answer(Answer),
     Confirmed(Confirmation),
 }
 
-/// What there was to send.
+/// The outcome of taking the queued bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Gathered {
     Taken,
-    /// Fewer requests than were wanted; they are still there.
+    /// There are fewer requests than wanted; they stay queued.
     Few,
     Nothing,
 }
 
 impl Pipe {
-    /// Queues a request. It is sent whatever becomes of its caller.
+    /// Queues a request. It is sent even if the caller drops the future.
     pub(super) fn send(&self, request: &impl Words) -> Result<Asked<'_>, Trouble> {
         self.queue(|state| self.asked(state.ask(request, None)))
     }
 
-    /// Queues requests in one piece, with nobody else's between them.
+    /// Queues the requests as one block, with no other caller's request between them.
     pub(super) fn send_all(&self, requests: &[Request]) -> Result<Vec<Asked<'_>>, Trouble> {
         self.queue(|state| {
             let each = requests.iter();
@@ -110,7 +111,7 @@ impl Pipe {
         })
     }
 
-    /// Queues a request that is answered by a confirmation.
+    /// Queues a request that the server answers with a confirmation.
     pub(super) fn send_confirmed(
         &self,
         request: &Request,
@@ -127,6 +128,7 @@ impl Pipe {
         }
         let asked = write(&mut state);
         let driver = state.driver.take();
+        // We wake the I/O task after the unlock, because it takes the lock at once.
         drop(state);
         driver.into_iter().for_each(wake);
         Ok(asked)
@@ -136,8 +138,8 @@ impl Pipe {
         Asked { pipe: self, slot }
     }
 
-    /// Gives everybody an answer whose turn it is, and puts down whom to wake. An answer that cannot be meant for the
-    /// oldest request must not reach the next one either: then nothing on this connection can be believed any more.
+    /// Hands each reply to the oldest request, and collects the wakers. A reply that cannot belong to the oldest
+    /// request is an error: every later reply would go to the wrong request, so the connection must end.
     pub(super) fn deliver(
         &self,
         heard: &mut Vec<Heard>,
@@ -157,7 +159,7 @@ impl Pipe {
         Ok(())
     }
 
-    /// Exchanges what has gathered for an empty buffer, if it is at least so many requests.
+    /// Swaps the queued bytes for an empty buffer, if they hold at least `least` requests.
     pub(super) fn gathered(&self, empty: &mut Vec<u8>, least: usize) -> Gathered {
         let mut state = self.lock();
         match state.queued {
@@ -171,7 +173,7 @@ impl Pipe {
         }
     }
 
-    /// The task is about to sleep: `false` if it must not, because there is something to do.
+    /// Registers the I/O task's waker before it sleeps. `false`: it must not sleep, because there is work to do.
     pub(super) fn sleep(&self, waker: &Waker, sending: bool) -> bool {
         let mut state = self.lock();
         if state.ended.is_some() || !(sending || state.out.is_empty()) {
@@ -179,11 +181,11 @@ impl Pipe {
         }
         let old = state.driver.replace(waker.clone());
         drop(state);
-        drop(old); // not under the lock: it may be the last that keeps a task, and what that task asks here
+        drop(old); // not under the lock: the drop may run code that takes the lock again
         true
     }
 
-    /// Ends the connection, also for those who wait for an answer.
+    /// Ends the connection. Requests without a reply fail.
     pub(super) fn cut(&self) {
         self.finish("it was given up");
     }
@@ -192,7 +194,7 @@ impl Pipe {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Nothing more is heard here.
+    /// Ends the connection with a reason, and wakes all callers.
     pub(super) fn finish(&self, why: &str) {
         let mut state = self.lock();
         if state.ended.is_some() {
@@ -221,7 +223,7 @@ impl Pipe {
 impl State {
     fn ask(&mut self, request: &impl Words, confirms: Option<Box<Confirmation>>) -> usize {
         if request.is_asking() {
-            // In one piece: it is about the next command of its connection, whosever that is.
+            // One block: ASKING applies to the next command of the connection, and that must be this one.
             Request::new("ASKING").write(&mut self.out);
             self.order.push_back(Place {
                 slot: None,
@@ -243,12 +245,12 @@ impl State {
         slot
     }
 
-    /// Whose turn it is. `None`: it is no answer, only news.
+    /// The request that the message answers. `None`: the message is not a reply, only news.
     fn turn(&mut self, heard: &Heard) -> Result<Option<Place>, &'static str> {
         let awaited = self.order.front().map(|place| place.confirms.as_deref());
         match (heard, awaited) {
-            // A server that takes a subscription away says so unasked. Just when we give the same one up it looks as if it
-            // had answered us, which is true as well.
+            // A server may end a subscription by itself. If we send the UNSUBSCRIBE at the same moment, its message
+            // looks like the reply to ours. That is correct too: the subscription has ended.
             (Heard::Confirmed(confirmation), awaited) => {
                 let meant = awaited.flatten() == Some(confirmation);
                 Ok(meant.then(|| self.order.pop_front()).flatten())
@@ -259,7 +261,7 @@ impl State {
         }
     }
 
-    /// Puts the answer down for its caller, and says whom to wake.
+    /// Stores the reply for its caller, and returns the waker.
     fn fill(&mut self, slot: usize, answer: Answer) -> Option<Waker> {
         match std::mem::replace(&mut self.slots[slot], Slot::Answered(answer)) {
             Slot::Waits(waker) => waker,
@@ -277,7 +279,7 @@ impl State {
     }
 }
 
-/// A request on its way. Dropped, it leaves its answer to nobody.
+/// A request in flight. If it is dropped, the reply is discarded.
 #[derive(Debug)]
 pub(super) struct Asked<'a> {
     pipe: &'a Pipe,
@@ -292,6 +294,7 @@ impl Future for Asked<'_> {
         let ended = state.ended.clone();
         let slot = &mut state.slots[self.slot];
         match (slot, ended) {
+            // A reply that has arrived wins over the end of the connection.
             (slot @ Slot::Answered(_), _) => match std::mem::replace(slot, Slot::Left) {
                 Slot::Answered(answer) => Poll::Ready(answer),
                 _ => Poll::Pending,
@@ -313,7 +316,7 @@ impl Drop for Asked<'_> {
     fn drop(&mut self) {
         let mut state = self.pipe.lock();
         let left = match std::mem::replace(&mut state.slots[self.slot], Slot::Left) {
-            // Still to come: the slot is kept until then.
+            // The reply is still to come, so the slot stays reserved until then.
             waits @ Slot::Waits(_) => waits,
             other => {
                 state.release(self.slot);
@@ -333,7 +336,7 @@ fn broken(why: &str) -> Trouble {
 
 #[cfg(test)]
 impl Pipe {
-    /// How many slots somebody has, and how many there are.
+    /// The number of used slots, and of all slots.
     pub(super) fn slots_in_use(&self) -> (usize, usize) {
         let state = self.lock();
         (state.slots.len() - state.free.len(), state.slots.len())

@@ -1,11 +1,11 @@
-//! Where servers are. Nothing here shows a password.
+//! Server addresses. No `Display` or `Debug` in this file shows a password.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use crate::servers::Messages;
 
-/// Where the servers are, the database and, if the URL says so, user and password.
+/// The servers, the database and, if the URL has them, user and password.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) way: Way,
@@ -14,35 +14,35 @@ pub(super) struct Target {
     pub(super) password: Option<String>,
 }
 
-/// How one comes to the server that has a lock.
+/// How the client finds the server that has a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Way {
-    /// It is always there.
+    /// A server with a fixed address.
     One(Place),
-    /// Sentinels know.
+    /// Sentinels name the primary.
     Sentinels(Sentinels),
-    /// The nodes of a cluster know, each of all.
+    /// The nodes of a cluster; each of them has the slot map of the whole cluster.
     Cluster(Nodes),
 }
 
-/// Nodes of a cluster.
+/// The nodes of a cluster at which the client starts.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Nodes {
     pub(super) places: Vec<Place>,
     pub(super) sharded: Messages,
 }
 
-/// Whom to ask for the primary.
+/// The sentinels that name the primary.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Sentinels {
     pub(super) places: Vec<Place>,
-    /// The name under which the sentinels know it.
+    /// The name of the primary's group in the sentinels' configuration.
     pub(super) service: String,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
 }
 
-/// How a server is reached.
+/// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     Tcp { host: String, port: u16, tls: bool },
@@ -81,7 +81,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// `host:port`, for lists.
+/// `host:port` of each address, joined by commas.
 pub(super) fn short(places: &[Place]) -> String {
     let each = places.iter().map(|place| {
         let text = place.to_string();

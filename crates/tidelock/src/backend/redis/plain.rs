@@ -1,5 +1,6 @@
-//! The plain lock: one string key, `SET name owner NX PX ms`, as redis-py, redsync, node-redlock, rslock and
-//! bsm/redislock write it. It shares connections, renewals and acknowledgement with Redisson's; what differs is here.
+//! The plain lock: one string key, written with `SET name owner NX PX ms`, as redis-py, redsync, node-redlock, rslock
+//! and bsm/redislock do. It shares connections, renewals and acknowledgement with the Redisson lock; this file has
+//! the differences.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,20 +22,20 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
 use crate::snapshot::{Holder, Snapshot};
 
-/// A longer value is no owner of a lock; those of the clients named above have 16 to 46 bytes.
+/// In bytes. A longer value is not the owner of a lock; the clients named above write 16 to 46 bytes.
 const LONGEST_OWNER: i64 = 128;
 
-/// How a lock is written.
+/// The form of a lock in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// A hash, with messages: Redisson's.
+    /// Redisson's: a hash, with a message at each release.
     Redisson,
     /// A string, without messages.
     Plain,
 }
 
 impl Layout {
-    /// What a store of such locks can do.
+    /// The capabilities of a store with locks of this layout.
     pub(crate) const fn capabilities(self) -> Capabilities {
         Capabilities {
             wakes: matches!(self, Self::Redisson),
@@ -49,10 +50,10 @@ impl Layout {
     }
 }
 
-/// What to say of a key that holds something else.
+/// The error for a key of another type.
 pub(super) const STRANGER: &str = "WRONGTYPE: the key is no plain lock, which is a string; it may be a lock of Redisson, a hash; it was left as it is";
 
-/// What the URL says of the layout, in `locks=plain` among its options, and the URL without it.
+/// Takes `locks=plain` from the options of the URL. Returns the layout, and the URL without that option.
 pub(super) fn layout(url: &str) -> Result<(Layout, String)> {
     let (before, rest) = url.split_once('?').unwrap_or((url, ""));
     let (query, fragment) = match rest.split_once('#') {
@@ -83,13 +84,13 @@ pub(super) fn tombstone_of(renewal: &Renewal) -> String {
     keys::tombstone(&renewal.ticket.name, renewal.ticket.owner.text())
 }
 
-/// What a lock is made of.
+/// The keys and the owner of a plain lock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Words<'a> {
     pub(super) name: &'a str,
     pub(super) owner: &'a str,
     pub(super) tombstone: &'a str,
-    /// Where tokens are counted, for those who ask for them.
+    /// The token counter. `None`: the caller requests no token.
     pub(super) token: Option<&'a str>,
 }
 
@@ -120,6 +121,7 @@ impl Redis {
                 answer => return answer,
             }
         }
+        // Replicas can only acknowledge scripts, so a strict ack policy fails here.
         demand.give_up_if_strict(&without_scripts())?;
         let words = Words {
             name: keys[0],
@@ -133,12 +135,13 @@ impl Redis {
         Ok((reply, Receipt::of_nobody()))
     }
 
-    /// As far as is known.
+    /// `false` only after the server has refused a script.
     pub(super) fn may_script(&self) -> bool {
         !self.shared.unscripted.load(Ordering::SeqCst)
     }
 
-    /// True: scripts are forbidden, and it surely did not run.
+    /// Returns `true` if the error says that the user is not allowed to run scripts. The script has certainly not run
+    /// then.
     pub(super) fn learn(&self, error: &Error) -> bool {
         let forbidden = unscripted::forbids_scripts(error);
         if forbidden && !self.shared.unscripted.swap(true, Ordering::SeqCst) {
@@ -155,11 +158,11 @@ impl Redis {
         transaction: &Transaction<'_>,
         deadline: Moment,
     ) -> Result<Reply> {
-        // Behind a pointer: few need it.
+        // Boxed because few requests need it.
         Box::pin(self.routes.transact(key, transaction, deadline)).await
     }
 
-    /// Runs the script, or the transaction that says the same where scripts are forbidden.
+    /// Runs the script, or the equivalent transaction if the user is not allowed to run scripts.
     async fn either(
         &self,
         (script, keys, args): (&Script, &[&str], &[&str]),
@@ -215,7 +218,7 @@ impl Redis {
         Ok(freed)
     }
 
-    /// In the background: the release is done, and its caller must not wait for a subscription.
+    /// Subscribes in the background: the release is done, and its caller must not wait for a subscription.
     fn listen_to(&self, name: &Name) {
         let (shared, routes, name) = (Arc::clone(&self.shared), self.routes.clone(), name.clone());
         self.shared.background.spawn(async move {
@@ -239,7 +242,7 @@ impl Redis {
         }
     }
 
-    /// The renewals of one batch, where scripts are forbidden. `None`: they are not.
+    /// Renews a batch with transactions. `None`: scripts are allowed, so the caller uses those.
     pub(super) async fn keep_unscripted(&self, batch: &[Renewal]) -> Option<Vec<Renewed>> {
         if self.layout == Layout::Redisson || self.may_script() {
             return None;
@@ -272,7 +275,7 @@ impl Redis {
         }
     }
 
-    /// One plain lock. Who waits is known to nobody.
+    /// Inspects one plain lock. The number of its waiters is unknown.
     pub(super) async fn show_plain(&self, name: &Name) -> Result<Snapshot> {
         let routes = &self.routes;
         routes.check(name)?;
@@ -291,7 +294,7 @@ impl Redis {
         };
         let mut snapshot = Snapshot::free(name.as_str());
         if let Reply::Text(owner) = owner {
-            // Others may write bytes that are no text.
+            // Other clients may write bytes that are not UTF-8.
             snapshot.holders = vec![Holder::new(String::from_utf8_lossy(owner), 1)];
         }
         let left = left.int().and_then(|left| u64::try_from(left).ok());
@@ -308,7 +311,8 @@ fn without_scripts() -> Error {
         .because("the user may not run scripts, and replicas are asked about scripts only")
 }
 
-/// Whether a string may be a lock: it ends by itself, and is as short as an owner. Nothing else tells it from others.
+/// Whether a string may be a lock: it has a time to live, and is as short as an owner. Nothing else distinguishes it
+/// from other strings.
 pub(super) async fn is_lock(routes: &Routes, key: &str, deadline: Moment) -> Result<bool> {
     for (command, fits) in [
         (
@@ -321,7 +325,7 @@ pub(super) async fn is_lock(routes: &Routes, key: &str, deadline: Moment) -> Res
             .ask(key, &Request::new(command).arg(key), deadline)
             .await
         {
-            // Changed meanwhile.
+            // The key has changed meanwhile.
             Err(error) if error.kind() == ErrorKind::WrongType => return Ok(false),
             other => other?,
         };

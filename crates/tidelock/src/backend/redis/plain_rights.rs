@@ -1,4 +1,4 @@
-//! What the user may do with plain locks, found out by taking one that nobody else has.
+//! Doctor checks for plain locks: takes a lock under a random name to find out which commands the user may run.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use Severity::{Advice, Danger, Good};
 
 const EVENTS: &str = "keyspace events";
 
-/// It goes by itself should the end of it be lost.
+/// The probe expires by itself if its release is lost.
 const LEASE: Duration = Duration::from_secs(1);
 
 impl Redis {
@@ -33,7 +33,7 @@ impl Redis {
         ])
     }
 
-    /// Whether the servers tell that a key has gone: all of them, for a name may be on any.
+    /// Whether the servers send keyspace events. We check all of them, because a lock may lie on any.
     async fn events(&self) -> Result<Finding> {
         let mut told = Vec::new();
         for link in self.routes.everywhere() {

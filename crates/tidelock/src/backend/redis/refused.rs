@@ -1,8 +1,9 @@
-//! How a waiter hears of the release after a refusal.
+//! How a waiter learns of the release after a failed attempt.
 //!
-//! A fair lock of Redisson is the same hash as any other, but it tells only the thread at the head of its own queue that it was
-//! freed, on a channel of that thread, and nobody if none waits. Its spin lock tells nobody at all. So a waiter listens to the
-//! head's channel where there is one, and looks every 190 to 250 ms while another client than tidelock holds the lock.
+//! Redisson's fair lock uses the same hash as any other lock. But it publishes a release only to the thread at the
+//! head of its queue, on that thread's own channel; if the queue is empty, it publishes nothing. Redisson's spin lock
+//! never publishes. So a waiter subscribes to the head's channel if there is one, and polls every 190 to 250 ms while
+//! a client other than tidelock holds the lock.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -13,13 +14,15 @@ use super::reply::Reply;
 use super::{Redis, keys};
 use crate::backend::{Ask, Name, OwnerId, Wait, Wake};
 
-/// Names of locks without a time to live that were warned about; a limit, so that it cannot grow without end.
+/// At most this many locks without a time to live are logged. It bounds the memory for their names.
 const MOST_WARNINGS: usize = 1000;
 
-/// The longest pause between two looks at a lock whose release may come without a message: what that costs a waiter at most.
+/// The longest interval at which we poll a lock whose release may come without a message: a waiter notices the
+/// release at most this late.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// The pause of this client. Not the same for all: those that begin to wait together do not go on asking together.
+/// The poll interval of this client. It depends on the client's id, so that clients that start together do not poll
+/// in step.
 fn look(owner: &OwnerId) -> Duration {
     let digits = owner.client().get(..2);
     let share = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
@@ -27,10 +30,10 @@ fn look(owner: &OwnerId) -> Duration {
 }
 
 impl Redis {
-    /// Listens to what Redisson tells the head of its fair queue. `true`: only from now on, so the caller asks for the
-    /// lock again; otherwise a release before the subscription would be missed.
+    /// Subscribes to the channel of the head of Redisson's fair queue. `true`: the subscription is new, so the caller
+    /// must attempt the lock again. Otherwise it would miss a release before the subscription.
     ///
-    /// The subscription is nobody's: it goes a while after the last waiter that has seen this head.
+    /// No waiter owns the subscription. It ends a while after the last waiter that has seen this head.
     pub(super) async fn begin_to_hear(&self, ask: &Ask, refusal: Refusal<'_>) -> bool {
         let Some(head) = refusal.head.filter(|_| !ask.patience.is_zero()) else {
             return false;
@@ -40,12 +43,14 @@ impl Redis {
         if subscriber.arm_if_live(|| channel.clone()).is_some() {
             return false;
         }
-        // A part of the response timeout, because the lock is asked for again afterwards. Behind a pointer: few need it.
+        // A quarter of the timeout: the second attempt needs the rest. The future is boxed because few requests need
+        // it.
         let limit = self.routes.limit() / 4;
         Box::pin(subscriber.arm(&channel, limit)).await.is_some()
     }
 
-    /// For a plain lock, the script answers the holder's owner where the other script answers the head of a fair queue.
+    /// In the reply for a plain lock, the third element is the holder's owner, not the head of a fair queue. We note
+    /// it for the keyspace events.
     pub(super) fn refusal<'r>(
         &self,
         ask: &Ask,
@@ -68,7 +73,7 @@ impl Redis {
     pub(super) fn wait(&self, ask: &Ask, wake: Option<Wake>, refusal: Refusal<'_>) -> Wait {
         let cap = self.shared.lease;
         let mut recheck = if let Ok(left) = u64::try_from(refusal.left) {
-            // One more, so that it is over then.
+            // One millisecond more, so that the lease is over by then.
             Duration::from_millis(left.saturating_add(1)).min(cap)
         } else {
             self.warn_of_no_limit(&ask.ticket.name);
@@ -87,7 +92,7 @@ impl Redis {
         }
     }
 
-    /// A release may not be heard here.
+    /// Whether the waiter must poll, because it may not hear the release.
     fn polls(&self, ask: &Ask, armed: bool) -> bool {
         if ask.patience.is_zero() {
             return false;

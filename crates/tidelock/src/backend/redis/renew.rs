@@ -1,4 +1,4 @@
-//! Keeping the leases of many locks with one script.
+//! Renews the leases of many locks with one script.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ impl Redis {
             Some(answers) if answers.len() == batch.len() => answers,
             _ => return Err(unexpected(&reply)),
         };
-        // One `WAIT` for the greatest wish; each is judged by its own.
+        // One `WAIT` for the strictest policy of the batch; each renewal is judged by its own policy.
         let heard = self.heard(receipt).await;
         let each = answers.iter().zip(batch);
         Ok(each
@@ -68,16 +68,18 @@ impl Redis {
             .collect())
     }
 
-    /// Rights are checked for all keys of a script before it runs, so one name that is forbidden would cost all of its
-    /// batch their lease: then each is asked for by itself. So it is while their slot is on its way to another node and
-    /// some of them are there already. Each of these tries has the whole response timeout: what they prove counts from
-    /// before the first one, and the steward, which asks again by its own clock, waits for none of them.
+    /// Renews a batch, and each lock on its own if the batch fails because of one of them. The server checks the
+    /// rights to all keys before a script runs, so one forbidden name would cost the whole batch its leases. The same
+    /// holds while the slot migrates and some of its keys are on the other node already.
+    ///
+    /// Each single renewal has the full response timeout. That is safe: the engine counts a renewed lease from before
+    /// the first attempt, and the steward, which retries on its own schedule, does not wait for any of them.
     pub(super) async fn keep_each(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
         if let Some(answers) = self.keep_unscripted(batch).await {
             return Ok(answers);
         }
         match self.keep(batch).await {
-            // Learned only now.
+            // This reply is the first to show that scripts are forbidden.
             Err(error) if self.learn(&error) => {
                 Ok(self.keep_unscripted(batch).await.unwrap_or_default())
             }
@@ -107,7 +109,7 @@ pub(super) fn renewed(answer: &Reply) -> Renewed {
         Reply::Text(text) => {
             let error = Complaint::parse(&String::from_utf8_lossy(text)).error();
             if error.kind() == ErrorKind::WrongType {
-                Renewed::WrongType // written over: what was held there is no more
+                Renewed::WrongType // overwritten: the lock does not exist any more
             } else {
                 Renewed::Failed(error)
             }

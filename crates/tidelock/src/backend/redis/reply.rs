@@ -1,9 +1,9 @@
-//! What a server says, in our own words.
+//! Replies and push messages of a server, independent of the protocol version.
 
 use super::errors::{Complaint, unanswered};
 use crate::error::Error;
 
-/// An answer of the server.
+/// A reply of the server.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Reply {
     Nil,
@@ -21,7 +21,7 @@ impl Reply {
         }
     }
 
-    /// What can be counted, and nothing else.
+    /// The reply as a count. Anything that is not a `u32` is 0.
     pub(super) fn count(&self) -> u32 {
         self.int()
             .and_then(|number| u32::try_from(number).ok())
@@ -35,7 +35,7 @@ impl Reply {
         }
     }
 
-    /// A text that anybody may have written: bytes that are none are replaced.
+    /// A text written by any client: invalid UTF-8 is replaced.
     pub(super) fn lossy(&self) -> Option<std::borrow::Cow<'_, str>> {
         match self {
             Self::Text(text) => Some(String::from_utf8_lossy(text)),
@@ -52,7 +52,7 @@ impl Reply {
 }
 
 impl Reply {
-    /// One of the answers in the list of a script is the complaint of a replica.
+    /// Whether an element of a script's reply list is the error of a replica.
     pub(super) fn says_replica(&self) -> bool {
         let texts = self.list().unwrap_or_default().iter();
         texts
@@ -61,12 +61,12 @@ impl Reply {
     }
 }
 
-/// Why a request brought no answer.
+/// Why a request has no reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// The server said no.
+    /// The server replied with an error.
     Complaint(Complaint),
-    /// No usable answer: it may have run.
+    /// There is no usable reply; the request may have run.
     Broken(String),
 }
 
@@ -79,16 +79,16 @@ impl Trouble {
     }
 }
 
-/// In which form a message is published and heard. One form does not hear the other.
+/// The kind of a channel. A message of one kind does not reach subscribers of the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// `PUBLISH`, `SUBSCRIBE`: a cluster takes it to all of its nodes.
+    /// `PUBLISH`, `SUBSCRIBE`: a cluster forwards the message to all of its nodes.
     Plain,
-    /// `SPUBLISH`, `SSUBSCRIBE`: only where the slot of the channel is.
+    /// `SPUBLISH`, `SSUBSCRIBE`: the message stays on the node that has the channel's slot.
     Sharded,
 }
 
-/// Something the server said unasked, on a connection for subscriptions.
+/// A push message of the server, on a connection for subscriptions.
 #[derive(Debug)]
 pub(super) enum Push {
     Message {

@@ -1,21 +1,21 @@
-//! Requests, in the order of their words, and how they are written.
+//! Encodes requests in the Redis protocol: an array of bulk strings.
 
-/// What can be sent: as few copies as it takes.
+/// A request that can be written to a buffer, with as few copies as possible.
 pub(super) trait Words {
-    /// Appends it as the server reads it.
+    /// Appends the encoded request.
     fn write(&self, out: &mut Vec<u8>);
 
-    /// For a slot that is on its way to this node.
+    /// Whether the slot is being migrated to this node, so that ASKING must come first.
     fn is_asking(&self) -> bool {
         false
     }
 }
 
-/// A request that has its words itself.
+/// A request that owns its arguments.
 #[derive(Debug, Clone)]
 pub(super) struct Request {
     count: usize,
-    /// The words, as they are sent.
+    /// The arguments, encoded.
     words: Vec<u8>,
     asking: bool,
 }
@@ -37,7 +37,7 @@ impl Request {
         self
     }
 
-    /// As another node has told us: this one does not have the slot yet, but is to take the request.
+    /// Marks the request for ASKING: another node has redirected us to this one, which does not own the slot yet.
     pub(super) fn asking(mut self, asking: bool) -> Self {
         self.asking = asking;
         self
@@ -55,11 +55,11 @@ impl Words for Request {
     }
 }
 
-/// The call of a script whose words are elsewhere: written from there.
+/// A script call that borrows its arguments.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Call<'a> {
     pub(super) how: &'static str,
-    /// Its hash or its text.
+    /// The script's hash, or its text.
     pub(super) what: &'a str,
     pub(super) keys: &'a [&'a str],
     pub(super) args: &'a [&'a str],
@@ -68,7 +68,7 @@ pub(super) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// With words of its own, for those who cannot wait where the others are.
+    /// Copies the arguments, for a caller that cannot keep the borrow.
     pub(super) fn to_request(self) -> Request {
         let words = self.keys.iter().chain(self.args);
         let size: usize = words.clone().map(|word| word.len() + 8).sum();
@@ -95,7 +95,7 @@ impl Words for Call<'_> {
     }
 }
 
-/// A word of a request.
+/// An argument of a request.
 pub(super) trait Word {
     fn write(&self, out: &mut Vec<u8>);
 }
@@ -137,7 +137,7 @@ macro_rules! numbers {
 }
 numbers!(i32, i64, u32, u64, usize);
 
-/// A number behind the sign of what it counts. Most have one digit or two.
+/// Appends a type byte and a number. Most numbers have one or two digits.
 fn line(out: &mut Vec<u8>, kind: u8, number: usize) {
     #[allow(clippy::cast_possible_truncation, reason = "less than ten")]
     let digit = |number: usize| b'0' + number as u8;

@@ -1,5 +1,5 @@
-//! What the user may do, found out by doing it under names of our own, which are gone afterwards. In a cluster it is the
-//! nodes these names lie on that say so.
+//! Doctor checks for Redisson locks: runs each command under probe names, which it deletes afterwards, to find out
+//! what the user may do. In a cluster, only the nodes that have those names are checked.
 
 use super::doctor::allowed;
 use super::renew::renewed;
@@ -32,7 +32,7 @@ pub(super) async fn findings(
     ])
 }
 
-/// A lock nobody else has; it goes by itself should the end of it be lost.
+/// A lock under a random name. It expires by itself if its release is lost.
 struct Probe {
     key: String,
     tombstone: String,
@@ -69,7 +69,7 @@ async fn scripts_work(routes: &Routes) -> Result<Finding> {
         let kept = routes
             .eval(&scripts::RENEW, &[&probe.key], &["1000", OWNER], deadline)
             .await?;
-        // The script answers for each lock apart, also what it was refused.
+        // The script replies for each lock separately, also with an error.
         if let Some(Renewed::Failed(error)) = kept.list().and_then(<[Reply]>::first).map(renewed) {
             return Err(error);
         }
@@ -95,7 +95,7 @@ async fn scripts_work(routes: &Routes) -> Result<Finding> {
     })
 }
 
-/// A message on the channel of a lock nobody has, in each form, and a subscription to it.
+/// Publishes on the channel of an unused lock, in each form, and subscribes to it.
 async fn channels(
     routes: &Routes,
     subscriber: &Subscriber,
@@ -152,7 +152,7 @@ async fn channels(
     ))
 }
 
-/// Whether tidelock's waiters can be told from others.
+/// Whether the server can count tidelock's waiters separately from others.
 async fn counting(
     routes: &Routes,
     subscriber: &Subscriber,
@@ -212,7 +212,7 @@ async fn fencing(routes: &Routes, counter: &str) -> Result<Finding> {
     })
 }
 
-/// The rights for looking after Redisson's other kinds of lock under the same name.
+/// The rights to wake waiters of Redisson's other lock types under the same name.
 async fn others(routes: &Routes, ways: Ways, name: &Name) -> Result<Finding> {
     let (key, queue) = (name.as_str(), keys::fair_queue(name));
     let (times, told) = (keys::fair_times(name), keys::read_write_channel(name));
@@ -222,7 +222,7 @@ async fn others(routes: &Routes, ways: Ways, name: &Name) -> Result<Finding> {
         ("lindex", Request::new("LINDEX").arg(&queue).arg(0)),
         ("zscore", Request::new("ZSCORE").arg(&times).arg(OWNER)),
     ];
-    // Nobody waits there.
+    // No client waits on that channel.
     let tell = |form: &Form| {
         let command = form.command();
         (command, Request::new(command).arg(&told).arg("1"))
@@ -253,11 +253,11 @@ async fn others(routes: &Routes, ways: Ways, name: &Name) -> Result<Finding> {
     })
 }
 
-/// `WAIT` for nobody is answered at once.
+/// `WAIT` for 0 replicas replies at once.
 async fn replicas(routes: &Routes, counter: &str) -> Result<Finding> {
     let nobody = Request::new("WAIT").arg(0).arg(0);
     let asked = allowed(routes.ask(counter, &nobody, routes.deadline()).await);
-    // A replica cannot be asked for replicas of its own; that it is one is said elsewhere.
+    // A replica rejects WAIT. Another check reports that the server is a replica.
     let of_a_replica = |error: &Error| error.detail().is_some_and(|why| why.contains("replica"));
     Ok(match asked {
         Err(error) if !of_a_replica(&error) => return Err(error),
@@ -277,7 +277,7 @@ async fn replicas(routes: &Routes, counter: &str) -> Result<Finding> {
     })
 }
 
-/// What nobody needs who only locks.
+/// The rights that only operators need: to inspect, list and break locks.
 async fn operators(routes: &Routes, ways: Ways, channel: &str, counter: &str) -> Result<Finding> {
     let probe = Probe::new();
     let ask = async |key: &str, request: Request| {

@@ -1,4 +1,7 @@
-//! From a key to the server that has it: always the same one, or the node of a cluster that has the key's slot.
+//! The router: sends a request to the one server, or to the cluster node that has the slot of its key.
+//!
+//! In a cluster, a request follows redirections and is retried for a short while, but only if it certainly did not
+//! run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,27 +20,29 @@ use super::{keys, slots};
 use crate::backend::{Moment, Name};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How often a request follows a node's word at once. Nodes that do not agree yet would send it to and fro.
+/// How many redirections a request follows without a pause. Nodes that do not agree yet may redirect it in a circle.
 const HOPS: u32 = 4;
 
-/// How long a request that surely did not run is tried again here. Whoever waits for more knows better how long.
+/// How long the router retries a request that certainly did not run. A waiter has its own deadline for longer
+/// retries.
 const PATIENCE: Duration = Duration::from_millis(500);
 
+/// The first pause between such retries; it doubles up to ten times this value.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The ways of one face of the store.
+/// The router of one store handle.
 #[derive(Clone)]
 pub(super) enum Routes {
     One(Link),
     Cluster(Arc<Cluster>, Face),
 }
 
-/// Whose connections are used.
+/// The connections that a store handle uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Face {
-    /// The callers'.
+    /// Connections on the callers' runtime.
     Front,
-    /// The steward's.
+    /// Connections on the steward's runtime.
     Back,
 }
 
@@ -56,7 +61,8 @@ impl Routes {
         }
     }
 
-    /// Locks that fail together. A slot may move from one node to another, but it moves as a whole.
+    /// The lane of a lock: locks in the same lane fail together. In a cluster it is the slot, which moves between
+    /// nodes as a whole.
     pub(super) fn lane(&self, name: &Name) -> u64 {
         match self {
             Self::One(_) => 0,
@@ -64,7 +70,7 @@ impl Routes {
         }
     }
 
-    /// In a cluster one script takes keys of one slot only.
+    /// Rejects a name whose keys lie in different slots: in a cluster, a script may use keys of one slot only.
     pub(super) fn check(&self, name: &Name) -> Result<()> {
         match self {
             Self::One(_) => Ok(()),
@@ -76,7 +82,7 @@ impl Routes {
         }
     }
 
-    /// Runs a script where its first key is.
+    /// Runs a script on the server that has its first key.
     pub(super) async fn eval(
         &self,
         script: &Script,
@@ -86,7 +92,7 @@ impl Routes {
     ) -> Result<Reply> {
         match self {
             Self::One(link) => link.eval(script, keys, args, deadline).await,
-            // Behind a pointer: what it needs would lie in every request on a single server too.
+            // Boxed: inline, the state of a routed request would enlarge every request to a single server too.
             Self::Cluster(cluster, face) => {
                 let walk = Walk::new(cluster, *face, keys.first().unwrap_or(&""), deadline);
                 Box::pin(walk.eval(script, keys, args, deadline)).await
@@ -94,7 +100,7 @@ impl Routes {
         }
     }
 
-    /// As [`eval`](Self::eval), and has the replicas of that server asked for it.
+    /// Like [`eval`](Self::eval), and requests the acknowledgement of that server's replicas.
     pub(super) async fn eval_acknowledged(
         &self,
         script: &'static Script,
@@ -115,7 +121,7 @@ impl Routes {
         }
     }
 
-    /// Carries out a transaction where that key is.
+    /// Runs a transaction on the server that has the key.
     pub(super) async fn transact(
         &self,
         key: &str,
@@ -131,7 +137,7 @@ impl Routes {
         }
     }
 
-    /// One request, sent where that key is.
+    /// Sends one request to the server that has the key.
     pub(super) async fn ask(
         &self,
         key: &str,
@@ -147,14 +153,14 @@ impl Routes {
         }
     }
 
-    /// Ends the connections of this face.
+    /// Closes the connections of this store handle.
     pub(super) fn close(&self) {
         for link in self.everywhere() {
             link.close();
         }
     }
 
-    /// A link to each server that has locks, always in the same order.
+    /// A connection to each server that has locks, always in the same order.
     pub(super) fn everywhere(&self) -> Vec<Link> {
         match self {
             Self::One(link) => vec![link.clone()],
@@ -175,25 +181,25 @@ impl Face {
     }
 }
 
-/// One request on its way: to the node that has the key, and on to where that one says. Only what surely did not run is
-/// sent again.
+/// A routed request: it goes to the node that has the key, and follows that node's redirections. We retry it only if
+/// it certainly did not run.
 struct Walk<'a> {
     cluster: &'a Cluster,
     face: Face,
     slot: u16,
     give_up: Moment,
-    /// Where the request was sent last.
+    /// The node to which the request was sent last.
     place: Option<Place>,
-    /// Another node said that this one is to be asked, once.
+    /// The target of an `ASK` redirection, for the next step only.
     asked_for: Option<Arc<Node>>,
     hops: u32,
     pause: Duration,
-    /// What was wrong before nodes sent it on.
+    /// The last error that was not a redirection.
     trouble: Option<Error>,
 }
 
-/// Sends until there is an answer. No function: its future would be bound to the words of each request in a way that
-/// the compiler cannot prove to be `Send`.
+/// Sends the request until there is a final reply. This is a macro, not a function: the compiler cannot prove that
+/// the function's future, which borrows the request, is `Send`.
 macro_rules! walk {
     ($walk:ident, |$link:ident, $asking:ident| $send:expr) => {
         loop {
@@ -261,7 +267,7 @@ impl<'a> Walk<'a> {
             .ask(&request.clone().asking(asking), deadline))
     }
 
-    /// Where to send it next, and whether the node is to be told that it is asked for.
+    /// The next node, and whether ASKING must come first.
     fn step(&mut self) -> Result<(Link, bool)> {
         let asked_for = self.asked_for.take();
         let asking = asked_for.is_some();
@@ -276,8 +282,8 @@ impl<'a> Walk<'a> {
         Ok((self.face.link(&node), asking))
     }
 
-    /// Awaits the answer. A node that is slow to give one may have been replaced meanwhile: that is to be found out before
-    /// the time is up.
+    /// Awaits the reply. If the node is slow, another one may have replaced it; we refresh the slot map while we
+    /// wait, so that the result is there before the deadline.
     async fn attend<T>(&self, sent: impl Future<Output = Result<T>>) -> Result<T> {
         let mut sent = std::pin::pin!(sent);
         let slow = self.cluster.limit / 8;
@@ -288,7 +294,7 @@ impl<'a> Walk<'a> {
         sent.await
     }
 
-    /// `None`: it is to be sent again.
+    /// Decides about a reply. `None`: the request must be sent again.
     async fn judge<T>(&mut self, answer: Result<T>) -> Option<Result<T>> {
         let error = match answer {
             Ok(answer) => return Some(Ok(answer)),
@@ -301,7 +307,8 @@ impl<'a> Walk<'a> {
         match redirection {
             Some(Redirection::Moved(slot, to)) => self.cluster.moved(slot, &to),
             Some(Redirection::Ask(_, to)) => self.asked_for = Some(self.cluster.node_at(&to)),
-            // What is refused is refused again, and what may have run is not sent again.
+            // We return these errors: a refused request would be refused again, and one that may have run must not
+            // run twice.
             None if error.kind() != ErrorKind::Unavailable
                 || words.is_some_and(|words| !words.passes()) =>
             {
@@ -310,6 +317,7 @@ impl<'a> Walk<'a> {
                 }
                 return Some(Err(error));
             }
+            // Not a redirection: pause before the next attempt.
             None => self.hops = HOPS,
         }
         self.hops += 1;

@@ -1,18 +1,20 @@
-//! The scripts: our own text with the effects Redisson's scripts have, as far as other clients can see them.
+//! The Lua scripts. The text is ours; the effects are those of Redisson's scripts, as far as other clients can see
+//! them.
 //!
-//! None has a `#!lua` line: Redis 6.2 does not know it, and with one a script would be refused as a whole when memory is
-//! full. Each checks before it writes, because what a script has written stays when it fails later.
+//! No script starts with a `#!lua` line: Redis 6.2 does not support it, and with it a server would refuse the whole
+//! script when its memory is full. Each script checks before it writes, because Redis does not roll back a script
+//! that fails later.
 
 use std::sync::LazyLock;
 
-/// A script, called by its hash and sent as text when the server does not have it.
+/// A script. We call it by its hash, and send its text if the server does not have it.
 #[derive(Debug)]
 pub(super) struct Script {
     pub(super) source: &'static str,
     sha: LazyLock<String>,
 }
 
-/// The files are put one after the other: first the functions that several scripts use.
+/// A script is the concatenation of its files: functions that several scripts use come first.
 macro_rules! script {
     ($(#[$doc:meta])* $name:ident, $($file:literal),+) => {
         $(#[$doc])*
@@ -40,20 +42,20 @@ script!(
     FORCE_RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/others.lua", "lua/force_release.lua"
 );
 script!(
-    /// Only reads.
+    /// Read-only.
     INSPECT, "lua/listeners.lua", "lua/inspect.lua"
 );
 script!(
-    /// Tries whether a counter may be used.
+    /// Doctor check: whether the user may use a counter.
     TRY_COUNTER, "lua/try_counter.lua"
 );
 script!(
-    /// Writes only what is ours.
+    /// Writes only a key of tidelock.
     ANNOUNCE, "lua/announce.lua"
 );
 
 script!(
-    /// The plain lock: `SET NX PX` where the key is free.
+    /// The plain lock: `SET NX PX` if the key is free.
     PLAIN_ACQUIRE, "lua/token.lua", "lua/plain_acquire.lua"
 );
 script!(
@@ -65,11 +67,11 @@ script!(
     PLAIN_RENEW, "lua/plain_renew.lua"
 );
 script!(
-    /// The plain lock: deletes it.
+    /// The plain lock: delete, regardless of the owner.
     PLAIN_FORCE_RELEASE, "lua/plain_force_release.lua"
 );
 script!(
-    /// The plain lock: only reads.
+    /// The plain lock: read-only.
     PLAIN_INSPECT, "lua/plain_inspect.lua"
 );
 

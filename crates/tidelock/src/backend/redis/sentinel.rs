@@ -1,5 +1,7 @@
-//! Sentinels: who the primary is now. All are asked at once, and asked again and again: a message about a failover may
-//! never arrive, and an old primary that is cut off goes on answering as if nothing had happened.
+//! Finds the primary by querying sentinels.
+//!
+//! It queries all sentinels at once, and the answer with the highest epoch wins. It repeats this regularly, because
+//! the message about a failover may get lost, and a primary that is cut off continues to reply as before.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,42 +21,42 @@ use super::request::Request;
 use crate::backend::{Background, BoxFuture, Moment, Timers, TlsFiles};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How often the sentinels are asked while the client lives.
+/// The interval between two queries to the sentinels.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Every how many looks they are asked who else there is.
+/// After this many queries, we also query for further sentinels of the service.
 const LEARN_EVERY: u32 = 20;
 
-/// The most sentinels that are asked.
+/// The most sentinels we query. It bounds the connections.
 const MOST: usize = 16;
 
-/// How long the others are waited for when one sentinel has answered: it may be the one that is cut off.
+/// How long we wait for the other sentinels after the first reply, which may come from a sentinel that is cut off.
 const OTHERS: Duration = Duration::from_millis(100);
 
-/// The sentinels of one service.
+/// The sentinels of one service, and the primary they name.
 pub(super) struct Sentinel {
     who: place::Sentinels,
-    /// Those of the URL, and what they have told of others.
+    /// The sentinels of the URL, and those they have named.
     known: RwLock<Vec<(Place, Link)>>,
     tls: TlsFiles,
     background: Background,
     timers: Timers,
     limit: Duration,
-    /// Where the primary was last.
+    /// The last known address of the primary.
     current: Mutex<Option<Place>>,
-    /// Rung when there is a reason to look at once.
+    /// Notified to query the sentinels at once.
     pub(super) look: Arc<Notify>,
     closed: AtomicBool,
-    /// How many failovers the best word so far knew of.
+    /// The epoch of the last answer that we trusted.
     newest: AtomicI64,
 }
 
-/// What one sentinel says. The larger is to be believed.
+/// The answer of one sentinel. The larger one wins.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Word {
-    /// Counts failovers; one that is cut off has missed the last.
+    /// The number of failovers; a sentinel that is cut off has missed the last one.
     epoch: i64,
-    /// It names another than it did: a failover is about to be finished.
+    /// The two queries name different servers: a failover is about to finish.
     promoted: bool,
     host: String,
     port: u16,
@@ -108,7 +110,7 @@ impl Sentinel {
         known.clone()
     }
 
-    /// Asks who else watches the service: those of the URL may all go one day.
+    /// Queries the sentinels for the others of the service: those of the URL may all be gone one day.
     async fn learn(&self) {
         let end = self.timers.now() + OTHERS;
         let request = Request::new("SENTINEL")
@@ -128,11 +130,11 @@ impl Sentinel {
         }
     }
 
-    /// Where the primary is, by the best word that can be had.
+    /// The address of the primary, from the sentinel with the highest epoch.
     pub(super) fn find(&self) -> BoxFuture<'_, Result<Place>> {
-        // Behind a pointer: a sentinel's own connections are made by a gate too.
+        // Boxed, because the type is recursive: the connection to a sentinel uses an endpoint too.
         Box::pin(async move {
-            // Half of it: there is still a primary to connect to.
+            // Half of the limit: the connect to the primary needs the rest.
             let mut end = self.timers.now() + self.limit / 2;
             let known = self.known();
             let each = known.iter().map(|(place, link)| self.ask(place, link, end));
@@ -152,8 +154,8 @@ impl Sentinel {
             }
             drop(asked);
             match best {
-                // Those that answer have missed a failover that others told of. When it is most of them they are right all
-                // the same: somebody has set up the sentinels anew.
+                // These sentinels have missed a failover that others have reported, so we do not trust them. A
+                // majority with a lower epoch is right nevertheless: an operator has set up the sentinels again.
                 Some(Word { epoch, .. })
                     if epoch < self.newest.load(Ordering::SeqCst) && words * 2 <= known.len() =>
                 {
@@ -175,7 +177,7 @@ impl Sentinel {
         })
     }
 
-    /// `None`: this one does not know the service.
+    /// Queries one sentinel. `None`: it does not know the service.
     async fn ask(&self, place: &Place, link: &Link, end: Moment) -> Result<Option<Word>> {
         let ask = |what: &str| Request::new("SENTINEL").arg(what).arg(&self.who.service);
         let (at, more) = (ask("GET-MASTER-ADDR-BY-NAME"), ask("MASTER"));
@@ -193,7 +195,7 @@ impl Sentinel {
         let port = port
             .parse()
             .map_err(|_| unsent(format_args!("{place}: {port:?} is no port")))?;
-        // What the rights forbid to see is left out.
+        // If the user is not allowed to run SENTINEL MASTER, we do without the epoch.
         let (epoch, before) = more.ok().as_ref().map(details).unwrap_or_default();
         Ok(Some(Word {
             epoch,
@@ -203,7 +205,7 @@ impl Sentinel {
         }))
     }
 
-    /// The primary is at that place now. True: it was at another before.
+    /// Stores the address of the primary. `true`: it differs from the previous one.
     pub(super) fn note(&self, place: &Place) -> bool {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.as_ref() == Some(place) {
@@ -212,13 +214,13 @@ impl Sentinel {
         current.replace(place.clone()).is_some()
     }
 
-    /// The primary was at that place last.
+    /// Whether this is the last known address of the primary.
     pub(super) fn is_at(&self, place: &Place) -> bool {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         current.as_ref() == Some(place)
     }
 
-    /// Names those that are known, as far as they may be seen.
+    /// The error for an unknown service. It lists the known services, if the user may see them.
     async fn unknown_service(&self, strangers: usize) -> Error {
         let end = self.timers.now() + OTHERS;
         let mut known = Vec::new();
@@ -239,7 +241,8 @@ impl Sentinel {
             [] => String::new(),
             known => format!("; they know {}", known.join(", ")),
         };
-        // One that was reset or has lost its settings must not end a client that has worked until now.
+        // Only a first connect fails for good. A sentinel that was reset or has lost its configuration must not break
+        // a client that has worked until now.
         let never = self.current.lock().is_ok_and(|current| current.is_none());
         let kind = if never && strangers == self.known().len() {
             ErrorKind::InvalidOptions
@@ -257,7 +260,7 @@ impl Sentinel {
             [first, ..] if troubles.iter().all(|one| one.kind() == first.kind()) => first.kind(),
             _ => ErrorKind::Unavailable,
         };
-        // Nothing of it has reached a server that has locks.
+        // The request has not reached a server with locks, so its outcome is known.
         let kind = match kind {
             ErrorKind::OutcomeUnknown => ErrorKind::Unavailable,
             kind => kind,
@@ -274,7 +277,7 @@ impl Sentinel {
         ))
     }
 
-    /// Ends the connections to the sentinels; nobody looks any more.
+    /// Closes the connections to the sentinels and stops `follow`.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.look.notify_one();
@@ -284,8 +287,8 @@ impl Sentinel {
     }
 }
 
-/// Looks again and again where the primary is, until the client has gone. When it is at another place, all connections
-/// are left.
+/// Queries the sentinels regularly until the client is dropped. If the primary has changed, it ends all connections
+/// to the old one.
 pub(super) async fn follow(gate: Weak<Gate>, timers: Timers) {
     for round in 0_u32.. {
         let look = {
@@ -305,18 +308,19 @@ pub(super) async fn follow(gate: Weak<Gate>, timers: Timers) {
                 sentinel.learn().await;
             }
             if sentinel.closed.load(Ordering::SeqCst) {
-                // Once more: this look has perhaps connected anew.
+                // We close again: this round may have reconnected after the first `close`.
                 return sentinel.close();
             }
             Arc::clone(&sentinel.look)
         };
-        // The gate is not kept meanwhile, because the client may go.
+        // We hold no reference to the endpoint while we sleep, so that the client can be dropped.
         timers.after(LOOK / 20).await;
         timers.limit(LOOK, look.notified()).await;
     }
 }
 
-/// Number of failovers, and where the primary was before one that is under way.
+/// The epoch, and the address of the primary in the reply to SENTINEL MASTER. During a failover it is still the old
+/// one.
 pub(super) fn details(master: &Reply) -> (i64, Option<(String, u16)>) {
     let fields = fields(master);
     let epoch = fields
@@ -327,7 +331,7 @@ pub(super) fn details(master: &Reply) -> (i64, Option<(String, u16)>) {
     (epoch.unwrap_or_default(), host.zip(port))
 }
 
-/// Names and values, in turn.
+/// A list of alternating names and values, as a map.
 fn fields(reply: &Reply) -> HashMap<&str, &str> {
     let words = reply.list().unwrap_or_default();
     let pairs = words.chunks_exact(2);

@@ -1,5 +1,5 @@
-//! The task behind the subscriptions on one server: connects, sends what is ordered, looks whether the server still
-//! answers, and connects anew when it does not.
+//! The task of the subscriptions on one server: it connects, sends the queued commands, pings the server, and
+//! reconnects if the connection is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use super::reply::{Form, Reply, Trouble};
 use super::request::Request;
 use crate::backend::BoxFuture;
 
-/// How often the task looks whether a channel is still needed and the server still answers.
+/// How often the task drops unneeded channels and checks the connection.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Every how many looks the server is asked for a sign of life.
+/// After this many checks, we send a PING.
 const PING_EVERY: u32 = 6;
 
-/// How many looks a connection without channels is kept for the next waiter.
+/// For how many checks an idle connection stays open for the next waiter.
 const KEPT_IDLE: u32 = 60;
 
-/// How long after a refusal that passes a channel is asked for again.
+/// The pause before a subscription that failed for a temporary reason is retried.
 const AGAIN: Duration = Duration::from_millis(30);
 
-/// Runs until nothing is to be heard from this server any more.
+/// Runs until no channel on this server is needed any more.
 pub(super) async fn run(board: Arc<Board>, session: Arc<Session>) {
     let mut pause = Duration::from_millis(20);
     while board.goes_on(&session) {
@@ -42,7 +42,7 @@ pub(super) async fn run(board: Arc<Board>, session: Arc<Session>) {
             Err(error) => {
                 board.unreachable(&session, &error);
                 board.stations.change(pause).await;
-                // Perhaps it is known by now who has its channels instead.
+                // The slot map may have changed, so the channels may belong to another server now.
                 board.disconnected(&session);
                 pause = (pause * 2).min(Duration::from_secs(1));
             }
@@ -50,21 +50,21 @@ pub(super) async fn run(board: Arc<Board>, session: Arc<Session>) {
     }
 }
 
-/// What became of something that was sent.
+/// The outcome of a command.
 enum Sent {
     Done,
     Refused(Form, Arc<str>, crate::Error),
-    /// The server goes on telling what is said there.
+    /// The server rejects the UNSUBSCRIBE and still sends messages of this channel.
     Stuck(Form, Arc<str>),
-    /// To be asked for again, here or elsewhere.
+    /// The failure is temporary: subscribe again, here or on another server.
     Passing(Form, Arc<str>),
-    /// The server does not let us be counted.
+    /// The server rejects the subscription by which tidelock's waiters are counted.
     Uncounted(Form, Arc<str>),
-    /// No answer: the connection is not to be trusted.
+    /// No reply: the connection can no longer be trusted.
     Lost,
 }
 
-/// Why a connection is served no more.
+/// Why a connection is closed.
 enum End {
     Lost,
     Idle,
@@ -76,7 +76,7 @@ impl End {
     }
 }
 
-/// Serves one connection until it is lost or not needed any more.
+/// Serves one connection until it is lost or no longer needed.
 async fn serve(board: &Arc<Board>, session: &Arc<Session>, conn: Arc<Conn>) -> End {
     let timers = board.timers();
     let mut calls: FuturesUnordered<BoxFuture<'_, Sent>> = FuturesUnordered::new();
@@ -106,7 +106,7 @@ async fn serve(board: &Arc<Board>, session: &Arc<Session>, conn: Arc<Conn>) -> E
                     return End::Idle;
                 }
                 looks = looks.wrapping_add(1);
-                // What is on its way is a sign of life as good as any.
+                // We skip the PING while a command is in flight: its reply proves the same.
                 if calls.is_empty() && looks % PING_EVERY == 0 {
                     calls.push(Box::pin(ping(session, Arc::clone(&conn))));
                 }
@@ -131,9 +131,10 @@ async fn send(board: &Board, session: &Session, conn: Arc<Conn>, order: Order) -
         Some(Err(Trouble::Broken(_))) | None => return Sent::Lost,
     };
     match (own, of.ends) {
-        // Still counted, we would keep others from being told. Without the connection we are not.
+        // We drop the connection, which ends the subscription. Otherwise we would still be counted, and other clients
+        // would not get the message.
         (true, true) if forbids(&complaint).is_some() => Sent::Lost,
-        // The slot has gone elsewhere, and with it whoever was counted.
+        // The slot has moved, and all counted subscriptions with it.
         (true, true) => Sent::Done,
         (true, false) => Sent::Uncounted(form, channel),
         (false, true) => Sent::Stuck(form, channel),
@@ -147,7 +148,7 @@ async fn send(board: &Board, session: &Session, conn: Arc<Conn>, order: Order) -
     }
 }
 
-/// A half-open connection looks alive until something is sent.
+/// Sends a PING: a half-open connection looks alive until we send something.
 async fn ping(session: &Session, conn: Arc<Conn>) -> Sent {
     let gate = &session.gate;
     match gate

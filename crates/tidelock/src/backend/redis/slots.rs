@@ -1,18 +1,18 @@
-//! Who has which slot of a cluster: what nodes say about it, put in order.
+//! The slot map of a cluster: computes the slot of a key, and parses `CLUSTER SLOTS` and redirections.
 
 use super::keys;
 use super::place::Place;
 use super::reply::Reply;
 
-/// How many slots there are.
+/// The number of slots of a cluster.
 pub(super) const SLOTS: u16 = 16384;
 
-/// The slot of a key: by its hash tag, if it has one.
+/// The slot of a key: the hash of its hash tag, or else of the whole key.
 pub(super) fn of(key: &str) -> u16 {
     crc16(keys::hashed(key).as_bytes()) % SLOTS
 }
 
-/// CRC-16/XMODEM, the one that clusters use. Bit by bit: a key is short, and is hashed once a request.
+/// CRC-16/XMODEM, which clusters use. Bit by bit: keys are short, and each request hashes one.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, &byte| {
         (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
@@ -26,7 +26,7 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// Some slots in a row, and who has them.
+/// A range of consecutive slots and its nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) first: u16,
@@ -35,7 +35,8 @@ pub(super) struct Range {
     pub(super) replicas: Vec<Place>,
 }
 
-/// Reads the answer to `CLUSTER SLOTS` of the node at `asked`. What cannot be read is left out: its slots have nobody.
+/// Parses the reply to `CLUSTER SLOTS` of the node at `asked`. Ranges that cannot be parsed are left out: their slots
+/// have no node.
 pub(super) fn read(reply: &Reply, asked: &Place) -> Vec<Range> {
     let ranges = reply.list().unwrap_or_default().iter();
     ranges.filter_map(|range| read_one(range, asked)).collect()
@@ -55,7 +56,7 @@ fn read_one(range: &Reply, asked: &Place) -> Option<Range> {
     })
 }
 
-/// Host and port, then the id, then perhaps more about it. A node that does not know its own name is where it was asked.
+/// Parses host, port, id and optional details. A node without a host name has the host of the node we queried.
 fn place(node: &Reply, asked: &Place) -> Option<Place> {
     let words = node.list()?;
     let port = u16::try_from(words.get(1)?.int()?).ok()?;
@@ -72,7 +73,7 @@ fn further<'a>(words: &'a [Reply], name: &str) -> Option<&'a str> {
     found.next()?[1].text()
 }
 
-/// The place a node names, as seen from where it was asked: an empty host is its own.
+/// The address of a node. An empty host means the host of the node we queried.
 fn at(host: &str, port: u16, asked: &Place) -> Place {
     let (own, tls) = match asked {
         Place::Tcp { host, tls, .. } => (host.as_str(), *tls),
@@ -86,7 +87,7 @@ fn at(host: &str, port: u16, asked: &Place) -> Place {
     }
 }
 
-/// Where a node sends us: `slot host:port`, with an IPv6 address as it is.
+/// Parses a redirection: `slot host:port`, with an IPv6 address without brackets.
 pub(super) fn redirection(text: &str, asked: &Place) -> Option<(u16, Place)> {
     let (slot, place) = text.trim().split_once(' ')?;
     let (host, port) = place.rsplit_once(':')?;
@@ -115,7 +116,7 @@ mod tests {
 
     #[test]
     fn slots_are_those_of_the_server() {
-        // As `CLUSTER KEYSLOT` says.
+        // The values that `CLUSTER KEYSLOT` returns.
         for (key, slot) in [
             ("123456789", 12739),
             ("foo", 12182),

@@ -1,6 +1,8 @@
-//! Transactions: a look, a decision of ours, and writes that happen only if nothing of what was looked at has changed.
+//! Transactions for users that are not allowed to run scripts: WATCH and read, decide, then MULTI and EXEC. The
+//! writes take effect only if no watched key has changed.
 //!
-//! What a connection watches concerns whatever is sent on it, so this one carries nothing else, one transaction at a time.
+//! WATCH affects every command on its connection. So transactions have a connection of their own, and run one at a
+//! time.
 
 use super::errors::{Complaint, unanswered, unexpected, unsent};
 use super::link::Link;
@@ -9,31 +11,32 @@ use super::request::Request;
 use crate::backend::Moment;
 use crate::error::Result;
 
-/// How often one question looks again because something has changed meanwhile.
+/// How often a transaction is retried because a watched key has changed.
 const ROUNDS: usize = 20;
 
-/// What came of one command.
+/// The reply to one command.
 pub(super) type Outcome = Result<Reply, Complaint>;
 
-/// From the answers to the looks to what follows.
+/// Decides the next step from the replies to the reads.
 pub(super) type Decide<'a> = Box<dyn Fn(&[Outcome]) -> Result<Next> + Send + Sync + 'a>;
 
-/// What to look at, and what to make of it.
+/// The keys to watch, the reads, and the decision.
 pub(super) struct Transaction<'a> {
     pub(super) watch: Vec<&'a str>,
     pub(super) looks: Vec<Request>,
     pub(super) decide: Decide<'a>,
 }
 
-/// What follows from a look.
+/// The next step after the reads.
 pub(super) enum Next {
-    /// That is the answer already.
+    /// The transaction ends with this reply, without writes.
     Answer(Reply),
-    /// These are to be written, and what they say makes the answer. `None`: something was not as it had looked.
+    /// Run these writes, and compute the reply from their replies. `None`: a value differs from what we read, so the
+    /// transaction is retried.
     Write(Vec<Request>, fn(&[Reply]) -> Option<Reply>),
 }
 
-/// The connection kept for transactions, and whose turn it is.
+/// The connection for transactions, and the lock that serializes them.
 #[derive(Default)]
 pub(super) struct Solo {
     link: std::sync::OnceLock<Link>,
@@ -41,7 +44,8 @@ pub(super) struct Solo {
 }
 
 impl Link {
-    /// Carries out a transaction. `asking`: the slot is on its way here, where its keys cannot be watched yet.
+    /// Runs a transaction. `asking`: the slot is being migrated to this node, which cannot watch its keys yet; the
+    /// transaction fails.
     pub(super) async fn transact(
         &self,
         asking: bool,
@@ -76,7 +80,7 @@ impl Link {
         for key in &transaction.watch {
             watch = watch.arg(*key);
         }
-        // A transaction that was left half done may still watch something.
+        // UNWATCH first: an earlier transaction that was not completed may still watch keys.
         let mut looks = vec![Request::new("UNWATCH"), watch];
         looks.extend(transaction.looks.iter().cloned());
         let seen = match self.settle_all(&conn, &looks, deadline).await {
@@ -100,11 +104,12 @@ impl Link {
         let mut done = done.map_err(|trouble| trouble.error())?;
         let executed = done.pop();
         match executed {
-            // Something has changed: nothing was written.
+            // A watched key has changed: nothing was written.
             Some(Ok(Reply::Nil)) => Ok(None),
             Some(Ok(Reply::List(said))) => Ok(answer(&said)),
             Some(Ok(other)) => Err(unexpected(&other)),
-            // One of the commands was refused, which says more, and then none is carried out.
+            // The server refused one of the commands, so it ran none. The error of that command says more than the
+            // error of EXEC.
             Some(Err(aborted)) => {
                 let refused = done.into_iter().find_map(Result::err);
                 Err(refused.unwrap_or(aborted).error())

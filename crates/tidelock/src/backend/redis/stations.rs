@@ -1,4 +1,4 @@
-//! From a channel to the server where it is heard.
+//! The channel router: from a channel to the server that delivers its messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::gate::Gate;
 use super::{keys, slots};
 use crate::backend::Timers;
 
-/// Where channels are heard.
+/// The servers that deliver messages.
 #[derive(Clone)]
 pub(super) enum Stations {
     One(Arc<Gate>),
@@ -24,12 +24,12 @@ impl Stations {
         }
     }
 
-    /// The server that is told what is said on a channel. `None`: none is, just now.
+    /// The server that delivers a channel's messages. `None`: no node has the slot at the moment.
     pub(super) fn of(&self, channel: &str) -> Option<Arc<Gate>> {
         match self {
             Self::One(gate) => Some(Arc::clone(gate)),
             Self::Cluster(cluster) => {
-                // Events are told by the node of their key, and by no other.
+                // Only the node that has the key sends its keyspace events.
                 let slot = slots::of(keys::of_events(channel).unwrap_or(channel));
                 let node = cluster.owner(slot)?;
                 Some(Arc::clone(&node.gate))
@@ -37,7 +37,7 @@ impl Stations {
         }
     }
 
-    /// Something is not as it should be with a server.
+    /// Reports a problem with a server: the addresses are refreshed.
     pub(super) fn doubt(&self) {
         match self {
             Self::One(gate) => gate.doubt(),
@@ -45,19 +45,19 @@ impl Stations {
         }
     }
 
-    /// Resolves when channels may be heard elsewhere, or after that time.
+    /// Resolves when channels may have moved to another server, or at the limit.
     pub(super) async fn change(&self, limit: Duration) {
         match self {
             Self::One(gate) => gate.timers.after(limit).await,
             Self::Cluster(cluster) => {
                 let mut changes = cluster.changes.subscribe();
-                // Elapsed or changed: both are as good.
+                // Both outcomes mean the same here: try again.
                 let _ = cluster.timers.limit(limit, changes.changed()).await;
             }
         }
     }
 
-    /// Who listens where has had time to follow the slots of the cluster.
+    /// Whether subscribers have had time to follow the last change of the slot map.
     pub(super) fn are_settled(&self) -> bool {
         match self {
             Self::One(_) => true,
@@ -65,7 +65,7 @@ impl Stations {
         }
     }
 
-    /// What a refusal says about where a channel is. True: the channel may be had in a moment, there or here.
+    /// Learns from an error where a channel is. `true`: a retry may succeed soon, on this or another server.
     pub(super) fn learn(&self, gate: &Gate, complaint: &Complaint) -> bool {
         let Self::Cluster(cluster) = self else {
             return false;
@@ -79,7 +79,7 @@ impl Stations {
         true
     }
 
-    /// Ends what looks after the servers.
+    /// Stops the background commands that follow the servers.
     pub(super) fn close(&self) {
         match self {
             Self::One(gate) => gate.close(),

@@ -1,5 +1,5 @@
-//! Wake-ups: connections kept for subscriptions, on the steward's thread. A scripts' connection never subscribes, because
-//! a push that nobody asked for could be taken for the answer to a script.
+//! Wakes waiters through subscriptions, on connections of the steward's runtime. A connection for scripts never
+//! subscribes, because a push message could be mistaken for the reply to a script.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use super::reply::Form;
 use super::stations::Stations;
 use crate::backend::{Awaited, Background, Heard, Released, Signals, Wake};
 
-/// How a release is told. One server has only the plain form.
+/// How a release is published. A single server has only the plain form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ways {
     Plain,
     Sharded,
-    /// Sharded, and in the plain form too while somebody listens who hears only that one.
+    /// Sharded, and also plain while a client listens that hears only plain messages.
     Auto,
     /// Every release in both forms.
     Both,
 }
 
 impl Ways {
-    /// As the scripts take it. `settled`: who listens where has had time to follow the slots of the cluster.
+    /// The option for the scripts. `settled`: subscribers have had time to follow the slot map.
     pub(super) fn word(self, settled: bool) -> &'static str {
         match self {
             Self::Plain => "publish",
@@ -35,7 +35,7 @@ impl Ways {
         }
     }
 
-    /// The forms that are listened to, and in which a release may be told.
+    /// The forms to which we subscribe, and in which a release may be published.
     pub(super) fn forms(self) -> &'static [Form] {
         match self {
             Self::Plain => &[Form::Plain],
@@ -53,7 +53,7 @@ impl Form {
         }
     }
 
-    /// What of `PUBSUB` counts who listens.
+    /// The subcommand of `PUBSUB` that counts the subscribers.
     pub(super) fn counts(self) -> &'static str {
         match self {
             Self::Plain => "numsub",
@@ -62,20 +62,20 @@ impl Form {
     }
 }
 
-/// How often an answer is looked for that only the doctor waits for.
+/// The polling interval of the doctor while it waits for a subscription.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Hands out wakes that are armed on channels of the server.
+/// Creates wakes for channels of the server.
 pub(super) struct Subscriber {
     board: Arc<Board>,
     signals: Signals,
 }
 
-/// Who waits for a lock, as the server counted when it was released.
+/// The number of waiters, as the server counted them at the release.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Listeners {
     pub(super) all: i64,
-    /// Those of tidelock. `None`: that could not be counted.
+    /// The waiters of tidelock. `None`: the server did not count them.
     pub(super) ours: Option<i64>,
 }
 
@@ -98,7 +98,7 @@ impl Subscriber {
         }
     }
 
-    /// A wake on a channel that is subscribed already; costs no traffic.
+    /// A wake on a channel that is subscribed already; sends nothing.
     pub(super) fn arm_if_live(&self, channel: impl FnOnce() -> String) -> Option<Wake> {
         if self.board.is_empty() {
             return None;
@@ -106,7 +106,7 @@ impl Subscriber {
         self.board.arm_if_settled(&channel())
     }
 
-    /// A wake on a channel, subscribed first if need be. `None`: it cannot be had just now, and the caller polls.
+    /// A wake on a channel; subscribes first if necessary. `None`: there is no subscription, so the caller polls.
     pub(super) async fn arm(&self, channel: &str, limit: Duration) -> Option<Wake> {
         let mut pending = Vec::new();
         for &form in self.board.forms() {
@@ -115,26 +115,26 @@ impl Subscriber {
             }
         }
         if !pending.is_empty() {
-            // An error means that the subscription was refused or the connection could not be made.
+            // We ignore errors here: a subscription was refused, or the connect failed. Then there is no wake.
             self.board.timers().limit(limit, join_all(pending)).await;
         }
         self.board.arm_if_any(channel)
     }
 
-    /// Listens to a channel for a while, even with no waiter in this process: others get turns before its next one, and it has
-    /// to hear of them.
+    /// Subscribes for a while even if no task of this process waits. Other clients take the lock before its next
+    /// waiter comes, and this process must notice that.
     pub(super) fn listen(&self, channel: &str) {
         for &form in self.board.forms() {
             drop(self.board.want(form, channel));
         }
     }
 
-    /// A release may be told in a form that is not heard here just now: whoever waits has to ask now and then.
+    /// Whether a release may come in a form that we cannot hear at the moment. The waiter must then poll.
     pub(super) fn is_deaf(&self, channel: impl FnOnce() -> String) -> bool {
         self.board.forms().len() > 1 && !self.board.hears_all(&channel())
     }
 
-    /// Whether the server counts this process among tidelock's waiters, if it waits.
+    /// Whether the server would count this process as a tidelock waiter.
     pub(super) async fn is_counted(&self, channel: &str, limit: Duration) -> bool {
         let Some(_wake) = self.arm(channel, limit).await else {
             return false;
@@ -147,12 +147,12 @@ impl Subscriber {
         self.board.counted(channel).own == Some(true)
     }
 
-    /// Whoever waits on that channel hears what is said there now.
+    /// Whether waiters on the channel hear all its messages.
     pub(super) fn listens(&self, channel: &str) -> bool {
         !self.board.is_empty() && self.board.hears_all(channel)
     }
 
-    /// What has been heard of the releases on a channel.
+    /// The releases heard on a channel so far.
     pub(super) fn heard(&self, channel: impl FnOnce() -> String) -> Option<Heard> {
         if self.board.is_empty() {
             return None;
@@ -160,7 +160,7 @@ impl Subscriber {
         self.board.heard(&channel())
     }
 
-    /// The outcome of a release to these listeners. `before`: what this process had heard before it.
+    /// The outcome of a release with these listeners. `before`: the releases this process had heard before it.
     pub(super) fn freed(
         &self,
         channel: &str,
@@ -173,14 +173,14 @@ impl Subscriber {
             self.board.counted(channel)
         };
         let counts_us = i64::from(own == Some(true));
-        // As the script counts: with both forms and the own channel it is still one process.
+        // The script counts a process that listens in both forms, and on the counting channel, as one.
         let us = match listeners.ours {
             Some(_) => forms - counts_us * (forms - 1).max(0),
             None => forms.min(1),
         };
         let others = (listeners.all - us).max(0);
-        // Without the count of our own, or if this process does not know whether it is in it, we treat nobody as a stranger:
-        // processes of tidelock that take each other for strangers hold back without need.
+        // Without a reliable count of tidelock's waiters, we treat all as tidelock's. Otherwise tidelock processes
+        // would take each other for foreign clients and delay their attempts without need.
         let counted = self.board.counts_its_kind() && own == Some(forms > 0);
         let kin = match listeners.ours {
             Some(ours) if counted => (ours - counts_us).clamp(0, others),
@@ -190,7 +190,7 @@ impl Subscriber {
             others: u32::try_from(others).unwrap_or(u32::MAX),
             strangers: u32::try_from(others - kin).unwrap_or(u32::MAX),
             polled: false,
-            // The message of this release reaches this process too, if it listens.
+            // If this process listens, it hears the message of this release too.
             heard: before.map_or(0, |before| before.count) + u64::from(forms > 0),
         };
         if awaited.strangers > 0 {

@@ -1,4 +1,4 @@
-//! Looking at everything: the one server, or each that has locks in a cluster.
+//! Doctor checks for all servers: the single one, or each cluster node that has locks.
 
 use futures_util::future::try_join_all;
 
@@ -11,7 +11,7 @@ use crate::backend::Timers;
 use crate::error::Result;
 use crate::snapshot::{Finding, Severity};
 
-/// Looks at every server that has locks, and at what the user may do.
+/// Runs the checks on every server that has locks, and the checks of the user's rights.
 pub(super) async fn examine(
     routes: &Routes,
     rights: impl Future<Output = Result<Vec<Finding>>> + Send,
@@ -41,7 +41,7 @@ pub(super) async fn examine(
     Ok(findings)
 }
 
-/// Whether nodes may be asked how much they have seen.
+/// Whether the user may query the nodes for the age of their slot map.
 async fn views(routes: &Routes) -> Result<Finding> {
     let info = Request::new("CLUSTER").arg("INFO");
     let asked = routes.ask("", &info, routes.deadline()).await;
@@ -103,7 +103,7 @@ fn messages(ways: Ways) -> Finding {
     Finding::new(Severity::Good, "messages", found, meaning)
 }
 
-/// What was found alike is said once, else with where.
+/// Merges equal findings of several nodes. A finding that only some nodes have names them.
 fn merged(each: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
     let all = each.len();
     let mut groups: Vec<(Finding, Vec<String>)> = Vec::new();

@@ -1,4 +1,4 @@
-//! What a URL, or a description without one, comes to: both are checked here.
+//! Validates the server addresses, for both a URL and a [`Servers`].
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use super::url;
 use crate::error::{Error, ErrorKind, Result};
 use crate::servers::{self, Messages, Servers};
 
-/// Why servers cannot be connected to as it is written.
+/// Why the addresses are invalid.
 #[derive(Debug)]
 pub(super) struct Why(pub(super) String);
 
@@ -45,7 +45,7 @@ impl Way {
 }
 
 impl Target {
-    /// The same as of a URL. User and password are the client's.
+    /// Like a parsed URL. The user and the password come from the client's options.
     pub(super) fn of(servers: &Servers) -> Result<Self> {
         Self::from_parts(servers).map_err(|Why(why)| {
             Error::new(ErrorKind::InvalidOptions)
@@ -93,7 +93,7 @@ impl Target {
     }
 }
 
-/// What is wrong with one of several hosts is said with its name; without what stands before an @, which may be a password.
+/// Adds the host to the error. We cut off the part before an `@`, which may be a password.
 fn place(host: &str, port: u16, tls: bool) -> Read<Place> {
     let named = |Why(reason)| {
         let name = host.rsplit('@').next().unwrap_or_default();

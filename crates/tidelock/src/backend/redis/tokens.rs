@@ -1,11 +1,11 @@
-//! The fencing tokens that came with a grant.
+//! Fencing tokens of a grant.
 
 use super::answer::no_token;
 use crate::backend::Kind;
 use crate::error::Result;
 use crate::guard::FencingToken;
 
-/// The first of them; `last` is the last, and `more` come before it. A lock that is not fenced has none.
+/// The first token of a grant; `last` is the last one, and `more` come before it. `None`: the lock is not fenced.
 pub(super) fn first(
     kind: Kind,
     last: i64,

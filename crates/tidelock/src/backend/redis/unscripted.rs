@@ -1,4 +1,4 @@
-//! The plain lock where the user may not run scripts: each script of it as a transaction that says the same.
+//! The plain lock for users that are not allowed to run scripts: each script as an equivalent transaction.
 
 use super::errors::Complaint;
 use super::plain::Words;
@@ -7,7 +7,7 @@ use super::request::Request;
 use super::solo::{Next, Outcome, Transaction};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The server does not let this user run scripts; it surely did not run.
+/// Whether the error says that the user is not allowed to run scripts. The script has certainly not run then.
 pub(super) fn forbids_scripts(error: &Error) -> bool {
     let detail = error.detail().unwrap_or_default().to_ascii_lowercase();
     error.kind() == ErrorKind::Refused
@@ -34,7 +34,7 @@ fn good(outcome: Option<&Outcome>) -> Result<&Reply> {
     }
 }
 
-/// What a look at a lock says: whose it is, and for how long.
+/// The state of a lock: its owner, and the milliseconds left.
 enum Seen {
     Stranger,
     Free,
@@ -42,7 +42,7 @@ enum Seen {
     Others(i64, Vec<u8>),
 }
 
-/// From the answers to `GET` and `PTTL`.
+/// Parses the replies to `GET` and `PTTL`.
 fn seen(looks: &[Outcome], owner: &str) -> Result<Seen> {
     let value = match looks.first() {
         Some(Err(complaint)) if is_wrong_type(complaint) => return Ok(Seen::Stranger),
@@ -60,7 +60,7 @@ fn is_wrong_type(complaint: &Complaint) -> bool {
     complaint.error().kind() == ErrorKind::WrongType
 }
 
-/// What must not be shortened, and lasts as long as that at least.
+/// The longer of the remaining time and the lease: a repeated request must not shorten a lease.
 fn longer(left: i64, lease: &str) -> String {
     let lease: i64 = lease.parse().unwrap_or(0);
     left.max(lease).to_string()
@@ -85,7 +85,8 @@ pub(super) fn acquire<'a>(words: Words<'a>, lease: &'a str) -> Transaction<'a> {
                 Next::Answer(Reply::List(others.into()))
             }
             Seen::Free => {
-                // A transaction goes on behind a command that fails, so it must not fail there.
+                // We check the counter first. A transaction continues after a command that fails, so a failed INCR
+                // would still let the SET take the lock.
                 if let Some(refusal) = looks.get(3).and_then(no_token) {
                     return Ok(Next::Answer(refusal));
                 }
@@ -112,7 +113,7 @@ pub(super) fn acquire<'a>(words: Words<'a>, lease: &'a str) -> Transaction<'a> {
                 if writes.is_empty() {
                     return Ok(Next::Answer(list(&[1, 0])));
                 }
-                // Gone meanwhile: another look tells.
+                // If the key has expired meanwhile, a retry finds out.
                 let answer: fn(&[Reply]) -> Option<Reply> = match token {
                     Some(_) => |said| {
                         let (token, kept) = said.split_last()?;
@@ -140,16 +141,16 @@ pub(super) fn acquire<'a>(words: Words<'a>, lease: &'a str) -> Transaction<'a> {
     }
 }
 
-/// What `token.lua` answers if there is no next token after what the counter holds.
+/// The reply of `token.lua` if the counter has no next token.
 fn no_token(last: &Outcome) -> Option<Reply> {
     let last = match last {
         Ok(Reply::Text(last)) => last,
         Err(complaint) if is_wrong_type(complaint) => &Vec::new(),
-        // None was given out yet. What else is wrong is said by the transaction.
+        // No token was issued yet. Any other error shows up in the transaction.
         _ => return None,
     };
     let text = std::str::from_utf8(last).unwrap_or_default();
-    // As the server counts: it takes a number in one form only.
+    // The server accepts a number in its canonical form only.
     let is_number = |last: &i64| last.to_string() == text;
     let number = text.parse().ok().filter(is_number);
     let follows = number.is_some_and(|last| (0..i64::MAX).contains(&last));
@@ -157,7 +158,7 @@ fn no_token(last: &Outcome) -> Option<Reply> {
     (!follows).then(answer)
 }
 
-/// The token of an owner that holds the lock already.
+/// The token of an owner that already holds the lock.
 fn again(token: &str, last: Option<&Outcome>) -> Request {
     match last {
         Some(Ok(Reply::Nil)) => command(&["INCR", token]),
@@ -186,7 +187,8 @@ pub(super) fn end<'a>(words: Words<'a>, kept: &'a str, withdraw: bool) -> Transa
         if withdraw {
             writes.push(command(&["SET", tombstone, "1", "PX", kept]));
         } else if !mine {
-            // Changes nothing on a primary. A server that has become a replica, and has not heard of the lock, refuses it.
+            // This has no effect on a primary. A server that has become a replica, and may not have the lock yet,
+            // refuses it; otherwise it would wrongly report that the lock is not held.
             writes.push(command(&["PEXPIRE", tombstone, kept]));
         }
         let answer: fn(&[Reply]) -> Option<Reply> = if mine {
@@ -203,7 +205,7 @@ pub(super) fn end<'a>(words: Words<'a>, kept: &'a str, withdraw: bool) -> Transa
     }
 }
 
-/// `plain_renew.lua`, of one lock.
+/// `plain_renew.lua`, for one lock.
 pub(super) fn renew<'a>(words: Words<'a>, lease: &'a str) -> Transaction<'a> {
     let Words {
         name,
@@ -219,7 +221,7 @@ pub(super) fn renew<'a>(words: Words<'a>, lease: &'a str) -> Transaction<'a> {
                 let keep = command(&["PEXPIRE", name, &longer]);
                 Next::Write(vec![keep], |said| said.first().cloned())
             }
-            // As above: a replica refuses it.
+            // As above: a replica refuses this write.
             _ => {
                 let stands = good(looks.get(2))?.int().unwrap_or(-2);
                 let nothing = command(&["PEXPIRE", tombstone, &longer(stands, lease)]);
@@ -254,7 +256,7 @@ pub(super) fn free(name: &str) -> Transaction<'_> {
     }
 }
 
-/// `plain_inspect.lua`. Nothing is written, so the answers may be a moment apart.
+/// `plain_inspect.lua`. The reads are not atomic: nothing depends on that.
 pub(super) fn look<'a>(name: &'a str, token: &'a str) -> Transaction<'a> {
     let decide = move |looks: &[Outcome]| {
         let token = good(looks.get(2)).unwrap_or(&Reply::Nil);

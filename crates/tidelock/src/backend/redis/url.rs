@@ -1,4 +1,4 @@
-//! Where the servers are and how to get in, from a URL. No message ever contains the URL: it may hold a password.
+//! Parses a URL into addresses and login. No error message contains the URL, because it may contain a password.
 
 use std::fmt;
 
@@ -9,9 +9,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::servers::Messages;
 
 impl Target {
-    /// Reads `redis://[user][:password]@host[:port][/db]`, `rediss://…`, `redis+unix:///path[?db=n&user=…&password=…]`,
-    /// `redis+sentinel://[user][:password]@host[:port],…/service[/db][?sentinel_user=…&sentinel_password=…]`, or
-    /// `redis+cluster://[user][:password]@host[:port],…[?sharded_pubsub=auto|on|off|both]`.
+    /// Parses one of these forms:
+    /// - `redis://[user][:password]@host[:port][/db]`, `rediss://…`
+    /// - `redis+unix:///path[?db=n&user=…&password=…]`
+    /// - `redis+sentinel://[user][:password]@host[:port],…/service[/db][?sentinel_user=…&sentinel_password=…]`
+    /// - `redis+cluster://[user][:password]@host[:port],…[?sharded_pubsub=auto|on|off|both]`
     pub(super) fn parse(text: &str) -> Result<Self> {
         Self::read(text).map_err(|Why(why)| {
             Error::new(ErrorKind::InvalidOptions).because(format!(
@@ -141,7 +143,7 @@ fn read(text: &str) -> Read<url::Url> {
 
 fn tcp(url: &url::Url, port: u16, tls: bool) -> Read<Place> {
     let host = match url.host() {
-        // Not `to_string`: an IPv6 address would come in brackets, which no resolver takes.
+        // Not `to_string`: it would put an IPv6 address in brackets, which no resolver accepts.
         Some(url::Host::Ipv6(ip)) => ip.to_string(),
         Some(host) => decode(&host.to_string())?,
         None => return Err(invalid("the host is missing")),
@@ -153,7 +155,7 @@ fn tcp(url: &url::Url, port: u16, tls: bool) -> Read<Place> {
     })
 }
 
-/// `host`, `host:port`, `[::1]:port`.
+/// Parses `host`, `host:port` or `[::1]:port`.
 pub(super) fn host(text: &str, port: u16, tls: bool) -> Read<Place> {
     let url = read(&format!("redis://{text}"))?;
     let alone = url.username().is_empty() && url.password().is_none();
@@ -163,7 +165,7 @@ pub(super) fn host(text: &str, port: u16, tls: bool) -> Read<Place> {
     tcp(&url, port, tls)
 }
 
-/// A URL that names several hosts: read with the first of them, and all of them.
+/// Parses a URL with several hosts: returns the URL with the first host only, and all addresses.
 fn many(rest: &str, port: u16, tls: bool) -> Read<(url::Url, Vec<Place>)> {
     let rest = rest
         .strip_prefix("//")
@@ -193,7 +195,7 @@ fn database(text: &str) -> Read<i64> {
     }
 }
 
-/// Undoes `%41`.
+/// Decodes percent escapes such as `%41`.
 fn decode(text: &str) -> Read<String> {
     percent::decode(text).ok_or_else(|| {
         invalid("a % is followed by two hexadecimal digits, and stands for a part of a text; write %25 for a %")
@@ -204,7 +206,7 @@ fn invalid(why: impl fmt::Display) -> Why {
     Why(why.to_string())
 }
 
-/// It does not repeat the option: that is what remains of a password with a bare `?`.
+/// The error does not quote the option: with an unescaped `?` in a password, it is the rest of that password.
 fn no_option() -> Why {
     invalid("it has an option that such a URL does not have; write %3F for a ? in a password")
 }

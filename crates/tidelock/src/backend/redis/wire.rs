@@ -1,4 +1,4 @@
-//! Bytes to and from a server: TCP, TLS or a socket file.
+//! Opens byte streams to a server: TCP, TLS or a Unix socket.
 
 use std::path::Path;
 use std::pin::Pin;
@@ -12,18 +12,18 @@ use crate::backend::TlsFiles;
 use crate::backend::tls::{self, Check};
 use crate::error::{Error, Result};
 
-/// A byte stream of any kind.
+/// A byte stream of any transport.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Sync {}
 impl<S: AsyncRead + AsyncWrite + Send + Sync> Stream for S {}
 
-/// Connects. The caller bounds the time.
+/// Connects. The caller sets the timeout.
 pub(super) async fn dial(place: &Place, files: &TlsFiles) -> Result<Pin<Box<dyn Stream>>> {
     match place {
         Place::Tcp { host, port, tls } => {
             let tcp = TcpStream::connect((host.as_str(), *port))
                 .await
                 .map_err(|e| unreachable_at(place, &e))?;
-            // A script is one small write: waiting for more to send would only delay it.
+            // A script is one small write: Nagle's algorithm would only delay it.
             tcp.set_nodelay(true)
                 .map_err(|e| unreachable_at(place, &e))?;
             if *tls {

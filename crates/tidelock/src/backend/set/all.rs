@@ -1,8 +1,10 @@
-//! All or none.
+//! A lock on all members, or on none.
 //!
-//! Parts are asked one after the other without patience. At the first refusal everything is given back, and only then,
-//! with nothing in hand, is there a wait, for the part that refused. Whoever had to give something back has met another
-//! set, so it comes back after a random time: two that ask in opposite order would else take and give back in step for ever.
+//! 1. Ask the members one after another, without patience.
+//! 2. At the first refusal, release everything. Only then, with no part held, wait for the member that refused;
+//!    otherwise two sets could deadlock.
+//! 3. A caller that had to release a part has collided with another set, so it retries after a random pause.
+//!    Otherwise two callers that ask in opposite order could take and release in step without end.
 
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use crate::backend::{Ask, Attempt, Bond, Wait, Wake};
 use crate::core::chance;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The shortest range of the random pause after a collision.
+/// The smallest range of the random pause after a collision.
 const PAUSE: Duration = Duration::from_millis(4);
 
 pub(super) async fn attempt(set: &Shared, ask: &Ask) -> Result<Attempt> {
@@ -43,7 +45,7 @@ pub(super) async fn attempt(set: &Shared, ask: &Ask) -> Result<Attempt> {
             wait.wake = wait.wake.map(|wake| wake.of_part(part));
             return Ok(Attempt::Held(wait));
         }
-        // Nothing would wake the caller.
+        // We have no wake, so nothing would wake the caller after a refusal.
         if doubt || spent > set.response_timeout {
             return Err(of_part(
                 set,
@@ -53,7 +55,8 @@ pub(super) async fn attempt(set: &Shared, ask: &Ask) -> Result<Attempt> {
             ));
         }
         collisions += 1;
-        // By the time such a round takes, whatever the way to the stores is: who begins that much earlier gets through.
+        // We scale the pause by the duration of a round, so it fits any latency: a caller that starts a round earlier
+        // gets through.
         let range = (now.since(round) * 2).max(PAUSE) * (1 << collisions.min(5));
         let pause = range.mul_f64(chance::share());
         set.timers.after(pause.min(set.response_timeout / 4)).await;
@@ -66,14 +69,14 @@ pub(super) async fn attempt(set: &Shared, ask: &Ask) -> Result<Attempt> {
     }
 }
 
-/// Where a sweep begins.
+/// The member that a sweep starts with.
 struct Place {
     part: usize,
-    /// Nothing is in hand, so this part may arm a wake.
+    /// No part is held, so this member may arm a wake.
     patient: bool,
-    /// The caller has a wake of this part.
+    /// The caller already has a wake of this member.
     armed: bool,
-    /// We have.
+    /// We already have a wake of this member.
     wake: Option<Wake>,
 }
 
@@ -90,7 +93,7 @@ impl Place {
 }
 
 enum Swept {
-    /// With what the parts are bound to.
+    /// All parts were granted, with these bonds.
     All(Vec<Option<Bond>>),
     Refused(Refusal),
 }
@@ -98,11 +101,11 @@ enum Swept {
 struct Refusal {
     part: usize,
     wait: Wait,
-    /// Others had been taken, and were given back.
+    /// Other parts had been granted, and were released.
     in_vain: bool,
 }
 
-/// Asks for every part. On the way out without all of them nothing is held.
+/// Asks every member for its part. Unless all of them grant it, no part is held at the end.
 async fn sweep(set: &Shared, ask: &Ask, place: &Place) -> Result<Swept> {
     let parts = set.members.len();
     let begun = set.timers.now();
@@ -168,8 +171,9 @@ async fn ask_part(set: &Shared, ask: &Ask, place: &Place, part: usize) -> Result
     set.member(part, Side::Front).attempt(&own).await
 }
 
-/// Whether a part is the same lock as one that was taken already, by another address: its holder is our own ticket,
-/// which it has not been asked for yet. Looked for once, and only where a part of the same name is in hand.
+/// Whether a member is the same lock as one that was already taken, by another address: then our own ticket holds it,
+/// although we have not asked this member yet. We check each member once, and only if a taken member has the same
+/// lock name.
 async fn look_for_twin(set: &Shared, ask: &Ask, taken: &[usize], part: usize) -> Result<bool> {
     let member = &set.members[part];
     let name = member.name(&ask.ticket.name);

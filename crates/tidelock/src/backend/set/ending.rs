@@ -1,4 +1,4 @@
-//! Giving a set back: every member is asked, and every failure is told.
+//! Releases or withdraws a lock of a set: asks every member, and reports every failure.
 
 use futures_util::future::join_all;
 
@@ -10,7 +10,7 @@ use crate::backend::{Released, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::LostReason;
 
-/// Releases or withdraws a ticket at every member. Repeated, it asks only those that have not answered.
+/// Releases or withdraws a ticket at every member. A repeated call asks only the members that have not answered.
 pub(super) async fn end(
     set: &Shared,
     side: Side,
@@ -19,7 +19,8 @@ pub(super) async fn end(
 ) -> Result<Released> {
     let parts = set.members.len();
     let mut marks = set.notes.begin_end(&ticket.owner, parts, set.timers.now());
-    // Where every request was answered no late one can come: a tombstone is needed only where one was not.
+    // A member that answered every request gets a plain release. Only a member with an unanswered request needs a
+    // withdrawal, whose tombstone stops the late request. If no doubt is recorded, a withdrawal goes to every member.
     let doubts_known = marks.iter().any(|mark| mark.doubt);
     let open = |part: &usize| {
         let twin = set.members[*part].is_twin();
@@ -46,7 +47,8 @@ pub(super) async fn end(
 
 type Failed = Vec<(usize, bool, Error)>;
 
-/// Gives back some members in passing: those of an attempt that got no further. What brings no answer is in doubt.
+/// Releases the parts that an attempt took without success. If a member does not answer, the ticket is in doubt
+/// there.
 pub(super) async fn give_back(set: &Shared, ticket: &Ticket, parts: &[usize]) {
     let asked = parts.iter().map(|part| async move {
         let answer = ask_one(set, Side::Front, *part, ticket, false).await;
@@ -60,7 +62,7 @@ pub(super) async fn give_back(set: &Shared, ticket: &Ticket, parts: &[usize]) {
     }
 }
 
-/// A request of the ticket to that member may still take effect.
+/// Records that a request of the ticket may still take effect at that member.
 pub(super) fn doubt(set: &Shared, ticket: &Ticket, part: usize) {
     let (parts, now) = (set.members.len(), set.timers.now());
     set.notes.doubt(&ticket.owner, part, parts, now);
@@ -83,7 +85,7 @@ async fn ask_one(
         }
     });
     match set.rule {
-        // Its own limit is the one to keep to.
+        // The member bounds its own requests.
         Rule::All => call.await,
         Rule::Majority(_) => set.bounded(call).await,
     }
@@ -145,7 +147,8 @@ fn majority(set: &Shared, ticket: &Ticket, marks: &[Mark], failed: Failed) -> Re
     if marks.len() - failed.len() < set.needed() {
         return Err(unfinished(set, failed));
     }
-    // A majority has answered, so others can have the lock. The caller does not wait for the rest.
+    // A majority has answered, so others can take the lock. The caller does not wait for the rest; the janitor
+    // retries there.
     let held = freed + failed.len() >= set.needed();
     for (part, withdraw, error) in failed {
         let member = &set.members[part];
@@ -177,7 +180,7 @@ fn unfinished(set: &Shared, failed: Failed) -> Error {
     of_parts(set, kind, failed.collect())
 }
 
-/// Nobody will ask again.
+/// The caller will not repeat the call.
 fn is_done(verdict: &Result<Released>) -> bool {
     match verdict {
         Ok(_) => true,

@@ -1,6 +1,7 @@
-//! What a member that does not answer has still to be told.
+//! The janitor: repeats releases and withdrawals at members that do not answer.
 //!
-//! One task and one queue a member: a server that is down for an hour must not be asked by every release of that hour at once.
+//! Each member has one queue and one task. Otherwise a server that was down for an hour would get all releases of
+//! that hour at once.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,10 +12,10 @@ use super::{Rule, Shared};
 use crate::backend::{Moment, Ticket, Timers};
 use crate::error::{Error, Result};
 
-/// More than this is left to the leases.
+/// Bounds the queue of one member. Beyond it the oldest entry is dropped, and its lock ends with its lease.
 const MOST: usize = 10_000;
 
-/// The errands of one member.
+/// The background commands of one member.
 #[derive(Default)]
 pub(super) struct Janitor(Mutex<Queue>);
 
@@ -31,7 +32,7 @@ struct Errand {
 }
 
 impl Janitor {
-    /// Sees to it that a member gives up a ticket, until the lease has ended anyway.
+    /// Queues a release or withdrawal for a member. It is retried until the lease has ended anyway.
     pub(super) fn hand(set: &Shared, part: usize, ticket: Ticket, withdraw: bool) {
         let member = &set.members[part];
         let kept = match &set.rule {

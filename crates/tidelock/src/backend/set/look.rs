@@ -1,4 +1,4 @@
-//! Looking at a set, and freeing it by force.
+//! Inspects, lists, force-releases and examines a set.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::backend::{ClientId, Name, Page};
 use crate::error::{Error, Result};
 use crate::snapshot::{ClientInfo, Finding, Holder, Mode, Snapshot};
 
-/// Who holds as much of the set as is in the way of others: any part of all, or a majority.
+/// Reports a holder that holds enough of the set to block others: any part of a multi lock, or a majority.
 pub(super) async fn inspect(set: &Shared, name: &Name) -> Result<Snapshot> {
     let asked = set
         .members
@@ -30,7 +30,7 @@ pub(super) async fn inspect(set: &Shared, name: &Name) -> Result<Snapshot> {
     Ok(merge(name, &seen, in_the_way(set)))
 }
 
-/// How many members that are held keep everybody else out.
+/// How many members one holder must hold to block everybody else.
 fn in_the_way(set: &Shared) -> usize {
     match set.rule {
         Rule::All => 1,
@@ -59,7 +59,7 @@ fn merge(name: &Name, seen: &[Snapshot], enough: usize) -> Snapshot {
         if left.len() < enough {
             continue;
         }
-        // In its way until so many have ended that what is left is not enough.
+        // A holder blocks others until so many of its leases have ended that fewer than `enough` are left.
         left.sort_by_key(|left| left.unwrap_or(Duration::MAX));
         whole.expires_in = whole.expires_in.max(left[left.len() - enough]);
         whole.holders.push(holder);
@@ -67,7 +67,7 @@ fn merge(name: &Name, seen: &[Snapshot], enough: usize) -> Snapshot {
     whole
 }
 
-/// Frees the lock at every member. Whether as much of it had been held as is in the way of others.
+/// Frees the lock at every member. Returns whether enough members were held to block others.
 pub(super) async fn force_release(set: &Shared, name: &Name) -> Result<bool> {
     let asked = set
         .members
@@ -87,7 +87,8 @@ pub(super) async fn force_release(set: &Shared, name: &Name) -> Result<bool> {
     }
 }
 
-/// The names that as many members hold as are needed. In one page: a cursor of each member does not fit into one.
+/// The names that enough members hold. There is only one page, because the cursors of all members do not fit into
+/// one.
 pub(super) async fn list(set: &Shared, pattern: &str) -> Result<Page> {
     let mut found: BTreeMap<String, usize> = BTreeMap::new();
     let mut failed = Vec::new();
@@ -148,7 +149,7 @@ pub(super) async fn retract(set: &Shared, client: &ClientId) -> Result<()> {
     Ok(())
 }
 
-/// What each member has to say of itself.
+/// Collects the findings of all members.
 pub(super) async fn examine(set: &Shared) -> Result<Vec<Finding>> {
     let mut all = Vec::new();
     for (part, member) in set.members.iter().enumerate() {

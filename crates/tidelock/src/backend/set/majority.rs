@@ -1,7 +1,10 @@
-//! More than half of independent servers.
+//! A lock on more than half of several independent servers.
 //!
-//! All are asked at the same time, each for a short time only. Without a majority everything is given back, also where the
-//! answer was lost, and after a random time it begins anew: of several that split the votes, one gets through.
+//! 1. Ask all servers at the same time, each with a short time limit.
+//! 2. A majority of grants is a grant.
+//! 3. Otherwise release every grant. A request without an answer leaves the ticket in doubt; the acquire loop then
+//!    withdraws the ticket.
+//! 4. If the votes were split, start over after a random pause, so that one of several callers succeeds.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,16 +20,18 @@ use crate::backend::{Ask, Attempt, Bond, Incarnation, NotYet, Wait};
 use crate::core::chance;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The shortest range of the random pause after a split vote.
+/// The smallest range of the random pause after a split vote.
 const PAUSE: Duration = Duration::from_millis(4);
 
 /// The settings of a majority.
 #[derive(Debug)]
 pub(crate) struct Quorum {
-    /// How long one server is waited for.
+    /// How long we wait for one server.
     pub(crate) node_timeout: Duration,
-    /// A server votes only when it has been up for the longest lease: it may have forgotten a lock that it had granted.
+    /// A server votes only after it has been up for the longest lease. Otherwise it may have forgotten a lock that it
+    /// granted.
     pub(crate) restart_guard: bool,
+    /// The longest lease that was ever requested, in nanoseconds.
     longest_lease: AtomicU64,
 }
 
@@ -71,7 +76,7 @@ pub(super) async fn attempt(set: &Shared, quorum: &Quorum, ask: &Ask) -> Result<
             return Err(error);
         }
         let now = set.timers.now();
-        // Nobody may have it: then there is no release to wait for.
+        // With votes for us, perhaps nobody has the lock. Then no release will wake us, so we must retry ourselves.
         let split = !votes.for_us.is_empty();
         let most = if ask.patience.is_zero() { 2 } else { u32::MAX };
         let doubt = set.notes.in_doubt(&ask.ticket.owner);
@@ -86,19 +91,20 @@ pub(super) async fn attempt(set: &Shared, quorum: &Quorum, ask: &Ask) -> Result<
     }
 }
 
-/// What came of one round.
+/// The result of one round.
 struct Votes {
+    /// Members whose grant counts.
     for_us: Vec<usize>,
-    /// What those that granted are bound to.
+    /// The bonds of those grants.
     bonds: Vec<Option<Bond>>,
-    /// Granted by servers that have been up for too short a time to know.
+    /// Members that granted, but have not been up long enough to vote.
     young: Vec<(usize, Duration)>,
     against: Vec<(usize, Wait)>,
     failed: Vec<(usize, Error)>,
 }
 
 enum Vote {
-    /// With the life of the server, where it tells.
+    /// With the id of the server run, if the server tells it.
     Granted(Option<Arc<str>>, Option<Bond>),
     Young(Duration),
     Held(Wait),
@@ -119,7 +125,7 @@ impl Votes {
         for (part, answer) in join_all(asked).await {
             match answer {
                 Ok(Vote::Granted(Some(life), _)) if lives.contains_key(&life) => {
-                    set.members[part].set_twin(true); // its renewals have no vote either
+                    set.members[part].set_twin(true); // it must not count in renewals either
                     let error = counted_already(set, part, lives[&life]);
                     votes.failed.push((part, error));
                 }
@@ -142,14 +148,15 @@ impl Votes {
         votes
     }
 
+    /// All members that granted, also those whose grant does not count.
     fn granted(&self) -> Vec<usize> {
         let young = self.young.iter().map(|(part, _)| *part);
         self.for_us.iter().copied().chain(young).collect()
     }
 
-    /// Why there can be no majority, if it is not because somebody else has the lock.
+    /// Why no majority is possible. `None`: enough servers refused, so somebody else may hold the lock.
     fn failure(&mut self, set: &Shared, quorum: &Quorum) -> Option<Error> {
-        // As many refusals as make a majority impossible, whatever the others would have said.
+        // These refusals alone rule out a majority, whatever the other servers would have answered.
         if self.against.len() + set.needed() > set.members.len() {
             return None;
         }
@@ -168,7 +175,7 @@ impl Votes {
             let youngest = self.young.iter().map(|(_, up)| *up).min();
             return Some(match youngest {
                 Some(up) => error.caused_by(NotYet {
-                    // Servers count whole seconds, rounded down.
+                    // Servers report their uptime in whole seconds, rounded down.
                     within: need.saturating_sub(up) + Duration::from_secs(1),
                 }),
                 None => error,
@@ -179,7 +186,7 @@ impl Votes {
         Some(of_parts(set, kind, failed))
     }
 
-    /// A wake of one server that refused, and when to ask again although it did not come: that server may have died.
+    /// A wake of one server that refused, and a recheck in case that server dies before it sends the wake.
     fn wait(self, ask: &Ask) -> Wait {
         let split = !self.for_us.is_empty();
         let mut rechecks: Vec<Duration> = Vec::new();
@@ -217,7 +224,8 @@ async fn vote(set: &Shared, quorum: &Quorum, ask: &Ask, part: usize) -> Result<V
     let call = Box::pin(async move {
         match store.attempt(&own).await? {
             Attempt::Held(wait) => Ok(Err(wait)),
-            // After the grant: so it is the life that has granted, or a later one. A connection asks once.
+            // We ask for the server run after the grant, so it is the run that granted, or a later one. A connection
+            // asks only once.
             Attempt::Acquired(grant) => Ok(Ok((grant.bond, store.incarnation().await))),
         }
     });
@@ -228,7 +236,7 @@ async fn vote(set: &Shared, quorum: &Quorum, ask: &Ask, part: usize) -> Result<V
     })
 }
 
-/// Two addresses of one server are one vote, or two holders could have a majority each.
+/// Two addresses of one server share one vote. Otherwise two holders could have a majority each.
 fn counted_already(set: &Shared, part: usize, first: usize) -> Error {
     let (member, first) = (&set.members[part], &set.members[first].label);
     if member.is_news() {
@@ -239,7 +247,7 @@ fn counted_already(set: &Shared, part: usize, first: usize) -> Error {
     ))
 }
 
-/// Whether a grant counts.
+/// Whether a grant counts, by the uptime of the server that granted it.
 fn by_age(
     set: &Shared,
     quorum: &Quorum,
@@ -252,7 +260,8 @@ fn by_age(
         Ok(Some(life)) if life.up < quorum.longest_lease() => Vote::Young(life.up),
         Ok(Some(life)) => Vote::Granted(Some(life.id), bond),
         Err(error) if error.is_retryable() => Vote::Young(Duration::ZERO),
-        // Not to be had: better said once than every lock refused.
+        // The server does not tell its uptime. We warn once and count the vote; otherwise every lock would be
+        // refused.
         Ok(None) | Err(_) => {
             if member.is_news() && member.store.front.capabilities().shared {
                 tracing::warn!(server = %member.label, "does not say since when it is up (INFO), so after a restart it may vote although it has forgotten a lock");

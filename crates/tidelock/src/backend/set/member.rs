@@ -1,4 +1,4 @@
-//! One member of a set: a store, and which lock of it.
+//! One member of a set: a store, and the lock it contributes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,22 +8,24 @@ use super::janitor::Janitor;
 use crate::backend::{Kind, Name, Store, Ticket};
 use crate::error::Result;
 
-/// Whose store it is. While the set lives so does its host, and with it the timers the store's requests are bounded by.
+/// The owner of the member's store. The set keeps it alive, and with it the timers that bound the store's requests.
 pub(crate) trait Host: Send + Sync + 'static {
-    /// Whether it may still be asked for locks.
+    /// Fails if the owner was closed.
     fn refuse_if_closed(&self) -> Result<()>;
 }
 
-/// One store of a set.
+/// One member of a set.
 pub(crate) struct Member {
     pub(super) store: Store,
-    /// Which lock. `None`: the one the ticket names.
+    /// The lock at this member. `None`: the one that the ticket names.
     lock: Option<Name>,
-    /// What it is called in messages.
+    /// The name of the member in messages.
     pub(super) label: String,
     host: Option<Arc<dyn Host>>,
+    /// Whether this member is the same lock as an earlier one: `UNKNOWN`, `APART` or `TWIN`.
     kinship: AtomicU8,
     pub(super) janitor: Janitor,
+    /// A warning about this member has been logged.
     told: AtomicBool,
 }
 
@@ -53,7 +55,7 @@ impl Member {
         self.lock.as_ref().unwrap_or(whole)
     }
 
-    /// The same acquisition, as this member knows it.
+    /// The ticket of the same acquisition at this member.
     pub(super) fn ticket(&self, whole: &Ticket) -> Ticket {
         Ticket {
             kind: Kind::Mutex,
@@ -69,12 +71,12 @@ impl Member {
         }
     }
 
-    /// What is to be said of it once has not been said.
+    /// True on the first call only, so that a warning about this member is logged once.
     pub(super) fn is_news(&self) -> bool {
         !self.told.swap(true, Ordering::SeqCst)
     }
 
-    /// It has turned out to be the same lock as an earlier member, reached by another address.
+    /// This member is the same lock as an earlier one, reached by another address.
     pub(super) fn is_twin(&self) -> bool {
         self.kinship.load(Ordering::SeqCst) == TWIN
     }

@@ -1,7 +1,8 @@
-//! Several stores asked as one: all of them, or a majority.
+//! Several stores used as one: all of them, or a majority.
 //!
-//! A set is a store like any other, so the one loop, the steward and the guards work on it unchanged. What is its own:
-//! nobody waits while holding, a grant is of all that are needed or of none, and the loss of what is needed is the loss of the whole.
+//! A set is a store like any other, so the acquire loop, the steward and the guards use it unchanged. It adds three
+//! rules: no caller waits while it holds a part; a grant covers all members that are needed, or none; and the loss of
+//! a needed member is the loss of the whole lock.
 
 mod all;
 mod ending;
@@ -27,16 +28,16 @@ use crate::backend::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 
-/// How many of the members are needed.
+/// How many members a lock needs.
 #[derive(Debug)]
 pub(crate) enum Rule {
-    /// Each of them.
+    /// All of them.
     All,
     /// More than half.
     Majority(Quorum),
 }
 
-/// What a set is made with.
+/// The settings of a set.
 pub(crate) struct Plan {
     pub(crate) rule: Rule,
     pub(crate) members: Vec<Member>,
@@ -45,7 +46,7 @@ pub(crate) struct Plan {
     pub(crate) response_timeout: Duration,
 }
 
-/// Makes one store of several.
+/// Builds one store from several.
 pub(crate) fn open(plan: Plan) -> Store {
     let shared = Arc::new(Shared {
         rule: plan.rule,
@@ -67,13 +68,13 @@ pub(crate) fn open(plan: Plan) -> Store {
     }
 }
 
-/// One face of a set.
+/// One store handle of a set.
 struct Set {
     shared: Arc<Shared>,
     side: Side,
 }
 
-/// Which face of the members is used.
+/// Which store handle of the members is used: `Front` for callers, `Back` for the steward.
 #[derive(Debug, Clone, Copy)]
 enum Side {
     Front,
@@ -98,7 +99,7 @@ impl Shared {
         }
     }
 
-    /// How many members must agree.
+    /// How many members must grant the lock.
     fn needed(&self) -> usize {
         match self.rule {
             Rule::All => self.members.len(),
@@ -106,9 +107,9 @@ impl Shared {
         }
     }
 
-    /// The whole, granted by parts that are bound to this.
+    /// The grant of the whole lock, with the bonds of its parts.
     fn granted(&self, bonds: Vec<Option<Bond>>) -> Attempt {
-        // A part that was not asked, because another one is the same lock, needs no bond of its own.
+        // A member that was skipped because it is the same lock as another one has no bond.
         let needed = self.needed().min(bonds.len());
         Attempt::Acquired(Grant {
             bond: Bond::of(needed, bonds),
@@ -116,7 +117,7 @@ impl Shared {
         })
     }
 
-    /// How long one member is waited for.
+    /// How long we wait for one member.
     fn patience_with_one(&self) -> Duration {
         match &self.rule {
             Rule::All => self.response_timeout,
@@ -131,8 +132,8 @@ impl Shared {
         Ok(())
     }
 
-    /// One question to one member, for no longer than one is waited for. What has not answered by then is heard to its
-    /// end in the background: the member's own connection finds out that way that it is dead.
+    /// Sends one request to one member, with a time limit. After a timeout the request finishes in the background,
+    /// and its answer is dropped. That way the member's own connection notices that it is dead.
     async fn bounded<T: Send + 'static>(
         &self,
         mut call: BoxFuture<'static, Result<T>>,
@@ -156,14 +157,14 @@ impl Backend for Set {
         };
         Capabilities {
             wakes: each().all(|can| can.wakes),
-            // Counters of stores that know nothing of each other put nothing in order.
+            // Token counters of independent stores have no common order.
             tokens: false,
             queues: each().any(|can| can.queues),
             shared: each().all(|can| can.shared),
             durable: each().all(|can| can.durable),
             delays: false,
             sequencers: false,
-            // Readers of several stores at once have no order in common.
+            // Readers of several stores have no common order.
             read_write: false,
         }
     }
@@ -186,6 +187,7 @@ impl Backend for Set {
     }
 
     fn lane(&self, name: &Name) -> u64 {
+        // We combine the lanes of all members: two locks fail together only if they share a lane at each member.
         let members = self.shared.members.iter();
         members.fold(0, |lane, member| {
             let own = member.store.back.lane(member.name(name));

@@ -1,4 +1,4 @@
-//! What a set must remember of a ticket, which is nothing as long as every member answers.
+//! The in-doubt log: what a set remembers of a ticket. It is empty as long as every member answers.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::backend::{Moment, OwnerId};
 
-/// Longer than any request can lie in the buffers of a server that is frozen; then a note has no meaning any more.
+/// How long an entry is kept. It exceeds the time that a request can lie in the buffers of a frozen server.
 const KEPT: Duration = Duration::from_secs(600);
 
-/// Notes by ticket.
+/// Entries by ticket.
 #[derive(Debug, Default)]
 pub(super) struct Notes(Mutex<HashMap<OwnerId, Note>>);
 
@@ -17,30 +17,30 @@ pub(super) struct Notes(Mutex<HashMap<OwnerId, Note>>);
 struct Note {
     since: Moment,
     marks: Vec<Mark>,
-    /// It is being given back: nothing of it is mended any more.
+    /// A release or withdrawal has begun, so a renewal must no longer restore the lock at a member.
     ending: bool,
-    /// It was given back.
+    /// The release or withdrawal has ended.
     done: bool,
-    /// How many renewals are on their way.
+    /// How many renewals are in flight.
     renewals: u32,
 }
 
-/// What is known of a ticket at one member.
+/// The state of a ticket at one member.
 #[derive(Debug, Default, Clone, Copy)]
 #[allow(
     clippy::struct_excessive_bools,
     reason = "independent facts, not a state"
 )]
 pub(super) struct Mark {
-    /// A request brought no answer: it may still take effect.
+    /// A request got no answer and may still take effect.
     pub(super) doubt: bool,
-    /// A release brought no answer: it may have taken effect.
+    /// A release got no answer and may have taken effect.
     pub(super) tried: bool,
-    /// Nothing is left there.
+    /// The member has answered the release: nothing is left there.
     pub(super) over: bool,
-    /// It was held there until it was given back: a member said so.
+    /// The member confirmed that it freed the lock.
     pub(super) freed: bool,
-    /// It is not held there, and may have been freed by a request of ours whose answer was lost.
+    /// The lock is not held there; an earlier release whose answer was lost may have freed it.
     pub(super) perhaps: bool,
     /// Something else stands there, beside what was held or in its place.
     pub(super) wrong_type: bool,
@@ -61,25 +61,25 @@ impl Note {
         self.marks.iter().any(|mark| mark.doubt && !mark.over)
     }
 
-    /// It says nothing that anybody will ask for.
+    /// The entry holds nothing that a later call needs.
     fn is_void(&self) -> bool {
         self.renewals == 0 && (self.done || !self.ending && !self.is_in_doubt())
     }
 }
 
 impl Notes {
-    /// A request of the ticket brought no answer from a member.
+    /// Records that a request of the ticket got no answer from a member.
     pub(super) fn doubt(&self, owner: &OwnerId, part: usize, parts: usize, now: Moment) {
         let mut notes = self.lock();
         note(&mut notes, owner, parts, now).marks[part].doubt = true;
     }
 
-    /// A request of the ticket may still take effect somewhere.
+    /// Whether a request of the ticket may still take effect at a member.
     pub(super) fn in_doubt(&self, owner: &OwnerId) -> bool {
         self.lock().get(owner).is_some_and(Note::is_in_doubt)
     }
 
-    /// The ticket is being given back. What is known of it at each member.
+    /// Records that a release or withdrawal begins, and returns the state of the ticket at each member.
     pub(super) fn begin_end(&self, owner: &OwnerId, parts: usize, now: Moment) -> Vec<Mark> {
         let mut notes = self.lock();
         let note = note(&mut notes, owner, parts, now);
@@ -87,7 +87,7 @@ impl Notes {
         note.marks.clone()
     }
 
-    /// What is known after an attempt to give it back.
+    /// Records the state after an attempt to release or withdraw.
     pub(super) fn end(&self, owner: &OwnerId, marks: &[Mark], done: bool) {
         self.change(owner, |note| {
             note.marks.copy_from_slice(marks);
@@ -95,19 +95,21 @@ impl Notes {
         });
     }
 
-    /// A renewal of the ticket is on its way.
+    /// Records that a renewal is in flight. Its entry stays until it ends, so that the renewal sees a release that
+    /// begins meanwhile.
     pub(super) fn begin_renewal(&self, owner: &OwnerId, parts: usize, now: Moment) {
         note(&mut self.lock(), owner, parts, now).renewals += 1;
     }
 
-    /// No more.
+    /// Records that a renewal has ended.
     pub(super) fn end_renewal(&self, owner: &OwnerId) {
         self.change(owner, |note| {
             note.renewals = note.renewals.saturating_sub(1);
         });
     }
 
-    /// Whether the ticket may be put back where it was lost. From now on it may be there.
+    /// Whether a renewal may restore the lock at a member that has lost it. If so, the ticket is in doubt there from
+    /// now on.
     pub(super) fn may_mend(&self, owner: &OwnerId, part: usize) -> bool {
         match self.lock().get_mut(owner) {
             Some(note) if !note.ending => {
@@ -118,7 +120,7 @@ impl Notes {
         }
     }
 
-    /// The mending was answered.
+    /// Records that the request that restores the lock was answered.
     pub(super) fn mended(&self, owner: &OwnerId, part: usize) {
         self.change(owner, |note| {
             if !note.ending {
@@ -149,7 +151,8 @@ fn note<'a>(
     now: Moment,
 ) -> &'a mut Note {
     if notes.len() >= 64 && notes.len().is_power_of_two() {
-        // What nobody came back to, because its steward had gone. Not at every turn: it looks at them all.
+        // We remove entries that no steward will complete. The scan visits every entry, so it runs only at powers of
+        // two.
         notes.retain(|_, note| now.since(note.since) < KEPT || note.renewals > 0);
     }
     notes

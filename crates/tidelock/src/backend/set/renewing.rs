@@ -1,4 +1,4 @@
-//! Renewing a set: what is proved of the whole, and putting back what one server has lost.
+//! Renews the locks of a set, and restores a lock at a server that has lost it.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::{Rule, Shared, Side};
 use crate::backend::{Ask, Asker, Attempt, BoxFuture, Renewal, Renewed};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Renews a batch at every member; in order, each for the whole.
+/// Renews a batch at every member. Returns one result for each lock, in order.
 pub(super) async fn renew(
     set: &Arc<Shared>,
     side: Side,
@@ -16,6 +16,8 @@ pub(super) async fn renew(
 ) -> Result<Vec<Renewed>> {
     let mends = matches!(set.rule, Rule::Majority(_));
     let (parts, now) = (set.members.len(), set.timers.now());
+    // We register the renewals before we send them. Otherwise a release that begins meanwhile could not stop a
+    // restore.
     if mends {
         for renewal in batch {
             let owner = &renewal.ticket.owner;
@@ -53,7 +55,7 @@ pub(super) async fn renew(
     Ok(verdicts)
 }
 
-/// What the members said of one lock.
+/// The answers of the members for one lock.
 #[derive(Default)]
 struct Tally {
     kept: usize,
@@ -102,7 +104,7 @@ async fn renew_at(
 fn verdict(set: &Arc<Shared>, side: Side, renewal: &Renewal, tally: Tally) -> Renewed {
     let name = &renewal.ticket.name;
     let asked = tally.kept + tally.gone.len() + tally.failed.len();
-    let needed = set.needed().min(asked); // of twins one is asked
+    let needed = set.needed().min(asked); // of members that are the same lock, only one is asked
     if tally.kept >= needed {
         for part in tally.gone {
             tracing::info!(lock = %name, member = %set.members[part].label, "this server has lost the lock; it is put back");
@@ -110,6 +112,7 @@ fn verdict(set: &Arc<Shared>, side: Side, renewal: &Renewal, tally: Tally) -> Re
         }
         return Renewed::Kept;
     }
+    // Even if every member that failed still holds the lock, too few members are left.
     if asked - tally.gone.len() < needed {
         let labels: Vec<&str> = tally
             .gone
@@ -127,8 +130,8 @@ fn verdict(set: &Arc<Shared>, side: Side, renewal: &Renewal, tally: Tally) -> Re
     Renewed::Failed(super::trouble::of_parts(set, kind, tally.failed))
 }
 
-/// Puts a lock back at a server that has forgotten it, while it is held by a majority. It counts from the next renewal
-/// on. In the background: nothing depends on it now.
+/// Restores a lock at a server that has lost it, while a majority holds it. The server counts again from the next
+/// renewal on. This runs in the background, because nothing depends on it now.
 fn mend(set: &Arc<Shared>, side: Side, renewal: &Renewal, part: usize) {
     let owner = renewal.ticket.owner.clone();
     if !set.notes.may_mend(&owner, part) {
@@ -151,7 +154,7 @@ fn mend(set: &Arc<Shared>, side: Side, renewal: &Renewal, part: usize) {
         match set.member(part, side).attempt(&ask).await {
             Ok(Attempt::Acquired(_) | Attempt::Held(_)) => set.notes.mended(&owner, part),
             Err(error) if !error.outcome_unknown() => set.notes.mended(&owner, part),
-            // It may come to be there: then the release withdraws it.
+            // The outcome is unknown, so the ticket stays in doubt there and the release withdraws it.
             Err(error) => tracing::debug!(lock = %ask.ticket.name, %error, "not put back"),
         }
     });

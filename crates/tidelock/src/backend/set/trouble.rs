@@ -1,15 +1,15 @@
-//! Several failures in one error.
+//! Combines the errors of several members into one.
 
 use super::Shared;
 use crate::error::{Error, ErrorKind};
 
-/// What one member said, with which member it was.
+/// The error of one member, with the member's label.
 pub(super) fn of_part(set: &Shared, part: usize, error: Error) -> Error {
     let detail = said(set, part, &error);
     Error::new(error.kind()).because(detail).caused_by(error)
 }
 
-/// What several members said, in one error of that kind.
+/// One error of the given kind, with the details of several members.
 pub(super) fn of_parts(set: &Shared, kind: ErrorKind, failed: Vec<(usize, Error)>) -> Error {
     let details: Vec<String> = failed
         .iter()
@@ -30,7 +30,7 @@ fn said(set: &Shared, part: usize, error: &Error) -> String {
     }
 }
 
-/// What kind of error several failures are together: one that no repetition can mend comes first.
+/// The kind of the combined error. An error that no retry can fix comes first.
 pub(super) fn kind_of<'a>(failed: impl Iterator<Item = &'a Error>) -> ErrorKind {
     let mut kind = ErrorKind::Unavailable;
     for error in failed {

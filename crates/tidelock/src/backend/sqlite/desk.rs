@@ -1,4 +1,4 @@
-//! One connection to the lock file, and the transactions on it. Used by one thread at a time.
+//! A database connection to the lock file, and the transactions on it. Only one thread uses it at a time.
 
 use std::sync::Arc;
 
@@ -17,39 +17,41 @@ use super::volume;
 use super::worker::Alarm;
 use crate::error::Result;
 
-/// A few milliseconds: the connections of all processes leave a log that was removed at the same moment, one after the other.
+/// Bounds the retries when a connection leaves a removed log, to a few milliseconds in total. The connections of all
+/// processes leave such a log at the same moment, one after the other.
 const TRIES_TO_LEAVE: u32 = 7;
 
-/// Whether a commit is on the disk before it is reported.
+/// Tells whether a commit must be on the disk before the call returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Durable {
-    /// A grant and its token: they must not be forgotten by a power failure.
+    /// For a grant and its token: a power failure must not lose them.
     Yes,
-    /// Renewals and releases: a power failure ends all holders with the machine, and a process that is killed loses
-    /// nothing that was written. Saves half of the waiting for the disk.
+    /// For renewals and releases: a power failure ends all holders together with the machine, and a killed process
+    /// loses no write. This halves the time spent waiting for the disk.
     No,
 }
 
-/// What all connections of a client have in common.
+/// The settings that all connections of a client share.
 #[derive(Debug, Clone)]
 pub(super) struct Setting {
     pub(super) place: Arc<Place>,
     pub(super) base: Timebase,
     pub(super) seen: Arc<Seen>,
-    /// `None`: there are no other processes.
+    /// `None`: no other process uses the file.
     pub(super) shown: Option<Arc<Shown>>,
-    /// Rung when one of them is closed because a file was removed or replaced: the others may be idle.
+    /// Tells the other connections, which may be idle, that one was closed because a file was removed or replaced.
     pub(super) alarm: Arc<Alarm>,
-    /// A file that is not there is made.
+    /// Whether to create a missing file.
     pub(super) create: bool,
 }
 
-/// A connection that is opened when it is needed, and again when one of its files was removed or replaced.
+/// A connection that opens on demand, and opens again after one of its files was removed or replaced.
 #[derive(Debug)]
 pub(super) struct Desk {
     pub(super) setting: Setting,
     open: Option<Open>,
-    /// How many connections there were: what one of them says of versions has no meaning for another.
+    /// Counts the connections opened so far. A `data_version` of one connection cannot be compared with that of
+    /// another.
     opened: u64,
 }
 
@@ -69,14 +71,14 @@ impl Desk {
         }
     }
 
-    /// Reads at one instant, without keeping anybody from writing.
+    /// Runs a read transaction, which does not block writers.
     pub(super) fn read<T>(&mut self, look: impl Fn(&View<'_>) -> rusqlite::Result<T>) -> Result<T> {
         self.connected()?;
         let result = self.transaction("BEGIN", None, &look);
         self.settle(result)
     }
 
-    /// Reads and writes at one instant. On an error of a kind other than `OutcomeUnknown` nothing was changed.
+    /// Runs a write transaction. After an error of any kind except `OutcomeUnknown`, nothing was changed.
     pub(super) fn write<T>(
         &mut self,
         durable: Durable,
@@ -84,13 +86,14 @@ impl Desk {
     ) -> Result<T> {
         self.connected()?;
         let mut result = self.transaction("BEGIN IMMEDIATE", Some(durable), &change);
+        // On a full disk the failed transaction changed nothing, so we free log space and retry once.
         if matches!(&result, Err((error, _)) if is_full(error)) && self.make_room() {
             result = self.transaction("BEGIN IMMEDIATE", Some(durable), &change);
         }
         self.settle(result)
     }
 
-    /// Changes when another connection has written.
+    /// Returns a value that changes when another connection writes.
     pub(super) fn version(&mut self) -> Result<(u64, i64)> {
         let connection = self.connected()?;
         let version = connection
@@ -100,7 +103,7 @@ impl Desk {
         Ok((self.opened, version))
     }
 
-    /// The open connection, for what is no transaction.
+    /// Returns the open connection, for use outside a transaction. Opens it if necessary.
     pub(super) fn connected(&mut self) -> Result<&Connection> {
         let open = match self.open.take() {
             Some(open) => open,
@@ -119,7 +122,7 @@ impl Desk {
         })
     }
 
-    /// The other processes are shown that this client has that lock.
+    /// Shows the other processes that this client holds the lock.
     pub(super) fn show(&self, name: &str) {
         self.setting.shown.iter().for_each(|shown| shown.show(name));
     }
@@ -136,8 +139,8 @@ impl Desk {
         self.open = None;
     }
 
-    /// Closes the connection when one of its files was removed or replaced: as long as anybody has the old ones open,
-    /// nobody may use the new ones. To be called before each job.
+    /// Closes the connection if one of its files was removed or replaced. No process may use the new files while any
+    /// process still has the old ones open. The worker calls this before each job.
     pub(super) fn leave_if_replaced(&mut self) {
         let Some(open) = &mut self.open else {
             return;
@@ -147,12 +150,15 @@ impl Desk {
         if now == open.files {
             return;
         }
+        // Only `-lock` was replaced, so we keep the connection and write the record again.
         if now.share_a_log_with(&open.files) {
             if entry::confirm(place, &open.files) {
                 open.files = Files::at(place);
             }
             return;
         }
+        // We leave the connection open until its log is in the file. Otherwise grants that only the log has would be
+        // lost.
         if !open.empty_log() {
             return;
         }
@@ -177,7 +183,8 @@ impl Desk {
         let connection = &open.connection;
         let run = |sql: &str| connection.prepare_cached(sql)?.execute([]).map(drop);
         run(begin).map_err(before)?;
-        // The clock is read inside: before others were kept out, the time would be too early to judge their rows by.
+        // We read the clock inside the transaction. A time read before we exclude other writers would be too early to
+        // judge their rows by.
         let view = View {
             connection,
             now: self.setting.base.now(),
@@ -189,6 +196,7 @@ impl Desk {
                 .map_err(|e| (e, Stage::Commit)),
             Err(error) => Err((error, Stage::Before)),
         };
+        // If the rollback fails, the connection may still be inside the transaction, so we drop it.
         if result.is_err() && !connection.is_autocommit() && run("ROLLBACK").is_err() {
             self.open = None;
         }
@@ -204,8 +212,8 @@ impl Desk {
         })
     }
 
-    /// As [`write`](Self::write), for what makes the file grow: not while the disk is full, because what was granted
-    /// then would fill the log with what cannot be moved out of it, and nothing could be renewed any more.
+    /// Like [`write`](Self::write), for changes that make the file grow. It fails while the disk is full. Otherwise new
+    /// grants would fill the log with pages that cannot be moved into the file, and no lease could be renewed any more.
     pub(super) fn grow<T>(
         &mut self,
         change: impl Fn(&View<'_>) -> rusqlite::Result<T>,
@@ -220,8 +228,8 @@ impl Desk {
         })
     }
 
-    /// On a full disk: moves what is in the log into the file, so that the log's space can be written again. A release
-    /// needs no more room than that. False: that was not possible.
+    /// Frees log space on a full disk: moves the contents of the log into the file, so that the log can be overwritten.
+    /// A release needs no more room than that. Returns false if this was not possible.
     fn make_room(&self) -> bool {
         let open = self.open.as_ref();
         open.is_some_and(|open| open.checkpoint("RESTART").unwrap_or(false))
@@ -229,7 +237,7 @@ impl Desk {
 }
 
 impl Open {
-    /// Moves what is in the log into the file. True: all of it.
+    /// Moves the contents of the log into the file. Returns true if all of it was moved.
     fn checkpoint(&self, how: &str) -> rusqlite::Result<bool> {
         let sql = format!("PRAGMA wal_checkpoint({how})");
         let done = self.connection.query_row(&sql, [], |row| {
@@ -242,14 +250,15 @@ impl Open {
         done.map(|(busy, logged, moved)| busy == 0 && logged == moved)
     }
 
-    /// Moves a log that is being left into the file. False: not all of it, because others read it or move it at this moment.
-    /// We then keep the file open, and try again with the next job: until we close it nobody can use the new log. A grant that
-    /// only the old log has would be lost, and the lock would be granted to a second process before the first one is told.
+    /// Moves the contents of an abandoned log into the file. Returns false if some remain, because others read or
+    /// checkpoint the log at this moment. We then keep the file open and retry with the next job; until we close it, no
+    /// process can use the new log. Otherwise a grant that exists only in the old log would be lost, and the lock would
+    /// be granted to a second process before the first one learns of it.
     fn empty_log(&self) -> bool {
         for tries in 0..TRIES_TO_LEAVE {
             match self.checkpoint("PASSIVE") {
                 Ok(true) => return true,
-                // The old log cannot be read any more: waiting does not help. Holders are told when they renew.
+                // The old log cannot be read any more, so waiting does not help. Holders learn of it when they renew.
                 Err(error) if spoils(&error) => return true,
                 Ok(false) | Err(_) if patience::pause(tries) => {}
                 Ok(false) | Err(_) => return false,

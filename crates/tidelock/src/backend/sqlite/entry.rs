@@ -1,16 +1,17 @@
-//! How a process opens a lock file, so that all its users see the same locks.
+//! Opens a lock file in such a way that all its users see the same locks.
 //!
-//! SQLite keeps the newest changes, and the locks between its users, in `-wal` and `-shm` beside the file. Two processes
-//! that have different ones do not see each other: both could be granted one lock. That happens when these files are
-//! removed or replaced under a process that has them open, or when the file is reached by a second path.
+//! SQLite keeps the newest changes in `-wal` and the locks between its users in `-shm`, both beside the file. Two
+//! processes with different `-wal` or `-shm` files do not see each other, so both could be granted one lock. This
+//! happens when these files are removed or replaced under a process that has them open, or when the file is reached by
+//! a second path.
 //!
-//! What both processes share in every case is the file itself, and SQLite holds a shared lock on it from opening to
-//! closing. So a process may use the `-wal` and `-shm` that it finds only if
-//! - a line in `-lock` says that they are the ones in use, or
-//! - nobody else has the file open: then the process writes that line.
+//! In every case both processes share the file itself, and SQLite holds a shared lock on it from opening to closing. So
+//! a process may use the `-wal` and `-shm` that it finds only if
+//! - a record in `-lock` says that they are the ones in use, or
+//! - no other process has the file open; then the process writes that record.
 //!
-//! One process at a time does this; `-lock` itself is locked meanwhile. A thousand processes that come at the same moment
-//! wait for each other here, and none of them meets a file that is half made.
+//! One process at a time does this, under a lock on `-lock` itself. A thousand processes that start at the same moment
+//! wait for each other here, and none of them finds a partly created file.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -33,7 +34,7 @@ pub(super) struct Entered {
     pub(super) files: Files,
 }
 
-/// Opens the file. `create`: makes it if there is none; otherwise that is an error, and nothing is made.
+/// Opens the file. With `create`, creates a missing file; otherwise a missing file is an error, and nothing is created.
 pub(super) fn enter(place: &Place, create: bool) -> Result<Entered> {
     let mut tries = 0;
     loop {
@@ -69,18 +70,18 @@ fn try_enter(place: &Place, create: bool) -> Result<Entered, Unfit> {
     entered
 }
 
-/// Writes the line into `-lock` again: that file was removed, while a connection went on with the others. False: the others
-/// were replaced too, or another process is busy with it.
+/// Writes the record into `-lock` again, after `-lock` was removed while a connection kept the other files open.
+/// Returns false if the other files were replaced too, or if another process has `-lock` locked.
 pub(super) fn confirm(place: &Place, files: &Files) -> bool {
     Gate::lock(place)
         .is_ok_and(|mut gate| Files::at(place).share_a_log_with(files) && gate.write(files).is_ok())
 }
 
-/// The lock on `-lock`, which one process at a time has. The system drops it with the process.
+/// The lock on `-lock`, which one process at a time has. The kernel drops it when the process ends.
 struct Gate<'a> {
     place: &'a Place,
     file: File,
-    /// There was no such file before.
+    /// True if this process created `-lock`.
     made: bool,
 }
 
@@ -104,7 +105,8 @@ impl<'a> Gate<'a> {
             Err(TryLockError::WouldBlock) => return Err(Unfit::Busy(Busy::Opening)),
             Err(TryLockError::Error(error)) => return Err(denied(error)),
         }
-        // Another process may have removed the file between the two steps: then it is locked in vain.
+        // Another process may have removed `-lock` between the open and the lock. Our lock would then be on a file that
+        // nobody else opens.
         if place::is_at(&file, &place.lock) {
             Ok(Self { place, file, made })
         } else {
@@ -119,8 +121,8 @@ impl<'a> Gate<'a> {
             before = self.agree(&line, create)?;
         }
         let connection = connect(self.place, create, Log::Known)?;
-        // Compared with what was there before: a file that was replaced while SQLite opened it would otherwise be taken for
-        // the one it has open.
+        // We compare with the files from before SQLite opened them. Otherwise we would mistake a file that was replaced
+        // in between for the one that SQLite has open.
         let files = Files::at(self.place);
         if files.share_a_log_with(&before) {
             Ok(Entered { connection, files })
@@ -129,7 +131,7 @@ impl<'a> Gate<'a> {
         }
     }
 
-    /// Nobody uses the log that is there, or it is missing: writes down which one is used from now on.
+    /// Records which log is in use from now on. Called when no process uses the log, or when it is missing.
     fn agree(&mut self, line: &str, create: bool) -> Result<Files, Unfit> {
         make_sure_to_be_alone(self.place, create)?;
         let mut expected = Files::at(self.place);
@@ -137,7 +139,8 @@ impl<'a> Gate<'a> {
             self.discard_log()?;
             expected = Files::at(self.place);
         }
-        // Made by us and not by SQLite, so that we know which files they are: an old copy may be put in their place at any time.
+        // We create these files instead of SQLite, so that we know their identities: an old copy may replace them at
+        // any time.
         let Place { main, wal, shm, .. } = self.place;
         expected.wal = place::make_companion(wal, main).or(expected.wal);
         expected.shm = place::make_companion(shm, main).or(expected.shm);
@@ -167,8 +170,8 @@ impl<'a> Gate<'a> {
         self.file.write_all(files.as_line().as_bytes())
     }
 
-    /// Somebody who copies or restores files put this log there. SQLite would write its old pages over
-    /// the new ones of the file.
+    /// Removes a log that does not belong to this file, for example after a copy or a restore. Otherwise SQLite would
+    /// write the log's old pages over newer pages of the file.
     fn discard_log(&self) -> Result<(), Unfit> {
         tracing::warn!(file = %self.place.main.display(), "the -wal beside the lock file is not the one that belongs to it; it is removed");
         for path in [&self.place.wal, &self.place.shm] {
@@ -184,7 +187,7 @@ impl<'a> Gate<'a> {
         Ok(())
     }
 
-    /// The file beside which we have made a companion is no lock file.
+    /// Removes the `-lock` file that we created, because the main file is not a lock file.
     fn clean_up(&self) {
         if self.made {
             let _ = std::fs::remove_file(&self.place.lock);
@@ -192,7 +195,7 @@ impl<'a> Gate<'a> {
     }
 }
 
-/// Nobody else has the file open, in whatever process and by whatever path; else an error. The file and its log stay as they are.
+/// Fails unless no other process has the file open, by any path. Leaves the file and its log unchanged.
 fn make_sure_to_be_alone(place: &Place, create: bool) -> Result<(), Unfit> {
     let connection = Connection::open_with_flags(&place.main, flags(create))?;
     connection.busy_timeout(Duration::ZERO)?;
@@ -214,12 +217,12 @@ fn flags(create: bool) -> OpenFlags {
     }
 }
 
-/// What is known of the log beside the file.
+/// The state of the log beside the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Log {
-    /// It is the one in use: nothing that was ever written is missing.
+    /// The log is the one in use; it has every write.
     Known,
-    /// The one before may have been removed, with what was in it.
+    /// The previous log may have been removed together with its contents.
     New,
 }
 
@@ -230,11 +233,11 @@ fn connect(place: &Place, create: bool, log: Log) -> Result<Connection, Unfit> {
     )]
     let mut connection = Connection::open_with_flags(&place.main, flags(create))?;
     connection.busy_handler(Some(still_busy))?;
-    // The last to close would otherwise remove the log, and nobody could tell that from one that was removed with what is
-    // in it. Closing is also faster so.
+    // Otherwise the last connection to close would remove the log, and nobody could tell that from a log that was
+    // removed with contents. This also makes closing faster.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     connection.set_prepared_statement_cache_capacity(32);
-    // Dropping the connection, on an error, ends the transaction.
+    // On an error, dropping the connection ends the transaction.
     connection.execute_batch("BEGIN")?;
     let ready = schema::is_ready(&connection)?;
     connection.execute_batch("COMMIT")?;
@@ -248,21 +251,21 @@ fn connect(place: &Place, create: bool, log: Log) -> Result<Connection, Unfit> {
     }
     if !ready {
         connection.execute_batch("BEGIN IMMEDIATE")?;
-        // Asked again: a tool may have been faster.
+        // We check again inside the transaction: a tool may have created the tables in the meantime.
         let first = !schema::is_ready(&connection)?;
         if first {
             schema::create(&connection)?;
         }
         connection.execute_batch("COMMIT")?;
         if first {
-            // Of no consequence for the locks; where there is no room for it, there is none.
+            // The reserve is optional. On a full disk we go on without it.
             let _ = schema::reserve(&connection);
         }
     }
     Ok(connection)
 }
 
-/// Turns the write-ahead log on. SQLite does not call the busy handler for this, so the loop is ours.
+/// Turns on the write-ahead log. SQLite does not call the busy handler for this statement, so we retry here.
 fn log_ahead(connection: &Connection) -> Result<(), Unfit> {
     let mut tries = 0;
     loop {

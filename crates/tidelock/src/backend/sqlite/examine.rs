@@ -1,4 +1,4 @@
-//! What about a lock file weakens a lock.
+//! The doctor of the SQLite store: finds conditions of a lock file that weaken its locks.
 
 use std::path::Path;
 
@@ -8,12 +8,13 @@ use super::files::Place;
 use super::volume;
 use crate::snapshot::{Finding, Severity};
 
-/// Below this a lock file may soon be unable to grow.
+/// Bytes of free space below which we warn: the lock file may soon be unable to grow.
 const LITTLE_SPACE: u64 = 64 << 20;
-/// SQLite starts its log anew at 4 MB; a log this large means that somebody keeps it from doing so.
+/// Log size in bytes from which we warn. SQLite restarts its log at 4 MB, so a log this large means that a reader
+/// prevents the restart.
 const LONG_LOG: u64 = 64 << 20;
 
-/// Everything there is to say about the file.
+/// Returns all findings about the file.
 pub(super) fn examine(place: &Place, connection: &Connection) -> Vec<Finding> {
     let path = &*place.main;
     let mut findings = vec![

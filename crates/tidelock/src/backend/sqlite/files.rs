@@ -1,15 +1,15 @@
-//! The files that a lock file consists of, and which ones they are: a file that was removed or replaced has the same
-//! path as before, but another identity.
+//! The files of a lock file, and their identities. A file that was removed or replaced has the same path as before, but
+//! another identity.
 
 use std::path::{Path, PathBuf};
 
-/// The database, the two files that SQLite keeps beside it, and ours.
+/// The paths of the database, of the two files that SQLite keeps beside it, and of our own `-lock` file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) main: PathBuf,
     pub(super) wal: PathBuf,
     pub(super) shm: PathBuf,
-    /// See [`entry`](super::entry) and [`queue`](super::queue).
+    /// Used by [`entry`](super::entry) and [`queue`](super::queue).
     pub(super) lock: PathBuf,
 }
 
@@ -29,7 +29,7 @@ impl Place {
     }
 }
 
-/// Which file it is, whatever its path: device and inode.
+/// The identity of a file, independent of its path: device and inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Id {
     device: u64,
@@ -37,8 +37,8 @@ pub(super) struct Id {
 }
 
 impl Id {
-    /// Never opens the file: on POSIX, closing any descriptor of a file drops all locks this process has on it, also
-    /// those that SQLite holds through another connection.
+    /// Never opens the file. On POSIX, closing any descriptor of a file drops all locks that this process has on it,
+    /// including those that SQLite holds through another connection.
     #[cfg(unix)]
     pub(super) fn of(path: &Path) -> Option<Self> {
         use std::os::unix::fs::MetadataExt;
@@ -49,7 +49,7 @@ impl Id {
         })
     }
 
-    /// An open file can be neither removed nor replaced here.
+    /// On these systems an open file can be neither removed nor replaced, so existence is enough.
     #[cfg(not(unix))]
     pub(super) fn of(path: &Path) -> Option<Self> {
         path.exists().then_some(Self {
@@ -66,7 +66,7 @@ impl Id {
     }
 }
 
-/// Which files are in use. `None`: there is none.
+/// The identities of the files in use. `None`: the file does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Files {
     pub(super) main: Option<Id>,
@@ -76,7 +76,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Those at that place now.
+    /// Reads the identities of the files that are there now.
     pub(super) fn at(place: &Place) -> Self {
         Self {
             main: Id::of(&place.main),
@@ -86,12 +86,12 @@ impl Files {
         }
     }
 
-    /// The same database with the same log: a process that uses these sees what is written by one that uses those.
+    /// True if both have the same database with the same log. Processes that use them see each other's writes.
     pub(super) fn share_a_log_with(&self, other: &Self) -> bool {
         (self.main, self.wal, self.shm) == (other.main, other.wal, other.shm)
     }
 
-    /// The line in `-lock` that says which database has which log.
+    /// The record in `-lock` that says which log belongs to which database.
     pub(super) fn as_line(&self) -> String {
         let [main, wal, shm] = [self.main, self.wal, self.shm].map(Id::written);
         format!("{main} {wal} {shm}\n")
@@ -101,12 +101,12 @@ impl Files {
         self.main.is_some() && self.wal.is_some() && self.shm.is_some()
     }
 
-    /// That line is about these files, all of which are there.
+    /// True if the record names these files and all of them exist.
     pub(super) fn are_those_of(&self, line: &str) -> bool {
         self.are_complete() && line == self.as_line()
     }
 
-    /// Of those that were there before none was replaced.
+    /// True if none of the files that existed before was replaced.
     pub(super) fn fit(&self, before: &Self) -> bool {
         let pairs = [
             (before.main, self.main),
@@ -116,7 +116,7 @@ impl Files {
         pairs.iter().all(|(was, is)| was.is_none() || was == is)
     }
 
-    /// By that line the log that is there belongs to another database, or the database to another log.
+    /// True if, by the record, the existing log belongs to another database, or the database to another log.
     pub(super) fn have_a_foreign_log(&self, line: &str) -> bool {
         let mut words = line.split_whitespace();
         let mut is = |id| words.next().map(|word| word == Id::written(id));
@@ -141,7 +141,7 @@ mod tests {
         let files = Files::at(&place);
         let line = files.as_line();
         assert!(files.are_those_of(&line) && !files.have_a_foreign_log(&line));
-        // Not removed first, or the new one might be given its inode.
+        // We do not remove the old file first. Otherwise the new one might get its inode.
         std::fs::write(folder.path().join("new"), "").unwrap();
         std::fs::rename(folder.path().join("new"), &place.wal).unwrap();
         let now = Files::at(&place);

@@ -1,4 +1,5 @@
-//! What must hold of whatever stands in a URL of a lock file, and of what the kernel says of clocks and volumes.
+//! Fuzz targets: properties that hold for any text in a `sqlite:` URL, and for any clock or file system data from the
+//! kernel.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -11,7 +12,7 @@ use std::time::Duration;
 use super::rows::{Now, Row, Seen, nanos};
 use super::{place, timebase, volume};
 
-/// A path is read as it is written.
+/// A parsed path is absolute and parses to itself.
 pub(crate) fn url(text: &str) {
     if let Ok(path) = place::path_of(text) {
         assert!(path.is_absolute());
@@ -30,7 +31,8 @@ pub(crate) fn surroundings(text: &str) {
     volume::unescaped(text);
 }
 
-/// How long a row stands that is to stand for a lease, by a clock that shows `stamp` when it is written and that much later.
+/// Returns the lease time left in a row right after it is written with the clock at `stamp`, and checks that it never
+/// grows after `later`.
 pub(crate) fn kept(lease: Duration, stamp: i64, later: Duration) -> Duration {
     let domain = "machine+0.0";
     let at = |stamp| Now { stamp, domain };
@@ -46,7 +48,7 @@ pub(crate) fn kept(lease: Duration, stamp: i64, later: Duration) -> Duration {
     let seen = Seen::default();
     let (own, foreign) = (row(domain), row("other+0.0"));
     let now = at(written.plus(later));
-    // A row of another clock counts for a whole lease from when it was seen first, and no longer.
+    // A row of another clock counts for one whole lease from the first time we saw it, and no longer.
     assert!(foreign.left("n", written, &seen) <= lease);
     assert!(foreign.left("n", now, &seen) <= foreign.left("n", written, &seen));
     assert!(own.left("n", now, &seen) <= own.left("n", written, &seen));

@@ -1,12 +1,12 @@
 //! `sqlite:PATH`: a lock file that the processes of one machine share.
 //!
-//! A lock is a row with a lease ([`rows`]), changed in transactions that exclude each other ([`records`]). Deadlines are
-//! stamps of the machine's boot clock ([`timebase`]), so holders and waiters go by one clock, and no lease outlives its time
-//! by more than what it takes to look. Each face of the store has a connection on a thread of its own ([`worker`]), so that
-//! a renewal waits for other writers no longer than SQLite's own lock is held; waiters are woken by [`watch`].
+//! A lock is a row with a lease ([`rows`]). Transactions that exclude each other change it ([`records`]). Deadlines are
+//! readings of the machine's boot clock ([`timebase`]), so holders and waiters use the same clock, and a lease ends on
+//! time. Each side of the store (front and back) has its own connection on its own thread ([`worker`]), so a renewal
+//! waits for other writers only while SQLite's own lock is held. [`watch`] wakes waiters.
 //!
-//! A process that is stopped (`SIGSTOP`) exactly while it writes keeps all others out until it goes on or is killed:
-//! their requests fail with `Unavailable`, and their leases end as they do on any store that does not answer.
+//! A process that is frozen (`SIGSTOP`) in the middle of a write blocks all other processes until it continues or is
+//! killed. Their requests fail with `Unavailable`, and their leases end, as with any store that does not answer.
 
 mod desk;
 mod entry;
@@ -49,13 +49,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Holder, Snapshot};
 
-/// How many rows one page of a list looks at.
+/// Bounds the rows that one page of a list reads.
 const PAGE: i64 = 1000;
-/// How often a connection that is not used looks whether its files are there still: a tenth of the lease, within these.
+/// Bounds of the interval at which an idle connection checks that its files still exist. The interval is a tenth of the
+/// lease.
 const LEAST_IDLE: Duration = Duration::from_millis(100);
 const MOST_IDLE: Duration = Duration::from_secs(3);
 
-/// What this store can do.
+/// The capabilities of this store.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     wakes: true,
     tokens: true,
@@ -67,13 +68,13 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     read_write: false,
 };
 
-/// Opens `sqlite:PATH`, and makes the file if there is none, but no folder.
+/// Opens `sqlite:PATH`. Creates the file if it does not exist, but never a folder.
 pub(crate) async fn open(rest: &str, env: &Env) -> Result<Store> {
     let path = place::resolve(&place::path_of(rest)?)?;
     volume::check(&path)?;
     let clock = env.timers.clock();
     let place = Arc::new(Place::of(path));
-    // In simulated time all that share the file are in this process, and wake each other directly.
+    // In simulated time, all users of the file are in this process and wake each other directly.
     let alone = matches!(clock, Clock::Simulated(_));
     let setting = Setting {
         place: Arc::clone(&place),
@@ -88,13 +89,13 @@ pub(crate) async fn open(rest: &str, env: &Env) -> Result<Store> {
     };
     let often = (env.lease / 10).clamp(LEAST_IDLE, MOST_IDLE);
     let idle = Idle {
-        // A client that only looks has no connection in the background.
+        // A client that only inspects has no back connection, so the front connection makes the check.
         every: (!env.create).then_some(often),
         watch: None,
     };
     let front = worker("tidelock-file", Desk::new(setting.clone()), idle)?;
     let opened = open_now(&front).await?;
-    // After the file was made: it is known by its identity.
+    // We look up the watch after the file exists, because the file's identity is the key.
     let watch = Watch::of(&place);
     let idle = Idle {
         every: env.create.then_some(often),
@@ -122,12 +123,13 @@ pub(crate) async fn open(rest: &str, env: &Env) -> Result<Store> {
     })
 }
 
-/// Opens a connection before it is needed: a file that was given a second name cannot be opened any more, and renewals then need
-/// a connection that is open. False: others are busy with it.
+/// Opens a connection before the first request needs it. A file that later gets a second hard link cannot be opened any
+/// more, and renewals then need a connection that is already open. Returns false if other processes keep the file busy.
 async fn open_now(worker: &Worker) -> Result<bool> {
     match worker.call(|desk| desk.connected().map(drop)).await {
         Ok(()) => Ok(true),
-        // Many may come at the same moment. An acquisition waits for them within its own limit.
+        // Many processes may open the file at the same moment. We do not fail here; an acquisition waits for them
+        // within its own timeout.
         Err(error) if trouble::is_busy(&error) || error.outcome_unknown() => {
             tracing::debug!(%error, "the lock file cannot be opened yet");
             Ok(false)
@@ -136,7 +138,7 @@ async fn open_now(worker: &Worker) -> Result<bool> {
     }
 }
 
-/// One face of the store.
+/// One side of the store, front or back, with its own worker thread.
 #[derive(Debug)]
 struct Sqlite {
     worker: Worker,
@@ -168,6 +170,7 @@ impl Sqlite {
 
     async fn ask(&self, ask: &Ask) -> Result<Attempt> {
         let name = ask.ticket.name.as_str();
+        // We arm the wake and join the queue before the attempt. Otherwise a release between the two would wake nobody.
         let wake = (!ask.armed && !ask.patience.is_zero()).then(|| self.signals.arm(name));
         if wake.is_some() {
             self.watch.begin(name, self.clock);
@@ -204,7 +207,7 @@ impl Sqlite {
         }
     }
 
-    /// Ends what a ticket has, and wakes those who wait for it.
+    /// Releases or withdraws a ticket, and wakes the waiters of the lock.
     async fn end(
         &self,
         name: &Name,
@@ -215,7 +218,8 @@ impl Sqlite {
             .worker
             .call(move |desk| {
                 let released = desk.write(Durable::No, change)?;
-                // Counted before one of them is woken.
+                // We count the other waiters before `hide` wakes one of them. Otherwise the count would miss that
+                // waiter.
                 let shows = desk.setting.shown.is_some();
                 let others = if shows {
                     watch.others(which.as_str())
@@ -227,7 +231,7 @@ impl Sqlite {
             })
             .await?;
         if released == Released::Freed {
-            // Waiters of this process need not wait for the queue.
+            // We wake the waiters of this process directly, so they do not wait for the kernel queue.
             self.watch.wake(name.as_str());
         }
         Ok(match (released, others) {
@@ -240,7 +244,7 @@ impl Sqlite {
     }
 }
 
-/// Looks before it writes: a lock that is held costs no turn at writing.
+/// Reads before it writes, so an attempt on a held lock does not need the write lock.
 fn attempt(desk: &mut Desk, ticket: &Ticket, lease: Duration, spare: u32) -> Result<Decision> {
     let owner = ticket.owner.to_string();
     if let Some(left) = desk.read(|view| view.held_by_other(ticket.name.as_str(), &owner))? {
@@ -253,7 +257,7 @@ fn attempt(desk: &mut Desk, ticket: &Ticket, lease: Duration, spare: u32) -> Res
     Ok(decision)
 }
 
-/// Nobody is there any more to hear of a grant: it would stand until the lease ends.
+/// Releases a grant whose caller stopped waiting. Otherwise the lock would stay held until the lease ends.
 fn give_back(desk: &mut Desk, ticket: &Ticket, decision: &Decision) {
     if !matches!(decision, Decision::Granted(..)) {
         return;

@@ -1,4 +1,4 @@
-//! Where the lock file is, from URL to path, and with which rights its files are made.
+//! The location of the lock file: resolves the URL to a path, and creates the files with the right permissions.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use super::files::Id;
 use crate::error::{Error, ErrorKind, Result};
 
-/// What `sqlite:machine` means: the lock file of a machine, for the users of a group.
+/// The path of `sqlite:machine`: the lock file of a machine, for the users of a group.
 const MACHINE: &str = "/var/lib/tidelock/locks.db";
 
-/// The path in what follows `sqlite:`. Taken literally, without escapes or options: `sqlite:locks.db` is relative to the
-/// working folder at the time of connecting, `sqlite:/var/lib/x/locks.db` and `sqlite:///var/lib/x/locks.db` are absolute,
-/// and `~/` at the start is the home folder, because no shell expands it behind a colon. `sqlite:machine` is the file that
-/// the users of a machine share.
+/// Parses the path after `sqlite:`. We take it literally, without escapes or options. `sqlite:locks.db` is relative to
+/// the working folder at the time of connecting; `sqlite:/var/lib/x/locks.db` and `sqlite:///var/lib/x/locks.db` are
+/// absolute. `~/` at the start is the home folder, because no shell expands it after a colon. `sqlite:machine` is the
+/// file that the users of a machine share.
 pub(super) fn path_of(rest: &str) -> Result<PathBuf> {
     if rest == "machine" {
         return Ok(PathBuf::from(MACHINE));
@@ -20,7 +20,7 @@ pub(super) fn path_of(rest: &str) -> Result<PathBuf> {
     let path = match rest.strip_prefix("//") {
         Some(path) if path.starts_with('/') => path,
         Some(_) => {
-            // Not repeated: whoever writes a host may have written a password too.
+            // The error does not repeat the URL: a URL with a host may also contain a password.
             return Err(invalid(
                 "the URL names a host; write sqlite:PATH or sqlite:///ABSOLUTE/PATH".to_owned(),
             ));
@@ -70,8 +70,8 @@ fn invalid(why: String) -> Error {
     Error::new(ErrorKind::InvalidOptions).because(why)
 }
 
-/// The path without links: two ways to one file must be seen to be one. Makes no folder, because a mistyped path
-/// would then be an empty store, in which every lock is free.
+/// Resolves symbolic links, so that two paths to one file become the same path. Creates no folder, because a mistyped
+/// path would then be an empty store in which every lock is free.
 pub(super) fn resolve(path: &Path) -> Result<PathBuf> {
     if path == Path::new(MACHINE) {
         check_machine(path)?;
@@ -103,14 +103,15 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// The administrator makes the folder that the users of a machine share: nobody else can say which group it is for.
+/// Checks the shared folder of the machine. The administrator creates it, because only the administrator knows which
+/// group may use it.
 #[cfg(unix)]
 fn check_machine(path: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let folder = path.parent().unwrap_or(path);
     let what = match std::fs::metadata(folder) {
-        // Without setgid the files would belong to the group of the user who comes first. A folder that every user may write
-        // is one in which every user may remove or replace them.
+        // Without setgid, the files would belong to the group of the first user. In a folder that every user may write,
+        // every user may remove or replace them.
         Ok(meta) if meta.permissions().mode() & 0o2072 == 0o2070 => return Ok(()),
         Ok(meta) => format!("has the rights {:o}", meta.permissions().mode() & 0o7777),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => "is not there".to_owned(),
@@ -130,8 +131,8 @@ fn check_machine(_path: &Path) -> Result<()> {
     ))
 }
 
-/// The rights of a new file in that folder: for its owner only, unless the folder is made for a group (setgid). Then also
-/// for that group, whatever the umask of the user who comes first.
+/// The permissions of a new file in this folder: for its owner only, unless the folder has setgid. Then the group of
+/// the folder has access too, regardless of the umask of the first user.
 #[cfg(unix)]
 pub(super) fn rights_in(file: &Path) -> u32 {
     use std::os::unix::fs::PermissionsExt;
@@ -141,7 +142,7 @@ pub(super) fn rights_in(file: &Path) -> u32 {
     0o600 | group
 }
 
-/// The rights of a file, for those that are made beside it. SQLite does the same.
+/// The permissions of a file, for the files created beside it. SQLite does the same.
 #[cfg(unix)]
 pub(super) fn rights_of(file: &Path) -> u32 {
     use std::os::unix::fs::PermissionsExt;
@@ -159,23 +160,24 @@ pub(super) fn rights_of(_file: &Path) -> u32 {
     0o600
 }
 
-/// Makes an empty file with exactly these rights, unless there is one. Returns which file it is, if it was made here. An
-/// error is found again, and explained, when the file is opened.
+/// Creates an empty file with exactly these permissions, unless one exists. Returns the identity of the file if this
+/// call created it. Errors are ignored here: opening the file meets them again and explains them.
 ///
-/// Never opens the file: on POSIX, closing any descriptor of a file drops all locks this process has on it, also those
-/// that SQLite holds through another connection.
+/// Never opens the file. On POSIX, closing any descriptor of a file drops all locks that this process has on it,
+/// including those that SQLite holds through another connection.
 #[cfg(target_os = "linux")]
 pub(super) fn make_file(path: &Path, rights: u32) -> Option<Id> {
     make(path, |new| prepare(new, rights))
 }
 
-/// Makes a file beside that one, with the same rights.
+/// Creates a file beside `main`, with the same permissions.
 #[cfg(target_os = "linux")]
 pub(super) fn make_companion(path: &Path, main: &Path) -> Option<Id> {
     use rustix::fs::{AtFlags, CWD, Gid, Uid, chownat};
     use std::os::unix::fs::MetadataExt;
     make(path, |new| {
-        // Made by root it would otherwise belong to root, and keep the owner of the lock file out. SQLite does the same.
+        // A file created by root would otherwise belong to root, and the owner of the lock file could not open it.
+        // SQLite does the same.
         let owner = main
             .metadata()
             .ok()
@@ -193,7 +195,7 @@ fn prepare(path: &Path, rights: u32) -> rustix::io::Result<()> {
     use rustix::fs::{AtFlags, CWD, FileType, Mode, chmodat, mknodat};
     let mode = Mode::from_raw_mode(rights);
     mknodat(CWD, path, FileType::RegularFile, mode, 0)?;
-    // The umask took some of the rights away.
+    // The umask removed some permissions from the new file.
     chmodat(CWD, path, mode, AtFlags::empty())
 }
 
@@ -203,7 +205,8 @@ fn make(path: &Path, prepare: impl Fn(&Path) -> rustix::io::Result<()>) -> Optio
     if Id::of(path).is_some() {
         return None;
     }
-    // It gets its name when it is ready: a user of the same group who found it in between could not open it.
+    // We rename the file when it is ready. Otherwise a user of the same group could find it before its permissions are
+    // set, and fail to open it.
     let new = path.with_file_name(format!(".{}.new", uuid::Uuid::new_v4()));
     let made = prepare(&new).and_then(|()| {
         let id = Id::of(&new);
@@ -215,13 +218,13 @@ fn make(path: &Path, prepare: impl Fn(&Path) -> rustix::io::Result<()>) -> Optio
     };
     let _ = unlinkat(CWD, &new, AtFlags::empty());
     if error == rustix::io::Errno::INVAL || error == rustix::io::Errno::NOSYS {
-        // A file system that cannot rename without replacing.
+        // This file system does not support a rename that never replaces.
         let _ = prepare(path);
     }
     None
 }
 
-/// SQLite makes the file, with the rights the umask leaves.
+/// SQLite creates the file, with the permissions that the umask leaves.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn make_file(_path: &Path, _rights: u32) -> Option<Id> {
     None
@@ -232,16 +235,17 @@ pub(super) fn make_companion(_path: &Path, _main: &Path) -> Option<Id> {
     None
 }
 
-/// Opens a file of our own beside the database. Not for the database itself, nor for what SQLite keeps beside it.
+/// Opens our own `-lock` file beside the database. Never use this for the database itself, nor for the `-wal` and
+/// `-shm` of SQLite: closing the descriptor would drop SQLite's locks.
 pub(super) fn open_companion(path: &Path) -> std::io::Result<File> {
     let mut options = File::options();
     options.read(true).write(true);
-    // Elsewhere it has been made, with the right rights.
+    // On Linux, `make_companion` has already created it with the right permissions.
     options.create(!cfg!(target_os = "linux")).truncate(false);
     options.open(path)
 }
 
-/// That open file is the one at that path still.
+/// True if the open file is still the one at this path.
 #[cfg(unix)]
 pub(super) fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -252,14 +256,14 @@ pub(super) fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// An open file cannot be removed here.
+/// On these systems an open file cannot be removed.
 #[cfg(not(unix))]
 pub(super) fn is_at(_file: &File, _path: &Path) -> bool {
     true
 }
 
-/// A file with two names has two places for its `-wal` and `-shm`: processes that use one name would not see those that
-/// use the other.
+/// Refuses a file with several hard links. Each name has its own `-wal` and `-shm`, so processes that use different
+/// names would not see each other.
 #[cfg(unix)]
 pub(super) fn refuse_links(path: &Path) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
@@ -335,7 +339,7 @@ mod tests {
             let mode = std::fs::metadata(&path).unwrap().permissions().mode();
             assert_eq!(mode & 0o7777, of_file, "in {of_folder:o}");
             assert_eq!(rights_of(&path), of_file);
-            // One that is there is left as it is.
+            // An existing file keeps its permissions.
             make_file(&path, 0o644);
             assert_eq!(rights_of(&path), of_file);
             std::fs::remove_file(&path).unwrap();

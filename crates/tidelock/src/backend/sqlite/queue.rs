@@ -1,15 +1,15 @@
-//! The queue of the processes that wait for one lock. The kernel keeps it, as locks on bytes of `-lock` ([`Ranges`]):
-//! waiting processes sleep, one is woken at a time, and one that is killed leaves the queue.
+//! The queue of the processes that wait for one lock. The kernel keeps it, as locks on bytes of `-lock` ([`Ranges`]).
+//! Waiting processes sleep, a release wakes one of them, and a killed process leaves the queue.
 //!
-//! A name has three bytes:
-//! - the process that holds the lock has locked *held*, which it unlocks after the release;
-//! - of those that wait, one has locked *first*. It waits for *held*, and is therefore woken by the release;
-//! - one has locked *second*, and waits for *first*. All others wait for *second*.
+//! Each lock name has three bytes:
+//! - *held*: the process that holds the lock locks this byte, and unlocks it after the release;
+//! - *first*: one waiting process locks this byte. It then waits for *held*, so the release wakes it;
+//! - *second*: another waiting process locks this byte and waits for *first*. All others wait for *second*.
 //!
-//! None of this decides anything: the rows in the file do. A byte can be locked without a row and a row can be there
-//! without its byte (a process was stopped or killed in between, or another one does not know of the bytes). So the first
-//! and the second of the queue also look at the rows now and then. Should both be stopped, one of the others asks: they look
-//! every few seconds whether anybody has locked *held*.
+//! These bytes are only hints: the rows in the file decide. A byte can be locked without a row, and a row can exist
+//! without its byte, because a process was frozen or killed in between, or because another process does not use the
+//! bytes. So the first and the second process also check the rows from time to time. If both are frozen, one of the
+//! others attempts the lock: every few seconds they check whether any process has locked *held*.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,15 +18,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::ranges::Ranges;
 use super::spot::{Bytes, Caller, Rank, Spot};
 
-/// How many names a process may wait for in this way: each takes a thread, which sleeps in the kernel.
+/// Bounds the names that a process may queue for: each takes a thread, which sleeps in the kernel.
 const MOST: usize = 16;
 
-/// The places of this process in the queues of one file.
+/// The positions of this process in the queues of one file.
 #[derive(Debug)]
 pub(super) struct Queue {
     ranges: Arc<Ranges>,
     spots: Mutex<HashMap<Arc<str>, Arc<Spot>>>,
-    /// This system knows no such locks after all.
+    /// Set when this system turns out not to support these locks.
     is_useless: AtomicBool,
 }
 
@@ -39,7 +39,8 @@ impl Queue {
         }
     }
 
-    /// Somebody here waits for that name. Taking a place again keeps it.
+    /// Joins the queue of a lock, for a waiter of this process. If the process is already in the queue, it keeps its
+    /// position.
     pub(super) fn stand(self: &Arc<Self>, name: &str, caller: &Arc<impl Caller>) {
         let mut spots = self.lock();
         if let Some(spot) = spots.get(name)
@@ -52,6 +53,7 @@ impl Queue {
         }
         let spot = Arc::new(Spot::of(name, Arc::clone(&self.ranges)));
         spots.insert(Arc::clone(&spot.name), Arc::clone(&spot));
+        // We unlock before the start. If the thread cannot start, the drop of `Serving` locks the map again.
         drop(spots);
         let (serving, caller) = (self.serving(spot), Arc::clone(caller));
         let started = std::thread::Builder::new()
@@ -74,10 +76,10 @@ impl Queue {
         Serving { queue, spot }
     }
 
-    /// Leaves the queue, unless somebody here waits for that name.
+    /// Leaves the queue, unless a waiter of this process still waits for the lock.
     pub(super) fn leave(&self, name: &str, is_wanted: impl FnOnce() -> bool) {
         let spots = self.lock();
-        // Asked under the lock, or a place that is taken at this moment would be given up.
+        // We call `is_wanted` under the lock. Otherwise a waiter that joins at this moment would lose its position.
         if let Some(spot) = spots.get(name)
             && !is_wanted()
         {
@@ -85,7 +87,7 @@ impl Queue {
         }
     }
 
-    /// This process has had its turn: if others wait here for the next one, they wait at the end of the queue.
+    /// This process was granted the lock. If it has more waiters, they continue at the end of the queue.
     pub(super) fn had_its_turn(&self, name: &str) {
         if let Some(spot) = self.lock().get(name) {
             spot.step_back();
@@ -97,13 +99,14 @@ impl Queue {
         spots.get(name).map_or(Rank::Alone, |spot| spot.rank())
     }
 
-    /// This process stands behind others, and nobody shows that it holds the lock: nothing may be happening there.
+    /// True if this process is behind others in the queue and no process shows that it holds the lock. The processes
+    /// ahead may be frozen.
     pub(super) fn is_overdue(&self, name: &str) -> bool {
         let spots = self.lock();
         spots.get(name).is_some_and(|spot| spot.is_overdue())
     }
 
-    /// How many other processes are known to wait for that name: none, one or two.
+    /// Counts the other processes that are known to wait for the lock: zero, one or two.
     pub(super) fn others(&self, name: &str) -> u32 {
         let bytes = Bytes::of(name);
         let taken = |at| u32::from(self.ranges.is_taken(at));
@@ -115,7 +118,7 @@ impl Queue {
     }
 }
 
-/// The thread of a spot. However it ends, it leaves nothing locked.
+/// Runs the thread of a queue position. On drop, it unlocks every byte, even after a panic.
 struct Serving {
     queue: Arc<Queue>,
     spot: Arc<Spot>,
@@ -125,7 +128,7 @@ impl Drop for Serving {
     fn drop(&mut self) {
         let mut spots = self.queue.lock();
         self.spot.end();
-        // Unless another has taken its place meanwhile.
+        // A newer thread may already have replaced this one.
         let name = &self.spot.name;
         if spots
             .get(name)
@@ -151,7 +154,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(10);
 
-    /// Tells what it is called for.
+    /// Sends the name of each call.
     struct Told(Mutex<Sender<&'static str>>);
 
     impl Caller for Told {
@@ -166,7 +169,7 @@ mod tests {
 
     type Stands = (Arc<Queue>, Receiver<&'static str>);
 
-    /// A place in the queue, as of a process of its own.
+    /// A queue position that behaves like that of a separate process.
     fn stand(file: &Path) -> Stands {
         let queue = Arc::new(Queue::on(Ranges::on(file).unwrap()));
         let (told, hears) = channel();
@@ -186,7 +189,7 @@ mod tests {
         }
     }
 
-    /// Three that came one after the other, while another one holds the lock.
+    /// Three processes that joined one after the other, while another one holds the lock.
     fn three(folder: &Path) -> (Shown, [Stands; 3]) {
         let file = folder.join("x-lock");
         std::fs::write(&file, "").unwrap();
@@ -206,11 +209,11 @@ mod tests {
         let (holder, [first, second, third]) = three(folder.path());
         holder.hide("a");
         let hears = |(_, hears): &(_, Receiver<_>)| hears.recv_timeout(SOON).unwrap();
-        // To rise to the head, and when it is there.
+        // One look on reaching the second position, one on reaching the first.
         assert_eq!([hears(&first), hears(&first)], ["look"; 2]);
         assert_eq!(hears(&first), "called");
         assert!(third.1.try_recv().is_err(), "it was not called");
-        // It has its turn, and makes room for the next.
+        // The first is granted the lock and makes room for the next.
         holder.show("a");
         first.0.had_its_turn("a");
         await_rank(&second.0, Rank::First);
@@ -232,14 +235,15 @@ mod tests {
         assert_eq!(fourth.others("a"), 2);
     }
 
-    /// The second waits for the first, and for as long as that takes it cannot be woken: its place goes on without it.
+    /// The second process blocks in the kernel until the first unlocks its byte. Even then, it can give up its
+    /// position.
     #[test]
     fn a_first_that_stands_still_does_not_keep_the_second_from_leaving() {
         let folder = tempfile::tempdir().unwrap();
         let (_holder, [first, second, third]) = three(folder.path());
         second.0.had_its_turn("a");
         await_rank(&third.0, Rank::Second);
-        // Both wait for the first place now.
+        // Both the second and the third now wait for the first position.
         first.0.leave("a", || false);
         second.0.leave("a", || false);
         await_rank(&third.0, Rank::First);
@@ -268,7 +272,7 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 15);
-        // Written into nothing, but shared with other versions of this program.
+        // The hash is stored nowhere, but other versions of this program use the same one.
         assert_eq!(Bytes::of("stock:42").held, 5_325_404_063_224_990_988);
     }
 }

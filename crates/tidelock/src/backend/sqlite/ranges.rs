@@ -1,7 +1,7 @@
-//! Locks on single bytes of a file, which the kernel keeps: a process that waits for one sleeps, a release wakes
-//! one of them, and the end of a process frees its locks.
+//! Locks on single bytes of a file (open file description locks). A process that waits for one sleeps in the kernel, a
+//! release wakes one waiter, and the end of a process frees its locks.
 
-/// One open file. Its locks exclude those of every other one, also within this process.
+/// One open file. Its locks exclude those of every other open file, even within this process.
 #[derive(Debug)]
 pub(super) struct Ranges(#[cfg(target_os = "linux")] std::fs::File);
 
@@ -30,7 +30,7 @@ mod linux {
             l_whence: short(libc::SEEK_SET),
             l_start: start.unwrap_or_default(),
             l_len: 1,
-            // These locks belong to an open file, not to a process.
+            // These locks belong to an open file, not to a process; the kernel requires 0 here.
             l_pid: 0,
         }
     }
@@ -40,7 +40,7 @@ mod linux {
             place::open_companion(file).map(Self)
         }
 
-        /// Waits for it.
+        /// Blocks until the byte is locked.
         pub(in super::super) fn lock(&self, at: i64) -> Result<()> {
             let byte = byte(libc::F_WRLCK, at);
             loop {
@@ -52,7 +52,7 @@ mod linux {
             }
         }
 
-        /// False: another open file has it.
+        /// Returns false if another open file has locked the byte.
         pub(in super::super) fn try_lock(&self, at: i64) -> Result<bool> {
             match fcntl(&self.0, FcntlArg::F_OFD_SETLK(&byte(libc::F_WRLCK, at))) {
                 Ok(_) => Ok(true),
@@ -62,11 +62,11 @@ mod linux {
         }
 
         pub(in super::super) fn unlock(&self, at: i64) {
-            // Of a byte that is not locked this is no error, and there is no other.
+            // Unlocking a byte that is not locked is no error, and no other error can occur.
             let _ = fcntl(&self.0, FcntlArg::F_OFD_SETLK(&byte(libc::F_UNLCK, at)));
         }
 
-        /// Another open file has it.
+        /// True if another open file has locked the byte.
         pub(in super::super) fn is_taken(&self, at: i64) -> bool {
             let mut found = byte(libc::F_WRLCK, at);
             fcntl(&self.0, FcntlArg::F_OFD_GETLK(&mut found)).is_ok()
@@ -75,7 +75,7 @@ mod linux {
     }
 }
 
-/// Other systems have no such locks that end with an open file instead of with any descriptor of it.
+/// Other systems lack locks that last as long as the open file. Theirs end when any descriptor of the file is closed.
 #[cfg(not(target_os = "linux"))]
 impl Ranges {
     pub(super) fn on(_file: &std::path::Path) -> std::io::Result<Self> {

@@ -1,4 +1,4 @@
-//! The row-lease algorithm as statements: what each verb reads and writes inside one transaction.
+//! The row-lease algorithm in SQL: the statements of each operation inside one transaction.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,10 +10,11 @@ use super::timebase::Timebase;
 use crate::backend::{ClientId, Name, Released, Renewal, Ticket};
 use crate::snapshot::{ClientInfo, since_epoch};
 
-/// How long a withdrawn ticket is remembered: far longer than a request of it can lie in a queue of its own process.
+/// Bounds how long a withdrawn ticket is remembered: far longer than its request can stay in the worker queue of its
+/// process.
 const REMEMBERED: Duration = Duration::from_secs(300);
 
-/// One transaction's view.
+/// The context of one transaction.
 pub(super) struct View<'a> {
     pub(super) connection: &'a Connection,
     pub(super) now: Now<'a>,
@@ -23,11 +24,11 @@ pub(super) struct View<'a> {
 /// The answer to an attempt.
 #[derive(Debug)]
 pub(super) enum Decision {
-    /// With the token, and how many after it were reserved.
+    /// The token, and the number of tokens reserved after it.
     Granted(Option<i64>, u32),
     Held(Duration),
     Withdrawn,
-    /// The counter holds this, after which there is no token. Nothing was written.
+    /// The counter has this value, which has no next token. Nothing was written.
     NoToken(String),
 }
 
@@ -56,7 +57,7 @@ impl View<'_> {
         })
     }
 
-    /// Whether somebody else holds the lock, and for how long. Only reads.
+    /// Returns the remaining time if another owner holds the lock. Only reads.
     pub(super) fn held_by_other(&self, name: &str, owner: &str) -> Result<Option<Duration>> {
         Ok(match self.standing(self.row(name)?.as_ref(), name, owner) {
             Standing::Theirs(left) => Some(left),
@@ -66,6 +67,7 @@ impl View<'_> {
 
     pub(super) fn attempt(&self, ticket: &Ticket, lease: Duration, spare: u32) -> Result<Decision> {
         let (name, owner) = (ticket.name.as_str(), ticket.owner.to_string());
+        // The attempt of a withdrawn ticket may arrive after the withdrawal. It must not acquire the lock.
         if self.is_withdrawn(&owner)? {
             return Ok(Decision::Withdrawn);
         }
@@ -74,7 +76,7 @@ impl View<'_> {
             Standing::Theirs(left) => Ok(Decision::Held(left)),
             Standing::Ours => {
                 self.extend(name, &owner, lease)?;
-                // What was reserved then may be in use: none of it is given out again.
+                // The tokens reserved by the first attempt may be in use, so we do not hand them out again.
                 Ok(Decision::Granted(row.and_then(|row| row.token), 0))
             }
             Standing::Free => {
@@ -92,8 +94,10 @@ impl View<'_> {
         }
     }
 
-    /// Larger than all before, of whatever name: the counter is never set back. So many after it are reserved, or none where
-    /// the counter ends before. Otherwise what the counter holds: anybody who may write the file may have changed it.
+    /// Returns the next token, and how many tokens after it were reserved (zero if the counter would overflow). The
+    /// counter is shared by all names and never set back, so each token is larger than all before. Returns the
+    /// counter's content as an error if it is no valid counter: any user with write access to the file may have changed
+    /// it.
     fn next_token(&self, spare: u32) -> Result<std::result::Result<(i64, u32), String>> {
         let counter = self
             .connection
@@ -123,7 +127,7 @@ impl View<'_> {
         Ok(())
     }
 
-    /// False: the lock is not held by this ticket any more.
+    /// Returns false if this ticket does not hold the lock any more.
     pub(super) fn renew(&self, renewal: &Renewal) -> Result<bool> {
         let (name, owner) = (
             renewal.ticket.name.as_str(),
@@ -144,6 +148,7 @@ impl View<'_> {
         self.connection
             .prepare_cached("DELETE FROM locks WHERE name = ?1 AND owner = ?2")?
             .execute([name, owner.as_str()])?;
+        // An expired row of this owner is deleted too, but only a live one counts as a release.
         Ok(if ours {
             Released::Freed
         } else {
@@ -151,7 +156,7 @@ impl View<'_> {
         })
     }
 
-    /// Releases, and leaves a mark that makes a later attempt of the ticket take no effect.
+    /// Releases, and leaves a tombstone so that a later attempt of the ticket has no effect.
     pub(super) fn withdraw(&self, ticket: &Ticket, base: &Timebase) -> Result<Released> {
         self.sweep("withdrawn", base)?;
         self.connection
@@ -188,7 +193,7 @@ impl View<'_> {
             .optional()
     }
 
-    /// Up to `most` names after `after`, in order, held or not.
+    /// Returns up to `most` names in order, held or not, after skipping the first `skip` names.
     pub(super) fn names(&self, most: i64, skip: i64) -> Result<Vec<String>> {
         self.connection
             .prepare_cached("SELECT name FROM locks ORDER BY name LIMIT ?1 OFFSET ?2")?
@@ -233,8 +238,9 @@ impl View<'_> {
             .optional()
     }
 
-    /// Deletes what has ended. Marks and details of an earlier boot go too: the processes they concern did not live
-    /// through it. A lock of another clock stays, because only a waiter who watches it knows when it may be taken.
+    /// Deletes expired rows. Tombstones and client details of an earlier boot are deleted too, because their processes
+    /// ended with that boot. A lock row of another clock stays: only a waiter that watches it knows when it may be
+    /// taken.
     fn sweep(&self, table: &str, base: &Timebase) -> Result<()> {
         let Now { stamp, domain } = self.now;
         self.connection
@@ -258,7 +264,7 @@ fn millis(time: SystemTime) -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// A value of others, as it can stand in an error.
+/// Formats a value that another program may have written, for use in an error.
 fn shown(value: Option<Value>) -> String {
     match value {
         None | Some(Value::Null) => "nothing".to_owned(),

@@ -1,23 +1,24 @@
-//! The lease in a row: what the row of a lock says to somebody who asks. Knows nothing of SQL.
+//! The lease in a row: decides from a lock's row whether an owner holds the lock. Contains no SQL.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The most names whose foreign rows are remembered. Beyond it the memory starts anew, which only makes waiters wait longer.
+/// Bounds the names whose rows of another clock are remembered. At the limit all are forgotten, which only makes
+/// waiters wait longer.
 const MOST_SIGHTS: usize = 10_000;
 
-/// An instant, and the clock it was read on. Stamps of two clocks say nothing about each other.
+/// An instant, and the clock it was read on. Readings of two clocks cannot be compared.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Now<'a> {
     /// Nanoseconds.
     pub(super) stamp: i64,
-    /// Which clock: see [`Timebase`](super::timebase::Timebase).
+    /// The name of the clock: see [`Timebase`](super::timebase::Timebase).
     pub(super) domain: &'a str,
 }
 
 impl Now<'_> {
-    /// The stamp that much later.
+    /// The reading of this clock `time` later.
     pub(super) fn plus(&self, time: Duration) -> i64 {
         self.stamp.saturating_add(nanos(time))
     }
@@ -27,38 +28,38 @@ impl Now<'_> {
     }
 }
 
-/// A duration as it is kept in a row.
+/// A duration in nanoseconds, as rows store it.
 pub(super) fn nanos(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// What is kept of a lock that was granted.
+/// The stored state of a granted lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) owner: String,
-    /// Changes with every write, so that a row that stands still can be told from one that is renewed.
+    /// Changes with every write, so that a renewed row can be told from an unchanged one.
     pub(super) revision: i64,
     /// Nanoseconds.
     pub(super) lease: i64,
-    /// The deadline, a stamp of `domain`.
+    /// The deadline: a reading of the clock `domain`.
     pub(super) ends: i64,
     pub(super) domain: String,
     pub(super) token: Option<i64>,
 }
 
-/// How a row stands to an owner.
+/// The state of a lock from the viewpoint of one owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Nobody holds the lock.
+    /// The lock is free.
     Free,
-    /// The owner who asks does.
+    /// The given owner holds the lock.
     Ours,
-    /// Somebody else does, for that long as far as it is known.
+    /// Another owner holds the lock, for this long as far as we know.
     Theirs(Duration),
 }
 
 impl Row {
-    /// Whether this owner, somebody else or nobody holds the lock now.
+    /// Tells whether the lock is free, held by this owner or held by another owner.
     pub(super) fn standing(&self, name: &str, owner: &str, now: Now<'_>, seen: &Seen) -> Standing {
         let left = self.left(name, now, seen);
         if left.is_zero() {
@@ -70,8 +71,8 @@ impl Row {
         }
     }
 
-    /// How long the lease lasts at most. A deadline of another clock is no deadline to us: such a row counts for as long
-    /// as a whole lease from when we first saw it as it is now.
+    /// Returns the time until the lease ends, at most. The deadline of another clock means nothing to us, so such a row
+    /// counts for one whole lease from the first time we saw its current revision.
     pub(super) fn left(&self, name: &str, now: Now<'_>, seen: &Seen) -> Duration {
         if self.domain == now.domain {
             now.until(self.ends)
@@ -81,7 +82,7 @@ impl Row {
     }
 }
 
-/// Which rows of other clocks this process has seen, and since when they are as they are.
+/// The rows of other clocks that this process has seen, and when it first saw each in its current revision.
 #[derive(Debug, Default)]
 pub(super) struct Seen(Mutex<HashMap<String, Sight>>);
 
@@ -93,7 +94,7 @@ struct Sight {
 }
 
 impl Seen {
-    /// When this row was first seen in this revision.
+    /// Returns when we first saw this row in this revision.
     fn first(&self, name: &str, row: &Row, now: i64) -> i64 {
         let mut sights = self.lock();
         if let Some(sight) = sights.get(name)
@@ -114,7 +115,7 @@ impl Seen {
         now
     }
 
-    /// The row has gone or was taken over.
+    /// Forgets a row that was deleted or taken over.
     pub(super) fn forget(&self, name: &str) {
         self.lock().remove(name);
     }
@@ -164,7 +165,7 @@ mod tests {
     #[test]
     fn a_deadline_of_another_clock_counts_from_when_the_row_was_first_seen() {
         let seen = Seen::default();
-        // Whatever the stamps say: 5000 s is long past the deadline, 5 s is long before it.
+        // The readings do not matter: 5000 s is long past the deadline, 5 s is long before it.
         for start in [5000_i64, 5] {
             let seen_at =
                 |seconds: i64| row().standing("n", "b:1", at(start + seconds, "there"), &seen);

@@ -1,6 +1,7 @@
-//! The tables, and who may share them.
+//! The tables, the format version, and the check that a file is ours.
 //!
-//! A later tidelock may add tables and columns with defaults and keep the version; what an older one could misread gets a new one.
+//! A later tidelock may add tables, and columns with defaults, without a new version. A change that an older tidelock
+//! could misread needs a new version.
 
 use rusqlite::Connection;
 
@@ -9,8 +10,10 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// "tdlk": marks the file as ours, so that we never write into another program's database.
 const APPLICATION: i64 = 0x7464_6c6b;
+/// The version of the file format. A file with a larger version is refused.
 const VERSION: i64 = 1;
 
+/// The schema of a new file.
 const TABLES: &str = "
 CREATE TABLE locks (
     name TEXT NOT NULL PRIMARY KEY,
@@ -37,20 +40,21 @@ CREATE TABLE clients (
 ) WITHOUT ROWID;
 ";
 
-/// Bytes of the file that are kept in reserve.
+/// Bytes of free space that we keep inside the file as a reserve.
 const RESERVE: i64 = 256 * 1024;
-/// So few free pages are left when the reserve is used up: a grant changes no more than that.
+/// With fewer free pages than this, the reserve is used up. A grant changes no more pages than this.
 const FEW_PAGES: i64 = 8;
 
-/// More tokens than a log can have used: each grant writes two pages of it, and reserves a thousand tokens at most.
+/// More tokens than one log can have used: each grant writes two pages of the log and reserves at most a thousand
+/// tokens.
 const SKIPPED: i64 = 1 << 32;
 
-/// What is wrong with a file.
+/// The reason why a file cannot be used.
 #[derive(Debug)]
 pub(super) enum Unfit {
     Sqlite(rusqlite::Error),
     Other(Error),
-    /// Nothing that lasts.
+    /// A temporary condition.
     Busy(Busy),
 }
 
@@ -60,8 +64,8 @@ impl From<rusqlite::Error> for Unfit {
     }
 }
 
-/// Whether the file is ready for use; an error if it is not ours or from the future. To be called inside a transaction:
-/// seen in pieces, a file that another process is just making looks like a stranger's.
+/// Returns whether the tables exist. Fails if the file belongs to another program or to a newer tidelock. Call this
+/// inside a transaction: otherwise a file that another process is just creating could look like another program's file.
 pub(super) fn is_ready(connection: &Connection) -> Result<bool, Unfit> {
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let (application, version) = (
@@ -82,7 +86,7 @@ pub(super) fn is_ready(connection: &Connection) -> Result<bool, Unfit> {
     Ok(version == VERSION)
 }
 
-/// Makes the tables. To be called inside a write transaction, when [`is_ready`] said no in it.
+/// Creates the tables. Call this inside a write transaction in which [`is_ready`] returned false.
 pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(TABLES)?;
     connection.execute_batch(&format!(
@@ -90,29 +94,29 @@ pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
     ))
 }
 
-/// A log that was removed may have had grants in it, whose tokens the file knows nothing of. The next tokens are larger than
-/// any of those.
+/// Skips tokens after a log was removed. The log may have had grants whose tokens the file does not know; the next
+/// tokens are larger than any of those.
 pub(super) fn skip_tokens(connection: &Connection) -> rusqlite::Result<()> {
-    // A value that is no counter stays, and the next acquire refuses it. SQLite would otherwise count text as 0, and turn a
-    // sum beyond the largest integer into a fraction.
+    // An invalid counter stays as it is, and the next acquire refuses it. Otherwise SQLite would count text as 0, and
+    // turn a sum beyond the largest integer into a fraction.
     connection.execute_batch(&format!(
         "UPDATE counter SET token = min(token, {}) + {SKIPPED} WHERE typeof(token) = 'integer' AND token >= 0",
         i64::MAX - SKIPPED
     ))
 }
 
-/// Makes the file longer than it need be. With room inside the file the log can be moved into it, and so be written anew,
-/// also when the disk has become full: what is held can still be renewed and released then.
+/// Makes the file larger than necessary. With free pages inside the file, SQLite can move the log into it and restart
+/// the log even when the disk is full. Held locks can then still be renewed and released.
 pub(super) fn reserve(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(&format!(
         "CREATE TABLE reserve (room); INSERT INTO reserve VALUES (zeroblob({RESERVE}));"
     ))?;
-    // Pages that were freed before they had ever been in the file would be holes in it.
+    // We checkpoint before the drop. Pages that were freed before they reached the file would be holes in it.
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
     connection.execute_batch("DROP TABLE reserve")
 }
 
-/// Whether the room inside the file is used up.
+/// Returns true if the reserve is used up.
 pub(super) fn is_tight(connection: &Connection) -> rusqlite::Result<bool> {
     connection
         .prepare_cached("PRAGMA freelist_count")?

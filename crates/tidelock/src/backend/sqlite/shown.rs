@@ -1,4 +1,4 @@
-//! Shows the other processes which locks this client holds, so that a release wakes the one that waits for it first: see
+//! Shows the other processes which locks this client holds, so that a release wakes the first waiting process: see
 //! [`queue`](super::queue).
 
 use std::collections::HashSet;
@@ -8,9 +8,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::ranges::Ranges;
 use super::spot::Bytes;
 
-/// The kernel keeps these locks in a list. The first process that waits for a lock that is not shown looks at the file every few milliseconds.
+/// Bounds the shown locks, because the kernel keeps them in a linear list. The first waiter of a lock that is not shown
+/// checks the file every few milliseconds instead.
 const MOST: usize = 256;
-/// The first of the queue may have locked a byte for the moment between its waking and its question.
+/// Bounds the retries of a lock call: the first process of the queue may lock the byte for a moment between its wake
+/// and its attempt.
 const TRIES: u32 = 20;
 
 #[derive(Debug)]
@@ -33,10 +35,11 @@ impl Shown {
         }
     }
 
-    /// It holds that lock.
+    /// Shows that this client holds the lock.
     pub(super) fn show(&self, name: &str) {
         let mut inner = self.lock();
         let Inner { ranges, held } = &mut *inner;
+        // We open `-lock` on first use, because it may not exist when the client starts.
         if ranges.is_none() {
             *ranges = Ranges::on(&self.lock).ok();
         }
@@ -53,7 +56,7 @@ impl Shown {
         }
     }
 
-    /// It does not hold that lock any more.
+    /// Shows that this client no longer holds the lock.
     pub(super) fn hide(&self, name: &str) {
         let mut inner = self.lock();
         let byte = Bytes::of(name).held;

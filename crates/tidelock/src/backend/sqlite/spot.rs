@@ -1,33 +1,34 @@
-//! The place of this process in the queue of one name, and the thread that stands there: see [`queue`](super::queue).
+//! The position of this process in the queue of one lock, and the thread that waits there: see [`queue`](super::queue).
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::ranges::Ranges;
 
-/// How long a thread stays when nobody waits any more; the next waiter need not start one then.
+/// Bounds how long an idle thread stays, so that the next waiter need not start one.
 const LINGER: Duration = Duration::from_secs(1);
-/// Before a process that has had its turn queues up again: the kernel does not hand a byte over, so that the process would
-/// take it while the one that waits for it is being woken.
+/// The pause before a process that was granted the lock joins the queue again. The kernel does not hand a byte over:
+/// without the pause, the process would lock the byte again while the kernel still wakes the waiter for it.
 const REST: Duration = Duration::from_millis(1);
-/// Between two looks of the first in the queue, where the holder has not locked its byte.
+/// The pause between two checks by the first process of the queue, while the holder has not locked its byte.
 const SHORT: Duration = Duration::from_millis(4);
-/// How many looks are so close to each other.
+/// The number of checks that use the short pause.
 const SHORT_LOOKS: u32 = 50;
+/// The pause between two checks after that.
 const LONG: Duration = Duration::from_millis(10);
 
-/// Where a process stands.
+/// The position of a process in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
-    /// Others are before it, and look.
+    /// Others are ahead, and check the rows.
     Behind,
     Second,
     First,
-    /// There is no queue: every process looks for itself.
+    /// There is no queue; every process checks for itself.
     Alone,
 }
 
-/// The three bytes of a name.
+/// The three byte offsets of a lock name.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bytes {
     pub(super) held: i64,
@@ -37,7 +38,7 @@ pub(super) struct Bytes {
 
 impl Bytes {
     pub(super) fn of(name: &str) -> Self {
-        // FNV-1a: the same in all versions of this program, for they share the file.
+        // FNV-1a: all versions of this program must use the same hash, because they share the file.
         let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -50,15 +51,15 @@ impl Bytes {
     }
 }
 
-/// What the queue calls.
+/// The callbacks of the queue.
 pub(super) trait Caller: Send + Sync + 'static {
-    /// The lock was released: a waiter of this process may ask for it.
+    /// The lock was released: a waiter of this process may attempt it.
     fn called(&self, name: &str);
-    /// Look whether the lock is free.
+    /// The watch must check whether the lock is free.
     fn look(&self);
 }
 
-/// The place of this process in the queue of one name.
+/// The position of this process in the queue of one lock.
 #[derive(Debug)]
 pub(super) struct Spot {
     pub(super) name: Arc<str>,
@@ -70,21 +71,21 @@ pub(super) struct Spot {
 
 #[derive(Debug)]
 struct State {
-    /// Somebody waits.
+    /// A waiter of this process waits for the lock.
     wanted: bool,
     rank: Rank,
-    /// When somebody began to wait, or this process had its last turn.
+    /// When the first waiter began to wait, or this process was last granted the lock.
     since: Instant,
-    /// When it was last looked, nobody showed that it holds the lock.
+    /// At the last check, no process showed that it holds the lock.
     was_free: bool,
-    /// Not to be overdue before.
+    /// The earliest time at which the queue may count as overdue.
     ask_at: Instant,
-    /// The thread has ended, or is about to.
+    /// The thread has ended or is about to end.
     over: bool,
 }
 
 impl State {
-    /// Begins to wait.
+    /// Restarts the waiting time.
     fn begin(&mut self) {
         self.since = Instant::now();
         self.ask_at = self.since;
@@ -111,7 +112,7 @@ impl Spot {
         }
     }
 
-    /// False: its thread has ended.
+    /// Marks the position as wanted. Returns false if its thread has ended.
     pub(super) fn want(&self) -> bool {
         let mut state = self.lock();
         if !std::mem::replace(&mut state.wanted, true) {
@@ -125,9 +126,9 @@ impl Spot {
         self.lock().rank
     }
 
-    /// See [`Queue::is_overdue`](super::queue::Queue::is_overdue). Only where it is so the second time in a row: between two
-    /// turns nobody has locked the byte. And not said again before it has waited half as long as until now, because there may
-    /// be a thousand like it.
+    /// See [`Queue::is_overdue`](super::queue::Queue::is_overdue). Returns true only if two checks in a row find the
+    /// byte free: between two holders no process has locked it. After that, it returns false until the process has
+    /// waited half as long again, because a thousand processes may do the same.
     pub(super) fn is_overdue(&self) -> bool {
         let (mut state, now) = (self.lock(), Instant::now());
         let free = state.rank == Rank::Behind && !self.ranges.is_taken(self.bytes.held);
@@ -138,19 +139,20 @@ impl Spot {
         overdue
     }
 
-    /// Nobody here waits any more.
+    /// The last waiter of this process has left.
     pub(super) fn give_up(&self) {
         self.lock().wanted = false;
         self.step_back();
     }
 
-    /// The thread ends.
+    /// Marks the thread as ended.
     pub(super) fn end(&self) {
         self.lock().over = true;
         self.step_back();
     }
 
-    /// Gives up what it has locked. The thread itself may be asleep in the kernel for as long as another process likes.
+    /// Unlocks the byte of the current position. We do this from the caller's thread, because the queue thread may
+    /// sleep in the kernel until another process unlocks its byte.
     pub(super) fn step_back(&self) {
         let mut state = self.lock();
         state.begin();
@@ -163,7 +165,7 @@ impl Spot {
         self.changed.notify_all();
     }
 
-    /// Waits in the queue for as long as somebody wants it to.
+    /// Runs the queue position until no waiter wants it.
     pub(super) fn serve(&self, caller: &impl Caller) -> std::io::Result<()> {
         let Bytes { first, second, .. } = self.bytes;
         while self.is_wanted() {
@@ -183,7 +185,7 @@ impl Spot {
         Ok(())
     }
 
-    /// It has locked that byte. False: in vain, nobody waits any more.
+    /// Moves up after `byte` was locked. Returns false, and unlocks the byte, if nobody waits any more.
     fn rise(&self, rank: Rank, byte: i64) -> bool {
         let mut state = self.lock();
         if state.rank == Rank::Second {
@@ -196,15 +198,16 @@ impl Spot {
         state.wanted
     }
 
-    /// As the first of the queue.
+    /// Waits for the release, as the first process of the queue.
     fn wait_for_release(&self, caller: &impl Caller) -> std::io::Result<()> {
         let mut looks = 0;
         while self.rank() == Rank::First {
             if self.ranges.try_lock(self.bytes.held)? {
-                // Nobody has it: the lock is free, or its holder does not show.
+                // No process has the byte: the lock is free, or its holder does not show it.
                 self.ranges.unlock(self.bytes.held);
                 caller.look();
             } else {
+                // Blocks until the holder unlocks its byte. We need the byte only as a signal, so we unlock it at once.
                 self.ranges.lock(self.bytes.held)?;
                 self.ranges.unlock(self.bytes.held);
                 looks = 0;
@@ -221,7 +224,7 @@ impl Spot {
         Ok(())
     }
 
-    /// Keeps the thread for a while, until somebody waits again.
+    /// Keeps the idle thread for a while. Returns true if a waiter comes.
     fn is_wanted(&self) -> bool {
         let state = self.lock();
         let (mut state, _) = self

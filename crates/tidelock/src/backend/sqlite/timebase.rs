@@ -1,4 +1,4 @@
-//! The clock the deadlines in the file are stamps of, and its name: two processes compare stamps only if both name the same.
+//! The clock of the deadlines in the file, and its name. Two processes compare readings only if both use the same name.
 
 use std::sync::{Arc, LazyLock};
 
@@ -9,15 +9,18 @@ use crate::backend::Clock;
 #[derive(Debug, Clone)]
 pub(super) struct Timebase {
     clock: Clock,
-    /// Simulated clocks of one process have origins of their own; this makes their stamps comparable.
+    /// Added to each reading: simulated clocks of one process have different origins, and this makes their readings
+    /// comparable.
     shift: i64,
     domain: Arc<str>,
 }
 
-/// For processes that cannot tell whether another one goes by the same clock: nobody else has this name.
+/// The clock name of a process that cannot tell whether another process uses the same clock. No other process has this
+/// name.
 static OWN: LazyLock<Arc<str>> =
     LazyLock::new(|| format!("process:{}", uuid::Uuid::new_v4()).into());
 
+/// The clock name of this boot and time namespace. If it is unknown, the name of this process's own clock.
 static MACHINE: LazyLock<Arc<str>> = LazyLock::new(|| match machine() {
     Some(domain) => domain.into(),
     None => Arc::clone(&OWN),
@@ -41,17 +44,19 @@ impl Timebase {
         }
     }
 
-    /// What the names of all clocks of this boot begin with. Whoever wrote another one has not lived through the last boot.
+    /// The prefix of the names of all clocks of this boot. A row with another prefix is from a process that ended with
+    /// an earlier boot.
     pub(super) fn boot(&self) -> &str {
         self.domain.split('+').next().unwrap_or(&self.domain)
     }
 }
 
-/// Boot id and offset of the time namespace: `CLOCK_BOOTTIME` is the same for all processes that agree on both.
+/// Returns the boot id and the offset of the time namespace: `CLOCK_BOOTTIME` is the same for all processes that agree
+/// on both.
 #[cfg(target_os = "linux")]
 fn machine() -> Option<String> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    // The offsets shown are those children will get; they are ours only if children go into the same namespace.
+    // The kernel shows the offsets that child processes get. They are ours only if children join the same namespace.
     let link = |which: &str| std::fs::read_link(format!("/proc/self/ns/{which}")).ok();
     if link("time") != link("time_for_children") {
         return None;
@@ -61,14 +66,14 @@ fn machine() -> Option<String> {
     Some(format!("{}+{}", boot.trim(), boottime_offset(&offsets)))
 }
 
-/// Elsewhere the clock starts with the process, and nothing tells one boot from another: deadlines of other processes
-/// are never trusted, a waiter sees the row stand still for a whole lease instead.
+/// On other systems the clock starts with the process, and boots cannot be told apart. Deadlines of other processes are
+/// then never trusted: a waiter takes the lock after it has seen the row unchanged for a whole lease.
 #[cfg(not(target_os = "linux"))]
 fn machine() -> Option<String> {
     None
 }
 
-/// `SECONDS.NANOSECONDS` of the line `boottime`.
+/// Returns `SECONDS.NANOSECONDS` of the line `boottime`.
 #[cfg(any(target_os = "linux", test, feature = "fuzzing"))]
 pub(super) fn boottime_offset(offsets: &str) -> String {
     offsets

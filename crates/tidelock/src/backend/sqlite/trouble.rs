@@ -1,4 +1,4 @@
-//! What an error of SQLite means for a lock.
+//! Translates SQLite errors into errors of a lock.
 
 use std::fmt;
 
@@ -6,16 +6,17 @@ use rusqlite::ErrorCode;
 
 use crate::error::{Error, ErrorKind};
 
-/// Where in a transaction it happened.
+/// The stage of the transaction in which the error occurred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Before the commit: nothing was changed.
     Before,
-    /// In the commit: it may be in the file.
+    /// In the commit: the change may be in the file.
     Commit,
 }
 
-/// Why the file cannot be opened just now. Beneath an [`Unavailable`](ErrorKind::Unavailable) error.
+/// The reason why the file cannot be opened right now. It is the cause of an [`Unavailable`](ErrorKind::Unavailable)
+/// error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Busy {
     Opening,
@@ -39,7 +40,7 @@ impl fmt::Display for Busy {
 
 impl std::error::Error for Busy {}
 
-/// The file is there, and others use it: an attempt some time later may succeed.
+/// True if other processes use the file and a later retry may succeed.
 pub(super) fn is_busy(error: &Error) -> bool {
     let Some(cause) = std::error::Error::source(error) else {
         return false;
@@ -54,11 +55,11 @@ pub(super) fn is_busy(error: &Error) -> bool {
         )
 }
 
-/// Turns an error of SQLite into one of ours.
+/// Translates an SQLite error into one of ours.
 pub(super) fn explain(error: rusqlite::Error, stage: Stage) -> Error {
     let code = error.sqlite_error_code();
     let (kind, why) = match code {
-        // Writing the log failed before the mark that makes a commit of it.
+        // The write to the log failed before the commit record, so nothing was committed.
         Some(ErrorCode::DiskFull) => (
             ErrorKind::Unavailable,
             "the disk with the lock file is full; nothing was changed",
@@ -95,7 +96,7 @@ pub(super) fn explain(error: rusqlite::Error, stage: Stage) -> Error {
     Error::new(kind).because(why).caused_by(error)
 }
 
-/// The connection is not to be used again after this.
+/// True if the connection must not be used again after this error.
 pub(super) fn spoils(error: &rusqlite::Error) -> bool {
     !matches!(
         error.sqlite_error_code(),

@@ -1,18 +1,18 @@
-//! What kind of file system the lock file is on. SQLite needs locks and shared memory that all its users share: over a
-//! network or into a virtual machine they are not shared, and two holders would be the result.
+//! The file system of the lock file. SQLite needs locks and shared memory that all its users share. Over a network or
+//! into a virtual machine they are not shared, so two processes could hold one lock; we refuse such file systems.
 
 use std::path::Path;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// What is known of the file system of a path.
+/// The known facts about the file system of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Volume {
-    /// Its type as the system calls it. Empty: not known.
+    /// The type by its system name. Empty: unknown.
     pub(super) kind: String,
 }
 
-/// Network and cluster file systems, and folders shared with a virtual machine's host, by the names the kernel gives them.
+/// Network and cluster file systems, and folders shared with the host of a virtual machine, by their kernel names.
 const REMOTE: &[&str] = &[
     "nfs",
     "nfs4",
@@ -48,7 +48,7 @@ const REMOTE: &[&str] = &[
     "afpfs",
 ];
 
-/// File systems in user space whose data is on this machine. Any other may come from anywhere: sshfs, gcsfuse, Docker's shares.
+/// File systems in user space with local data. Any other may be remote: sshfs, gcsfuse, Docker's shares.
 const LOCAL_FUSE: &[&str] = &[
     "fuseblk",
     "fuse.fuse-overlayfs",
@@ -60,7 +60,7 @@ const LOCAL_FUSE: &[&str] = &[
     "fuse.ntfs-3g",
 ];
 
-/// Numbers of `statfs` for the case that `/proc` cannot be read.
+/// Magic numbers of `statfs`, in case `/proc` cannot be read.
 #[cfg(any(target_os = "linux", test, feature = "fuzzing"))]
 const MAGIC: &[(u64, &str)] = &[
     (0x6969, "nfs"),
@@ -84,7 +84,7 @@ const MAGIC: &[(u64, &str)] = &[
 ];
 
 impl Volume {
-    /// An error that says which file system it is, why it will not do, and what will.
+    /// Fails on an unsuitable file system. The error names the file system, the reason and an alternative.
     pub(super) fn check(&self, path: &Path) -> Result<()> {
         let fuse = self.kind.starts_with("fuse") && !LOCAL_FUSE.contains(&self.kind.as_str());
         if !fuse && !REMOTE.contains(&self.kind.as_str()) {
@@ -100,7 +100,7 @@ impl Volume {
     }
 }
 
-/// Refuses a file no two processes may see in the same way.
+/// Refuses a file that two processes may see differently.
 pub(super) fn check(file: &Path) -> Result<()> {
     if is_mount_point(file) {
         return Err(Error::new(ErrorKind::Unsupported).because(format!(
@@ -112,7 +112,7 @@ pub(super) fn check(file: &Path) -> Result<()> {
     of(file.parent().unwrap_or(file)).check(file)
 }
 
-/// The usual way to get it wrong with containers.
+/// True if the file itself is a mount point. This is a common mistake with containers.
 #[cfg(target_os = "linux")]
 fn is_mount_point(file: &Path) -> bool {
     std::fs::read_to_string("/proc/self/mountinfo").is_ok_and(|mounts| lists_point(&mounts, file))
@@ -129,7 +129,7 @@ pub(super) fn lists_point(mountinfo: &str, file: &Path) -> bool {
     points.any(|point| Path::new(&unescaped(point)) == file)
 }
 
-/// Bytes a user may still write beside that file.
+/// The free bytes for unprivileged users on the file system of this file.
 #[cfg(unix)]
 pub(super) fn free_space(file: &Path) -> Option<u64> {
     let found = rustix::fs::statvfs(file.parent()?).ok()?;
@@ -141,7 +141,7 @@ pub(super) fn free_space(_file: &Path) -> Option<u64> {
     None
 }
 
-/// There is less space left than a few hundred transactions need.
+/// True if less space is left than a few hundred transactions need.
 pub(super) fn is_full(file: &Path) -> bool {
     free_space(file).is_some_and(|free| free < 1 << 20)
 }
@@ -168,7 +168,7 @@ pub(super) fn of(folder: &Path) -> Volume {
     Volume { kind }
 }
 
-/// Only Linux tells in a way this crate reads.
+/// We read the file system type only on Linux.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn of(_folder: &Path) -> Volume {
     Volume {
@@ -184,8 +184,8 @@ fn by_number(magic: u64) -> &'static str {
         .map_or("", |(_, kind)| kind)
 }
 
-/// The type of the mount a folder is in: of those that contain it, one with its device number if there is one (what was
-/// mounted over it later has another), and of these the innermost and newest.
+/// Returns the type of the mount that contains a folder. Of all mounts that contain it, we prefer one with the folder's
+/// device number, because a later mount over it has another one. Of these we take the innermost and newest.
 #[cfg(any(target_os = "linux", test, feature = "fuzzing"))]
 pub(super) fn listed(mountinfo: &str, folder: &Path, device: Option<&str>) -> Option<String> {
     mountinfo
@@ -207,7 +207,7 @@ pub(super) fn listed(mountinfo: &str, folder: &Path, device: Option<&str>) -> Op
         .map(|(_, _, kind)| kind.to_owned())
 }
 
-/// Undoes the `\040` of a mount point with a space.
+/// Decodes escapes in a mount point, such as `\040` for a space.
 #[cfg(any(target_os = "linux", test, feature = "fuzzing"))]
 pub(super) fn unescaped(point: &str) -> String {
     [
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(judge("/twice", None).0, "xfs");
         // A btrfs subvolume has a device number that no mount shows.
         assert_eq!(judge("/pool/sub", Some("0:99")).0, "btrfs");
-        // A folder that a mount point hides is told by its device.
+        // The device number identifies a folder hidden under a mount point.
         assert_eq!(judge("/merged/data", Some("254:0")).0, "ext4");
     }
 

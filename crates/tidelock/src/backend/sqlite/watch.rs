@@ -1,8 +1,9 @@
-//! How waiters of this process hear of releases by others: one thread for each lock file, running only while somebody waits.
+//! Wakes waiters of this process after releases by other processes. Each lock file has one thread, which runs only
+//! while someone waits.
 //!
-//! SQLite has no notifications. Releases are heard of through the [`queue`](super::queue) of the processes; besides, those
-//! at its head look at the rows now and then, and all do where there is no queue. `PRAGMA data_version` says cheaply
-//! whether anything was written; only then are rows read.
+//! SQLite has no notifications. The watch learns of releases through the [`queue`](super::queue) of the processes. In
+//! addition, the processes at the head of the queue check the rows from time to time; without a queue, every process
+//! does. `PRAGMA data_version` tells cheaply whether anything was written; only then does the watch read rows.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -21,44 +22,48 @@ use super::timebase::Timebase;
 use crate::backend::{Clock, Signals, Timers, chance};
 use crate::error::Result;
 
-/// Between two looks without a queue, while somebody has just begun to wait: most locks are held for a short time.
+/// The pause between two checks without a queue, just after a waiter began to wait: most locks are held for a short
+/// time.
 const SHORT: Duration = Duration::from_millis(4);
-/// How many looks are so close to each other.
+/// The number of checks that use the short pause.
 const SHORT_LOOKS: u32 = 50;
-/// Between two looks from then on. Half of it is what a hand-over between processes costs on average; a look costs some
-/// tens of microseconds, so that waiting stays below a hundredth of a core.
+/// The pause between two checks after that. On average a hand-off between processes takes half of it. A check costs
+/// some tens of microseconds, so waiting takes less than a hundredth of a core.
 const LONG: Duration = Duration::from_millis(10);
-/// Between two looks at the head of a queue, which is woken by a release: only for what comes without one, such as a force
-/// release by another process.
+/// The pause between two checks at the head of a queue. A release wakes the head; these checks find changes without
+/// one, such as a force release by another process.
 const AT_THE_HEAD: Duration = Duration::from_millis(100);
-/// How long the thread stays when nobody waits any more; the next waiter need not start one then.
+/// Bounds how long an idle thread stays, so that the next waiter need not start one.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// A file may be reached by several paths (a folder that is mounted twice); one that is not there yet has only its path.
+/// Identifies a lock file. Several paths may lead to one file (a folder that is mounted twice); a file that does not
+/// exist yet has only its path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Key {
     File(Id),
     Path(PathBuf),
 }
 
+/// The watches of this process, by file.
 static WATCHES: LazyLock<Mutex<HashMap<Key, Weak<Watch>>>> = LazyLock::new(Mutex::default);
 
-/// What was found at the last look.
+/// The result of the last check.
 #[derive(Debug, Default)]
 struct Known {
     version: Option<(u64, i64)>,
-    /// Names that were free, and left to the first in the queue. If they are free still, it is not there.
+    /// Locks that were free and left to the first process of the queue. If they are still free, that process does not
+    /// react.
     left: BTreeSet<Arc<str>>,
 }
 
-/// All waiters of this process for locks of one file.
+/// Watches one lock file for all waiters of this process.
 #[derive(Debug)]
 pub(super) struct Watch {
     place: Arc<Place>,
     queue: OnceLock<Arc<Queue>>,
     state: Mutex<State>,
     bell: Condvar,
-    /// How many times the file was looked at.
+    /// Counts the checks, for tests.
     looks: AtomicU64,
 }
 
@@ -67,20 +72,21 @@ struct State {
     listeners: Vec<(u64, Signals)>,
     next: u64,
     running: bool,
-    /// Look at the rows once, whatever the version says.
+    /// Requests one check of the rows, even if the version is unchanged.
     look: bool,
-    /// Somebody has begun to wait, or has left.
+    /// A waiter has come or left.
     changed: bool,
 }
 
 impl Watch {
-    /// The one watch of a file.
+    /// Returns the watch of a file. The process has only one for each file.
     pub(super) fn of(place: &Arc<Place>) -> Arc<Self> {
         let key = Id::of(&place.main).map_or_else(|| Key::Path(place.main.clone()), Key::File);
         let mut watches = WATCHES.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(watch) = watches.get(&key).and_then(Weak::upgrade) {
             return watch;
         }
+        // Without this, the map would keep an entry for every file that was ever opened.
         watches.retain(|_, watch| watch.strong_count() > 0);
         let watch = Arc::new(Self {
             place: Arc::clone(place),
@@ -93,7 +99,8 @@ impl Watch {
         watch
     }
 
-    /// For a client's waiters. When the last one for a name leaves, this process leaves the queue.
+    /// Creates the signals of a client's waiters. When the last waiter for a name leaves, this process leaves the
+    /// queue.
     pub(super) fn signals(self: &Arc<Self>, timers: Timers) -> Signals {
         let watch = Arc::downgrade(self);
         Signals::new(timers, move |name| {
@@ -114,9 +121,10 @@ impl Watch {
         }
     }
 
-    /// Somebody waits for that name now. To be called after its wake was armed and before its question is decided.
+    /// Starts to watch a lock. Call this after the wake was armed and before the attempt is decided. Otherwise a
+    /// release in between would go unnoticed.
     pub(super) fn begin(self: &Arc<Self>, name: &str, clock: Clock) {
-        // In simulated time all that share the file are in this process, and wake each other directly.
+        // In simulated time, all users of the file are in this process and wake each other directly.
         if matches!(clock, Clock::Simulated(_)) {
             return;
         }
@@ -125,6 +133,7 @@ impl Watch {
         }
         let alone = self.rank(name) == Rank::Alone;
         let mut state = self.lock();
+        // Without a queue, we check once even if the version is unchanged: the lock may already be free.
         state.look |= alone;
         state.changed = true;
         if state.running {
@@ -144,7 +153,7 @@ impl Watch {
         }
     }
 
-    /// The last of a client's waiters for that name has left.
+    /// The last waiter of a client for this lock has left.
     fn left(&self, name: &str) {
         if let Some(queue) = self.queue.get() {
             queue.leave(name, || {
@@ -156,22 +165,23 @@ impl Watch {
         self.bell.notify_one();
     }
 
-    /// This process was granted that lock.
+    /// This process was granted the lock.
     pub(super) fn had_its_turn(&self, name: &str) {
         if let Some(queue) = self.queue.get() {
             queue.had_its_turn(name);
         }
     }
 
-    /// How many other processes are known to wait for that name.
+    /// Counts the other processes that are known to wait for this lock.
     pub(super) fn others(&self, name: &str) -> u32 {
         self.queue().map_or(0, |queue| queue.others(name))
     }
 
-    /// When a waiter asks again without having been woken, if the holder's lease has so long to go. Those at the head of the
-    /// queue ask at its end, and not all others at the same moment.
+    /// Returns when a waiter retries without a wake, if the holder's lease lasts for `left`. Processes at the head of
+    /// the queue retry when the lease ends; all others add jitter, so that they do not retry at the same moment.
     pub(super) fn recheck(&self, name: &str, left: Duration) -> Duration {
-        // Asked twice: the thread that has just begun to stand in an empty queue may not have risen to its head yet.
+        // We check the rank and the count: a thread that has just joined an empty queue may not have reached its head
+        // yet.
         if self.rank(name) == Rank::Behind && self.others(name) == 2 {
             left + LINGER.mul_f64(chance::share())
         } else {
@@ -179,7 +189,7 @@ impl Watch {
         }
     }
 
-    /// Call it now and then: it wakes the waiters of a queue in which nothing happens.
+    /// Wakes the waiters of overdue queues. The worker calls this from time to time.
     pub(super) fn peek(&self) {
         let Some(queue) = self.queue.get() else {
             return;
@@ -191,18 +201,18 @@ impl Watch {
         }
     }
 
-    /// A lock was freed.
+    /// Wakes one waiter of each client for a freed lock.
     pub(super) fn wake(&self, name: &str) {
         for signals in self.listeners() {
             signals.wake_one(name);
         }
     }
 
-    /// `None`: this system has none, or the file is not there yet.
+    /// Returns the queue. `None`: this system does not support it, or the file does not exist yet.
     fn queue(&self) -> Option<&Arc<Queue>> {
         if self.queue.get().is_none() {
             let ranges = Ranges::on(&self.place.lock).ok()?;
-            // Another thread may have been faster.
+            // Another thread may have set it already.
             let _ = self.queue.set(Arc::new(Queue::on(ranges)));
         }
         self.queue.get()
@@ -229,6 +239,7 @@ impl Watch {
             looks = if asked { 0 } else { looks + 1 };
             if let Err(error) = self.look(&mut desk, &mut known, asked) {
                 tracing::debug!(%error, "the lock file could not be looked at");
+                // We cannot tell which locks are free, so all waiters make an attempt of their own.
                 self.listeners().iter().for_each(Signals::wake_each);
                 known = Known::default();
                 std::thread::sleep(LONG * 10);
@@ -236,7 +247,7 @@ impl Watch {
         }
     }
 
-    /// Waits until it is time for the next look, after `looks` that nobody asked for. True: somebody asked for it.
+    /// Waits until the next check is due, after `looks` unrequested checks. Returns true if the check was requested.
     /// `None`: nobody has waited for a while, and the thread ends.
     fn next_look(&self, desk: &mut Desk, looks: u32) -> Option<bool> {
         loop {
@@ -267,7 +278,7 @@ impl Watch {
                     state.running = false;
                     return None;
                 }
-                // One that is not used would not notice that the file was replaced.
+                // An unused connection would not notice that the file was replaced, so we close it.
                 Some(Rank::Behind) => {
                     drop(state);
                     desk.close();
@@ -277,7 +288,7 @@ impl Watch {
         }
     }
 
-    /// Wakes waiters of what is free, if anything was written since the last look.
+    /// Wakes the waiters of free locks, if anything was written since the last check.
     fn look(&self, desk: &mut Desk, known: &mut Known, asked: bool) -> Result<()> {
         patience::be_patient_for(LONG);
         desk.leave_if_replaced();
@@ -297,6 +308,8 @@ impl Watch {
                     row.standing(&name, "", view.now, view.seen) == Standing::Free
                 }))
             })?;
+            // The first process of the queue should take a free lock. As the second, we wake our waiter only if the
+            // lock is still free at the next check.
             if free && rank == Rank::Second && !left.contains(&name) {
                 known.left.insert(name);
             } else if free {
@@ -333,7 +346,7 @@ impl Caller for Watch {
     }
 }
 
-/// One client's waiters are woken as long as this lives.
+/// Keeps a client registered: its waiters are woken until this is dropped.
 #[derive(Debug)]
 pub(super) struct Listening {
     watch: Arc<Watch>,

@@ -1,4 +1,4 @@
-//! A thread of its own for each connection: nobody's executor ever waits for a disk.
+//! A thread for each database connection, so that no async executor waits for the disk.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,26 +13,26 @@ use super::watch::Watch;
 use crate::backend::{Clock, Timers};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How long a connection that has nothing to do may wait for others when its files were removed.
+/// Bounds how long an idle connection may wait for other processes after its files were removed.
 const IDLE_PATIENCE: Duration = Duration::from_millis(50);
 
 type Job = Box<dyn FnOnce(&mut Desk) + Send>;
 
-/// Runs jobs on one connection, one after the other. Its thread ends with it.
+/// Runs jobs on one connection, one after the other. Its thread ends when the worker is dropped.
 pub(super) struct Worker {
     how: Mutex<How>,
     timers: Timers,
     limit: Duration,
 }
 
-/// Tells the workers of a client that one of the files was removed or replaced.
+/// Notifies the workers of a client that one of the files was removed or replaced.
 #[derive(Debug, Default)]
 pub(super) struct Alarm(Mutex<Vec<Weak<mpsc::Sender<Job>>>>);
 
 impl Alarm {
     pub(super) fn ring(&self) {
         for jobs in self.lock().iter().filter_map(Weak::upgrade) {
-            // A worker that has ended has left.
+            // An ended worker has already closed its connection.
             let _ = jobs.send(Box::new(Desk::leave_if_replaced));
         }
     }
@@ -42,18 +42,19 @@ impl Alarm {
     }
 }
 
-/// What a worker does while it has nothing to do.
+/// The background checks of an idle worker.
 #[derive(Debug, Default)]
 pub(super) struct Idle {
-    /// How often it looks whether the files of its connection are there still. `None`: another worker does, and tells it.
+    /// How often to check that the connection's files still exist. `None`: another worker checks, and notifies this
+    /// one.
     pub(super) every: Option<Duration>,
-    /// And whether anything happens in the queues of this process.
+    /// The watch whose queues to check for frozen processes.
     pub(super) watch: Option<Arc<Watch>>,
 }
 
 enum How {
     Thread(Arc<mpsc::Sender<Job>>),
-    /// In simulated time nothing may go on beside the test's own runtime, or its clock would run ahead of the disk.
+    /// In simulated time jobs run on the caller's thread. Otherwise the simulated clock would run ahead of the disk.
     Here(Box<Desk>),
     Closed,
 }
@@ -81,7 +82,7 @@ impl Worker {
         })
     }
 
-    /// Runs a job, and gives up waiting for it after the response timeout.
+    /// Runs a job, and stops waiting for it after the response timeout.
     pub(super) async fn call<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Desk) -> Result<T> + Send + 'static,
@@ -89,7 +90,7 @@ impl Worker {
         self.call_or_undo(job, |_, _| {}).await
     }
 
-    /// As [`call`](Self::call); a result nobody waits for any more is given to `undo`.
+    /// Like [`call`](Self::call), but `undo` gets the result if the caller no longer waits for it.
     pub(super) async fn call_or_undo<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Desk) -> Result<T> + Send + 'static,
@@ -101,10 +102,12 @@ impl Worker {
         let (timers, limit) = (self.timers.clone(), self.limit);
         let end = timers.now() + limit;
         self.submit(Box::new(move |desk| {
+            // The caller has timed out with an error that promises "nothing was changed", so the job must not start.
             if !begun.take() {
                 return;
             }
-            // A little less than the caller waits, so that it hears "busy" and need not guess.
+            // The job stops a little before the caller's timeout, so that the caller gets "busy" instead of an unknown
+            // outcome.
             let left = end.since(timers.now());
             be_patient_for(left.saturating_sub(limit / 10));
             desk.leave_if_replaced();
@@ -123,7 +126,7 @@ impl Worker {
         }
     }
 
-    /// Later calls are refused; the thread ends when it has done what was asked for.
+    /// Refuses later calls. The thread ends after the jobs that are already queued.
     pub(super) fn close(&self) {
         *self.how.lock().unwrap_or_else(PoisonError::into_inner) = How::Closed;
     }
@@ -159,7 +162,7 @@ fn thread(name: &str, mut desk: Desk, idle: Idle) -> Result<mpsc::Sender<Job>> {
     Ok(jobs)
 }
 
-/// The next job. `None`: there will be none.
+/// Returns the next job. `None`: the worker was dropped.
 fn next(todo: &mpsc::Receiver<Job>, desk: &mut Desk, idle: &Idle) -> Option<Job> {
     while let Some(every) = idle.every {
         match todo.recv_timeout(every) {
@@ -170,8 +173,8 @@ fn next(todo: &mpsc::Receiver<Job>, desk: &mut Desk, idle: &Idle) -> Option<Job>
                 if desk.is_open() {
                     desk.leave_if_replaced();
                 } else {
-                    // Another connection of this client may be open and idle: it would keep all processes out of a file
-                    // that was replaced.
+                    // Another connection of this client may be open and idle. If the file was replaced, it would block
+                    // all processes from opening it.
                     desk.setting.alarm.ring();
                 }
                 idle.watch.iter().for_each(|watch| watch.peek());
@@ -181,12 +184,12 @@ fn next(todo: &mpsc::Receiver<Job>, desk: &mut Desk, idle: &Idle) -> Option<Job>
     todo.recv().ok()
 }
 
-/// A job's place in the queue: either the thread takes it and begins, or the caller takes it back and leaves.
+/// The claim on a queued job: either the thread claims it and starts, or the caller takes it back after the timeout.
 #[derive(Clone, Default)]
 struct Place(Arc<AtomicBool>);
 
 impl Place {
-    /// True for whoever comes first.
+    /// Returns true for the first call only.
     fn take(&self) -> bool {
         !self.0.swap(true, Ordering::SeqCst)
     }

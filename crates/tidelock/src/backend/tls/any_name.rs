@@ -1,4 +1,4 @@
-//! A certificate of a trusted authority, whatever host it is for: what `sslmode=verify-ca` asks for by name.
+//! A verifier for `sslmode=verify-ca`: the certificate must come from a trusted authority, but may name any host.
 
 use std::sync::Arc;
 
@@ -23,7 +23,8 @@ pub(super) fn verifier(
     Ok(Arc::new(AnyName(all.build().map_err(bad)?)))
 }
 
-/// Asks the ordinary verifier, which looks at the name last: where only that is wrong, everything else was right.
+/// Wraps the standard verifier and ignores its host name errors. The standard verifier checks the name last, so such an
+/// error means that every other check passed.
 #[derive(Debug)]
 struct AnyName(Arc<WebPkiServerVerifier>);
 

@@ -1,7 +1,8 @@
-//! What this client has in the store: a node for each ticket that asked with effect.
+//! The node registry: which node each ticket has in the store.
 //!
-//! Whatever changes a ticket's node is sent while these books are locked, and the session keeps the order. So a ticket
-//! that was withdrawn sends no create any more, and one that was sent before is seen by the withdrawal.
+//! Each request that changes a ticket's node is sent while the registry is locked, and the session keeps the order of
+//! requests. So a withdrawn ticket sends no further create, and a withdrawal finds every create that was sent before
+//! it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,13 +15,14 @@ use super::link::{Link, Session};
 use crate::backend::{Moment, OwnerId, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How long a withdrawn ticket is remembered. Its late attempts are in this process, held up by nothing but its scheduler.
+/// Bounds how long a withdrawn ticket is remembered. Its late attempts run in this process; only the scheduler delays
+/// them.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(super) struct Books {
     inner: Mutex<Inner>,
-    /// Rung when a node ends before the keeper would look.
+    /// Notified when a node ends before the lease task would wake.
     pub(super) bell: Arc<Notify>,
 }
 
@@ -28,10 +30,11 @@ pub(super) struct Books {
 struct Inner {
     entries: HashMap<OwnerId, Entry>,
     withdrawn: HashMap<OwnerId, Moment>,
-    /// When withdrawn tickets are looked through again.
+    /// When expired entries of `withdrawn` are removed next.
     sweep_at: Moment,
+    /// The number of the latest create.
     creates: u64,
-    /// When the keeper looks. It may be earlier than the first end, never later.
+    /// When the lease task wakes. It may be earlier than the first end, never later.
     looks_at: Moment,
 }
 
@@ -52,7 +55,7 @@ impl Books {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The link on which the ticket has asked for a node.
+    /// The connection on which the ticket has sent a create.
     pub(super) fn link(&self, owner: &OwnerId) -> Option<Arc<Link>> {
         let inner = self.lock();
         inner
@@ -61,6 +64,7 @@ impl Books {
             .map(|entry| Arc::clone(&entry.link))
     }
 
+    /// Which node the ticket has in that session. Fails with `Cancelled` if the ticket was withdrawn.
     pub(super) fn standing(&self, owner: &OwnerId, session: i64) -> Result<Standing> {
         let inner = self.lock();
         inner.refuse_withdrawn(owner)?;
@@ -73,7 +77,8 @@ impl Books {
         })
     }
 
-    /// Sends a create for the ticket, unless another attempt of it has done so. What is returned names the create.
+    /// Sends a create for the ticket, and returns its number. `None`: another attempt of the ticket has already sent
+    /// one.
     pub(super) fn create<T>(
         &self,
         ticket: &Ticket,
@@ -102,20 +107,22 @@ impl Books {
             path: path.to_owned(),
             watch: None,
         };
+        // We register the ticket and send the create under one lock. Otherwise a withdrawal between the two would
+        // miss the node.
         inner.entries.insert(ticket.owner.clone(), entry);
         let request = send();
         self.look_by(inner, ends);
         Ok(Some((create, request)))
     }
 
-    /// The node of that create is there.
+    /// Records that the create has succeeded.
     pub(super) fn created(&self, owner: &OwnerId, create: u64, node: Node) {
         if let Some(entry) = self.lock().of_create(owner, create) {
             entry.node = Some(node);
         }
     }
 
-    /// The node of that create is not there, and will not be.
+    /// Records that the create has made no node, or that its node was deleted.
     pub(super) fn gone(&self, owner: &OwnerId, create: u64) {
         let mut inner = self.lock();
         if inner.of_create(owner, create).is_some() {
@@ -123,7 +130,7 @@ impl Books {
         }
     }
 
-    /// That node is not there any more.
+    /// Records that the node has gone.
     pub(super) fn lost(&self, owner: &OwnerId, node: &Node) {
         let mut inner = self.lock();
         let known = inner.entries.get(owner);
@@ -132,7 +139,7 @@ impl Books {
         }
     }
 
-    /// The ticket waits at that node. False: it has lost its place meanwhile.
+    /// Records that the ticket waits with that node. False: it has lost the node meanwhile.
     pub(super) fn waits(
         &self,
         owner: &OwnerId,
@@ -147,18 +154,19 @@ impl Books {
         entry.ends = entry.ends.max(ends);
         let old = std::mem::replace(&mut entry.watch, watch);
         drop(inner);
-        drop(old); // not under the lock: a task may be dropped with it
+        drop(old); // after the unlock, because this may drop a task
         true
     }
 
-    /// A mark is about to be written for that node.
+    /// Records that a delay node is about to be written for that node.
     pub(super) fn marks(&self, owner: &OwnerId, node: &Node) {
         if let Some(entry) = self.lock().at(owner, node) {
             entry.marked = true;
         }
     }
 
-    /// The ticket holds the lock by that node, until then, and the keeper is to look for a `sign` of life by then. False: it was withdrawn or given up meanwhile.
+    /// Records that the ticket holds the lock until `ends`, and wakes the lease task by `sign` for a keep-alive.
+    /// False: the ticket was withdrawn or has lost the node meanwhile.
     pub(super) fn grant(&self, owner: &OwnerId, node: &Node, ends: Moment, sign: Moment) -> bool {
         let mut inner = self.lock();
         if inner.withdrawn.contains_key(owner) {
@@ -167,7 +175,7 @@ impl Books {
         let Some(entry) = inner.at(owner, node) else {
             return false;
         };
-        // A place in the queue may have had a longer time than the lease.
+        // The time limit of a waiting node may be longer than the lease.
         entry.ends = if entry.granted {
             entry.ends.max(ends)
         } else {
@@ -181,7 +189,7 @@ impl Books {
         true
     }
 
-    /// The node by which the ticket holds its lock in that session.
+    /// The node that holds the ticket's lock in that session.
     pub(super) fn held(&self, owner: &OwnerId, session: i64) -> Option<Node> {
         let inner = self.lock();
         let entry = inner.entries.get(owner)?;
@@ -189,7 +197,7 @@ impl Books {
         node.flatten()
     }
 
-    /// Until when the node stands unless it is renewed.
+    /// When that node ends unless it is renewed. `None`: it holds no lock of this client.
     pub(super) fn ends(&self, path: &str, node: &str) -> Option<Moment> {
         let inner = self.lock();
         let mut entries = inner.entries.values();
@@ -201,7 +209,7 @@ impl Books {
         Some(entry.ends)
     }
 
-    /// Gives a held node more time. False: it is not held any more.
+    /// Extends a hold. False: the node no longer holds the lock.
     pub(super) fn extend(&self, owner: &OwnerId, node: &Node, ends: Moment, sign: Moment) -> bool {
         let mut inner = self.lock();
         match inner.at(owner, node) {
@@ -214,7 +222,7 @@ impl Books {
         }
     }
 
-    /// What the ticket has. From now on no attempt of it takes effect, if it is `withdrawn`.
+    /// What the ticket has in the store. If it is `withdrawn`, no attempt of it takes effect from now on.
     pub(super) fn leave(&self, owner: &OwnerId, now: Moment, withdrawn: bool) -> Option<Left> {
         let mut inner = self.lock();
         if withdrawn {
@@ -234,7 +242,8 @@ impl Books {
         Some(left)
     }
 
-    /// Strikes out every node whose time is up, and sends what removes it: an attempt that is sent later finds it gone.
+    /// Forgets every node that has run out of time, and sends the request that deletes it under the same lock. So an
+    /// attempt that is sent later finds the node gone.
     pub(super) fn end<T>(
         &self,
         now: Moment,
@@ -264,7 +273,7 @@ impl Books {
                 (None, _) => How::Unknown,
             };
             if matches!(how, How::Unknown) {
-                entry.ends = Moment::FAR; // until it has been found out
+                entry.ends = Moment::FAR; // a withdrawal settles this ticket
             } else {
                 watches.extend(inner.entries.remove(&owner).and_then(|entry| entry.watch));
             }
@@ -274,7 +283,7 @@ impl Books {
         ended
     }
 
-    /// When the keeper is to look next: when the first node ends, or a session is to be heard from.
+    /// When the lease task must wake next: when the first node ends, or when a session needs a keep-alive.
     pub(super) fn next_look(&self) -> Moment {
         let mut inner = self.lock();
         let next = inner.entries.values().map(|entry| {
@@ -285,7 +294,7 @@ impl Books {
         inner.looks_at
     }
 
-    /// The sessions that are to be heard from now.
+    /// The sessions that need a keep-alive now.
     pub(super) fn silent(&self, now: Moment) -> Vec<Arc<Session>> {
         let inner = self.lock();
         let signs = inner.entries.values().filter_map(Entry::sign);
@@ -298,12 +307,13 @@ impl Books {
         silent
     }
 
-    /// The session was closed: nothing of it is left.
+    /// Forgets all nodes, because the session was closed.
     pub(super) fn clear(&self) {
         let entries = std::mem::take(&mut self.lock().entries);
         drop(entries);
     }
 
+    /// Wakes the lease task if it would sleep past `ends`.
     fn look_by(&self, inner: MutexGuard<'_, Inner>, ends: Moment) {
         let late = ends < inner.looks_at;
         drop(inner);

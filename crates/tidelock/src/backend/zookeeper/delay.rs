@@ -1,9 +1,15 @@
-//! Lock-delay: a node beside the locks that says which hold it is for, removed together with that hold's node by a release.
+//! Lock-delay: a persistent node beside the queue that names the hold it belongs to. A release deletes it together
+//! with the hold's own node.
 //!
-//! It has no session, so it stands when the holder's node has gone with its own: then whoever is first in the queue waits
-//! for the delay before it has the lock. It bars nobody for ever. The first who finds it after the end notes that in it, by
-//! which the others know by the server's clock when the delay is over; and whoever has waited that long by its own clock
-//! goes on whatever the server's says. It is no node of the queue: Curator, which would wait for it without end, sees none.
+//! The delay node belongs to no session, so it stays when the holder's session expires. The first ticket in the queue
+//! then waits for the delay before it takes the lock.
+//!
+//! Every delay ends. The first waiter that finds the delay node without its holder marks the node as seen; from that
+//! write on all clients measure the delay by the server's clock. A client that has waited for the delay by its own
+//! clock continues, whatever the server's clock says.
+//!
+//! The delay node is not part of the queue, so Curator does not see it. Otherwise Curator would wait for it without
+//! end.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -19,37 +25,38 @@ use super::{Shared, names, trouble};
 use crate::backend::{Ask, Moment, Name, Ticket};
 use crate::error::{ErrorKind, Result};
 
-/// The node above all of them. No lock has that name.
+/// The parent of all delay nodes. No lock can have this name.
 const HOME: &str = "%delays";
-/// More first sights than this are not remembered.
+/// Bounds how many first observations are remembered. Beyond it all of them are forgotten.
 const MOST: usize = 256;
 
-/// What a hold has left, or is to leave if it ends by itself.
+/// The content of a delay node: the hold it belongs to, and the delay that applies if that hold ends without a
+/// release.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mark {
-    /// The transaction that made the holder's node.
+    /// The transaction that created the holder's node.
     pub(super) generation: i64,
     delay: Duration,
-    /// Somebody has found it when the holder's node had gone.
+    /// A waiter has found this delay node after the holder's node had gone.
     seen: bool,
     version: i32,
-    /// When it was written, by the server's clock, in milliseconds.
+    /// When the delay node was last written, by the server's clock, in milliseconds.
     at: i64,
 }
 
-/// When this process first found which mark without its holder.
+/// For each lock, which delay node this process has found without its holder, and when it first did.
 #[derive(Debug, Default)]
 pub(super) struct Sights(Mutex<HashMap<Name, (i64, Moment)>>);
 
 impl Sights {
-    /// For how long it has been known here.
+    /// How long this process has known the delay node.
     fn since(&self, name: &Name, generation: i64, now: Moment) -> Duration {
         let mut sights = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match sights.get(name) {
             Some((known, at)) if *known == generation => now.since(*at),
             _ => {
                 if sights.len() >= MOST {
-                    sights.clear(); // those delays are counted anew
+                    sights.clear(); // the forgotten delays start over
                 }
                 sights.insert(name.clone(), (generation, now));
                 Duration::ZERO
@@ -63,19 +70,20 @@ impl Sights {
     }
 }
 
-/// Where the mark of a lock is.
+/// The path of a lock's delay node.
 pub(super) fn path(shared: &Shared, name: &Name) -> String {
     let home = shared.link.place().path(HOME);
     format!("{home}/{}", names::escape(name.as_str()))
 }
 
-/// What is written for a hold.
+/// Encodes a delay node.
 pub(super) fn written(generation: i64, delay: Duration, seen: bool) -> String {
     let seen = if seen { " seen" } else { "" };
     format!("{generation} {}{seen}", delay.as_millis())
 }
 
-/// What was written. Whatever else stands there is over already: it must bar nobody.
+/// Decodes a delay node. Unreadable data counts as a delay that is over; otherwise it would block the lock without
+/// end.
 pub(super) fn read(data: &[u8]) -> (i64, Duration, bool) {
     let text = std::str::from_utf8(data).unwrap_or_default();
     let mut words = text.split(' ');
@@ -90,7 +98,7 @@ pub(super) fn read(data: &[u8]) -> (i64, Duration, bool) {
     }
 }
 
-/// `None`: there is none.
+/// `None`: there is no delay node.
 pub(super) fn mark(
     answer: std::result::Result<(Vec<u8>, zk::Stat), zk::Error>,
 ) -> Result<Option<Mark>> {
@@ -106,8 +114,8 @@ pub(super) fn mark(
     }))
 }
 
-/// The nodes of a queue as the leader knows them, and behind them, in the same trip, the mark: whoever has the lock wrote
-/// its mark before, so where its node has gone its mark is seen.
+/// Lists the queue after a `sync`, then reads the delay node, in one round trip. A holder writes its delay node before
+/// its grant is reported. So if the holder's own node has gone, its delay node is visible here.
 pub(super) async fn look(
     shared: &Shared,
     session: &Session,
@@ -119,18 +127,18 @@ pub(super) async fn look(
     Ok((sight.nodes.unwrap_or_default(), sight.mark))
 }
 
-/// Whether the first of a queue may have the lock.
+/// Whether the first ticket of a queue may take the lock.
 #[derive(Debug)]
 pub(super) enum Way {
-    /// It has it, and its own mark stands if it wants one.
+    /// It may, and its own delay node is written if it wants one.
     Open,
-    /// Not for so long yet.
+    /// A delay runs for this much longer.
     Barred(Duration),
-    /// Something was different from what had been seen.
+    /// The queue or the delay node has changed since we read it.
     Again,
 }
 
-/// The first of a queue, before it is told that it holds.
+/// The first ticket of a queue, before its grant is reported.
 pub(super) struct First<'a> {
     pub(super) shared: &'a Shared,
     pub(super) session: &'a Session,
@@ -140,6 +148,7 @@ pub(super) struct First<'a> {
 }
 
 impl First<'_> {
+    /// Waits for a delay that a former hold left, then writes or deletes the delay node for this hold.
     pub(super) async fn pass(&self, mark: Option<Mark>) -> Result<Way> {
         let Some(mark) = mark else {
             return if self.ask.delay.is_zero() {
@@ -149,7 +158,7 @@ impl First<'_> {
             };
         };
         if mark.generation == self.node.zxid {
-            return Ok(Way::Open); // asked again: it is its own
+            return Ok(Way::Open); // a repeated attempt: the delay node is its own
         }
         let way = self.wait(&mark).await?;
         if matches!(way, Way::Open) {
@@ -159,13 +168,14 @@ impl First<'_> {
         }
     }
 
-    /// What is left of the delay of a hold that has ended.
+    /// The rest of the delay of a hold that ended without a release.
     async fn wait(&self, mark: &Mark) -> Result<Way> {
         let (name, now) = (&self.ask.ticket.name, self.shared.timers.now());
         let here = self.shared.sights.since(name, mark.generation, now);
         if here >= mark.delay {
             return Ok(Way::Open);
         }
+        // If no client has marked it as seen, our write does, and starts the delay for all clients.
         if !mark.seen {
             let seen = written(mark.generation, mark.delay, true);
             let path = path(self.shared, name);
@@ -180,7 +190,7 @@ impl First<'_> {
                 Way::Again
             });
         }
-        // A write says what time it is at the server.
+        // The reply to a write tells the server's time, so we rewrite our own node.
         let own = format!("{}/{}", self.shared.path(name), self.node.name);
         let note = self.shared.note(&self.ask.ticket);
         let answer = self.session.client.set_data(&own, &note, None);
@@ -189,6 +199,7 @@ impl First<'_> {
             Err(zk::Error::NoNode) => return Ok(Way::Again),
             stat => stat.map_err(trouble::unread)?,
         };
+        // One millisecond less: both times are rounded down, so their difference may be too large by up to that much.
         let passed = stat.mtime.saturating_sub(mark.at).saturating_sub(1);
         let passed = Duration::from_millis(u64::try_from(passed).unwrap_or(0)).max(here);
         let left = mark.delay.saturating_sub(passed);
@@ -199,7 +210,7 @@ impl First<'_> {
         })
     }
 
-    /// A mark of its own, where there is none.
+    /// Writes this hold's delay node where there is none.
     async fn leave(&self) -> Result<Way> {
         let path = path(self.shared, &self.ask.ticket.name);
         self.will_be_marked();
@@ -222,7 +233,7 @@ impl First<'_> {
         }
     }
 
-    /// In the place of one whose time is over: its own mark, or none.
+    /// Replaces a delay node whose delay is over with this hold's own, or deletes it if this hold wants none.
     async fn overrule(&self, mark: &Mark) -> Result<Way> {
         let name = &self.ask.ticket.name;
         let path = path(self.shared, name);
@@ -249,13 +260,13 @@ impl First<'_> {
         written(self.node.zxid, self.ask.delay, false)
     }
 
-    /// Before it is sent: whatever becomes of the reply, a release looks for it.
+    /// Records the delay node before the write is sent. Otherwise a release after a lost reply would leave it behind.
     fn will_be_marked(&self) {
         let owner = &self.ask.ticket.owner;
         self.shared.books.marks(owner, self.node);
     }
 
-    /// False: it is not what it was any more.
+    /// Awaits a conditional change. False: the node has changed or gone since we read it.
     async fn changed(
         &self,
         change: impl Future<Output = std::result::Result<(), zk::Error>>,
@@ -269,8 +280,9 @@ impl First<'_> {
     }
 }
 
-/// Ends a hold in good order: its node and its mark go together. `None`: the mark is not its own, or went meanwhile, and
-/// the node is to be removed by itself. False: the node had gone before, and its mark stays.
+/// Releases a hold: deletes its node and its delay node in one transaction. `None`: the delay node is missing,
+/// belongs to another hold or has changed meanwhile, so the caller must delete the hold's node by itself. False: the
+/// hold's node had already gone, and the delay node stays.
 pub(super) async fn release(
     shared: &Shared,
     session: &Session,
@@ -314,7 +326,7 @@ pub(super) async fn release(
     }
 }
 
-/// Removes a mark by force.
+/// Deletes a delay node, whichever hold it belongs to.
 pub(super) async fn remove(
     shared: &Shared,
     session: &Session,

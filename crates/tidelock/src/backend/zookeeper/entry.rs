@@ -1,4 +1,4 @@
-//! What the books say about one ticket.
+//! What the node registry stores for one ticket.
 
 use std::sync::Arc;
 
@@ -7,36 +7,36 @@ use futures_util::future::AbortHandle;
 use super::link::{Link, Session};
 use crate::backend::{Moment, Ticket};
 
-/// What is known of one ticket.
+/// The state of one ticket.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) link: Arc<Link>,
-    /// Which session made the node: in another one it is not ours (CURATOR-604).
+    /// The session that created the node. In a later session the node is not ours (CURATOR-604).
     pub(super) session: i64,
-    /// Which create this is about.
+    /// The number of the create this entry stands for. A late reply to an older create must not change the entry.
     pub(super) create: u64,
     pub(super) node: Option<Node>,
     pub(super) granted: bool,
-    /// A mark of it may stand: a release removes it too.
+    /// A delay node may exist for this hold, so a release must delete it too.
     pub(super) marked: bool,
-    /// When the node is removed unless somebody asks for it or renews it.
+    /// When the lease task deletes the node, unless the ticket is polled or renewed before.
     pub(super) ends: Moment,
     pub(super) ticket: Ticket,
-    /// The lock's.
+    /// The path of the lock.
     pub(super) path: String,
     pub(super) watch: Option<Watch>,
 }
 
-/// A node that is there.
+/// A node that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Node {
-    /// Its name under the lock.
+    /// Its name under the lock's path.
     pub(super) name: String,
-    /// The transaction that made it.
+    /// The transaction that created it.
     pub(super) zxid: i64,
 }
 
-/// A task that waits for the node before this one to go. It ends with this value.
+/// The task that waits for the blocking node to go. Dropping this value aborts the task.
 #[derive(Debug)]
 pub(super) struct Watch(pub(super) AbortHandle);
 
@@ -46,18 +46,18 @@ impl Drop for Watch {
     }
 }
 
-/// Where a ticket stands.
+/// Which node a ticket has.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It has no node, and none is on its way.
+    /// It has no node, and no create is in flight.
     Nowhere,
-    /// A node was asked for with that create, and no reply has come.
+    /// This create was sent, and its reply has not arrived.
     Unknown(u64),
     /// It has this node.
     At(Node),
 }
 
-/// What has to be removed for a ticket.
+/// What a release must delete.
 #[derive(Debug)]
 pub(super) struct Left {
     pub(super) link: Arc<Link>,
@@ -67,30 +67,30 @@ pub(super) struct Left {
     pub(super) marked: bool,
 }
 
-/// A node whose time is up.
+/// A ticket whose node has run out of time.
 pub(super) struct Ended<T> {
     pub(super) ticket: Ticket,
     pub(super) how: How<T>,
 }
 
-/// How it is removed.
+/// How its node is deleted.
 pub(super) enum How<T> {
     /// By this request, for this path.
     Asked(Arc<Session>, String, T),
     /// It went with its session.
     Over,
-    /// Its name is not known.
+    /// Its name is unknown, because the reply to its create has not arrived.
     Unknown,
 }
 
 impl Entry {
-    /// The session that made the node, unless it has ended.
+    /// The session that created the node. `None`: it has ended.
     pub(super) fn session(&self) -> Option<Arc<Session>> {
         let session = self.link.current();
         session.filter(|session| session.id() == self.session)
     }
 
-    /// When its session is to be heard from, for its sake.
+    /// When this hold needs a keep-alive of its session. `None`: it is no live hold.
     pub(super) fn sign(&self) -> Option<(Moment, Arc<Session>)> {
         let session = self.granted.then(|| self.session()).flatten()?;
         Some((session.next_sign(self.ends), session))

@@ -1,4 +1,4 @@
-//! What about the servers weakens a lock.
+//! Doctor: reports server settings that weaken locks.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(super) async fn examine(shared: &Shared) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// How long the server keeps a session, against what was asked for.
+/// Compares the session timeout that the server grants with the one that we requested.
 fn sessions(granted: Duration, asked: Duration, lease: Duration) -> Finding {
     let subject = "session timeout";
     if granted * 3 / 4 < lease {
@@ -55,7 +55,7 @@ fn sessions(granted: Duration, asked: Duration, lease: Duration) -> Finding {
     )
 }
 
-/// How many servers vote. `None`: they do not say.
+/// How many servers vote. `None`: the server does not tell.
 async fn servers(shared: &Shared, session: &Session, deadline: Moment) -> Option<Finding> {
     let config = shared
         .timers
@@ -65,7 +65,7 @@ async fn servers(shared: &Shared, session: &Session, deadline: Moment) -> Option
     Some(ensemble(voters(&text)))
 }
 
-/// Lines such as `server.1=host:2888:3888:participant;2181`; observers do not vote.
+/// Counts lines such as `server.1=host:2888:3888:participant;2181`. Observers do not vote.
 pub(super) fn voters(config: &str) -> usize {
     let servers = config.lines().filter(|line| line.starts_with("server."));
     servers.filter(|line| !line.contains(":observer")).count()
@@ -97,7 +97,7 @@ fn ensemble(voters: usize) -> Finding {
     }
 }
 
-/// Who may do what with locks.
+/// Checks the access rights of the base path.
 async fn rights(shared: &Shared, session: &Session, deadline: Moment) -> Result<Finding> {
     let base = &shared.link.place().base;
     let subject = "rights";
@@ -106,7 +106,7 @@ async fn rights(shared: &Shared, session: &Session, deadline: Moment) -> Result<
         .until(deadline, session.client.get_acl(base))
         .await;
     let acl = match acl.ok_or_else(|| trouble::late(ErrorKind::Unavailable))? {
-        // Who may not even read its rights may not queue there.
+        // A user who may not read the rights may not create nodes there either.
         Err(zk::Error::NoAuth) => return Ok(barred(base)),
         acl => some(acl)?,
     };
@@ -135,8 +135,8 @@ async fn rights(shared: &Shared, session: &Session, deadline: Moment) -> Result<
     .advise("give the URL a user and a password (user:password@), and the path to that user"))
 }
 
-/// Whether this user may do what locks need, as far as can be seen: the server does not show what a digest is of, and
-/// other schemes are not known here.
+/// Whether this user may create, read and delete nodes, as far as the rights tell: we cannot verify the password in a
+/// digest, and an entry of another scheme counts as ours.
 fn may_queue(acl: &[zk::Acl], user: Option<&str>) -> bool {
     let needed = [
         zk::Permission::CREATE,

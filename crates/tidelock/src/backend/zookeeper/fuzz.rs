@@ -1,4 +1,4 @@
-//! What must hold of whatever is written in a ZooKeeper, or stands in its URL.
+//! Fuzz checks: invariants of node names, of node contents and of ZooKeeper URLs.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -26,7 +26,7 @@ pub(crate) fn url(text: &str) -> Result<Login> {
     })
 }
 
-/// Lines: the nodes of a queue; all of it: what is written in one.
+/// Each line is a node of one queue, and the whole text is the content of a node.
 pub(crate) fn node(text: &str) {
     let nodes: Vec<String> = text.lines().map(str::to_owned).collect();
     let queue = names::in_order(nodes.clone());
@@ -57,7 +57,7 @@ pub(crate) fn node(text: &str) {
     written(text);
 }
 
-/// A client's details with that start, as they are read.
+/// The client details with that start time, as they are parsed from a node.
 pub(crate) fn client(since: u64) -> Option<ClientInfo> {
     let owner = crate::owner::OwnerMint::new().fresh();
     let text = format!("{}\nhost\n7\nshop\n{since}", owner.text());

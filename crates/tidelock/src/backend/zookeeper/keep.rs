@@ -1,4 +1,4 @@
-//! What keeps locks, and what ends those that nobody keeps.
+//! Renews held nodes, and deletes those that nobody renews.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,14 +13,14 @@ use super::{Shared, trouble};
 use crate::backend::{Renewal, Renewed, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Between two tries to remove a node.
+/// The pause between two attempts to delete a node.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Asks for every node of the batch in one trip for each session. What fails in one of them is no concern of the others.
+/// Renews a batch with one round trip per session. A failure in one session does not affect the locks of another.
 pub(super) async fn renew(shared: &Shared, batch: &[Renewal]) -> Result<Vec<Renewed>> {
     let mut parts: Vec<(Arc<Link>, Vec<usize>)> = Vec::new();
     for (at, renewal) in batch.iter().enumerate() {
-        // Without a node there is nothing to ask.
+        // A ticket without a node has lost its lock; no request is needed.
         let Some(link) = shared.books.link(&renewal.ticket.owner) else {
             continue;
         };
@@ -58,11 +58,13 @@ pub(super) async fn renew(shared: &Shared, batch: &[Renewal]) -> Result<Vec<Rene
     Ok(answers)
 }
 
-/// The answers prove the session too.
+/// Renews the holds of one session. The leader answers the `sync`, so the answer also extends the life of the
+/// session.
 async fn renew_on(shared: &Shared, link: &Link, batch: &[&Renewal]) -> Result<Vec<bool>> {
     let deadline = link.deadline();
     let session = link.session(deadline).await?;
     let sent = shared.timers.now();
+    // We send the `sync` and all reads before we await the first, so they share one round trip.
     let synced = session.client.sync(&link.place().base);
     let asked: Vec<_> = batch
         .iter()
@@ -103,11 +105,12 @@ async fn renew_on(shared: &Shared, link: &Link, batch: &[&Renewal]) -> Result<Ve
     Ok(each.collect())
 }
 
-/// Removes what was not renewed in time, and has the session heard from where a node is to stand for longer than that
-/// lasts. Runs until the store has gone.
+/// The lease task. It deletes nodes that were not renewed in time, and sends a keep-alive where a node must outlive
+/// the proved part of its session. Runs until the store is dropped.
 ///
-/// A node lives as long as its session, and the session as long as this process shows signs of life. So it is this process
-/// that ends a lease; if it cannot, because it is frozen or cut off, the session ends with it.
+/// A node lives as long as its session, and the session as long as this process sends heartbeats. So this process
+/// must end each lease itself. If it cannot, because it is frozen or cut off, the session expires and takes the nodes
+/// with it.
 pub(super) async fn keep_leases(shared: Weak<Shared>) {
     loop {
         let Some(strong) = shared.upgrade() else {
@@ -115,6 +118,7 @@ pub(super) async fn keep_leases(shared: Weak<Shared>) {
         };
         let (timers, bell) = (strong.timers.clone(), Arc::clone(&strong.books.bell));
         let next = strong.books.next_look();
+        // We keep no strong reference while we sleep. Otherwise the store would never be dropped.
         drop(strong);
         tokio::select! {
             () = timers.at(next) => {}
@@ -128,7 +132,7 @@ pub(super) async fn keep_leases(shared: Weak<Shared>) {
     }
 }
 
-/// A word with the leader, in the sessions for which it is due.
+/// Sends a keep-alive to the leader in each session that is due for one.
 fn show_life(shared: &Arc<Shared>) {
     let now = shared.timers.now();
     for session in shared.books.silent(now) {
@@ -144,6 +148,7 @@ fn show_life(shared: &Arc<Shared>) {
     }
 }
 
+/// Deletes the nodes that have run out of time.
 fn end_due(shared: &Arc<Shared>) {
     let now = shared.timers.now();
     let ended = shared
@@ -155,7 +160,8 @@ fn end_due(shared: &Arc<Shared>) {
             match one.how {
                 How::Asked(session, path, request) => {
                     let mut answer = request.await;
-                    // Cut off while it was on its way; with the session the node goes by itself.
+                    // The connection broke while the delete was in flight. We retry until the session ends, which
+                    // deletes the node.
                     while matches!(
                         answer,
                         Err(zk::Error::ConnectionLoss | zk::Error::Custom(_))
@@ -171,7 +177,7 @@ fn end_due(shared: &Arc<Shared>) {
     }
 }
 
-/// For a ticket that nobody has asked for since its create was sent.
+/// Withdraws a ticket that nobody has polled since its create was sent. Ends when the session has ended.
 async fn withdraw(shared: &Shared, ticket: &Ticket) {
     while let Err(error) = leave(shared, ticket, true).await {
         let link = shared.books.link(&ticket.owner);

@@ -1,4 +1,4 @@
-//! What ends a place in the queue: a release, a withdrawal, force.
+//! Deletes nodes from the queue: release, withdraw, force-release.
 
 use futures_util::future::try_join_all;
 use zookeeper_client as zk;
@@ -10,7 +10,7 @@ use super::{Shared, delay, names, trouble};
 use crate::backend::{Moment, Name, Released, Ticket};
 use crate::error::{ErrorKind, Result};
 
-/// Removes what the ticket has. What never had a node costs no trip.
+/// Deletes the ticket's node. A ticket that never sent a create costs no round trip.
 pub(super) async fn leave(shared: &Shared, ticket: &Ticket, withdrawn: bool) -> Result<Released> {
     let now = shared.timers.now();
     let Some(left) = shared.books.leave(&ticket.owner, now, withdrawn) else {
@@ -30,6 +30,8 @@ pub(super) async fn leave(shared: &Shared, ticket: &Ticket, withdrawn: bool) -> 
         }
         (None, None) => sweep(shared, &session, &parent, ticket, deadline).await?,
     };
+    // We forget the ticket only after the delete is confirmed. Otherwise a repeated release would find nothing to
+    // delete.
     shared.books.gone(&ticket.owner, left.create);
     Ok(if removed && left.granted {
         Released::Freed
@@ -38,7 +40,8 @@ pub(super) async fn leave(shared: &Shared, ticket: &Ticket, withdrawn: bool) -> 
     })
 }
 
-/// Removes the nodes of a ticket whose names are not known. A create that was sent before has arrived before this looks.
+/// Deletes the nodes of a ticket by its prefix, because their names are unknown. A create that was sent earlier has
+/// been executed before this list.
 async fn sweep(
     shared: &Shared,
     session: &Session,
@@ -57,7 +60,7 @@ async fn sweep(
     Ok(any)
 }
 
-/// False: it was not there.
+/// False: the node did not exist.
 async fn remove(
     shared: &Shared,
     session: &Session,
@@ -77,7 +80,8 @@ async fn remove(
     }
 }
 
-/// Removes the nodes that hold the lock, whoever made them.
+/// Deletes the nodes that hold the lock, also those of other clients, and the delay node. False: there was nothing to
+/// delete.
 pub(super) async fn force(shared: &Shared, name: &Name) -> Result<bool> {
     let deadline = shared.link.deadline();
     let session = shared.link.session(deadline).await?;
@@ -97,12 +101,12 @@ pub(super) async fn force(shared: &Shared, name: &Name) -> Result<bool> {
         let stat = shared.timers.until(deadline, stat).await;
         let stat = stat.ok_or_else(|| trouble::late(ErrorKind::Unavailable))?;
         let stat = stat.map_err(trouble::unread)?;
-        // A delay was running, and these only waited for its end.
+        // A delay was running, so these nodes did not hold the lock yet. They keep their place.
         if stat.is_none_or(|stat| stat.czxid != mark.generation) {
             return Ok(true);
         }
     }
-    // One that has gone by itself meanwhile has been freed as well; the next holder is not meant.
+    // A holder that goes meanwhile counts as freed. We must not delete the node of the next holder.
     let removed = holders
         .iter()
         .map(|node| remove(shared, &session, &parent, node, deadline));

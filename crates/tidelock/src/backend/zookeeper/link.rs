@@ -1,8 +1,9 @@
-//! A session of the client, made anew when it has ended.
+//! A reconnecting session: opens a new one when the old one has ended.
 //!
-//! Both faces of the store share it. A node lives as long as the session that made it, so only requests on that session
-//! can renew a lock, and its requests take effect in the order in which they were sent: a withdrawal that is sent after
-//! an acquire arrives after it. The driver's task runs on the steward's thread, where no caller can block it.
+//! Callers and steward share it. A node lives as long as the session that created it, so only requests on that
+//! session can renew a lock. A session executes requests in the order in which they were sent: a withdrawal that is
+//! sent after an acquire arrives after it. The driver's task runs on the steward's thread, where no caller can block
+//! it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,11 +18,11 @@ use super::trouble;
 use crate::backend::{Bond, Env, Moment};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The way to the servers.
+/// The connection to the servers.
 pub(super) struct Link {
     env: Env,
     place: Place,
-    /// The leases of this session are of this length or shorter, as far as the server allows.
+    /// The longest lease that this session serves, as far as the server grants its timeout.
     lease: Duration,
     slot: Arc<Slot>,
 }
@@ -29,28 +30,28 @@ pub(super) struct Link {
 #[derive(Default)]
 struct Slot {
     state: Mutex<State>,
-    /// Rung whenever a try to connect has ended.
+    /// Notified when a connect attempt has ended.
     bell: Notify,
 }
 
 #[derive(Default)]
 struct State {
     session: Option<Arc<Session>>,
-    /// The end of the last one that was closed.
+    /// The state of the last session that was closed, so that concurrent `close` calls wait for the same end.
     closing: Option<zk::StateWatcher>,
     connecting: bool,
-    /// How many tries have ended.
+    /// How many connect attempts have ended.
     tries: u64,
-    /// How the last of them failed.
+    /// The error of the last attempt, if it failed.
     trouble: Option<(ErrorKind, String)>,
 }
 
-/// One life of the client's nodes.
+/// One session with the servers. Its nodes live as long as it does.
 pub(super) struct Session {
     pub(super) client: zk::Client,
-    /// When the last request was sent that is known to have reached the leader.
+    /// The send time of the latest request that is known to have reached the leader.
     heard: Arc<AtomicU64>,
-    /// When it was last asked for nothing else than an answer.
+    /// When the last keep-alive was sent.
     asked: AtomicU64,
 }
 
@@ -63,21 +64,22 @@ impl Session {
         }
     }
 
-    /// The leader has answered what was sent then. An answer of another server that only reads does not count: cut off
-    /// from the leader it goes on to answer for a while, and the leader ends the session.
+    /// Records that the leader has answered a request sent at this time. A read does not count, because another
+    /// server may have answered it: cut off from the leader, that server still answers for a while, and the leader
+    /// expires the session.
     pub(super) fn heard(&self, sent: Moment) {
         self.heard.fetch_max(sent.0, Ordering::SeqCst);
     }
 
-    /// How long nodes stand at least after the session was heard from.
+    /// How long nodes live at least after the session was last heard from.
     ///
-    /// A leader learns from other servers every half tick of whom they heard, and may lose such a server before it says so.
-    /// No session is shorter than two ticks.
+    /// A leader learns every half tick which sessions the other servers have heard from, and may lose such a server
+    /// before it reports. No session is shorter than two ticks, so half a tick is at most a quarter of its timeout.
     fn span(&self) -> Duration {
         self.client.session_timeout() * 3 / 4
     }
 
-    /// What a hold in this session depends on.
+    /// The condition that every hold in this session depends on.
     pub(super) fn bond(&self) -> Bond {
         let (heard, states) = (Arc::clone(&self.heard), self.client.state_watcher());
         Bond::suspendable(
@@ -87,14 +89,15 @@ impl Session {
         )
     }
 
-    /// When the server is to hear from this session again, for a node that is to stand until then. `FAR`: in no hurry.
+    /// When the leader must hear from this session again, so that a node lives until `ends`. `FAR`: no keep-alive is
+    /// needed.
     pub(super) fn next_sign(&self, ends: Moment) -> Moment {
         let heard = Moment(self.heard.load(Ordering::SeqCst));
         if ends <= heard + self.span() {
             return Moment::FAR;
         }
         let asked = Moment(self.asked.load(Ordering::SeqCst));
-        // Without an answer again before it is too late, and not at once.
+        // If a keep-alive gets no answer, we send the next one before the session can expire, but not at once.
         (heard + self.span() / 2).max(asked + self.span() / 8)
     }
 
@@ -110,12 +113,12 @@ impl Session {
         self.client.state().is_terminated()
     }
 
-    /// Requests would arrive now.
+    /// The session is connected, so a request reaches a server now.
     fn is_connected(&self) -> bool {
         self.client.state() == zk::SessionState::SyncConnected
     }
 
-    /// Resolves when it is connected or has ended.
+    /// Resolves when the session is connected or has ended.
     async fn settled(&self) {
         let mut states = self.client.state_watcher();
         while !self.is_connected() && !self.has_ended() {
@@ -146,13 +149,14 @@ impl Link {
         self.env.timers.now() + self.env.response_timeout
     }
 
-    /// The session as it is, also when it is cut off for the moment. `None`: there is none that could have nodes.
+    /// The live session, even while it is disconnected. `None`: there is no live session, so no nodes either.
     pub(super) fn current(&self) -> Option<Arc<Session>> {
         let session = self.slot.lock().session.clone();
         session.filter(|session| !session.has_ended())
     }
 
-    /// The session, connected: nothing is sent to a server that cannot answer, where it would lie until it can.
+    /// The session, once it is connected. On a disconnected session the driver would keep a request until the server
+    /// returns. Fails with `Unavailable` at the deadline.
     pub(super) async fn session(&self, deadline: Moment) -> Result<Arc<Session>> {
         let connected = self.env.timers.until(deadline, self.connected()).await;
         connected.unwrap_or_else(|| Err(trouble::late(ErrorKind::Unavailable)))
@@ -162,7 +166,7 @@ impl Link {
         let mut seen = None;
         loop {
             let mut bell = std::pin::pin!(self.slot.bell.notified());
-            bell.as_mut().enable(); // before the state is read, else the end of the try might come in between
+            bell.as_mut().enable(); // before we read the state; otherwise we could miss the end of an attempt
             let Some(session) = self.look(&mut seen)? else {
                 bell.await;
                 continue;
@@ -174,8 +178,8 @@ impl Link {
         }
     }
 
-    /// The session there is; else a try to make one is begun, unless one is under way. `seen`: how many tries had ended
-    /// when this caller came; what failed before is not its affair.
+    /// The live session. Without one, starts a connect attempt unless one is in flight. `seen`: how many attempts had
+    /// ended when this caller arrived, so that it does not get the error of an earlier attempt.
     fn look(&self, seen: &mut Option<u64>) -> Result<Option<Arc<Session>>> {
         let mut state = self.slot.lock();
         if let Some(session) = state
@@ -210,14 +214,14 @@ impl Link {
         Ok(None)
     }
 
-    /// What is asked for; the server may give less or more.
+    /// The session timeout that we request; the server may grant less or more.
     pub(super) fn session_timeout(&self) -> Duration {
         self.place
             .session_timeout
             .unwrap_or_else(|| self.lease * 4 / 3)
     }
 
-    /// Who logs in.
+    /// The user name that we log in with.
     pub(super) fn user(&self) -> Option<String> {
         match &self.env.credentials {
             Some(ask) => ask().user,
@@ -225,7 +229,7 @@ impl Link {
         }
     }
 
-    /// Every node is made with these rights.
+    /// The access rights of every node that we create.
     pub(super) fn rights(&self) -> zk::Acls<'static> {
         if self.env.credentials.is_some() || self.place.login.is_some() {
             zk::Acls::creator_all()
@@ -234,7 +238,7 @@ impl Link {
         }
     }
 
-    /// Ends the session, and with it every node it made. Whoever else asks for that waits for the same end.
+    /// Closes the session, which deletes all of its nodes. Concurrent calls wait for the same end.
     pub(super) async fn close(&self) {
         let states = {
             let mut state = self.slot.lock();
@@ -249,7 +253,7 @@ impl Link {
                 states.changed().await;
             }
         };
-        // Without an answer the server ends it in its own time.
+        // Without an answer, the session expires on the server after its timeout.
         self.env
             .timers
             .limit(self.env.response_timeout, closed)
@@ -281,7 +285,7 @@ impl Slot {
     }
 }
 
-/// One try to connect.
+/// One connect attempt.
 struct Connect {
     place: Place,
     credentials: Option<Arc<dyn Fn() -> crate::Credentials + Send + Sync>>,
@@ -291,15 +295,15 @@ struct Connect {
 }
 
 impl Connect {
-    /// Makes a session, and before it makes sure that the old one has ended. This process may have given it up before the
-    /// server has: its nodes would stand, and what was sent in it could still arrive.
+    /// Opens a session, but first makes sure that the old one has ended. This process may have given the old session
+    /// up before the server has: then its nodes would still stand, and requests sent in it could still take effect.
     async fn establish(&self) -> Result<zk::Client> {
         if let Some(old) = &self.old {
             let resumed = self.connector()?.with_session(old.clone());
             match resumed.connect(&self.place.servers).await {
                 Ok(resumed) => {
                     let mut states = resumed.state_watcher();
-                    drop(resumed); // which closes it
+                    drop(resumed); // dropping the client closes the session
                     while !states.peek_state().is_terminated() {
                         states.changed().await;
                     }
@@ -315,7 +319,7 @@ impl Connect {
     fn connector(&self) -> Result<zk::Connector> {
         let connector = zk::Client::connector()
             .with_session_timeout(self.timeout)
-            // A server that is silent for this long is given up for another one.
+            // After this much silence the driver switches to another server.
             .with_connection_timeout(self.patience.min(self.timeout / 2))
             .with_fail_eagerly()
             .with_server_version(3, 5, 0);

@@ -1,4 +1,4 @@
-//! What can be seen from outside.
+//! Read-only requests: inspect, check, list.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::error::{ErrorKind, Result};
 use crate::guard::FencingToken;
 use crate::snapshot::Snapshot;
 
-/// How many names one page of a list looks at.
+/// Bounds how many names one page of a list reads.
 const PAGE: usize = 500;
 
 pub(super) async fn inspect(shared: &Shared, name: &Name) -> Result<Snapshot> {
@@ -39,7 +39,8 @@ pub(super) async fn inspect(shared: &Shared, name: &Name) -> Result<Snapshot> {
             let delayed = mark
                 .as_ref()
                 .is_some_and(|mark| mark.generation != stat.czxid);
-            // A delay is running, and those of ours wait for its end. Others know of no delays: they hold.
+            // A delay is running, and our own nodes wait for its end. Nodes of other clients know no delays: they
+            // hold the lock.
             if delayed && holder.owner != *node {
                 barred += 1;
                 continue;
@@ -53,13 +54,15 @@ pub(super) async fn inspect(shared: &Shared, name: &Name) -> Result<Snapshot> {
         if snapshot.is_locked() {
             snapshot.expires_in = at_the_least(&ends, shared.timers.now());
         }
+        // If every holder went between the two reads, we read again.
         if snapshot.is_locked() || barred > 0 || queue.is_empty() {
             return Ok(snapshot);
         }
     }
 }
 
-/// For how long a lock is held at the least, whose holds end then. `None`: of the leases of others nothing is known.
+/// How long the lock stays held at least, by the ends of its holds. `None`: a holder is another client, and its lease
+/// is unknown.
 fn at_the_least(ends: &[Option<Moment>], now: Moment) -> Option<Duration> {
     let mut ends = ends.iter();
     ends.try_fold(Duration::ZERO, |most, ends| {
@@ -67,7 +70,7 @@ fn at_the_least(ends: &[Option<Moment>], now: Moment) -> Option<Duration> {
     })
 }
 
-/// Whether the node of that transaction is the first of its queue, as the leader knows it.
+/// Whether that transaction created the first node of the queue, after a `sync` with the leader.
 pub(super) async fn check(shared: &Shared, name: &Name, generation: FencingToken) -> Result<bool> {
     let deadline = shared.link.deadline();
     let session = shared.link.session(deadline).await?;
@@ -82,14 +85,14 @@ pub(super) async fn check(shared: &Shared, name: &Name, generation: FencingToken
         let stat = session.client.check_stat(&path);
         let stat = shared.timers.until(deadline, stat).await;
         let stat = stat.ok_or_else(|| trouble::late(ErrorKind::Unavailable))?;
-        // Gone meanwhile: what it says now may be about another holder.
+        // If the first node has gone meanwhile, we read again: another node may be the first now.
         if let Some(stat) = stat.map_err(trouble::unread)? {
             return Ok(stat.czxid.unsigned_abs() == generation.get());
         }
     }
 }
 
-/// A page of the names under the base path that have somebody in their queue.
+/// One page of the names under the base path whose queue is not empty.
 pub(super) async fn list(shared: &Shared, pattern: &str, cursor: u64) -> Result<Page> {
     let deadline = shared.link.deadline();
     let session = shared.link.session(deadline).await?;

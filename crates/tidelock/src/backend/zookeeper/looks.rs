@@ -1,8 +1,8 @@
-//! Looks that many want at once: one is under way, and whoever comes meanwhile shares the next.
+//! Single flight: one read per key is in flight, and callers that arrive meanwhile share the next one.
 //!
-//! A server that is slow for a moment answers after those who asked have given up, and each of them asks again: of a hundred
-//! who wait for one name each would have a list of a hundred nodes on its way, over and over, and no answer would ever
-//! come in time again.
+//! Without it a slow server would never recover. It would answer after its callers had timed out, and each of them
+//! would ask again. With a hundred waiters for one name, a hundred lists of a hundred nodes would be in flight over
+//! and over, and no answer would arrive in time.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::backend::Background;
 
-/// By what is looked at: those who want to see it next. There is an entry as long as a look is under way.
+/// For each key, the callers that wait for the next read. An entry exists while a read is in flight.
 type Waiting<K, T> = HashMap<K, Vec<oneshot::Sender<T>>>;
 
 pub(super) struct Looks<K, T>(Arc<Mutex<Waiting<K, T>>>);
@@ -25,9 +25,9 @@ where
     K: Clone + Eq + Hash + Send + 'static,
     T: Clone + Send + 'static,
 {
-    /// What is seen by a look that begins after this call. `None`: the client is going.
+    /// Returns the result of a read that starts after this call. `None`: the client is shutting down.
     ///
-    /// Not bounded in time: whoever waits may leave, and the look ends with its session at the latest.
+    /// Has no time limit. Cancel safe: a caller may leave, and the read ends with its session at the latest.
     pub(super) async fn next<F>(
         &self,
         background: &Background,
@@ -58,7 +58,7 @@ where
                 while let Some(those) = flight.board() {
                     let seen = look().await;
                     for one in those {
-                        // An error means that it has left.
+                        // An error means that the caller has left.
                         let _ = one.send(seen.clone());
                     }
                 }
@@ -68,16 +68,17 @@ where
     }
 }
 
-/// One look after the other, as long as somebody wants one. Dropped halfway, with the runtime, it leaves nobody waiting.
+/// Runs one read after another, as long as callers wait. If it is dropped early, with its runtime, no caller is left
+/// waiting.
 struct Flight<K: Eq + Hash, T> {
     waiting: Arc<Mutex<Waiting<K, T>>>,
     at: K,
-    /// The entry is gone, or already another one's.
+    /// Its entry is gone, and a new one may belong to another flight.
     over: bool,
 }
 
 impl<K: Eq + Hash, T> Flight<K, T> {
-    /// Those who share the next look. `None`: nobody wants one, and it is over.
+    /// Takes the callers that share the next read. `None`: nobody waits, and the flight is over.
     fn board(&mut self) -> Option<Vec<oneshot::Sender<T>>> {
         let mut waiting = lock(&self.waiting);
         let mut those = mem::take(waiting.get_mut(&self.at)?);
@@ -126,8 +127,8 @@ mod tests {
     use super::*;
     use crate::backend::Clock;
 
-    /// The first one looks alone. A hundred come while it does, half of them leave; the others share one look, which began
-    /// after they had come.
+    /// The first caller reads alone. A hundred more arrive during that read, and half of them leave. The others share
+    /// one read, which started after they had arrived.
     #[tokio::test]
     async fn who_comes_while_one_looks_shares_the_next_look() {
         let (background, _stop) = Background::start(Clock::Boot).unwrap();

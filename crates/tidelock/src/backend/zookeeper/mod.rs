@@ -1,9 +1,13 @@
-//! `zookeeper://host:port,…/base`: a queue of ephemeral nodes, in the layout of Curator's `InterProcessMutex` and
-//! `InterProcessReadWriteLock`.
+//! The ZooKeeper store, `zookeeper://host:port,…/base`: a queue of ephemeral nodes, in the layout of Curator's
+//! `InterProcessMutex` and `InterProcessReadWriteLock`.
 //!
-//! A ticket that wants the lock has a node under the lock's path, and the first node holds it, together with the readers
-//! behind it if it is a reader's ([`turn`]); each waiter watches only the last one that has to go before it. A node lives as long as the session that made it ([`link`]). Leases are this process's
-//! own affair: it removes what was not renewed in time ([`keep`]), and if it cannot, the session ends.
+//! Each ticket that wants the lock creates an ephemeral sequential node under the lock's path. The first node in the
+//! queue holds the lock. If it belongs to a reader, the readers directly behind it hold the lock too. Each waiter
+//! watches only the last node that blocks it; otherwise every release would wake every waiter.
+//!
+//! A node lives as long as the session that created it. The server knows no leases, so this process enforces them: it
+//! deletes each node that was not renewed in time. If it cannot, because it is frozen or cut off, the session expires
+//! and takes the node with it.
 
 mod books;
 mod delay;
@@ -41,10 +45,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 
-/// How often the client's lease is halved for a session of its own.
+/// Bounds the number of extra sessions for short leases: the n-th one serves leases up to the client's lease / 2^n.
 const HALVINGS: u32 = 5;
 
-/// What this store can do.
+/// The capabilities of this store.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     wakes: true,
     tokens: true,
@@ -56,7 +60,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     read_write: true,
 };
 
-/// Opens `zookeeper://…`.
+/// Connects to the servers and opens the store. TLS files are refused with `InvalidOptions`.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     if env.tls != TlsFiles::default() {
         return Err(Error::new(ErrorKind::InvalidOptions)
@@ -64,7 +68,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     }
     let place = Place::parse(url)?;
     let link = |lease| Arc::new(Link::new(env, place.clone(), lease));
-    // Whoever says how long a session is means all of them.
+    // A session timeout in the URL applies to every session, so shorter sessions are pointless.
     let halvings = if place.session_timeout.is_some() {
         0
     } else {
@@ -86,33 +90,36 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     shared.link.session(shared.link.deadline()).await?;
     env.background
         .spawn(keep::keep_leases(Arc::downgrade(&shared)));
-    // One face: a node can be renewed only in the session that made it, and no caller can block that.
+    // One store handle serves callers and steward: only the session that created a node can renew it, and no caller
+    // can block that session.
     Ok(Store::single(Arc::new(ZooKeeper(shared))))
 }
 
-/// What an open store has.
+/// The state of an open store.
 struct Shared {
-    /// The session of leases as long as the client's, and of whatever belongs to no lease.
+    /// The session for leases as long as the client's, and for requests that belong to no lease.
     link: Arc<Link>,
-    /// Sessions of half that length, a quarter and so on: a session ends for all of its leases, and who holds a lock for a
-    /// short lease is to be followed as soon when it crashes. Made when they are needed.
+    /// Sessions for leases of half that length, a quarter and so on, opened on demand. A session expires for all of
+    /// its leases at once. With a single long session, a crashed holder of a short lease would block others for the
+    /// client's full lease.
     short: Vec<Arc<Link>>,
+    /// Which node each ticket has.
     books: Books,
     sights: delay::Sights,
-    /// What of the queues is being looked at.
+    /// Single flight: callers that read the same queue share one request.
     looks: Looks<turn::At, turn::Seen>,
-    /// A channel for each ticket: its watch wakes nobody else.
+    /// One channel per ticket, so that a watch wakes only its own waiter.
     signals: Signals,
     timers: Timers,
     background: Background,
     lease: Duration,
     response_timeout: Duration,
-    /// What nodes say about this process.
+    /// The process details that each new node carries.
     info: Mutex<Option<ClientInfo>>,
 }
 
 impl Shared {
-    /// The link of this ticket: that of its node, or the one for its lease.
+    /// The session for this ticket: the one that created its node, otherwise the shortest one that serves its lease.
     fn link_for(&self, ticket: &Ticket, lease: Duration) -> Arc<Link> {
         if let Some(link) = self.books.link(&ticket.owner) {
             return link;
@@ -122,7 +129,7 @@ impl Shared {
         Arc::clone(link)
     }
 
-    /// The node under which a lock's tickets queue.
+    /// The path of the node under which a lock's tickets queue.
     fn path(&self, name: &Name) -> String {
         self.link.place().path(&names::escape(name.as_str()))
     }
@@ -135,7 +142,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.books.bell.notify_one(); // the keeper sees that it has nothing to keep
+        self.books.bell.notify_one(); // wakes the lease task, which then finds the store dropped and ends
     }
 }
 
@@ -192,7 +199,7 @@ impl Backend for ZooKeeper {
         Box::pin(look::list(&self.0, pattern, cursor))
     }
 
-    /// Every node made from now on says it, and goes with its session.
+    /// Sends no request: each node created from now on carries the details, and disappears with its session.
     fn announce<'a>(
         &'a self,
         _client: &'a ClientId,
@@ -204,7 +211,7 @@ impl Backend for ZooKeeper {
     }
 
     fn retract<'a>(&'a self, _client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
-        Box::pin(std::future::ready(Ok(()))) // they are in the nodes of its locks, and go with them
+        Box::pin(std::future::ready(Ok(()))) // the details are in the nodes of the held locks, and disappear with them
     }
 
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
@@ -214,7 +221,8 @@ impl Backend for ZooKeeper {
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             self.0.books.clear();
-            // Side by side: a server that does not answer would be waited for once for each session.
+            // We close the sessions in parallel. In sequence, a mute server would cost one response timeout per
+            // session.
             let links = self.0.short.iter().chain([&self.0.link]);
             join_all(links.map(|link| link.close())).await;
         })

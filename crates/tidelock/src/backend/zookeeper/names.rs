@@ -1,23 +1,23 @@
-//! From lock names to paths and back, and the names of the nodes that queue under them.
+//! Converts lock names to path segments and back, and defines the names of the nodes in a lock's queue.
 
 use crate::backend::{Kind, Ticket, percent};
 use crate::snapshot::Mode;
 
-/// What Curator puts before the node of a protected create, so that it is found again when the reply is lost.
+/// Curator's prefix for a protected create, which lets the client find the node after a lost reply.
 const PROTECTED: &str = "_c_";
-/// What Curator's `InterProcessMutex` calls its nodes.
+/// The part of the name that Curator's `InterProcessMutex` gives its nodes.
 const LOCK: &str = "lock-";
-/// What its `InterProcessReadWriteLock` calls those of readers.
+/// The same for readers of Curator's `InterProcessReadWriteLock`.
 const READ: &str = "__READ__";
-/// And those of writers.
+/// The same for its writers.
 const WRITE: &str = "__WRIT__";
 
-/// One segment of a path that stands for this name, and for no other.
+/// Encodes a lock name as one path segment. No two names share a segment.
 ///
-/// What ZooKeeper takes stays as it is, so a lock has the path that users of Curator would give it.
+/// Characters that ZooKeeper accepts stay as they are, so a lock has the path that Curator users would give it.
 pub(super) fn escape(name: &str) -> String {
     let mut segment = String::with_capacity(name.len());
-    // A segment of dots would be a relative path.
+    // A segment of only dots would be a relative path.
     let dots = matches!(name, "." | "..");
     for c in name.chars() {
         if is_plain(c) && !(dots && segment.is_empty()) {
@@ -34,21 +34,21 @@ pub(super) fn escape(name: &str) -> String {
     segment
 }
 
-/// ZooKeeper refuses controls and, counting in UTF-16, everything from the surrogates on.
+/// ZooKeeper refuses control characters and, in UTF-16, everything from the surrogates on.
 fn is_plain(c: char) -> bool {
     !matches!(c, '/' | '%' | '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..)
 }
 
-/// The name that has this segment. `None`: no name has it.
+/// Decodes a segment. `None`: no lock name has it.
 pub(super) fn name_of(segment: &str) -> Option<String> {
     percent::decode(segment).filter(|name| !name.is_empty() && escape(name) == segment)
 }
 
-/// How every node of this ticket begins, and no other node: the server adds the number.
+/// The prefix that all nodes of this ticket share with no other node. The server appends the number.
 pub(super) fn prefix(ticket: &Ticket) -> String {
     let (owner, word) = (&ticket.owner, word(ticket.kind));
     let client = uuid::Uuid::parse_str(owner.client()).unwrap_or_default();
-    // As many tickets as a client makes, each with a UUID of its own that can be found again from the ticket.
+    // Each ticket of a client needs its own UUID, and we must be able to compute it again from the ticket.
     let own = uuid::Uuid::from_u128(client.as_u128() ^ u128::from(owner.number()));
     format!("{PROTECTED}{own}-{word}")
 }
@@ -61,7 +61,7 @@ fn word(kind: Kind) -> &'static str {
     }
 }
 
-/// As what a node queues. Whatever another recipe calls its nodes, they share with nobody.
+/// The mode in which a node queues. A node with the name of an unknown recipe is exclusive.
 pub(super) fn mode(node: &str) -> Mode {
     let has = |word| {
         node.rsplit_once(word)
@@ -85,7 +85,7 @@ fn number(node: &str) -> Option<i32> {
     let mut words = [LOCK, READ, WRITE].into_iter();
     let digits = match words.find_map(|word| node.rsplit_once(word)) {
         Some((_, digits)) => digits,
-        // Other recipes have other words; what all have in common is the number of ten digits.
+        // Other recipes use other names, but all of them end in a number of ten digits.
         None => node.get(node.len().checked_sub(10)?..)?,
     };
     let number: i64 = digits.parse().ok()?;
@@ -115,7 +115,7 @@ pub(super) fn in_order(nodes: Vec<String>) -> Vec<String> {
     queue.into_iter().map(|(_, _, node)| node).collect()
 }
 
-/// Of the nodes before its own the last one that has to go first: a reader lets other readers be.
+/// The last node in front that blocks a ticket of this kind. A reader does not wait for other readers.
 pub(super) fn in_the_way(before: &[String], kind: Kind) -> Option<&String> {
     match kind {
         Kind::Read => before.iter().rfind(|node| mode(node) != Mode::Read),
@@ -123,7 +123,7 @@ pub(super) fn in_the_way(before: &[String], kind: Kind) -> Option<&String> {
     }
 }
 
-/// Those of a queue that hold the lock: its first node, and the readers behind a reader.
+/// The nodes that hold the lock: the first one and, if it belongs to a reader, the readers directly behind it.
 pub(super) fn holders(queue: &[String]) -> &[String] {
     let readers = queue.iter().take_while(|node| mode(node) == Mode::Read);
     let count = readers.count().max(1).min(queue.len());

@@ -1,11 +1,11 @@
-//! What a node says about who made it: for people, and for `inspect`.
+//! The content of a node: which client created it. For operators, and for `inspect`.
 
 use std::time::SystemTime;
 
 use super::names;
 use crate::snapshot::{ClientInfo, Holder, since_epoch};
 
-/// One line each: the owner, and where the client has left them, its host, process, program and start.
+/// One line each: the owner and, if the client has announced them, its host, process id, program and start.
 pub(super) fn write(owner: &str, info: Option<&ClientInfo>) -> Vec<u8> {
     let mut text = owner.to_owned();
     if let Some(info) = info {
@@ -19,8 +19,8 @@ pub(super) fn write(owner: &str, info: Option<&ClientInfo>) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// What stands in a node of that name. Others write other things (Curator the address of the host), then the name says
-/// which node it is.
+/// Parses the content of a node. Other clients write other data (Curator writes the host's address); then we show the
+/// node's name as the owner.
 pub(super) fn read(node: &str, data: &[u8]) -> Holder {
     let text = std::str::from_utf8(data).unwrap_or_default();
     let mut lines = text.lines();

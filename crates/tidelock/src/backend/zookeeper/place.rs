@@ -1,4 +1,4 @@
-//! Where the servers are, under which path the locks are, and how to get in: from a URL. No message contains the URL.
+//! Parses the store's URL: servers, base path, login. No error message contains the URL: it may hold a password.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,25 +6,25 @@ use std::time::Duration;
 use crate::backend::percent;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Where locks are unless the URL says something else.
+/// The base path unless the URL names another one.
 const HOME: &str = "/tidelock";
 const PORT: u16 = 2181;
 
-/// What a URL says.
+/// The parts of a URL.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Place {
-    /// `host:port,host:port`, as the driver takes it.
+    /// `host:port,host:port`, the format that the driver expects.
     pub(super) servers: String,
-    /// The path above the locks, without a slash at its end.
+    /// The parent path of all locks, without a trailing slash.
     pub(super) base: String,
     /// User and password.
     pub(super) login: Option<(String, String)>,
-    /// What to ask for instead of what follows from the client's lease.
+    /// The session timeout to request, instead of one derived from the client's lease.
     pub(super) session_timeout: Option<Duration>,
 }
 
 impl Place {
-    /// Reads `zookeeper://[user:password@]host[:port],…[/base/path][?session_timeout=20s]`.
+    /// Parses `zookeeper://[user:password@]host[:port],…[/base/path][?session_timeout=20s]`.
     pub(super) fn parse(url: &str) -> Result<Self> {
         let rest = url
             .split_once("://")
@@ -49,7 +49,7 @@ impl Place {
         })
     }
 
-    /// The path of what has this escaped name.
+    /// The path of the node with this escaped name.
     pub(super) fn path(&self, segment: &str) -> String {
         format!("{}/{segment}", self.base)
     }
@@ -70,7 +70,7 @@ fn read_hosts(hosts: &str) -> Result<String> {
         if host.is_empty() {
             return Err(invalid("the host is missing: zookeeper://host:2181"));
         }
-        // Brackets of an IPv6 address end the host; what comes after them is the port.
+        // The brackets of an IPv6 address end the host. The port follows them.
         let port = host.rsplit_once(']').map_or(host, |(_, port)| port);
         servers.push(match port.rsplit_once(':') {
             Some((_, port)) if port.parse::<u16>().is_ok_and(|port| port > 0) => host.to_owned(),
@@ -105,7 +105,7 @@ fn read_query(query: &str) -> Result<Option<Duration>> {
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         if key != "session_timeout" {
-            // Not repeated: it may be what remains of a password with a bare `?`.
+            // The message does not repeat the key, which may be the rest of a password with an unescaped `?`.
             return Err(invalid(
                 "the only option is session_timeout; write %3F for a ? in a password",
             ));
@@ -123,7 +123,7 @@ fn read_time(text: &str) -> Option<Duration> {
         None => (text.strip_suffix('s')?, 1000),
     };
     let millis = number.parse::<u64>().ok()?.checked_mul(unit)?;
-    // The protocol has a signed number of 32 bits for it.
+    // The protocol encodes the timeout as a signed 32-bit number.
     (1..=u64::from(i32::MAX.unsigned_abs()))
         .contains(&millis)
         .then(|| Duration::from_millis(millis))

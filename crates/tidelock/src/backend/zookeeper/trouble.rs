@@ -1,21 +1,21 @@
-//! From what the driver says to an [`ErrorKind`]: did it surely not happen, or may it have?
+//! Maps the driver's errors to an [`ErrorKind`]: the request certainly had no effect, or it may have had one.
 
 use zookeeper_client as zk;
 
 use crate::error::{Error, ErrorKind};
 
-/// A request that changes nothing failed.
+/// The error of a failed read.
 pub(super) fn unread(error: zk::Error) -> Error {
     of(error, ErrorKind::Unavailable)
 }
 
-/// A request that changes something failed. The connection, or the session as this process sees it, may have ended after
-/// the server had taken the request.
+/// The error of a failed change. Its outcome may be unknown: the connection, or the session as this process sees it,
+/// may have ended after the server accepted the request.
 pub(super) fn unwritten(error: zk::Error) -> Error {
     of(error, ErrorKind::OutcomeUnknown)
 }
 
-/// No answer in time.
+/// The error of a request without an answer in time.
 pub(super) fn late(kind: ErrorKind) -> Error {
     Error::new(kind).because("no answer from ZooKeeper within the response timeout")
 }

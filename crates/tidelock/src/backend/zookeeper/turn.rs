@@ -1,4 +1,10 @@
-//! One attempt: a place in the queue, and whether it is the first.
+//! One acquire attempt: creates a node in the queue, and grants the lock if no other node blocks it.
+//!
+//! 1. Without a node, create one and list the queue in the same round trip. Otherwise only list the queue.
+//! 2. If a node in front blocks ours, watch it and refuse.
+//! 3. Otherwise wait for a running lock-delay to end, then grant.
+//!
+//! The attempt starts over if the queue changes in between.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +23,11 @@ use crate::backend::{Ask, Attempt, Grant, Moment, Wait};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
 
-/// Looks, and asks for a place, until the question is decided: what is seen may be gone when it is asked about.
+/// Repeats the step until it decides: the queue may change between our read and the request that relies on it.
 pub(super) async fn attempt(shared: &Shared, ask: &Ask) -> Result<Attempt> {
     let deadline = shared.link.deadline();
     let waits = !ask.armed && !ask.patience.is_zero();
+    // We arm the wake before we read the queue. Otherwise a wake between the two would be lost.
     let wake = waits.then(|| shared.signals.arm(ask.ticket.owner.text()));
     let link = shared.link_for(&ask.ticket, ask.lease);
     let turn = Turn {
@@ -43,7 +50,8 @@ pub(super) async fn attempt(shared: &Shared, ask: &Ask) -> Result<Attempt> {
                     ..Grant::default()
                 }));
             }
-            // Whether it will go on is known by the watch; when the holder's lease ends, nobody else can tell.
+            // No recheck: the watch reports when the node in front is gone, and only the holder's own process knows
+            // when its lease ends.
             Step::Refused => {
                 return Ok(Attempt::Held(Wait {
                     wake,
@@ -73,9 +81,9 @@ struct Turn<'a> {
 enum Step {
     Granted(Node),
     Refused,
-    /// Nobody stands in its way, but the last hold has ended by itself: nobody has the lock for so long yet.
+    /// No node blocks ours, but the last hold ended without a release: its lock-delay runs for this much longer.
     Barred(Duration),
-    /// Something was different from what had been seen.
+    /// The queue has changed since we read it.
     Again,
 }
 
@@ -98,7 +106,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Takes a place, unless it is only asked whether the lock is free and it is not.
+    /// Creates the node. With zero patience it checks first, and creates none if the lock is held.
     async fn queue(&self, session: &Session, sent: Moment) -> Result<Step> {
         if self.ask.patience.is_zero() {
             let seen = look(self.shared, session, &self.parent, self.deadline).await?;
@@ -107,8 +115,8 @@ impl Turn<'_> {
             match seen.map(free) {
                 Some(true) => {}
                 Some(false) => {
-                    // What stands there may be the place that another attempt of this ticket has taken since, one that was
-                    // late: who only asks would be refused by itself.
+                    // The node that blocks us may be our own, created meanwhile by a late attempt of this ticket. A
+                    // refusal here would mean that the ticket blocks itself.
                     let standing = self
                         .shared
                         .books
@@ -128,7 +136,7 @@ impl Turn<'_> {
         );
         let mode = zk::CreateMode::EphemeralSequential.with_acls(rights);
         let (owner, books) = (&self.ask.ticket.owner, &self.shared.books);
-        // One trip for all: the list is made after the node.
+        // All three share one round trip. The session keeps their order, so the list contains the new node.
         let mark = delay::path(self.shared, &self.ask.ticket.name);
         let all = || {
             (
@@ -141,7 +149,7 @@ impl Turn<'_> {
         let here = (self.link, session.id());
         let begun = books.create(&self.ask.ticket, here, &self.parent, ends, all)?;
         let Some((create, (created, listed, marked))) = begun else {
-            return Ok(Step::Again); // another attempt of the same ticket was quicker
+            return Ok(Step::Again); // another attempt of this ticket has sent its create first
         };
         let answer = self.shared.timers.until(self.deadline, created).await;
         let answer = answer.ok_or_else(|| trouble::late(ErrorKind::OutcomeUnknown))?;
@@ -150,7 +158,7 @@ impl Turn<'_> {
                 name: format!("{}{number}", self.prefix),
                 zxid: stat.czxid,
             },
-            // Nobody has queued there, or not for long: the server removes empty parents.
+            // The parent is missing: nobody has queued here lately, and the server deletes empty containers.
             Err(zk::Error::NoNode) => {
                 books.gone(owner, create);
                 self.make_parent(session).await?;
@@ -169,14 +177,15 @@ impl Turn<'_> {
         let mark = delay::mark(self.until(marked).await?)?;
         let step = self.decide(session, &node, nodes, mark, sent).await?;
         if matches!(step, Step::Refused | Step::Barred(_)) && self.ask.patience.is_zero() {
-            // Others were quicker. A place that nobody comes back to would hold up all behind it.
+            // Others were faster. A node whose caller never returns would block everyone behind it.
             leave(self.shared, &self.ask.ticket, false).await?;
         }
         Ok(step)
     }
 
-    /// After a reply that was lost: the node is found by its name, or was never made, since whatever was sent before this
-    /// question has been done before it is answered.
+    /// After a lost reply, looks for the node by its prefix. If it is missing, the create never takes effect: the
+    /// session executes requests in order, so every create that was sent before this list has been executed before
+    /// it.
     async fn find(&self, session: &Session, create: u64) -> Result<()> {
         let (owner, books) = (&self.ask.ticket.owner, &self.shared.books);
         let nodes = look(self.shared, session, &self.parent, self.deadline).await?;
@@ -187,7 +196,7 @@ impl Turn<'_> {
         {
             let path = format!("{}/{name}", self.parent);
             let stat = self.until(session.client.check_stat(&path)).await?;
-            // One of an older session only waits for its end.
+            // A node of an older session is not ours. It goes when that session expires.
             if let Some(stat) = stat
                 .map_err(trouble::unread)?
                 .filter(|stat| stat.ephemeral_owner == session.id())
@@ -207,6 +216,7 @@ impl Turn<'_> {
         Ok(())
     }
 
+    /// Grants or refuses, by the listed queue. A refusal with patience watches the node that blocks ours.
     async fn decide(
         &self,
         session: &Session,
@@ -237,7 +247,7 @@ impl Turn<'_> {
         Ok(if kept { Step::Refused } else { Step::Again })
     }
 
-    /// Nobody stands in its way, and it has the lock unless a delay is running.
+    /// No node blocks ours: grants the lock unless a lock-delay is running.
     async fn come_first(
         &self,
         session: &Session,
@@ -259,7 +269,7 @@ impl Turn<'_> {
             Way::Barred(left) => {
                 let mut watch = None;
                 if !self.ask.patience.is_zero() {
-                    // An operator may end the delay.
+                    // An operator may end the delay, so we watch the delay node too.
                     let path = delay::path(self.shared, &self.ask.ticket.name);
                     watch = self.watch(session, &path).await?;
                     if watch.is_none() {
@@ -284,7 +294,7 @@ impl Turn<'_> {
         })
     }
 
-    /// Has the ticket woken when that node goes. `None`: it has gone.
+    /// Wakes the ticket when that node changes or goes. `None`: it is already gone.
     async fn watch(&self, session: &Session, path: &str) -> Result<Option<Watch>> {
         let answer = self
             .until(session.client.check_and_watch_stat(path))
@@ -313,13 +323,13 @@ impl Turn<'_> {
         answer.map_err(|error| match error {
             zk::Error::NoNode => Error::new(ErrorKind::Unavailable)
                 .because("a node above the lock went while it was made"),
-            // A parent that may or may not be there harms nobody.
+            // A parent that may or may not exist does no harm, so this failure never counts as an unknown outcome.
             other => trouble::unread(other),
         })
     }
 
-    /// How long a place is kept for a caller that does not come back to ask: a task that is not run must not hold up all
-    /// others for ever.
+    /// Until when a waiting node is kept if its caller does not return. Without this bound, a task that is never
+    /// polled would block the whole queue.
     fn patience_ends(&self, sent: Moment) -> Moment {
         sent + self.shared.lease * 2 + self.shared.response_timeout
     }
@@ -330,7 +340,8 @@ impl Turn<'_> {
     }
 }
 
-/// The nodes under a lock as the leader knows them: a server that lags behind would show a lock that has been released.
+/// Lists the nodes under a lock, after a `sync` with the leader. Without it, a lagging server could still list a
+/// released lock.
 pub(super) async fn look(
     shared: &Shared,
     session: &Session,
@@ -340,7 +351,7 @@ pub(super) async fn look(
     Ok(see(shared, session, parent, None, deadline).await?.nodes)
 }
 
-/// The same, and behind them, in the same trip, the mark of that path. With others who want to see it too.
+/// The same list and, in the same round trip, the delay node at `mark`. Concurrent callers share one request.
 pub(super) async fn see(
     shared: &Shared,
     session: &Session,
@@ -359,22 +370,24 @@ pub(super) async fn see(
     }
 }
 
-/// What is seen of a queue.
+/// The result of one queue read.
 #[derive(Debug, Clone)]
 pub(super) struct Sight {
-    /// `None`: there is no such node.
+    /// `None`: the lock's node does not exist.
     pub(super) nodes: Option<Vec<String>>,
     pub(super) mark: Option<Mark>,
 }
 
-/// The lock's node, in that session, with its mark or without.
+/// The key of a shared read: the session, the lock's path, and whether the delay node is read too.
 pub(super) type At = (i64, String, bool);
 
-/// What many are told.
+/// The result that all callers of a shared read get. The error is a kind and a text, because `Error` cannot be
+/// cloned.
 pub(super) type Seen = std::result::Result<Arc<Sight>, (ErrorKind, String)>;
 
 async fn ask(client: zk::Client, parent: String, mark: Option<String>) -> Seen {
-    // All are sent before the first is waited for.
+    // We send all requests before we await the first, so they share one round trip. The delay node comes last:
+    // otherwise a holder could write it and go between the two reads, and we would see neither.
     let synced = client.sync(&parent);
     let listed = client.list_children(&parent);
     let marked = mark.as_deref().map(|path| client.get_data(path));
@@ -394,7 +407,7 @@ async fn ask(client: zk::Client, parent: String, mark: Option<String>) -> Seen {
         .map_err(|error: Error| (error.kind(), error.detail().unwrap_or_default().to_owned()))
 }
 
-/// `None`: there is no such node.
+/// `None`: the node does not exist.
 pub(super) fn some<T>(answer: std::result::Result<T, zk::Error>) -> Result<Option<T>> {
     match answer {
         Ok(value) => Ok(Some(value)),

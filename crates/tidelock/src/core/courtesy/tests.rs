@@ -1,4 +1,4 @@
-//! The rules on a simulated clock: the length of each pause, and the shares of the turns that follow.
+//! Tests of the fairness delay on a simulated clock: the length of each delay, and the resulting shares of the turns.
 
 #![allow(clippy::cast_precision_loss, reason = "shares of some thousand turns")]
 
@@ -22,7 +22,7 @@ fn name() -> Name {
     Name::new("stock").unwrap()
 }
 
-/// A turn of that many tasks that has just ended, and the waiters elsewhere.
+/// A turn of `turns` tasks that has just ended, with `kin` waiting tidelock processes and `strangers` other clients.
 fn turn(now: Moment, kept: Duration, turns: u32, kin: u32, strangers: u32) -> Ended {
     Ended {
         now,
@@ -69,7 +69,7 @@ fn what_is_owed_outlives_the_task_that_waits() {
         ms(1),
         "another task, a moment later"
     );
-    // One has come: it has so many turns more.
+    // Another client came once, so this process owes seven more turns.
     assert_eq!(pause(at(3), 1, at(3)), ms(2));
     assert_eq!(pause(at(3), 7, at(3)), ms(2));
     assert_eq!(pause(at(3), 8, at(3)), ms(0), "a turn for each of ours");
@@ -77,7 +77,7 @@ fn what_is_owed_outlives_the_task_that_waits() {
     assert_eq!(pause(at(20), 3, at(20)), ms(0));
 }
 
-/// The pauses after turns of that length, as long as nobody comes in any of them.
+/// The delays after turns of that length, if no other client comes in any of them.
 fn pauses(kept: Duration, times: usize, (kin, strangers): (u32, u32)) -> Vec<Duration> {
     let (mut courtesies, mut now) = (Courtesies::default(), at(1));
     let mut pauses = Vec::new();
@@ -95,7 +95,7 @@ fn pauses(kept: Duration, times: usize, (kin, strangers): (u32, u32)) -> Vec<Dur
 #[test]
 fn who_does_not_come_is_given_longer_and_then_given_up() {
     assert_eq!(pauses(ms(40), 6, (1, 0)), [2, 8, 10, 2, 8, 10].map(ms));
-    // However long it takes, no more than a part of the turn is spent on it.
+    // The delay never exceeds a fraction of the turn, except for the shortest delay.
     assert_eq!(pauses(ms(4), 2, (1, 0)), [2, 2].map(ms));
     assert_eq!(
         pauses(Duration::ZERO, 1, (1, 0)),
@@ -109,7 +109,7 @@ fn who_does_not_come_is_given_longer_and_then_given_up() {
     );
 }
 
-/// A Java service that was stopped goes on listening.
+/// A stopped Java service keeps its subscription.
 #[test]
 fn a_stranger_who_never_comes_costs_little() {
     for kept in [ms(1), ms(5), ms(10), ms(100)] {
@@ -148,7 +148,7 @@ fn names_that_nobody_wants_any_more_are_forgotten() {
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A crowd of eight tasks beside as many Java threads.
+/// Eight tasks of one process beside a Java service with as many threads.
 #[test]
 fn equal_crowds_of_both_languages_share_evenly() {
     let world = World::of(&[Ours::tasks(8)], &[Others::Java]);
@@ -176,7 +176,7 @@ fn no_process_is_left_out_whatever_it_is() {
     ] {
         let shares = World::of(&ours, &others).run(SECOND * 20);
         println!("{ours:?} beside {others:?}: {shares:?}");
-        // By heads, of which nobody knows how many a stranger has: the least that each may be.
+        // The share by waiting tasks. The tasks of another client are unknown; we count one, the least possible.
         let heads: u32 = ours.iter().map(|one| one.tasks).sum();
         let all = f64::from(heads) + others.len() as f64;
         assert!(
@@ -194,7 +194,7 @@ fn no_process_is_left_out_whatever_it_is() {
     }
 }
 
-/// A client that polls every ten milliseconds is never as quick as one that is woken.
+/// A client that polls every ten milliseconds is never as fast as a client that is woken.
 #[test]
 fn pollers_come_between_those_who_are_told() {
     for pause in [10, 50] {
@@ -205,7 +205,7 @@ fn pollers_come_between_those_who_are_told() {
     }
 }
 
-/// Among themselves nothing is owed but the next turn.
+/// Tidelock processes owe each other only the next turn.
 #[test]
 fn clients_of_ours_alone_waste_no_time() {
     let two = World::of(&[Ours::tasks(8); 2], &[]).run(SECOND * 20);

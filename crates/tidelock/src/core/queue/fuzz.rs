@@ -1,4 +1,4 @@
-//! What must hold of the queue of timers, in whatever order they come and go.
+//! Fuzz target: the invariants of the timer queue, for any order of operations.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -10,7 +10,7 @@ use std::task::{Context, Waker};
 use super::{Place, Queue};
 use crate::core::clock::Moment;
 
-/// Each step: what is done, and when or to whom.
+/// Runs the steps and asserts the invariants. A step is an operation, and a due time or the index of a timer.
 pub(crate) fn holds(steps: &[(u8, u16)]) {
     let mut queue = Queue::default();
     let cx = Context::from_waker(Waker::noop());
@@ -42,7 +42,7 @@ pub(crate) fn holds(steps: &[(u8, u16)]) {
                 );
             }
         }
-        // The alarm is set for the first: never for later than that.
+        // The alarm is never set for later than the first due time.
         let first = waiting.iter().map(|(at, _)| *at).min();
         assert!(queue.first() <= first.unwrap_or(Moment::FAR));
     }

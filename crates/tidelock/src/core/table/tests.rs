@@ -1,4 +1,4 @@
-//! What becomes of holds that nobody keeps, and of those that are bound to something.
+//! Tests of the lease table: holds without a steward, holds with a bond, and the batches of renewals.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +37,7 @@ fn site(background: &Background) -> Arc<Site> {
     Site::home(memory::open("", &env), &manners)
 }
 
-/// Never renewed.
+/// An entry that is never renewed.
 fn keep(site: &Arc<Site>, status: &Arc<Status>) -> Keep {
     Keep {
         site: Arc::clone(site),
@@ -75,7 +75,7 @@ fn what_is_granted_when_nobody_keeps_it_is_lost_at_once() {
     assert_eq!(hold().signal(), Some(LostReason::Unattended));
 }
 
-/// A lease of an hour, in a session that the store keeps for 10 s after it has heard from us.
+/// A lease of an hour, bound to a session that the store keeps for 10 s after the last request of this client.
 #[test]
 fn a_hold_is_lost_with_what_it_is_bound_to() {
     let (table, clock) = (Table::default(), Clock::Boot);
@@ -89,7 +89,7 @@ fn a_hold_is_lost_with_what_it_is_bound_to() {
     let status = Arc::new(status);
     table.insert(keep(&site(&background), &status));
     assert_eq!(table.next_look(begun), begun + second * 10);
-    // Heard from again: it lasts on, and nothing that was never to be renewed is renewed.
+    // The session was extended, so the hold stays. It is not renewed, because its entry is never renewed.
     heard.store((begun + second * 5).0, Ordering::SeqCst);
     assert!(
         table
@@ -107,7 +107,7 @@ fn a_hold_is_lost_with_what_it_is_bound_to() {
     assert_eq!(table.len(), 0);
 }
 
-/// Taken a millisecond after each other, by a client whose server takes its time to answer.
+/// Locks that were acquired one millisecond apart, and a server that answers after four seconds.
 #[test]
 fn renewals_go_in_full_batches_one_at_a_time_and_no_lock_is_asked_for_twice() {
     const LOCKS: u64 = 1_050;
@@ -156,7 +156,8 @@ fn renewals_go_in_full_batches_one_at_a_time_and_no_lock_is_asked_for_twice() {
     );
 }
 
-/// A lock of another store, alone in its batch, must not drag along what falls due later: it would stay together from then on.
+/// A lock of another store, alone in its batch, must not make entries join that are due later: from then on they would
+/// all be renewed together.
 #[test]
 fn a_batch_with_room_takes_nothing_of_another_lane() {
     let (table, clock) = (Table::default(), Clock::Boot);
@@ -179,7 +180,7 @@ fn a_batch_with_room_takes_nothing_of_another_lane() {
     assert_eq!(sent, [[alone]]);
 }
 
-/// Between the end of the steward and its telling everybody, nobody is given a status that would not be told.
+/// `abandon` reports the loss to the statuses it has read. A new status from a later hand-off would miss the report.
 #[test]
 fn nothing_is_handed_over_when_nobody_keeps_it() {
     let (table, clock) = (Table::default(), Clock::Boot);

@@ -1,4 +1,4 @@
-//! Leaving at any moment leaves nothing behind.
+//! Promises about cancellation: a caller that leaves at any moment leaves nothing behind.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::testing::fixture::{Fixture, eventually, unique, within};
 use crate::testing::history::History;
 use crate::testing::polls::{Polled, poll_times};
 
-/// More await points than any operation has on its way.
+/// Bounds the polls. Every operation has fewer await points.
 const POLLS: usize = 24;
 
-/// The lock is free at once or as soon as the background has cleaned up, and somebody else can have it.
+/// Checks that another client gets the lock, at once or as soon as the background has cleaned up.
 async fn free(fixture: &Fixture, client: &Client, name: &str) {
     let soon = AcquireOptions::new().wait(fixture.soon());
     let guard = client.lock(name).acquire_with(soon).await;
@@ -24,7 +24,7 @@ async fn free(fixture: &Fixture, client: &Client, name: &str) {
         .expect("held");
 }
 
-/// An acquire of a free lock, dropped after every possible number of polls.
+/// An acquire of a free lock leaves nothing when it is dropped after any number of polls.
 pub async fn an_acquire_dropped_anywhere_leaves_nothing(fixture: &Fixture) {
     let name = unique("stock");
     let (a, b) = (
@@ -37,7 +37,7 @@ pub async fn an_acquire_dropped_anywhere_leaves_nothing(fixture: &Fixture) {
     }
 }
 
-/// An acquire of a held lock, dropped after every possible number of polls, and while the lock is handed over.
+/// An acquire of a held lock leaves nothing when it is dropped after any number of polls, also during the hand-off.
 pub async fn a_wait_dropped_anywhere_leaves_nothing(fixture: &Fixture) {
     let name = unique("stock");
     let (a, b) = (
@@ -62,7 +62,7 @@ pub async fn a_wait_dropped_anywhere_leaves_nothing(fixture: &Fixture) {
     }
 }
 
-/// A release, dropped after every possible number of polls: released all the same, never kept alive by nobody.
+/// A release still releases the lock when it is dropped after any number of polls. No abandoned hold is renewed.
 pub async fn a_release_dropped_anywhere_still_releases(fixture: &Fixture) {
     let name = unique("stock");
     let (a, b) = (
@@ -80,7 +80,7 @@ pub async fn a_release_dropped_anywhere_still_releases(fixture: &Fixture) {
     }
 }
 
-/// An extension, dropped after every possible number of polls: the guard still holds and still releases.
+/// After an extension is dropped after any number of polls, the guard still holds the lock and releases it.
 pub async fn an_extension_dropped_anywhere_harms_nothing(fixture: &Fixture) {
     let name = unique("stock");
     let (a, b) = (
@@ -96,7 +96,7 @@ pub async fn an_extension_dropped_anywhere_harms_nothing(fixture: &Fixture) {
     }
 }
 
-/// The reply of an acquire is lost: asked again it is one hold, and one release frees it.
+/// An acquire whose reply is lost is retried, results in one hold, and one release frees it.
 pub async fn a_lost_reply_is_cleaned_up(fixture: &Fixture) {
     let name = unique("stock");
     let (a, plug) = fixture.mortal(fixture.builder()).await;
@@ -113,7 +113,7 @@ pub async fn a_lost_reply_is_cleaned_up(fixture: &Fixture) {
     }
 }
 
-/// The caller leaves while the reply is lost: the lock that was taken unseen is given back.
+/// If the reply is lost and the caller leaves, the lock is released in the background.
 pub async fn an_acquire_left_without_a_reply_is_withdrawn(fixture: &Fixture) {
     let name = unique("stock");
     let (a, plug) = fixture.mortal(fixture.builder()).await;
@@ -127,7 +127,7 @@ pub async fn an_acquire_left_without_a_reply_is_withdrawn(fixture: &Fixture) {
     }
 }
 
-/// The reply of a release is lost: it says released, never "not yours", and touches nobody else.
+/// A release whose reply is lost returns `Ok`, not a loss, and does not affect the next holder.
 pub async fn a_lost_release_reply_is_no_error(fixture: &Fixture) {
     let name = unique("stock");
     let (a, plug) = fixture.mortal(fixture.builder()).await;
@@ -149,7 +149,7 @@ pub async fn a_lost_release_reply_is_no_error(fixture: &Fixture) {
     }
 }
 
-/// A waiter that leaves with a wake in its hand passes it on.
+/// A waiter that leaves after it was woken passes the wake on.
 pub async fn a_cancelled_wait_passes_its_wake_on(fixture: &Fixture) {
     let name = unique("stock");
     let abilities = fixture.capabilities().await;
@@ -159,7 +159,7 @@ pub async fn a_cancelled_wait_passes_its_wake_on(fixture: &Fixture) {
     );
     for _ in 0..10 {
         let guard = b.lock(&name).acquire().await.expect("free");
-        // Polled once, so that it waits; then it is woken, and dropped without being polled again.
+        // We poll it until it waits. Then it is woken, and dropped without another poll.
         let mut leaver = Box::pin(a.lock(&name).acquire());
         let waits = tokio::time::timeout(fixture.lease() / 20, leaver.as_mut()).await;
         assert!(waits.is_err(), "it is held");
@@ -179,7 +179,7 @@ pub async fn a_cancelled_wait_passes_its_wake_on(fixture: &Fixture) {
     }
 }
 
-/// A guard that is dropped by a panic releases, and the panic is the caller's own.
+/// A guard dropped by a panic releases the lock, and the panic reaches the caller unchanged.
 pub async fn a_panic_releases(fixture: &Fixture) {
     let (name, a) = (unique("stock"), fixture.client(fixture.builder()).await);
     let lock = a.lock(&name);
@@ -191,7 +191,7 @@ pub async fn a_panic_releases(fixture: &Fixture) {
     free(fixture, &a, &name).await;
 }
 
-/// A guard that is dropped on a thread without a runtime releases.
+/// A guard dropped on a thread without a runtime releases the lock.
 pub async fn a_guard_dropped_outside_a_runtime_releases(fixture: &Fixture) {
     let (name, a) = (unique("stock"), fixture.client(fixture.builder()).await);
     let guard = a.lock(&name).acquire().await.expect("free");
@@ -201,7 +201,7 @@ pub async fn a_guard_dropped_outside_a_runtime_releases(fixture: &Fixture) {
     free(fixture, &a, &name).await;
 }
 
-/// Futures that a runtime drops while it ends leave nothing, and guards outlive their runtime.
+/// Futures dropped by the shutdown of a runtime leave nothing, and guards outlive their runtime.
 pub async fn the_end_of_a_runtime_leaves_nothing(fixture: &Fixture) {
     let (name, a) = (unique("stock"), fixture.client(fixture.builder()).await);
     let other = unique("other");
@@ -219,7 +219,7 @@ pub async fn the_end_of_a_runtime_leaves_nothing(fixture: &Fixture) {
                         .release()
                         .await
                         .expect("held");
-                    // A store in memory is never waited for, and a task that never waits would outlive its runtime.
+                    // With the memory store no await suspends. Without this yield the runtime could not stop the task.
                     tokio::task::yield_now().await;
                 }
             });
@@ -239,12 +239,12 @@ pub async fn the_end_of_a_runtime_leaves_nothing(fixture: &Fixture) {
     free(fixture, &a, &other).await;
 }
 
-/// 4,000 acquires, dropped at random moments: no lock, no waiter, never two holders.
+/// 4,000 acquires dropped at random moments leave no lock and no waiter, and there are never two holders.
 pub async fn dropped_at_random_moments_4000(fixture: &Fixture) {
     dropped_at_random_moments(fixture, 4000).await;
 }
 
-/// The same with fewer, for stores that are slow.
+/// The same with 400 acquires, for slow stores.
 pub async fn dropped_at_random_moments_400(fixture: &Fixture) {
     dropped_at_random_moments(fixture, 400).await;
 }
@@ -264,8 +264,8 @@ async fn dropped_at_random_moments(fixture: &Fixture, turns: usize) {
         let history = Arc::clone(&histories[which]);
         tasks.spawn(async move {
             for turn in 0..turns.div_ceil(TASKS) {
-                // Mostly too short to get it, at times long enough also where a trip takes long; much longer while
-                // nobody has had it, where all those who leave keep the store busy.
+                // The patience is usually too short to get the lock, and sometimes long enough for a slow store. It is
+                // much longer while nobody has had the lock: cancelled attempts may keep the store busy.
                 let long = if turn % 6 == 5 && history.is_empty() {
                     3
                 } else {
@@ -313,7 +313,7 @@ async fn dropped_at_random_moments(fixture: &Fixture, turns: usize) {
     }
 }
 
-/// An owner of one's own that leaves while it waits lets the next acquisition of the same owner go on.
+/// A wait of an explicit owner that is dropped does not block the next acquire of the same owner.
 pub async fn an_owner_that_leaves_blocks_nobody(fixture: &Fixture) {
     let name = unique("stock");
     let (a, b) = (

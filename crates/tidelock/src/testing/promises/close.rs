@@ -1,4 +1,4 @@
-//! Closing a client.
+//! Promises about `close`.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use crate::error::ErrorKind;
 use crate::guard::LostReason;
 use crate::testing::fixture::{Fixture, unique, within};
 
-/// A closed client takes no lock and answers no question.
+/// A closed client refuses every request.
 pub async fn a_closed_client_refuses(fixture: &Fixture) {
     let (name, a) = (unique("stock"), fixture.party().await);
     assert_eq!(a.close(Duration::ZERO).await, 0);
@@ -28,7 +28,7 @@ pub async fn a_closed_client_refuses(fixture: &Fixture) {
     );
 }
 
-/// Guards are told, have the grace to go, and closing ends when they have gone.
+/// `close` notifies the guards, waits for them during the grace period, and returns as soon as they are released.
 pub async fn closing_tells_and_gives_a_grace(fixture: &Fixture) {
     let (name, a) = (unique("stock"), fixture.party().await);
     let held = a.lock(&name).acquire().await.expect("free");
@@ -51,7 +51,7 @@ pub async fn closing_tells_and_gives_a_grace(fixture: &Fixture) {
     assert_eq!(task.await.expect("no panic"), LostReason::Closed);
 }
 
-/// What has not gone within the grace is released, and said to be lost.
+/// `close` releases the holds that are left after the grace period, and their guards report the loss.
 pub async fn closing_releases_the_rest(fixture: &Fixture) {
     let name = unique("stock");
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -68,7 +68,7 @@ pub async fn closing_releases_the_rest(fixture: &Fixture) {
     next.release().await.expect("untouched");
 }
 
-/// Guards that were dropped just before are released when close returns.
+/// Guards dropped just before `close` are released when it returns.
 pub async fn closing_waits_for_releases_under_way(fixture: &Fixture) {
     let base = unique("stock");
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -80,7 +80,7 @@ pub async fn closing_waits_for_releases_under_way(fixture: &Fixture) {
                 .expect("free"),
         );
     }
-    // A guard of the blocking face is dropped on its own thread; give it the moment that takes.
+    // A guard of the blocking API is dropped on its own thread. We wait until that has happened.
     tokio::time::sleep(Duration::from_millis(5)).await;
     a.close(fixture.lease()).await;
     for n in 0..20 {
@@ -92,7 +92,7 @@ pub async fn closing_waits_for_releases_under_way(fixture: &Fixture) {
     }
 }
 
-/// Waits end with `Closed`, at once.
+/// `close` ends every wait at once, with `Closed`.
 pub async fn closing_ends_waits(fixture: &Fixture) {
     let name = unique("stock");
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -111,7 +111,7 @@ pub async fn closing_ends_waits(fixture: &Fixture) {
     held.release().await.expect("held");
 }
 
-/// Closing at any moment of an acquire leaves no lock that nobody was told of.
+/// A `close` at any moment of an acquire leaves no lock without an informed holder.
 pub async fn closing_meets_an_acquire_anywhere(fixture: &Fixture) {
     let name = unique("stock");
     let b = fixture.party().await;
@@ -131,10 +131,10 @@ pub async fn closing_meets_an_acquire_anywhere(fixture: &Fixture) {
     }
 }
 
-/// A closed client keeps nothing alive: what it could not release runs out.
+/// A closed client renews nothing: a lock that it could not release expires.
 pub async fn closing_stops_renewals(fixture: &Fixture) {
     let name = unique("stock");
-    // Unanswered releases are given up while the lease still stands: a renewal then would show.
+    // The client gives up an unanswered release before the lease ends. So a renewal after that would be visible.
     let (lease, timeout) = (fixture.lease() * 2, fixture.lease());
     let settings = fixture.builder().lease(lease).response_timeout(timeout);
     let (a, plug) = fixture.mortal(settings).await;

@@ -1,4 +1,4 @@
-//! Single questions to the bare store: what the loop relies on.
+//! Promises about single requests to the bare store. The acquire loop relies on them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::error::ErrorKind;
 use crate::owner::OwnerMint;
 use crate::testing::fixture::{Fixture, unique};
 
-/// How often a meeting is tried that depends on the moment.
+/// How often we repeat a test whose result depends on timing.
 const ROUNDS: u32 = 20;
 
 fn ask(mint: &OwnerMint, name: &str, lease: Duration) -> Ask {
@@ -42,7 +42,7 @@ async fn left(store: &dyn Backend, name: &Name) -> Option<Duration> {
     store.inspect(name).await.expect("readable").expires_in
 }
 
-/// An attempt that arrives after it was withdrawn takes no effect.
+/// An attempt that arrives after its withdrawal has no effect.
 pub async fn an_acquire_after_its_withdrawal_takes_no_effect(fixture: &Fixture) {
     let (bare, mint) = (fixture.bare().await, OwnerMint::new());
     let store = &*bare.store.front;
@@ -52,7 +52,7 @@ pub async fn an_acquire_after_its_withdrawal_takes_no_effect(fixture: &Fixture) 
     let error = store.attempt(&late).await.expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Cancelled);
     assert_eq!(left(store, &late.ticket.name).await, None);
-    // Others are not concerned.
+    // The withdrawal does not affect other owners.
     let mut next = late.clone();
     next.ticket.owner = mint.fresh();
     assert!(acquired(store, &next).await);
@@ -62,7 +62,7 @@ pub async fn an_acquire_after_its_withdrawal_takes_no_effect(fixture: &Fixture) 
     );
 }
 
-/// A withdrawal frees what was held, and may be repeated.
+/// A withdrawal releases a held lock, and may be repeated.
 pub async fn a_withdrawal_frees_what_was_held(fixture: &Fixture) {
     let (bare, mint) = (fixture.bare().await, OwnerMint::new());
     let store = &*bare.store.front;
@@ -80,7 +80,7 @@ pub async fn a_withdrawal_frees_what_was_held(fixture: &Fixture) {
     assert!(store.attempt(&held).await.is_err());
 }
 
-/// An attempt that is repeated by its own ticket counts once, keeps its token and never shortens the lease.
+/// A repeated attempt with the same ticket counts once, keeps its token, and never shortens the lease.
 pub async fn a_repeated_attempt_neither_counts_nor_shortens(fixture: &Fixture) {
     let (bare, mint) = (fixture.bare().await, OwnerMint::new());
     let store = &*bare.store.front;
@@ -109,18 +109,17 @@ pub async fn a_repeated_attempt_neither_counts_nor_shortens(fixture: &Fixture) {
     assert_eq!(left(store, &long.ticket.name).await, None);
 }
 
-/// Two attempts of one ticket that meet at the store, because the first was late, both hold the lock, once, and what they
-/// hold is renewed.
+/// Concurrent attempts with one ticket (a late one and its retries) result in one hold, which can be renewed.
 pub async fn attempts_of_one_ticket_that_meet_are_one(fixture: &Fixture) {
     let (bare, mint) = (fixture.bare().await, OwnerMint::new());
     let store = &*bare.store.front;
-    // One that has been used before: then nothing has to be made for it first.
+    // All rounds use one name, so that later rounds meet an existing record.
     let name = unique("stock");
     for round in 0..ROUNDS {
-        // Another one each time: what an earlier round has left at the server fits none.
+        // A different lease each round, so that nothing from an earlier round fits.
         let lease = fixture.lease() + Duration::from_secs(1) * round;
         let ask = ask(&mint, &name, lease);
-        // Of three that are tasks of their own any two may meet in any order.
+        // Three tasks, so that any two attempts may meet in any order.
         let attempts = [(); 3].map(|()| {
             let (store, ask) = (Arc::clone(&bare.store.front), ask.clone());
             tokio::spawn(async move { store.attempt(&ask).await })
@@ -151,8 +150,8 @@ pub async fn attempts_of_one_ticket_that_meet_are_one(fixture: &Fixture) {
     }
 }
 
-/// A withdrawal that meets its attempt at the store leaves nothing of it, however often it is repeated, and touches nobody
-/// who comes after.
+/// A withdrawal that runs concurrently with its attempt leaves nothing, even if it is repeated, and does not affect
+/// later owners.
 pub async fn a_withdrawal_that_meets_its_attempt_touches_nobody_else(fixture: &Fixture) {
     let (bare, mint) = (fixture.bare().await, OwnerMint::new());
     let store = &*bare.store.front;
@@ -167,7 +166,7 @@ pub async fn a_withdrawal_that_meets_its_attempt_touches_nobody_else(fixture: &F
             withdrawn(round + 2).await;
             assert!(acquired(store, &next).await);
         };
-        // What becomes of it is open: it is before the withdrawal, or refused.
+        // The attempt may run before the withdrawal or be refused; both are correct.
         let (_, (), ()) = tokio::join!(store.attempt(&late), withdrawn(round), follow);
         assert_eq!(left(store, &late.ticket.name).await, None);
         let renewal = Renewal {
@@ -184,7 +183,7 @@ pub async fn a_withdrawal_that_meets_its_attempt_touches_nobody_else(fixture: &F
     }
 }
 
-/// A renewal lengthens, never shortens, and does not bring back what has gone.
+/// A renewal may lengthen a lease, never shortens it, and does not revive a hold that has ended.
 pub async fn a_renewal_never_shortens(fixture: &Fixture) {
     let (bare, mint) = (fixture.bare().await, OwnerMint::new());
     let store = &*bare.store.front;
@@ -219,7 +218,7 @@ pub async fn a_renewal_never_shortens(fixture: &Fixture) {
     assert_eq!(left(store, &held.ticket.name).await, None);
 }
 
-/// A batch of renewals answers each name apart and in order.
+/// A batch of renewals has one answer per name, in order.
 pub async fn a_batch_answers_each_name_apart(fixture: &Fixture) {
     let (bare, mint) = (fixture.bare().await, OwnerMint::new());
     let store = &*bare.store.front;
@@ -252,7 +251,7 @@ pub async fn a_batch_answers_each_name_apart(fixture: &Fixture) {
     }
 }
 
-/// Only its own ticket ends a hold.
+/// Only a hold's own ticket can end it.
 pub async fn a_strangers_release_changes_nothing(fixture: &Fixture) {
     let (bare, mint) = (fixture.bare().await, OwnerMint::new());
     let store = &*bare.store.front;
@@ -280,7 +279,7 @@ pub async fn a_strangers_release_changes_nothing(fixture: &Fixture) {
     );
 }
 
-/// A refusal with patience brings a wake, armed before the answer, or says by itself when to ask again.
+/// A refused attempt with patience returns a wake that was armed before the decision, or the time of the next attempt.
 pub async fn a_refusal_says_when_to_ask_again(fixture: &Fixture) {
     let (bare, mint) = (fixture.bare().await, OwnerMint::new());
     let store = &*bare.store.front;

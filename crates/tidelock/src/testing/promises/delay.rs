@@ -1,4 +1,5 @@
-//! Lock-delay: time for what a dead holder still had on its way.
+//! Promises about the lock-delay: after a hold ends without a release, nobody gets the lock for a while, so that
+//! requests that the dead holder still has in flight can finish.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +8,10 @@ use crate::options::AcquireOptions;
 use crate::testing::fixture::{Fixture, eventually, unique, within};
 use crate::testing::party::Held;
 
-/// Longer than any promise takes.
+/// A delay that outlasts every promise.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
-/// A store that cannot says so before any traffic, for every face.
+/// A store without lock-delays refuses the option, without traffic.
 async fn refuses(fixture: &Fixture) {
     let (a, plug) = fixture.mortal(fixture.builder()).await;
     let asked = plug.requests();
@@ -27,19 +28,20 @@ async fn refuses(fixture: &Fixture) {
     held.release().await.expect("held");
 }
 
-/// Takes the lock as somebody who vanishes. Yields the instant at which it was known to be lost; it ends no earlier.
+/// Acquires the lock and cuts the connection. Returns when the holder learned of the loss; the hold in the store ends
+/// no earlier.
 async fn dies_with_it(fixture: &Fixture, name: &str, delay: Duration) -> (Held, Instant) {
     let (a, plug) = fixture.mortal(fixture.builder()).await;
     let options = AcquireOptions::new().lock_delay(delay);
     let held = a.lock(name).acquire_with(options).await.expect("free");
-    // Renewed once, so that a delay is not only that of the first lease.
+    // We wait for a renewal: the delay must survive it.
     tokio::time::sleep(fixture.lease() / 2).await;
     plug.pull();
     within("the loss", fixture.lease() * 2, held.lost()).await;
     (held, Instant::now())
 }
 
-/// Who waits behind a holder that has vanished gets the lock when its lease and then the delay have passed.
+/// After a holder's connection fails, a waiter gets the lock when the lease and then the delay have passed.
 pub async fn a_hold_that_ended_by_itself_leaves_a_delay(fixture: &Fixture) {
     if !fixture.capabilities().await.delays {
         return refuses(fixture).await;
@@ -63,14 +65,14 @@ pub async fn a_hold_that_ended_by_itself_leaves_a_delay(fixture: &Fixture) {
     let (next, taken) = next.expect("no panic");
     assert!(taken - lost >= delay, "{:?}, not {delay:?}", taken - lost);
     next.release().await.expect("held");
-    // Its end is the end of it.
+    // The delay applies once: the next acquire does not wait.
     let place = b.lock(&name);
     let again = within("the next", fixture.lease(), place.acquire()).await;
     again.expect("free").release().await.expect("held");
     drop(dead);
 }
 
-/// A release hands over at once, waited for or not, however long the delay would have been.
+/// After a release or a dropped guard, a waiter gets the lock without the delay, however long it is.
 pub async fn a_release_leaves_no_delay(fixture: &Fixture) {
     if !fixture.capabilities().await.delays {
         return refuses(fixture).await;
@@ -93,7 +95,7 @@ pub async fn a_release_leaves_no_delay(fixture: &Fixture) {
         let next = next.expect("no panic").expect("it waits");
         next.release().await.expect("held");
     }
-    // Nor does one that left the line.
+    // A waiter that leaves causes no delay either.
     let held = a.lock(&name).acquire_with(delayed()).await.expect("free");
     let waited = delayed().wait(fixture.lease() / 4);
     let left = b.lock(&name).acquire_with(waited).await;
@@ -103,7 +105,7 @@ pub async fn a_release_leaves_no_delay(fixture: &Fixture) {
     next.expect("free").release().await.expect("held");
 }
 
-/// Force is an operator's word: it ends the hold and its delay, and a delay that is running.
+/// A force release overrides the delay: it ends the hold without a delay, and it ends a delay that is running.
 pub async fn force_overrules_a_delay(fixture: &Fixture) {
     if !fixture.capabilities().await.delays {
         return refuses(fixture).await;
@@ -133,7 +135,7 @@ pub async fn force_overrules_a_delay(fixture: &Fixture) {
     drop(dead);
 }
 
-/// Those who only look now and then, each for itself, see the end of a delay too: nothing stays locked for ever.
+/// Clients that only try now and then, each a new one, get the lock after the delay: no store state blocks it forever.
 pub async fn a_delay_ends_also_for_those_who_only_try(fixture: &Fixture) {
     if !fixture.capabilities().await.delays {
         return refuses(fixture).await;
@@ -142,7 +144,7 @@ pub async fn a_delay_ends_also_for_those_who_only_try(fixture: &Fixture) {
     let (dead, lost) = dies_with_it(fixture, &name, delay).await;
     let next = within("one of the tries", delay + fixture.lease() * 6, async {
         loop {
-            // Somebody else each time: nobody has seen it before.
+            // A new client each time, with no memory of earlier tries.
             let stranger = fixture.party().await;
             if let Ok(Some(held)) = stranger.lock(&name).try_acquire().await {
                 break (held, stranger);
@@ -157,8 +159,8 @@ pub async fn a_delay_ends_also_for_those_who_only_try(fixture: &Fixture) {
     drop(dead);
 }
 
-/// The delay of a lock without sides that ended by itself keeps back readers and writers of the same name. Those who wait
-/// for its end are no holders, keep their places, and get the lock together when it has come.
+/// The delay of a plain lock blocks readers and writers with the same name. Readers that wait for its end are not shown
+/// as holders, stay in the queue, and get the lock together when it ends.
 pub async fn a_delay_keeps_back_both_sides(fixture: &Fixture) {
     if !fixture.capabilities().await.delays {
         return;

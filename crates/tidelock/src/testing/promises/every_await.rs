@@ -1,6 +1,8 @@
-//! Every operation, dropped at each of its await points in turn, until it comes to its end: nothing is left behind.
+//! Cancel safety: drops every operation at each of its await points in turn, until it completes. Nothing may be left
+//! behind.
 //!
-//! Best through a store whose requests [pend](crate::testing::Faults::pending): a fast one is never stopped within.
+//! Use it with a store whose requests [pend](crate::testing::Faults::pending). The requests of a fast store have no
+//! await points at which they stop.
 #![allow(
     clippy::async_yields_async,
     reason = "what is begun is polled a given number of times"
@@ -15,7 +17,7 @@ use crate::options::AcquireOptions;
 use crate::testing::fixture::{Fixture, eventually, unique, within};
 use crate::testing::polls::{Polled, poll_times};
 
-/// No operation has as many await points on its way.
+/// Bounds the polls. Every operation completes with fewer.
 const MOST: usize = 500;
 
 /// Two clients and a lock between them.
@@ -36,12 +38,12 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Longer than anything that does not hang.
+    /// Longer than any operation that does not hang.
     fn patience(&self) -> Duration {
         self.fixture.lease() * 10
     }
 
-    /// No lock, no waiter, and nothing on either client's hands; the next one gets the lock.
+    /// Checks that the next acquire gets the lock, that no hold and no waiter is left, and that both clients are idle.
     async fn is_clean(&self, polls: usize) {
         let soon = AcquireOptions::new().wait(self.fixture.soon());
         let next = self.other.lock(&self.name).acquire_with(soon).await;
@@ -60,8 +62,8 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Drops what `operation` begins after 0, 1, 2, … polls, until it is done, and looks at what is left each time. Yields how
-/// many polls it took.
+/// Drops the future of `operation` after 0, 1, 2, … polls, until it completes, and runs `after` each time. Returns how
+/// many polls the future took.
 async fn at_every_await<T, F: Future<Output = T>>(
     stage: &Stage<'_>,
     mut operation: impl AsyncFnMut() -> F,
@@ -83,7 +85,7 @@ async fn at_every_await<T, F: Future<Output = T>>(
     panic!("not done after {MOST} polls");
 }
 
-/// An acquire of a free lock.
+/// A dropped acquire of a free lock leaves nothing.
 pub async fn acquire_cancelled_at_every_await_leaves_nothing(fixture: &Fixture) {
     let stage = Stage::new(fixture).await;
     let lock = stage.one.lock(&stage.name);
@@ -97,7 +99,7 @@ pub async fn acquire_cancelled_at_every_await_leaves_nothing(fixture: &Fixture) 
     .await;
 }
 
-/// A single question for a lock that is free, and for one that is not.
+/// A dropped `try_acquire` leaves nothing, whether the lock is free or held.
 pub async fn try_acquire_cancelled_at_every_await_leaves_nothing(fixture: &Fixture) {
     for taken in [false, true] {
         let stage = Stage::new(fixture).await;
@@ -126,7 +128,7 @@ pub async fn try_acquire_cancelled_at_every_await_leaves_nothing(fixture: &Fixtu
     }
 }
 
-/// An acquire of a lock that is handed over while it waits.
+/// A dropped acquire leaves nothing when the lock is released while it waits.
 pub async fn wait_cancelled_at_every_await_leaves_nothing(fixture: &Fixture) {
     let stage = Stage::new(fixture).await;
     let lock = stage.one.lock(&stage.name);
@@ -135,7 +137,7 @@ pub async fn wait_cancelled_at_every_await_leaves_nothing(fixture: &Fixture) {
         let guard = holder.acquire().await.expect("free");
         let wait = lock.acquire();
         async move {
-            // Both on their way at once: the release meets the wait at each of its points.
+            // Both run concurrently, so the release meets the wait at each of its await points.
             let (got, released) = tokio::join!(wait, guard.release());
             released.expect("held");
             got
@@ -150,7 +152,7 @@ pub async fn wait_cancelled_at_every_await_leaves_nothing(fixture: &Fixture) {
     .await;
 }
 
-/// A release: released all the same.
+/// A dropped release still releases the lock.
 pub async fn release_cancelled_at_every_await_still_releases(fixture: &Fixture) {
     let stage = Stage::new(fixture).await;
     let lock = stage.one.lock(&stage.name);
@@ -164,7 +166,7 @@ pub async fn release_cancelled_at_every_await_still_releases(fixture: &Fixture) 
     .await;
 }
 
-/// An extension: the guard holds as before, and releases.
+/// After a dropped extension the guard still holds the lock and releases it.
 pub async fn extend_cancelled_at_every_await_harms_nothing(fixture: &Fixture) {
     let stage = Stage::new(fixture).await;
     let lock = stage.one.lock(&stage.name);
@@ -188,7 +190,7 @@ pub async fn extend_cancelled_at_every_await_harms_nothing(fixture: &Fixture) {
     panic!("not done after {MOST} polls");
 }
 
-/// A second acquire by an owner that holds the lock already: the first one is not touched.
+/// A dropped second acquire of an owner that has the lock does not affect the first hold.
 pub async fn reentry_cancelled_at_every_await_harms_nothing(fixture: &Fixture) {
     let stage = Stage::new(fixture).await;
     let lock = stage.one.lock(&stage.name);
@@ -196,7 +198,7 @@ pub async fn reentry_cancelled_at_every_await_harms_nothing(fixture: &Fixture) {
         let owner = stage.one.owner();
         let mine = || AcquireOptions::new().owner(&owner);
         let begin = async || {
-            // With a rival the first one is on its way too, and this one takes its turn behind it.
+            // With a rival, no acquire has completed: `one` is in flight, and `two` waits behind it.
             let first = if rival {
                 None
             } else {
@@ -222,7 +224,7 @@ pub async fn reentry_cancelled_at_every_await_harms_nothing(fixture: &Fixture) {
     }
 }
 
-/// Breaking somebody's lock: it is broken or it is not, and then it is renewed and released as before.
+/// A dropped force release either ends the hold or leaves it intact; an intact hold is released as before.
 pub async fn force_release_cancelled_at_every_await_leaves_nothing(fixture: &Fixture) {
     let stage = Stage::new(fixture).await;
     let lock = stage.other.lock(&stage.name);
@@ -249,7 +251,8 @@ pub async fn force_release_cancelled_at_every_await_leaves_nothing(fixture: &Fix
     panic!("not done after {MOST} polls");
 }
 
-/// Closing a client that holds a lock and waits for another: both end, at the latest with the guards.
+/// A dropped `close` of a client that holds one lock and waits for another: both end, at the latest when the guard is
+/// dropped.
 pub async fn close_cancelled_at_every_await_leaves_nothing(fixture: &Fixture) {
     let stage = Stage::new(fixture).await;
     let awaited = unique("awaited");

@@ -1,4 +1,4 @@
-//! Fencing tokens.
+//! Promises about fencing tokens.
 
 use std::sync::Arc;
 
@@ -6,7 +6,8 @@ use crate::error::ErrorKind;
 use crate::testing::fixture::{Fixture, unique, within};
 use crate::testing::history::History;
 
-/// Every grant has a larger token than all before, whichever client got it. A store that cannot count says so.
+/// Every grant has a larger token than all grants before it, across clients. A store without tokens returns
+/// `Unsupported`.
 pub async fn tokens_only_grow(fixture: &Fixture) {
     let (name, history) = (unique("ledger"), Arc::new(History::default()));
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -33,7 +34,7 @@ pub async fn tokens_only_grow(fixture: &Fixture) {
     assert_eq!(history.len(), 32);
 }
 
-/// A fenced lock and a plain one of the same name exclude each other.
+/// A fenced lock and a plain lock with the same name exclude each other.
 pub async fn a_fenced_lock_excludes_a_plain_one(fixture: &Fixture) {
     if !fixture.capabilities().await.tokens {
         return tokens_only_grow(fixture).await;
@@ -60,7 +61,7 @@ pub async fn a_fenced_lock_excludes_a_plain_one(fixture: &Fixture) {
     held.release().await.expect("held");
 }
 
-/// Re-entering keeps the token, and so does asking again after a lost reply.
+/// Re-entry keeps the token, and so does a retry after a lost reply.
 pub async fn a_reentry_keeps_the_token(fixture: &Fixture) {
     let client = fixture.client(fixture.builder()).await;
     if !fixture.capabilities().await.tokens {
@@ -78,7 +79,7 @@ pub async fn a_reentry_keeps_the_token(fixture: &Fixture) {
     inner.release().await.expect("held");
 }
 
-/// A token is the newest one the store shows.
+/// `inspect` shows the holder's token.
 pub async fn inspect_shows_the_token(fixture: &Fixture) {
     if !fixture.capabilities().await.tokens {
         return tokens_only_grow(fixture).await;

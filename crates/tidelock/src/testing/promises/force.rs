@@ -1,10 +1,10 @@
-//! Force release.
+//! Promises about force release.
 
 use crate::error::ErrorKind;
 use crate::guard::LostReason;
 use crate::testing::fixture::{Fixture, unique, within};
 
-/// A forced release wakes those that wait and is told to the holder at its next renewal.
+/// A force release wakes the waiters, and the holder learns of its loss at the next renewal.
 pub async fn force_release_wakes_and_is_told(fixture: &Fixture) {
     let (name, wakes) = (unique("stock"), fixture.capabilities().await.wakes);
     let (a, b, c) = (
@@ -38,7 +38,7 @@ pub async fn force_release_wakes_and_is_told(fixture: &Fixture) {
         .expect("untouched by the former holder");
 }
 
-/// Forcing a free lock says that nobody held it.
+/// A force release of a free lock returns `false`.
 pub async fn forcing_a_free_lock_says_so(fixture: &Fixture) {
     let (name, a) = (unique("stock"), fixture.party().await);
     assert!(!a.lock(&name).lock().force_release().await.expect("done"));
@@ -47,7 +47,7 @@ pub async fn forcing_a_free_lock_says_so(fixture: &Fixture) {
     assert!(!a.lock(&name).lock().force_release().await.expect("done"));
 }
 
-/// A hold whose first reply was lost is a hold like any other: when it was taken away, its release says so.
+/// A hold whose first reply was lost behaves like any other: after a force release, its own release reports the loss.
 pub async fn a_loss_is_told_also_after_a_lost_reply(fixture: &Fixture) {
     let name = unique("stock");
     let (a, plug) = fixture.mortal(fixture.builder()).await;
@@ -57,7 +57,7 @@ pub async fn a_loss_is_told_also_after_a_lost_reply(fixture: &Fixture) {
     assert!(b.lock(&name).force_release().await.expect("done"));
     let error = held.release().await.expect_err("it was taken");
     assert_eq!(error.lost_reason(), Some(LostReason::Taken));
-    // The same through the background: a release that nobody waits for touches nobody.
+    // The same for a dropped guard: the background release does not affect the next holder.
     plug.lose_replies(1);
     let held = a.lock(&name).acquire().await.expect("asked again");
     assert!(b.lock(&name).force_release().await.expect("done"));

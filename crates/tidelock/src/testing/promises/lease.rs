@@ -1,4 +1,4 @@
-//! Leases: kept, ended, and told before they are taken.
+//! Promises about leases: they are renewed, they end, and a holder learns of its loss before the next one has the lock.
 
 use std::time::{Duration, Instant};
 
@@ -8,9 +8,10 @@ use crate::options::AcquireOptions;
 use crate::testing::fixture::{Fixture, unique, within};
 use crate::testing::party::Held;
 
-/// A share of the lease that is not relied upon: it leaves a busy test machine time to say what it knows.
+/// The share of the lease that holders do not rely on. It gives a busy test machine time to report a loss.
 const DRIFT: f64 = 0.15;
 
+/// Waits for the loss, and notes when the holder learned of it.
 fn noted(held: Held) -> tokio::task::JoinHandle<(Held, LostReason, Instant)> {
     tokio::spawn(async move {
         let reason = held.lost().await;
@@ -18,7 +19,7 @@ fn noted(held: Held) -> tokio::task::JoinHandle<(Held, LostReason, Instant)> {
     })
 }
 
-/// A lock that is held for several leases stays held.
+/// A hold that lasts for several leases is renewed, and excludes other clients all the time.
 pub async fn a_kept_lease_is_renewed(fixture: &Fixture) {
     let name = unique("stock");
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -38,7 +39,7 @@ pub async fn a_kept_lease_is_renewed(fixture: &Fixture) {
     held.release().await.expect("held all the time");
 }
 
-/// A lease of its own length is renewed too.
+/// A hold with a custom lease is renewed too.
 pub async fn a_lease_of_ones_own_is_renewed(fixture: &Fixture) {
     let (name, a) = (unique("stock"), fixture.party().await);
     let options = AcquireOptions::new().lease(fixture.lease() * 2 / 3);
@@ -48,7 +49,7 @@ pub async fn a_lease_of_ones_own_is_renewed(fixture: &Fixture) {
     held.release().await.expect("held all the time");
 }
 
-/// A hold that expires is told before anybody else has the lock.
+/// A hold with `expires_after` learns of its end before another client has the lock.
 pub async fn expires_after_ends_and_is_told_before_another_gets_it(fixture: &Fixture) {
     let name = unique("stock");
     let a = fixture
@@ -81,7 +82,7 @@ pub async fn expires_after_ends_and_is_told_before_another_gets_it(fixture: &Fix
         .expect("untouched by the late release");
 }
 
-/// The cap on a hold is told, and the lock becomes free within a lease.
+/// A hold that reaches `max_hold` learns of its end, and the lock is free within a lease.
 pub async fn max_hold_is_told(fixture: &Fixture) {
     let name = unique("stock");
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -105,7 +106,8 @@ pub async fn max_hold_is_told(fixture: &Fixture) {
     drop(held);
 }
 
-/// A holder that has vanished is followed when its lease ends, and not before it knows.
+/// After a holder's connection fails, a waiter gets the lock when the lease ends, and only after the holder knows its
+/// loss.
 pub async fn a_crashed_holder_is_followed_within_its_lease(fixture: &Fixture) {
     let name = unique("stock");
     let settings = fixture.builder().drift(DRIFT, Duration::from_millis(5));
@@ -132,7 +134,7 @@ pub async fn a_crashed_holder_is_followed_within_its_lease(fixture: &Fixture) {
     next.release().await.expect("held");
 }
 
-/// What a former holder does comes too late to touch the next one.
+/// A release after a loss does not affect the next holder.
 pub async fn release_after_loss_never_touches_the_next_holder(fixture: &Fixture) {
     let name = unique("stock");
     let (a, plug) = fixture.mortal(fixture.builder()).await;
@@ -154,7 +156,7 @@ pub async fn release_after_loss_never_touches_the_next_holder(fixture: &Fixture)
     next.release().await.expect("untouched");
 }
 
-/// A renewal whose reply is lost is no loss.
+/// A lost renewal reply does not lose the lock.
 pub async fn a_lost_renewal_reply_loses_nothing(fixture: &Fixture) {
     let name = unique("stock");
     let (a, plug) = fixture.mortal(fixture.builder()).await;
@@ -165,7 +167,7 @@ pub async fn a_lost_renewal_reply_loses_nothing(fixture: &Fixture) {
     held.release().await.expect("held");
 }
 
-/// A hold that expires can be given more time.
+/// A hold with `expires_after` can be extended.
 pub async fn an_extended_lease_lasts_longer(fixture: &Fixture) {
     let (name, a) = (unique("stock"), fixture.client(fixture.builder()).await);
     let options = AcquireOptions::new().expires_after(fixture.lease());

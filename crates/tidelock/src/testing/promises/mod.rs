@@ -1,4 +1,4 @@
-//! One function is one promise, named as a sentence. A promise that is broken panics.
+//! The promises. Each function checks one, is named as a sentence, and panics if the store breaks the promise.
 
 pub mod cancel;
 pub mod close;

@@ -1,4 +1,4 @@
-//! Mutual exclusion, and what ends a hold.
+//! Promises about mutual exclusion and the end of a hold.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::testing::fixture::{Fixture, eventually, unique, within};
 use crate::testing::history::History;
 
-/// Many tasks of two clients take turns.
+/// Many tasks of two clients acquire concurrently. Only one holds the lock at a time.
 pub async fn one_holder_at_a_time(fixture: &Fixture) {
     let (name, history) = (unique("stock"), Arc::new(History::default()));
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -18,8 +18,8 @@ pub async fn one_holder_at_a_time(fixture: &Fixture) {
             for _ in 0..6 {
                 let held = lock.acquire().await.expect("it waits");
                 let span = history.begin(held.owner_id().await, held.token().await);
-                // Work, for so long that those of the other client surely ask meanwhile: the tasks of one client hand the lock
-                // on in no time, and would else be through before anybody could come in between.
+                // The hold lasts long enough for the other client to request the lock. Otherwise fast hand-offs within
+                // one client would finish before the two clients compete.
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 history.end(span);
                 held.release().await.expect("it was held");
@@ -37,7 +37,7 @@ pub async fn one_holder_at_a_time(fixture: &Fixture) {
     assert!(!a.lock(&name).is_locked().await);
 }
 
-/// A refused try neither takes the lock nor disturbs its holder.
+/// A refused `try_acquire` changes nothing, and does not affect the holder.
 pub async fn a_refused_try_changes_nothing(fixture: &Fixture) {
     let name = unique("stock");
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -62,7 +62,7 @@ pub async fn a_refused_try_changes_nothing(fixture: &Fixture) {
     again.expect("free now").release().await.expect("held");
 }
 
-/// Dropping a guard releases, without anybody waiting for it.
+/// A dropped guard releases the lock in the background.
 pub async fn a_dropped_guard_releases(fixture: &Fixture) {
     let name = unique("stock");
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -72,7 +72,7 @@ pub async fn a_dropped_guard_releases(fixture: &Fixture) {
     held.expect("it waits").release().await.expect("held");
 }
 
-/// A release that has returned has taken effect: everybody sees it at once.
+/// A release has taken effect when it returns: every client sees the lock free.
 pub async fn a_release_is_done_when_it_returns(fixture: &Fixture) {
     let name = unique("stock");
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -85,7 +85,7 @@ pub async fn a_release_is_done_when_it_returns(fixture: &Fixture) {
     }
 }
 
-/// Two acquisitions of one task exclude each other: a task is no owner.
+/// Two acquires of one task exclude each other: a task is not an owner.
 pub async fn two_acquisitions_of_one_task_exclude_each_other(fixture: &Fixture) {
     let (name, a) = (unique("stock"), fixture.party().await);
     let held = a.lock(&name).acquire().await.expect("free");
@@ -98,13 +98,13 @@ pub async fn two_acquisitions_of_one_task_exclude_each_other(fixture: &Fixture) 
     );
     let short = crate::AcquireOptions::new().wait(fixture.lease() / 4);
     let error = a.lock(&name).acquire_with(short).await.expect_err("held");
-    // With faults, the last question before the end of the wait may have been the one without an answer.
+    // With faults, the last attempt before the end of the wait may have got no answer.
     assert!(error.is_timeout() || fixture.is_faulty() && error.is_retryable());
     assert_eq!(error.lock_name(), Some(&*name));
     drop(held);
 }
 
-/// Who holds is shown, and gone afterwards.
+/// `inspect` shows the holder, and shows a free lock after the release.
 pub async fn inspect_shows_the_holder(fixture: &Fixture) {
     let (name, a) = (unique("stock"), fixture.party().await);
     let held = a.lock(&name).acquire().await.expect("free");
@@ -120,7 +120,7 @@ pub async fn inspect_shows_the_holder(fixture: &Fixture) {
     assert_eq!((seen.is_locked(), seen.expires_in), (false, None));
 }
 
-/// Held locks are listed by pattern, free ones are not.
+/// `list` returns held locks that match a pattern, and no free ones.
 pub async fn list_finds_what_is_held(fixture: &Fixture) {
     let (base, a) = (unique("list"), fixture.party().await);
     let (one, two) = (format!("{base}:one"), format!("{base}:two"));

@@ -1,9 +1,9 @@
-//! Names: refused before traffic, or usable.
+//! Promises about names: a bad name is refused without traffic, a good one works.
 
 use crate::error::ErrorKind;
 use crate::testing::fixture::{Fixture, unique};
 
-/// Names no store could keep never reach it.
+/// Invalid names are refused without a request to the store.
 pub async fn bad_names_are_refused_before_traffic(fixture: &Fixture) {
     let (a, plug) = fixture.mortal(fixture.builder()).await;
     let huge = "x".repeat(10_000_000);
@@ -26,7 +26,7 @@ pub async fn bad_names_are_refused_before_traffic(fixture: &Fixture) {
     assert_eq!(plug.requests(), 0);
 }
 
-/// An empty name is not made good by a prefix.
+/// A prefix does not make an empty name valid.
 pub async fn a_prefix_makes_no_name(fixture: &Fixture) {
     let a = fixture.party_with(fixture.builder().prefix("shop:")).await;
     let error = a.lock("").try_acquire().await.expect_err("refused");
@@ -38,7 +38,7 @@ pub async fn a_prefix_makes_no_name(fixture: &Fixture) {
     held.release().await.expect("held");
 }
 
-/// Every good name works: acquired, seen, excluded, renewed, released.
+/// Every valid name can be acquired, inspected, renewed and released, and excludes other holders.
 pub async fn every_good_name_works(fixture: &Fixture) {
     let (a, b) = (fixture.party().await, fixture.party().await);
     let id = unique("");
@@ -94,8 +94,8 @@ pub async fn every_good_name_works(fixture: &Fixture) {
     }
 }
 
-/// What would be more than a name to a database, a path, a pattern, a script or a shell that took it for its own. The first
-/// mark is replaced by something unique.
+/// Names that a database, a path, a pattern, a script or a shell could misinterpret. A unique id replaces the
+/// `§`.
 const NASTY: [&str; 26] = [
     "§'; DROP TABLE tidelock_locks; --",
     "§\\'; DROP TABLE tidelock_locks; #",
@@ -125,7 +125,8 @@ const NASTY: [&str; 26] = [
     "{§",
 ];
 
-/// Each locks exactly itself, is listed as itself, and is broken without touching its neighbours.
+/// Each of these names locks only itself, is listed as itself, and can be force-released without an effect on the
+/// others.
 pub async fn a_nasty_name_is_nothing_but_a_name(fixture: &Fixture) {
     let (a, b) = (
         fixture.client(fixture.builder()).await,
@@ -144,7 +145,7 @@ pub async fn a_nasty_name_is_nothing_but_a_name(fixture: &Fixture) {
         let guard = a.lock(name).try_acquire().await.expect("answered");
         held.push(guard.unwrap_or_else(|| panic!("{name:?} is taken by another name")));
     }
-    // What a store keeps for itself under names of its own is no lock to a list.
+    // A list may omit names that look like the store's own keys.
     let ours = |name: &String| !name.starts_with("tidelock:");
     let mut listed = b.list(&format!("*{id}*"), 100).await.expect("listed");
     listed.sort();
@@ -161,7 +162,7 @@ pub async fn a_nasty_name_is_nothing_but_a_name(fixture: &Fixture) {
                 b.lock(name).force_release().await.expect("answered"),
                 "{name:?}"
             );
-            // It is told at the next renewal; the others are not touched, as they show when their turn comes.
+            // The holder would learn of it at the next renewal. The other names are checked in their own iterations.
             drop(guard);
         } else {
             guard

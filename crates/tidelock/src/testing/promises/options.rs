@@ -1,4 +1,4 @@
-//! Options: refused with the reason, or kept.
+//! Promises about options: they are refused with a reason, or take effect.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use crate::error::ErrorKind;
 use crate::options::{AcquireOptions, Cancel};
 use crate::testing::fixture::{Fixture, unique, within};
 
-/// Durations that make no sense never reach the store.
+/// Invalid durations are refused without a request to the store.
 pub async fn senseless_durations_are_refused(fixture: &Fixture) {
     let (a, plug) = fixture.mortal(fixture.builder()).await;
     let lock = a.lock(&unique("stock"));
@@ -31,7 +31,7 @@ pub async fn senseless_durations_are_refused(fixture: &Fixture) {
     assert_eq!(plug.requests(), 0);
 }
 
-/// A wait that is limited ends then, not sooner and not much later.
+/// A limited wait ends at its limit, not earlier and not much later.
 pub async fn a_wait_ends_in_time(fixture: &Fixture) {
     let name = unique("stock");
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -47,7 +47,7 @@ pub async fn a_wait_ends_in_time(fixture: &Fixture) {
     drop(held);
 }
 
-/// A wait of zero asks once.
+/// A wait of zero makes one attempt.
 pub async fn a_wait_of_zero_asks_once(fixture: &Fixture) {
     let name = unique("stock");
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -59,7 +59,7 @@ pub async fn a_wait_of_zero_asks_once(fixture: &Fixture) {
     held.release().await.expect("held");
 }
 
-/// A wait is cancelled from elsewhere, and leaves nothing.
+/// Another task can cancel a wait. The wait leaves nothing behind.
 pub async fn a_cancelled_wait_ends(fixture: &Fixture) {
     let name = unique("stock");
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -75,8 +75,8 @@ pub async fn a_cancelled_wait_ends(fixture: &Fixture) {
     assert_eq!(error.kind(), ErrorKind::Cancelled);
     assert_eq!(error.lock_name(), Some(&*name));
     held.release().await.expect("held");
-    // A place in a store's queue stands until its withdrawal has arrived, and a question that is under way among faults
-    // may be granted, and given back.
+    // A waiter stays in a store's queue until its withdrawal arrives. With faults, an attempt in flight may be granted
+    // and released again. So the next acquire may have to wait.
     let queues = fixture.capabilities().await.queues;
     let wait = if queues || fixture.is_faulty() {
         fixture.soon()
@@ -88,7 +88,7 @@ pub async fn a_cancelled_wait_ends(fixture: &Fixture) {
     taken.expect("free").release().await.expect("held");
 }
 
-/// A cancel that was fired before stops the acquisition before it asks, also when the lock is free.
+/// A cancel fired before the acquire ends it without a request, even if the lock is free.
 pub async fn a_cancel_that_was_fired_before_stops_it_at_once(fixture: &Fixture) {
     let (a, plug) = fixture.mortal(fixture.builder()).await;
     let cancel = Cancel::new();

@@ -1,4 +1,4 @@
-//! Read-write locks: who shares, who waits for whom, and what becomes of those who leave.
+//! Promises about read-write locks: sharing, exclusion, fair order, and waiters that leave.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -14,9 +14,10 @@ use crate::testing::fixture::{Fixture, eventually, unique, within};
 use crate::testing::party::{Held, Party, Place};
 use crate::testing::polls::poll_times;
 
+/// The share of the lease that holders do not rely on.
 const DRIFT: f64 = 0.01;
 
-/// One that waits, once that can be seen: as many as given wait then.
+/// Spawns a waiter, and returns when the store shows `count` waiters.
 async fn waiting(fixture: &Fixture, place: &Place, count: u64) -> JoinHandle<Held> {
     let mine = place.clone();
     let task = tokio::spawn(async move { mine.acquire().await.expect("it waits") });
@@ -43,7 +44,7 @@ async fn free(fixture: &Fixture, place: &Place) {
     held.release().await.expect("held");
 }
 
-/// Readers of one client and of several hold the lock at the same time, and are shown so.
+/// Readers of one client and of several clients hold the lock at the same time, and `inspect` shows them all.
 pub async fn readers_share(fixture: &Fixture) {
     let name = unique("prices");
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -72,7 +73,7 @@ pub async fn readers_share(fixture: &Fixture) {
     free(fixture, &b.write(&name)).await;
 }
 
-/// A writer shares with nobody, and nobody with it; a lock without sides is as a writer.
+/// A writer excludes readers and other writers. A plain lock with the same name behaves like a writer.
 pub async fn a_writer_excludes_all(fixture: &Fixture) {
     let name = unique("prices");
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -101,11 +102,14 @@ pub async fn a_writer_excludes_all(fixture: &Fixture) {
     }
 }
 
-/// Inside: so many readers, or -1 for a writer; the largest token that has been inside, and the last writer's.
+/// Checks the holders of a read-write lock against each other.
 #[derive(Default)]
 struct Inside {
+    /// The number of readers, or -1 for a writer.
     who: AtomicI64,
+    /// The largest token of any holder so far.
     newest: AtomicU64,
+    /// The token of the last writer.
     writer: AtomicU64,
 }
 
@@ -134,7 +138,8 @@ impl Inside {
     }
 }
 
-/// Many tasks of two clients read and write in turns. A token tells a writer from all who were before it.
+/// Tasks of two clients read and write concurrently. No writer overlaps with another holder, and a writer's token is
+/// larger than all tokens before it.
 pub async fn readers_and_writers_never_meet(fixture: &Fixture) {
     let (name, inside) = (unique("prices"), Arc::new(Inside::default()));
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -163,7 +168,7 @@ pub async fn readers_and_writers_never_meet(fixture: &Fixture) {
     free(fixture, &a.write(&name)).await;
 }
 
-/// Whoever waits is served in its order, whichever side it waits for.
+/// Waiters get the lock in order of arrival, for either side.
 pub async fn the_first_to_come_is_the_first_to_go(fixture: &Fixture) {
     let name = unique("prices");
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -186,7 +191,7 @@ pub async fn the_first_to_come_is_the_first_to_go(fixture: &Fixture) {
     }
 }
 
-/// A writer that waits keeps newcomers among the readers out, so it gets the lock when those before it have gone.
+/// A waiting writer blocks new readers, so it gets the lock when the readers before it have released.
 pub async fn a_writer_is_not_starved_by_readers(fixture: &Fixture) {
     let name = unique("prices");
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -206,7 +211,7 @@ pub async fn a_writer_is_not_starved_by_readers(fixture: &Fixture) {
     held.release().await.expect("held");
 }
 
-/// All readers that wait for one writer enter when it has gone, and none waits for another.
+/// All readers behind a writer get the lock together when the writer releases.
 pub async fn readers_behind_a_writer_enter_together(fixture: &Fixture) {
     let name = unique("prices");
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -227,7 +232,7 @@ pub async fn readers_behind_a_writer_enter_together(fixture: &Fixture) {
     free(fixture, &a.write(&name)).await;
 }
 
-/// A writer that stops waiting lets the readers behind it in, at whatever moment it leaves.
+/// A writer that stops waiting, at any moment, unblocks the readers behind it.
 pub async fn a_waiter_that_leaves_lets_those_behind_it_pass(fixture: &Fixture) {
     let name = unique("prices");
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -236,7 +241,7 @@ pub async fn a_waiter_that_leaves_lets_those_behind_it_pass(fixture: &Fixture) {
         let held = read.acquire().await.expect("shared");
         let leaver = waiting(fixture, &write, 1).await;
         let stayer = waiting(fixture, &read, 2).await;
-        // Also at the moment at which it would have had the lock.
+        // In odd rounds the waiter leaves at about the moment when it gets the lock.
         let mut held = Some(held);
         if round % 2 == 1 {
             let held = held.take().expect("not yet");
@@ -246,7 +251,7 @@ pub async fn a_waiter_that_leaves_lets_those_behind_it_pass(fixture: &Fixture) {
             }
         }
         leaver.abort();
-        drop(leaver.await); // if it had got the lock, this releases it
+        drop(leaver.await); // if it got the lock, this releases it
         let stayer = next(fixture, "the stayer", stayer).await;
         stayer.release().await.expect("held");
         drop(held);
@@ -254,7 +259,7 @@ pub async fn a_waiter_that_leaves_lets_those_behind_it_pass(fixture: &Fixture) {
     }
 }
 
-/// A wait for either side, dropped after every possible number of polls, while others wait before it and behind it.
+/// A wait for either side leaves nothing when it is dropped after any number of polls.
 pub async fn a_wait_for_a_side_dropped_anywhere_leaves_nothing(fixture: &Fixture) {
     let name = unique("prices");
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -282,7 +287,8 @@ pub async fn a_wait_for_a_side_dropped_anywhere_leaves_nothing(fixture: &Fixture
     .await;
 }
 
-/// One reader's lease ends while another goes on: it is told, and a writer gets the lock when the other has gone too.
+/// A reader whose lease ends learns of its loss. A waiting writer gets the lock only after the other reader has
+/// released.
 pub async fn a_reader_is_told_of_its_loss_before_a_writer_has_the_lock(fixture: &Fixture) {
     let name = unique("prices");
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -306,7 +312,8 @@ pub async fn a_reader_is_told_of_its_loss_before_a_writer_has_the_lock(fixture: 
         .expect("untouched");
 }
 
-/// A reader that has vanished is followed when its lease ends, and not before it knows.
+/// After a reader's connection fails, a writer gets the lock when the lease ends, and only after the reader knows its
+/// loss.
 pub async fn a_reader_that_vanishes_is_followed_by_a_writer(fixture: &Fixture) {
     let name = unique("prices");
     let settings = fixture.builder().drift(DRIFT, Duration::from_millis(5));
@@ -331,7 +338,8 @@ pub async fn a_reader_that_vanishes_is_followed_by_a_writer(fixture: &Fixture) {
     writer.expect("no panic").release().await.expect("held");
 }
 
-/// An owner that holds the side for writing reads without waiting for itself, and nobody else comes in before both have gone.
+/// An owner that holds the write side gets the read side at once. Other clients get the lock only after it has released
+/// both.
 pub async fn who_writes_may_read_and_stays_alone(fixture: &Fixture) {
     let name = unique("prices");
     let a = fixture.client(fixture.builder()).await;
@@ -351,8 +359,8 @@ pub async fn who_writes_may_read_and_stays_alone(fixture: &Fixture) {
     next.release().await.expect("held");
 }
 
-/// An owner that holds the side for reading and asks for the other one is told that it would wait for itself; when it has
-/// released, it gets it.
+/// An owner that holds the read side and requests the write side gets an error, because it would wait for itself. After
+/// it has released the read side, it gets the write side.
 pub async fn who_reads_and_would_write_is_refused(fixture: &Fixture) {
     let name = unique("prices");
     let a = fixture.client(fixture.builder()).await;
@@ -386,7 +394,7 @@ pub async fn who_reads_and_would_write_is_refused(fixture: &Fixture) {
     writer.expect("free").release().await.expect("held");
 }
 
-/// Force frees a lock of many readers, tells each of them, and lets the next one in.
+/// A force release ends the holds of all readers, each of them learns of its loss, and the next waiter gets the lock.
 pub async fn force_ends_every_reader(fixture: &Fixture) {
     let name = unique("prices");
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -396,7 +404,7 @@ pub async fn force_ends_every_reader(fixture: &Fixture) {
     ];
     let writer = waiting(fixture, &b.write(&name), 1).await;
     let lock = a.client().lock(&name);
-    // With faults its reply may be lost; what it left undone is done by the second.
+    // With faults the reply may be lost. A second call does the rest.
     while let Err(error) = lock.force_release().await {
         assert!(error.is_retryable(), "{error}");
     }

@@ -1,10 +1,10 @@
-//! Re-entrancy: asked for, counted in the process.
+//! Promises about re-entry. Guards of one hold are counted within the process.
 
 use crate::error::ErrorKind;
 use crate::options::AcquireOptions;
 use crate::testing::fixture::{Fixture, unique, within};
 
-/// However many guards an acquisition has, the last one out releases, in whatever order they go.
+/// The last guard of an acquisition releases the lock, in whatever order the guards go.
 pub async fn the_last_guard_out_releases(fixture: &Fixture) {
     let name = unique("stock");
     let (a, b) = (
@@ -35,7 +35,7 @@ pub async fn the_last_guard_out_releases(fixture: &Fixture) {
     next.expect("free").release().await.expect("held");
 }
 
-/// Two guards released at the same moment: when both have returned, the lock is free.
+/// After two concurrent releases of one hold have returned, the lock is free.
 pub async fn guards_released_together_release(fixture: &Fixture) {
     let name = unique("stock");
     let (a, b) = (
@@ -59,7 +59,7 @@ pub async fn guards_released_together_release(fixture: &Fixture) {
     }
 }
 
-/// Re-entering costs no trip.
+/// Re-entry sends no request.
 pub async fn a_reentry_costs_no_trip(fixture: &Fixture) {
     let (a, plug) = fixture
         .mortal(fixture.builder().lease(fixture.lease() * 20))
@@ -84,7 +84,7 @@ pub async fn a_reentry_costs_no_trip(fixture: &Fixture) {
     outer.release().await.expect("held");
 }
 
-/// The same explicit owner gets again what it holds; another one does not.
+/// An explicit owner re-enters the lock that it holds; another owner does not.
 pub async fn an_explicit_owner_reenters(fixture: &Fixture) {
     let (name, a) = (unique("stock"), fixture.client(fixture.builder()).await);
     let (me, you) = (a.owner(), a.owner());
@@ -111,7 +111,7 @@ pub async fn an_explicit_owner_reenters(fixture: &Fixture) {
         .expect("held");
 }
 
-/// Two tasks of one owner that acquire at the same time share one acquisition.
+/// Tasks of one owner that acquire concurrently share one hold.
 pub async fn an_owner_in_two_tasks_shares_one_hold(fixture: &Fixture) {
     let (name, a) = (unique("stock"), fixture.client(fixture.builder()).await);
     let owner = a.owner();
@@ -129,7 +129,7 @@ pub async fn an_owner_in_two_tasks_shares_one_hold(fixture: &Fixture) {
     drop(guards);
 }
 
-/// What an owner holds through one client is nothing to another client: that may be another store.
+/// An owner's hold belongs to one client. Another client does not re-enter it: it may use another store.
 pub async fn an_owner_holds_per_client(fixture: &Fixture) {
     let name = unique("stock");
     let (a, b) = (
@@ -152,7 +152,8 @@ pub async fn an_owner_holds_per_client(fixture: &Fixture) {
     guard.expect("free").release().await.expect("held");
 }
 
-/// An owner whose hold was lost acquires anew instead of re-entering it, and every release of the lost one says so.
+/// An owner whose hold was lost acquires the lock again instead of re-entering, and every guard of the lost hold
+/// reports the loss at its release.
 pub async fn a_lost_hold_is_not_reentered(fixture: &Fixture) {
     let (name, a) = (unique("stock"), fixture.client(fixture.builder()).await);
     let owner = a.owner();
@@ -168,7 +169,7 @@ pub async fn a_lost_hold_is_not_reentered(fixture: &Fixture) {
     assert_eq!(reason, crate::LostReason::Taken);
     let again = a.lock(&name).acquire_with(options).await.expect("free");
     assert_ne!(again.owner_id(), guard.owner_id());
-    // Also the one that is not the last guard: its caller must hear of it.
+    // This is not the last guard, but its caller must learn of the loss too.
     assert_eq!(
         guard.release().await.expect_err("lost").kind(),
         ErrorKind::Lost

@@ -1,4 +1,4 @@
-//! Holds in writing, and who may rely on them.
+//! Promises about sequencers.
 
 use crate::error::ErrorKind;
 use crate::options::AcquireOptions;
@@ -6,7 +6,7 @@ use crate::sequencer::Sequencer;
 use crate::testing::fixture::{Fixture, unique, within};
 use crate::testing::party::{Held, Party};
 
-/// What the store says, when it has said something.
+/// Checks a sequencer, and retries until the store answers.
 async fn checked(party: &Party, sequencer: &Sequencer) -> bool {
     loop {
         match party.check(sequencer).await {
@@ -16,12 +16,13 @@ async fn checked(party: &Party, sequencer: &Sequencer) -> bool {
     }
 }
 
+/// A hold's sequencer, formatted and parsed again.
 async fn written(held: &Held) -> Sequencer {
     let text = held.sequencer().await.expect("held").to_string();
     text.parse().expect("what is written is read")
 }
 
-/// A store that cannot be asked later says so at both ends.
+/// A store without sequencers refuses to issue and to check one, without traffic.
 async fn refuses(fixture: &Fixture) {
     let a = fixture.party().await;
     let held = a.lock(&unique("primary")).acquire().await.expect("free");
@@ -36,8 +37,8 @@ async fn refuses(fixture: &Fixture) {
     assert_eq!(plug.requests(), asked, "before any traffic");
 }
 
-/// A sequencer is good from the grant to the release, whoever asks, and never for another hold of the same lock: of
-/// another client, of the next task of the same one, or after a force release.
+/// A sequencer is valid from the grant to the release, for every client that checks it. It is not valid during another
+/// hold of the same lock (of another client or of the next task of the same client), nor after a force release.
 pub async fn a_sequencer_is_good_while_its_hold_has_the_lock(fixture: &Fixture) {
     if !fixture.capabilities().await.sequencers {
         return refuses(fixture).await;
@@ -48,7 +49,8 @@ pub async fn a_sequencer_is_good_while_its_hold_has_the_lock(fixture: &Fixture) 
     let one = written(&first).await;
     assert_eq!(one.name(), name);
     assert!(checked(&a, &one).await && checked(&b, &one).await);
-    // Two wait: one of this client, which could be handed the hold without a trip, and one of the other.
+    // Two waiters: one of this client, which may get the hold by a hand-off without a request, and one of the other
+    // client.
     let mut waiting = tokio::task::JoinSet::new();
     for party in [&a, &b] {
         let place = party.lock(&name);
@@ -81,7 +83,7 @@ pub async fn a_sequencer_is_good_while_its_hold_has_the_lock(fixture: &Fixture) 
     }
 }
 
-/// When a hold has ended by itself the store does not vouch for it any more, and its holder can write none.
+/// After a hold has expired, its sequencer is not valid, and its holder cannot get a new one.
 pub async fn a_sequencer_of_a_lost_hold_is_refused(fixture: &Fixture) {
     if !fixture.capabilities().await.sequencers {
         return refuses(fixture).await;

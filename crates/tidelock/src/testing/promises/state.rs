@@ -1,11 +1,11 @@
-//! What a holder is told before a loss.
+//! The state of a hold before a loss.
 
 use crate::options::AcquireOptions;
 use crate::state::HoldState;
 use crate::testing::fixture::{Fixture, eventually, unique};
 
-/// A holder that hears nothing from its store is unsure while the lock is still proved to be held, sure again when the
-/// store is back, and has lost it only at the end.
+/// A holder without answers from its store becomes unsure while the lock is still proved to be held, becomes sure again
+/// when the store returns, and reports the loss only after it was unsure.
 pub async fn a_holder_is_unsure_before_it_has_lost(fixture: &Fixture) {
     let name = unique("leader");
     let (a, plug) = fixture.mortal(fixture.builder()).await;

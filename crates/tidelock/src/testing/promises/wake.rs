@@ -1,4 +1,4 @@
-//! Waiters: woken, never forgotten, in no one's way.
+//! Promises about waiters: every waiter is woken, and a waiter that leaves blocks nobody.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use crate::backend::Capabilities;
 use crate::testing::fixture::{Fixture, unique, within};
 use crate::testing::party::{Held, Place};
 
-/// A waiter that has begun to wait, as far as that can be told from outside.
+/// Spawns a waiter, and returns when the store shows it.
 async fn waiting(fixture: &Fixture, place: &Place) -> tokio::task::JoinHandle<Held> {
     let mine = place.clone();
     let task = tokio::spawn(async move { mine.acquire().await.expect("it waits") });
     let begun = std::time::Instant::now();
-    // Stores that cannot count waiters are given a moment instead.
+    // For a store that cannot count waiters, we wait a fixed time instead.
     while place.nobody_waits().await && begun.elapsed() < fixture.lease() / 10 {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     task
 }
 
-/// How soon a waiter has the lock: with a wake at once, else by the end of a lease.
+/// How soon a waiter must get the lock: at once if the store wakes, otherwise within two leases.
 fn bound(fixture: &Fixture, abilities: Capabilities) -> Duration {
     if abilities.wakes {
         fixture.soon()
@@ -28,7 +28,7 @@ fn bound(fixture: &Fixture, abilities: Capabilities) -> Duration {
     }
 }
 
-/// A release hands over to a waiter of another client, without its polling for it.
+/// After a release, a waiter of another client gets the lock, without polling if the store wakes.
 pub async fn a_waiter_gets_the_lock_when_it_is_released(fixture: &Fixture) {
     let (name, abilities) = (unique("stock"), fixture.capabilities().await);
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -41,7 +41,7 @@ pub async fn a_waiter_gets_the_lock_when_it_is_released(fixture: &Fixture) {
     }
 }
 
-/// Everybody who waits gets it, one after the other.
+/// Every waiter gets the lock, one after another.
 pub async fn every_waiter_gets_its_turn(fixture: &Fixture) {
     let (name, abilities) = (unique("stock"), fixture.capabilities().await);
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -64,7 +64,7 @@ pub async fn every_waiter_gets_its_turn(fixture: &Fixture) {
     }
 }
 
-/// A waiter that leaves at the moment it is woken does not take the wake with it.
+/// A waiter that leaves at the moment of its wake passes the wake on.
 pub async fn wakes_reach_someone_who_is_still_waiting(fixture: &Fixture) {
     let (name, abilities) = (unique("stock"), fixture.capabilities().await);
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -75,18 +75,18 @@ pub async fn wakes_reach_someone_who_is_still_waiting(fixture: &Fixture) {
         let stayer = tokio::spawn(async move { place.acquire().await.expect("it waits") });
         tokio::time::sleep(Duration::from_millis(5)).await;
         held.release().await.expect("held");
-        // At a different moment of the hand-over each time.
+        // Each round aborts the waiter at a different moment of the hand-off.
         for _ in 0..round * 3 {
             tokio::task::yield_now().await;
         }
         leaver.abort();
-        drop(leaver.await); // if it had got the lock, this releases it
+        drop(leaver.await); // if it got the lock, this releases it
         let next = within("the stayer", bound(fixture, abilities), stayer).await;
         next.expect("no panic").release().await.expect("held");
     }
 }
 
-/// Waiting costs no message: dropped, it leaves neither a waiter nor a lock.
+/// A dropped wait leaves neither a waiter nor a lock.
 pub async fn a_dropped_waiter_leaves_nothing(fixture: &Fixture) {
     let name = unique("stock");
     let (a, b) = (fixture.party().await, fixture.party().await);
@@ -100,7 +100,8 @@ pub async fn a_dropped_waiter_leaves_nothing(fixture: &Fixture) {
     super::super::fixture::eventually("nobody waits", fixture.lease() * 4, || place.nobody_waits())
         .await;
     held.release().await.expect("held");
-    // Where faults are injected an attempt may still arrive late, and stand until its withdrawal arrives.
+    // With faults, a late attempt may still take the lock until its withdrawal arrives. So we wait instead of trying
+    // once.
     let taken = within(
         "the lock, no ghost",
         fixture.soon(),
@@ -110,7 +111,7 @@ pub async fn a_dropped_waiter_leaves_nothing(fixture: &Fixture) {
     taken.expect("free").release().await.expect("held");
 }
 
-/// Locks of different names do not wait for each other.
+/// Locks with different names do not block each other, and are renewed together.
 pub async fn names_do_not_wait_for_each_other(fixture: &Fixture) {
     let (base, a) = (unique("many"), Arc::new(fixture.party().await));
     let mut all = Vec::new();

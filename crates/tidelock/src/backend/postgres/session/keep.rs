@@ -1,4 +1,4 @@
-//! What ends leases, and shows the server that this process lives.
+//! The background task: releases locks whose lease has ended, and sends keepalives to the server.
 
 use std::sync::{Arc, Weak};
 
@@ -8,8 +8,8 @@ use super::slots::State;
 use super::verbs;
 use crate::backend::Moment;
 
-/// Gives back what was not renewed in time, and says something in each third of the silence that the server bears. Runs
-/// until the store has gone.
+/// Releases every lock that was not renewed in time, and sends a keepalive after each third of the silence that the
+/// server allows. Runs until the store is dropped.
 pub(super) async fn keep(shared: Weak<Shared>) {
     let mut asked = Moment(0);
     loop {
@@ -21,6 +21,7 @@ pub(super) async fn keep(shared: Weak<Shared>) {
             let sign = session.heard().max(asked) + session.span / 3;
             sign.min(session.slots.next_due())
         });
+        // We hold no strong reference while we sleep. Otherwise the store could never be dropped.
         drop(strong);
         tokio::select! {
             () = timers.at(next) => {}
@@ -33,7 +34,7 @@ pub(super) async fn keep(shared: Weak<Shared>) {
             continue;
         };
         if now >= session.heard() + session.span {
-            // The server has ended it, or will when it comes to it: a silence as long as that was agreed on.
+            // The server has terminated the session, or soon will: it was silent for longer than configured.
             session.give_up();
             continue;
         }
@@ -45,6 +46,7 @@ pub(super) async fn keep(shared: Weak<Shared>) {
     }
 }
 
+/// Sends a keepalive.
 fn show_life(shared: &Arc<Shared>, session: &Arc<Session>) {
     let (session, deadline) = (Arc::clone(session), shared.deadline());
     shared.background.spawn(async move {
@@ -54,9 +56,11 @@ fn show_life(shared: &Arc<Shared>, session: &Arc<Session>) {
     });
 }
 
+/// Releases the locks that are due, each in a task of its own.
 fn end_due(shared: &Arc<Shared>, session: &Arc<Session>, now: Moment) {
     for (key, slot) in session.slots.due(now) {
-        // Not again before this has had its time; who holds it meanwhile has lost it.
+        // We mark the slot before we release, so the holder has lost the lock from here on. `again` is the time of the
+        // next try.
         let again = shared.deadline() + shared.limit;
         if slot.begin_end(|state| state.due() <= now, again).is_none() {
             continue;

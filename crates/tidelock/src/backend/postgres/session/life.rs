@@ -1,4 +1,4 @@
-//! One session: a connection, and the locks that the server keeps for as long as that stands.
+//! One session: a connection, and the locks that the server keeps until that connection ends.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,8 +15,8 @@ use crate::backend::postgres::link::{Link, Param};
 use crate::backend::postgres::trouble::Trouble;
 use crate::backend::{Bond, Moment, Timers};
 
-/// Whether the statement is run in our session: by the process of the server that began it, and under our mark. Behind a
-/// pooler that gives connections away it may be another's, and a lock that is taken there would not be ours.
+/// Wraps an expression in a check that it runs in our session: same server process, and our mark is set. Behind a
+/// pooler the statement may run in another client's session, and a lock taken there would not be ours.
 macro_rules! ours {
     ($then:literal) => {
         concat!(
@@ -30,38 +30,44 @@ macro_rules! ours {
 pub(super) const TAKE: &str =
     ours!("CASE WHEN o.ours THEN pg_try_advisory_lock($3) ELSE false END");
 pub(super) const GIVE: &str = ours!("CASE WHEN o.ours THEN pg_advisory_unlock($3) ELSE false END");
+/// The keepalive.
 pub(super) const SIGN: &str = ours!("true");
+/// The advisory lock's key for a name.
 const KEY: &str = ours!("hashtextextended($3, 0)");
 
-/// So many names have their keys remembered.
+/// Bounds the names whose keys are cached. Keys of locks in use stay beyond the bound.
 const KEYS: usize = 10_000;
 
-/// A connection that is ours alone.
+/// A session that no other client shares.
 pub(super) struct Session {
     client: Client,
     timers: Timers,
     limit: Duration,
     pid: i32,
+    /// A random id, stored in the session's `tidelock.session` setting.
     mark: String,
+    /// When the last statement that got an answer was sent. Never goes back.
     heard: Arc<AtomicU64>,
     over: Arc<Over>,
+    /// How long the server keeps the session without a statement.
     pub(super) span: Duration,
-    /// What every lock of it depends on.
+    /// Part of every grant. Severed when the session ends, which tells all holders.
     pub(super) bond: Bond,
     pub(super) slots: Slots,
+    /// Cached keys, by name.
     keys: Mutex<HashMap<String, i64>>,
 }
 
-/// How it has ended.
+/// How the session ended.
 #[derive(Default)]
 struct Over {
     ended: AtomicBool,
-    /// We left: nobody is to be told.
+    /// This client closed it: there are no holders to tell.
     left: AtomicBool,
 }
 
 impl Session {
-    /// Connects, and makes sure that the session is ours and stays it. The caller bounds the time.
+    /// Connects, and checks that no other client shares the session. The caller applies the timeout.
     pub(super) async fn open(link: &Link, span: Duration) -> Result<Arc<Self>, Trouble> {
         let heard = Arc::new(AtomicU64::new(link.timers().now().0));
         let seen = Arc::clone(&heard);
@@ -73,7 +79,7 @@ impl Session {
                 if said.is_none() {
                     told.ended.store(true, Ordering::SeqCst);
                     if !told.left.load(Ordering::SeqCst) {
-                        // The server frees the locks of a connection as soon as it sees its end.
+                        // The server releases a session's locks as soon as it notices the end of the connection.
                         severed.sever();
                     }
                 }
@@ -108,24 +114,24 @@ impl Session {
         &self.mark
     }
 
-    /// When the last statement was sent that is known to have been run.
+    /// When the last statement that got an answer was sent. The server counts the silence from then or later.
     pub(super) fn heard(&self) -> Moment {
         Moment(self.heard.load(Ordering::SeqCst))
     }
 
-    /// It is of no use any more: whoever holds a lock of it is told.
+    /// Ends the session and tells every holder that its lock is lost.
     pub(super) fn give_up(&self) {
         self.over.ended.store(true, Ordering::SeqCst);
         self.bond.sever();
     }
 
-    /// The client is closing, and has told everybody what there is to tell.
+    /// Ends the session when the client closes. The holders have been told already.
     pub(super) fn leave(&self) {
         self.over.left.store(true, Ordering::SeqCst);
         self.over.ended.store(true, Ordering::SeqCst);
     }
 
-    /// One statement, answered before the deadline, in this session or not at all.
+    /// Runs one statement before the deadline. If it ran in another session, ends this one with an error.
     pub(super) async fn ask(
         &self,
         statement: &str,
@@ -137,6 +143,7 @@ impl Session {
         }
         let mut params = vec![(&self.pid as _, Type::INT4), (&self.mark as _, Type::TEXT)];
         params.extend(third);
+        // Taken before we send: the server's clock for the silence starts no earlier.
         let sent = self.timers.now();
         let asked = std::pin::pin!(self.client.query_typed(statement, &params));
         let answer = self.timers.until(deadline, asked).await;
@@ -155,7 +162,7 @@ impl Session {
         Ok(rows)
     }
 
-    /// One whose answer is yes or no.
+    /// Runs a statement about one key. Returns the boolean in its second column.
     pub(super) async fn ask_for(
         &self,
         statement: &str,
@@ -166,8 +173,8 @@ impl Session {
         Ok(rows.await?.first().is_some_and(|row| row.get(1)))
     }
 
-    /// What the server locks for a name: a number, which another name may have too. It is the server's own function, so that
-    /// others can write `pg_advisory_lock(hashtextextended('name', 0))`.
+    /// The advisory lock's key for a name. Two names may have the same key. We use the server's own hash function, so
+    /// that other programs can write `pg_advisory_lock(hashtextextended('name', 0))`.
     pub(super) async fn key(&self, name: &str, deadline: Moment) -> Result<i64, Trouble> {
         if let Some(key) = self.known_key(name) {
             return Ok(key);
@@ -182,7 +189,7 @@ impl Session {
         Ok(key)
     }
 
-    /// The key of a name that was asked for in this session. What is held has one.
+    /// The cached key of a name. Every held lock has one.
     pub(super) fn known_key(&self, name: &str) -> Option<i64> {
         let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         keys.get(name).copied()

@@ -1,4 +1,4 @@
-//! What can be seen of the server's locks: keys and sessions, but no names.
+//! Inspects the server's advisory locks. The server shows keys and sessions, but no names.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::backend::{Name, Page};
 use crate::error::Result;
 use crate::snapshot::{Finding, Holder, Severity, Snapshot};
 
-/// The sessions of this database that have a key, as `pg_locks` writes it, without our own.
+/// Selects the other sessions of this database that hold a key, in the form in which `pg_locks` shows keys.
 macro_rules! holders {
     ($what:literal) => {
         concat!(
@@ -28,7 +28,7 @@ macro_rules! holders {
 
 const HOLDER: &str = holders!("l.pid");
 
-/// Ends them.
+/// Terminates the sessions that hold the key, except our own.
 pub(super) const END: &str = concat!(
     holders!("count(pg_terminate_backend(l.pid)) FILTER (WHERE l.pid IS NOT NULL)"),
     " GROUP BY o.ours"
@@ -44,6 +44,7 @@ pub(super) async fn inspect(shared: &Shared, name: &Name) -> Result<Snapshot> {
     let key = session.key(name.as_str(), deadline).await;
     let key = key.map_err(Trouble::error)?;
     let mut snapshot = Snapshot::free(name.as_str());
+    // Our own holds come from the slots: the server knows neither their owner nor their lease.
     let own = session.slots.find(key).map(|slot| slot.get());
     if let Some(State::Held { ticket, ends }) = own {
         let left = ends.since(shared.timers.now());
@@ -64,7 +65,7 @@ pub(super) async fn inspect(shared: &Shared, name: &Name) -> Result<Snapshot> {
     Ok(snapshot)
 }
 
-/// Those of this client: the server knows numbers only.
+/// Lists the locks of this client only: the server knows keys, but no names.
 pub(super) fn list(shared: &Shared, pattern: &str) -> Page {
     let session = shared.current();
     let names = session.map_or_else(Vec::new, |session| session.slots.names());

@@ -1,10 +1,13 @@
-//! `postgres://…?locks=session`: the server's own advisory locks, kept by one connection of the client.
+//! `postgres://…?locks=session`: the server's own advisory locks, held by one session per client.
 //!
-//! The server knows of no lease: it keeps a lock until its session ends. So it is this process that ends a lease
-//! ([`keep`]), and where it cannot, because it is frozen or cut off, the server ends the session, which was told at its
-//! beginning how long a silence may be ([`life`]). A session may take a lock twice, and then has it twice: who has which
-//! within this process is in [`slots`], and nobody else of it is asked for. Two statements of one session are run in the
-//! order in which they were sent; what became of one that was not answered is settled by giving the lock back.
+//! The server knows no leases: it keeps a lock until its session ends. So this process ends the leases ([`keep`]). If
+//! the process is frozen or cut off, the server terminates the session after the silence that we configured when we
+//! opened it ([`life`], [`probe`]).
+//!
+//! A session that takes an advisory lock twice holds it twice. So [`slots`] records which ticket of this process has
+//! which lock, and a second ticket is refused without a request to the server. The server runs the statements of one
+//! session in the order we sent them. If a statement gets no answer, we release its lock: after that its outcome no
+//! longer matters.
 
 mod keep;
 mod life;
@@ -42,10 +45,10 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     read_write: false,
 };
 
-/// How long a withdrawn owner is remembered: longer than any request of it can be on its way within this process.
+/// How long a withdrawn owner is remembered. Longer than any of its requests can be in flight within this process.
 const REMEMBERED: Duration = Duration::from_secs(300);
 
-/// Opens the store. Fails now if the session cannot be had, or does not stay ours.
+/// Opens the store and its first session. Fails if the session cannot be opened or a pooler shares it.
 pub(super) async fn open(link: Link, env: &Env) -> Result<Store> {
     let shared = Arc::new(Shared {
         link,
@@ -62,24 +65,26 @@ pub(super) async fn open(link: Link, env: &Env) -> Result<Store> {
     let work = async move { first.session(first.deadline()).await.map(drop) };
     shared.run(work).await?;
     env.background.spawn(keep::keep(Arc::downgrade(&shared)));
-    // One face: a lock can be given back only in the session that took it, and no caller can block that.
+    // Callers and steward share one session: only the session that took a lock can release it. Callers cannot block
+    // it, because every request runs on the steward's thread.
     Ok(Store::single(Arc::new(Sessions(shared))))
 }
 
-/// What an open store has.
+/// The state of an open store.
 struct Shared {
     link: Link,
     timers: Timers,
     background: Background,
-    /// How long the server keeps a silent session.
+    /// How long the server keeps a silent session: the client's lease.
     span: Duration,
     limit: Duration,
+    /// The current session. Replaced after it has ended.
     session: Mutex<Option<Arc<Session>>>,
-    /// Whoever opens a session has it; the others wait for what comes of it.
+    /// Held while a session opens. Other requests wait for the result instead of opening sessions of their own.
     opening: tokio::sync::Mutex<()>,
-    /// Whose late requests take no effect, and since when.
+    /// Withdrawn owners, and when they were withdrawn. Their late requests take no effect.
     withdrawn: Mutex<HashMap<OwnerId, Moment>>,
-    /// Rung when there is something new to be looked after.
+    /// Wakes the background task when something new may be due earlier.
     bell: Arc<Notify>,
 }
 
@@ -88,7 +93,8 @@ impl Shared {
         self.timers.now() + self.limit
     }
 
-    /// Where the connection is, and to its end also when the caller leaves: what is asked there changes what is held.
+    /// Runs the work on the steward's thread, to its end even if the caller leaves. Otherwise a request could change a
+    /// lock without an update of its slot.
     async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
@@ -103,7 +109,7 @@ impl Shared {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The session, if there is one. One that is over is let go, and with it its connection, if that still stands.
+    /// The current session. If it has ended, it is dropped, which closes its connection.
     fn current(&self) -> Option<Arc<Session>> {
         let mut slot = self.slot();
         if slot.as_ref().is_some_and(|session| session.is_over()) {
@@ -112,13 +118,14 @@ impl Shared {
         slot.clone()
     }
 
-    /// The session, opened if need be before the deadline.
+    /// The current session, or a new one opened before the deadline.
     async fn session(&self, deadline: Moment) -> Result<Arc<Session>> {
         if let Some(session) = self.current() {
             return Ok(session);
         }
         let open = async {
             let _turn = self.opening.lock().await;
+            // Another request may have opened one while this one waited.
             if let Some(session) = self.current() {
                 return Ok(session);
             }
@@ -142,6 +149,7 @@ impl Shared {
             .withdrawn
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
+        // We remove old entries only when the map would grow: the cost per insert stays constant on average.
         if all.len() == all.capacity() {
             all.retain(|_, since| now.since(*since) < REMEMBERED);
         }
@@ -159,11 +167,11 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.bell.notify_one(); // the keeper sees that it has nothing to keep
+        self.bell.notify_one(); // wakes the background task, which then ends
     }
 }
 
-/// The one face of the store.
+/// The store, shared by callers and steward.
 struct Sessions(Arc<Shared>);
 
 impl Backend for Sessions {
@@ -196,6 +204,7 @@ impl Backend for Sessions {
     }
 
     fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        // We mark the owner before we release. Otherwise a late attempt between the two could take the lock.
         self.0.withdraw(&ticket.owner);
         self.release(ticket)
     }
@@ -220,7 +229,7 @@ impl Backend for Sessions {
         Box::pin(std::future::ready(Ok(look::list(&self.0, pattern))))
     }
 
-    /// The server shows its sessions by itself.
+    /// Does nothing: the server lists its sessions itself.
     fn announce<'a>(
         &'a self,
         _client: &'a ClientId,

@@ -1,5 +1,5 @@
-//! The beginning of a session: how long it may be silent, and whether it is one. Behind a pooler that gives connections
-//! away after each transaction it is not, and locks would stay with whoever comes next.
+//! Sets up a session: configures how long it may be silent, and checks that no other client shares it. Behind a pooler
+//! that passes connections on after each transaction, the next client would inherit our locks.
 
 use std::time::Duration;
 
@@ -11,17 +11,18 @@ use crate::backend::postgres::link::Link;
 use crate::backend::postgres::trouble::Trouble;
 use crate::error::{Error, ErrorKind};
 
-/// How often it is looked whether two connections come to one session. Where nobody else uses the pooler they do at once;
-/// where many do, ours comes to another session instead.
+/// How often we check whether two connections reach one session. On an idle pooler they do at once. On a busy pooler
+/// our own statement reaches another session instead, which its own check detects.
 const ROUNDS: usize = 3;
 
-/// Who has been here before?
+/// Reads the server process's id and the mark that an earlier client left.
 const MARK: &str =
     "SELECT pg_backend_pid(), coalesce(current_setting('tidelock.session', true), '')";
 
+/// Sets the mark.
 const SET: &str = "SELECT set_config('tidelock.session', $1, false)";
 
-/// Leaves our mark, and tells which process of the server serves us.
+/// Sets our mark, and returns the id of the server process. Fails if the session already has a mark.
 pub(super) async fn begin(client: &Client, mark: &str) -> Result<i32, Trouble> {
     let of = |error: tokio_postgres::Error| Trouble::of(&error);
     let rows = client.query_typed(MARK, &[]).await.map_err(of)?;
@@ -35,9 +36,11 @@ pub(super) async fn begin(client: &Client, mark: &str) -> Result<i32, Trouble> {
     Ok(pid)
 }
 
-/// How long a silence the server is to bear: of the session itself (since version 14), and of the machine at the other end.
+/// The statement that sets after how much silence the server ends the session: of the session itself (since version
+/// 14), and of the client's machine (TCP).
 pub(super) fn bear(span: Duration) -> String {
-    // Whole seconds, and never less than a third: what the holder counts on must not end before.
+    // The TCP keepalives take whole seconds, so we round up: idle time plus two probes must not be shorter than `span`.
+    // Otherwise the server could end the session while a holder relies on its lease.
     let (silence, third) = (
         span.as_millis().max(1),
         span.as_millis().div_ceil(3000).max(1),
@@ -50,7 +53,7 @@ pub(super) fn bear(span: Duration) -> String {
     )
 }
 
-/// Whether it stays ours, and no other connection comes to it.
+/// Checks that a second connection does not reach the session, and that our own statements still do.
 pub(super) async fn check(link: &Link, session: &Session) -> Result<(), Trouble> {
     let other = link.connect(None).await?;
     for _ in 0..ROUNDS {
@@ -60,7 +63,7 @@ pub(super) async fn check(link: &Link, session: &Session) -> Result<(), Trouble>
             .first()
             .is_none_or(|row| row.get::<_, String>(1) == session.mark())
         {
-            // It is somebody else's next. An error changes nothing.
+            // The pooler gives this session to other clients, so we clear our mark. We ignore an error: we fail anyway.
             let nobody = [(&"" as _, Type::TEXT)];
             let _ = other.query_typed(SET, &nobody).await;
             return Err(pooled());
@@ -70,6 +73,7 @@ pub(super) async fn check(link: &Link, session: &Session) -> Result<(), Trouble>
     Ok(())
 }
 
+/// The error for a session that a pooler shares.
 pub(super) fn pooled() -> Trouble {
     Trouble::Setup(Error::new(ErrorKind::Unsupported).because(
         "locks=session needs a session of its own, and this connection is shared: a pooler gives it away after each transaction. \

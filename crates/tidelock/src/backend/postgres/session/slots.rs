@@ -1,29 +1,31 @@
-//! Who of this process has which lock of a session. The server would give a lock again to the session that has it.
+//! Records which ticket of this process has which lock of the session. The server cannot tell: it grants a lock again
+//! to the session that already has it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::backend::{Moment, Name, OwnerId, Ticket};
 
-/// One lock of the server. Names that have the same key share it: they exclude each other.
+/// One advisory lock of the server. Names with the same key share a slot, so they exclude each other.
 #[derive(Default)]
 pub(super) struct Slot {
-    /// Whoever asks the server about it has this, from the question to its answer.
+    /// Held from an attempt or a release to its answer, so that these never overlap.
     pub(super) turn: tokio::sync::Mutex<()>,
     state: Mutex<State>,
 }
 
-/// What is known of it.
+/// What we know about the lock.
 #[derive(Clone, Default)]
 pub(super) enum State {
-    /// Nobody of this process has it.
+    /// No ticket of this process has it.
     #[default]
     Free,
-    /// Until the lease ends, which this process has to see to.
+    /// Held until `ends`. This process must release it then: the server knows no leases.
     Held { ticket: Ticket, ends: Moment },
-    /// It was asked for or given back, and there is no answer yet. To be given back, at that time at the latest.
+    /// An attempt or a release has no answer yet. If none arrives, the background task releases the lock at `by`.
     Unclear {
         owner: OwnerId,
+        /// The owner held the lock before the request.
         held: bool,
         by: Moment,
     },
@@ -42,7 +44,7 @@ impl Slot {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a hold of that owner at least this long. False: it holds nothing.
+    /// Extends the owner's lease to `until`; never shortens it. `false`: the owner does not hold the lock.
     pub(super) fn extend(&self, owner: &OwnerId, now: Moment, until: Moment) -> bool {
         match &mut *self.state() {
             State::Held { ticket, ends } if ticket.owner == *owner && *ends > now => {
@@ -53,7 +55,8 @@ impl Slot {
         }
     }
 
-    /// It is about to be given back, if that is so of it.
+    /// Marks the lock as unclear before a release, if `is_meant` accepts its state. Returns whether it was held;
+    /// `None`: there is nothing to release.
     pub(super) fn begin_end(&self, is_meant: impl Fn(&State) -> bool, by: Moment) -> Option<bool> {
         let mut state = self.state();
         if !is_meant(&state) {
@@ -70,6 +73,7 @@ impl Slot {
 }
 
 impl State {
+    /// The owner has the lock, or may have it.
     pub(super) fn is_of(&self, of: &OwnerId) -> bool {
         match self {
             Self::Free => false,
@@ -78,7 +82,7 @@ impl State {
         }
     }
 
-    /// When somebody has to see to it.
+    /// When the background task must release it.
     pub(super) fn due(&self) -> Moment {
         match self {
             Self::Free => Moment::FAR,
@@ -88,7 +92,7 @@ impl State {
     }
 }
 
-/// All of a session.
+/// All slots of a session, by key.
 #[derive(Default)]
 pub(super) struct Slots(Mutex<HashMap<i64, Arc<Slot>>>);
 
@@ -109,29 +113,30 @@ impl Slots {
         self.all().contains_key(&key)
     }
 
-    /// Forgets it if nobody has it and nobody asks for it.
+    /// Removes the slot if it is free and no other task uses it.
     pub(super) fn tidy(&self, key: i64, slot: &Arc<Slot>) {
         let mut all = self.all();
-        // Counted under the lock under which others would get one.
+        // We count under the lock of the map, so no other task can get a clone meanwhile. Two: the map's and ours.
         if matches!(slot.get(), State::Free) && Arc::strong_count(slot) == 2 {
             all.remove(&key);
         }
     }
 
-    /// When the first of them is due.
+    /// When the first slot is due.
     pub(super) fn next_due(&self) -> Moment {
         let all = self.all();
         let due = all.values().map(|slot| slot.get().due());
         due.min().unwrap_or(Moment::FAR)
     }
 
+    /// The slots that are due.
     pub(super) fn due(&self, now: Moment) -> Vec<(i64, Arc<Slot>)> {
         let all = self.all();
         let due = all.iter().filter(|(_, slot)| slot.get().due() <= now);
         due.map(|(key, slot)| (*key, Arc::clone(slot))).collect()
     }
 
-    /// The names that are held.
+    /// The names of all held locks.
     pub(super) fn names(&self) -> Vec<Name> {
         let all = self.all();
         let names = all.values().filter_map(|slot| match slot.get() {

@@ -1,4 +1,4 @@
-//! Taking, keeping and giving back. All but [`renew`] run to their end whether or not somebody waits for it.
+//! Acquire, renew, release and force release. All but [`renew`] run to their end even if the caller leaves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +36,7 @@ async fn decide(
     let Some(_turn) = shared.timers.until(deadline, slot.turn.lock()).await else {
         return Err(busy());
     };
+    // We check after the slot is locked. Otherwise a withdrawal during the wait would be missed.
     if shared.is_withdrawn(owner) {
         return Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"));
     }
@@ -48,7 +49,8 @@ async fn decide(
             return Ok(refused(shared, Some(Duration::ZERO)));
         }
         State::Held { ends, .. } => return Ok(refused(shared, Some(ends.since(now)))),
-        // A lock that is taken twice by one session is held twice: first it is settled what became of the other question.
+        // An earlier request has no answer, and the session may hold the lock. We release it first. Otherwise the
+        // session could hold it twice, and one release would not free it.
         State::Unclear { .. } => {
             let settled = session.ask_for(GIVE, key, deadline).await;
             settled.map_err(|trouble| unsent(trouble.error()))?;
@@ -76,6 +78,7 @@ async fn take(
     ask: &Ask,
     deadline: Moment,
 ) -> Result<bool, Trouble> {
+    // The slot is unclear before we send: if no answer arrives, the background task releases the lock.
     let (sent, ticket) = (shared.timers.now(), ask.ticket.clone());
     slot.set(State::Unclear {
         owner: ticket.owner.clone(),
@@ -86,6 +89,7 @@ async fn take(
     let taken = session.ask_for(TAKE, key, deadline).await;
     match &taken {
         Ok(true) => {
+            // The lease counts from the send time: this never overestimates it.
             let ends = sent + ask.lease;
             slot.set(State::Held { ticket, ends });
             shared.bell.notify_one();
@@ -106,7 +110,7 @@ fn granted(session: &Session) -> Attempt {
 fn refused(shared: &Shared, left: Option<Duration>) -> Attempt {
     Attempt::Held(Wait {
         wake: None,
-        // One more, so that it is over then. Never later than the client's own lease.
+        // One millisecond more, so that the lease has ended at the recheck. Never later than the client's own lease.
         recheck: left.map(|left| (left + Duration::from_millis(1)).min(shared.span)),
     })
 }
@@ -115,7 +119,7 @@ fn busy() -> Error {
     Error::new(ErrorKind::Unavailable).because("the server did not come to it in time")
 }
 
-/// What was asked before the question itself was, so that is surely not done.
+/// Converts an error from before the attempt was sent: the attempt certainly did not run, so the outcome is known.
 fn unsent(error: Error) -> Error {
     if !error.outcome_unknown() {
         return error;
@@ -124,7 +128,7 @@ fn unsent(error: Error) -> Error {
     Error::new(ErrorKind::Unavailable).because(why)
 }
 
-/// One sign of life for all of them: the server keeps them as long as it keeps the session.
+/// Renews a batch with one keepalive: the server keeps every lock as long as it keeps the session.
 pub(super) async fn renew(shared: &Arc<Shared>, batch: &[Renewal]) -> Result<Vec<Renewed>> {
     let gone = || batch.iter().map(|_| Renewed::Gone).collect();
     let Some(session) = shared.current() else {
@@ -153,7 +157,7 @@ pub(super) async fn renew(shared: &Arc<Shared>, batch: &[Renewal]) -> Result<Vec
     Ok(each)
 }
 
-/// Gives back what that ticket has, or may have.
+/// Releases the lock that the ticket has, or may have.
 pub(super) async fn end(shared: &Shared, ticket: &Ticket) -> Result<Released> {
     let deadline = shared.deadline();
     let Some(session) = shared.current() else {
@@ -171,7 +175,7 @@ pub(super) async fn end(shared: &Shared, ticket: &Ticket) -> Result<Released> {
     })
 }
 
-/// Gives a lock back, if that is so of it. Whether it had been held.
+/// Releases a lock if `is_meant` accepts its state. Returns whether it was held.
 pub(super) async fn give_back(
     shared: &Shared,
     session: &Session,
@@ -203,7 +207,7 @@ pub(super) async fn give_back(
     }
 }
 
-/// Ends the session of whoever has it: nobody but that session can give it back.
+/// Force release. Terminates the session that holds the lock: no other session can release it.
 pub(super) async fn force(shared: &Shared, name: &Name) -> Result<bool> {
     let deadline = shared.deadline();
     let session = shared.session(deadline).await?;

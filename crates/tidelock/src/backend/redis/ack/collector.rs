@@ -1,4 +1,7 @@
-//! Gathers scripts that are to be acknowledged, and sends them in groups.
+//! The ack batcher: collects scripts that need an acknowledgement and sends them in batches.
+//!
+//! One task owns the queue. It gives a batch to each idle `WAIT` connection. If all connections are busy for longer
+//! than a bound while scripts wait, the task opens another connection, up to a maximum.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -15,30 +18,31 @@ use super::super::link::Link;
 use super::super::reply::Reply;
 use super::super::scripts::Script;
 
-/// The most scripts in a group: the `WAIT` behind them comes after the last of them has run.
+/// The most scripts in a batch. The `WAIT` runs after the last script, so a larger batch delays the count for the
+/// first.
 const MOST: usize = 45;
 
-/// A `WAIT` that takes longer holds up those that come after it no more: they go on another connection.
+/// How long queued scripts wait for a busy connection. After that the next batch goes on a new connection.
 const SLOW: Duration = Duration::from_millis(25);
 
-/// The most connections of one collector.
+/// The most `WAIT` connections of one batcher.
 const MOST_LINES: usize = 4;
 
-/// One script that is to be acknowledged, and who waits for it.
+/// One script that needs an acknowledgement, and the channels to its caller.
 pub(super) struct Order {
-    /// Its slot is only on the way to this node.
+    /// The slot is still migrating to this node: the script needs `ASKING`.
     pub(super) asking: bool,
     pub(super) script: &'static Script,
     pub(super) keys: Vec<String>,
     pub(super) args: Vec<String>,
     pub(super) demand: Demand,
-    /// Nobody waits for the answer any longer than this.
+    /// The caller waits for the reply until then.
     pub(super) deadline: Moment,
     pub(super) answer: oneshot::Sender<Result<Reply>>,
     pub(super) tally: oneshot::Sender<Heard>,
 }
 
-/// The way to the task that gathers, which is begun when it is needed.
+/// The sender to the batching task. The first script starts the task.
 #[derive(Debug, Default)]
 pub(super) struct Collector(Mutex<Option<mpsc::UnboundedSender<Order>>>);
 
@@ -48,13 +52,13 @@ impl Collector {
         let order = match &*slot {
             Some(orders) => match orders.send(order) {
                 Ok(()) => return Ok(()),
-                // The runtime it ran on has gone.
+                // The task's runtime has shut down. We start a new task.
                 Err(mpsc::error::SendError(order)) => order,
             },
             None => order,
         };
         let (orders, inbox) = mpsc::unbounded_channel();
-        // The other end is in hand, so it cannot fail.
+        // Cannot fail: we still own the receiver.
         let _ = orders.send(order);
         link.home().spawn(gather(link.sibling(), inbox))?;
         *slot = Some(orders);
@@ -66,7 +70,7 @@ impl Collector {
     }
 }
 
-/// Runs until the collector has gone.
+/// The batching task. It runs until the sender is dropped.
 async fn gather(link: Link, mut inbox: mpsc::UnboundedReceiver<Order>) {
     let timers = link.timers().clone();
     let mut queue: Vec<Order> = Vec::new();
@@ -88,7 +92,8 @@ async fn gather(link: Link, mut inbox: mpsc::UnboundedReceiver<Order>) {
         while let Ok(order) = inbox.try_recv() {
             queue.push(order);
         }
-        // Whoever has given up is not asked for any more: what nobody hears of, nobody gives back.
+        // Discard the scripts of callers that have left. Otherwise a script could grant a lock that nobody
+        // knows of and nobody releases.
         queue.retain(|order| !order.answer.is_closed());
         if lines == 0 {
             lines = 1;

@@ -1,8 +1,11 @@
-//! What is remembered of the replicas a server had.
+//! The replica history: which replicas each server had, and when they left.
 //!
-//! A primary that is cut off, or that another is just replacing, sees its replicas go: then by its own count the rest is all
-//! there is, or nobody, and it says yes to everything. While a lease that one of them acknowledged could still stand
-//! elsewhere, its word alone renews nothing; and who wants all of them does not take fewer for all at once.
+//! A primary that is partitioned, or that is being replaced, sees its replicas disconnect. By its own count the rest
+//! are then all replicas there are, or it has none, and it accepts every write. The history prevents two failures:
+//!
+//! - The old primary renews a lease while the new one grants the lock to another owner. If a replica has acknowledged
+//!   something within the lease, the primary alone cannot renew.
+//! - `Majority` and `All` shrink to the remaining replicas. A replica that left recently still counts.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,42 +16,42 @@ use super::Purpose;
 use super::standing::Replicas;
 use crate::backend::Moment;
 
-/// Servers that are remembered: a limit, so that it cannot grow without end.
+/// The most servers in the history. At the limit we clear it, so that it cannot grow without bound.
 const MOST: usize = 100;
 
-/// How long a replica that has gone is still one of all. Sentinels promote a replica first, and tell the old primary some
-/// ten seconds later; what it grants meanwhile with the rest of its replicas is lost.
+/// How long a replica counts after it has disconnected. Sentinels promote a replica first and reconfigure the old
+/// primary some ten seconds later. What the old primary grants in between, with the rest of its replicas, is lost.
 const MISSED: Duration = Duration::from_secs(30);
 
-/// By replication id: that of a promoted replica is new.
+/// The history by replication id. A promoted replica has a new id.
 #[derive(Debug, Default)]
 pub(in super::super) struct Company {
     servers: Mutex<HashMap<Arc<str>, Seen>>,
-    /// One of them had a replica. Where none ever had, nothing is to be remembered for each request.
+    /// Whether any server ever had a replica. While false, requests skip the lock.
     ever: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// When one of them acknowledged something last.
+    /// When a replica last acknowledged a write.
     acknowledged: Option<Moment>,
-    /// Those it had, by address.
+    /// The replicas by address.
     known: HashMap<Arc<str>, Known>,
 }
 
-/// A replica that a server had.
+/// The history of one replica.
 #[derive(Debug, Clone, Copy, Default)]
 struct Known {
-    /// It has been in sync: what was acknowledged then may be on it.
+    /// It has been in sync, so it may hold the writes that were acknowledged then.
     had_all: bool,
-    /// When it was noticed that it is in sync no more.
+    /// When we noticed that it is no longer in sync.
     out_of_sync: Option<Moment>,
-    /// When it was noticed that it is not connected any more.
+    /// When we noticed that it is no longer connected.
     gone: Option<Moment>,
 }
 
 impl Company {
-    /// The server has said which replicas it has, and how many of them have heard of something.
+    /// Records the server's replicas, and how many of them acknowledged a write.
     pub(super) fn note(&self, server: &Arc<str>, replicas: &Replicas, reached: u32, now: Moment) {
         if replicas.count == 0 && !self.ever.load(Ordering::SeqCst) {
             return;
@@ -84,7 +87,7 @@ impl Company {
             .retain(|_, known| known.gone.is_none_or(|at| now.since(at) < MISSED));
     }
 
-    /// One of its replicas has acknowledged something within that time.
+    /// Whether a replica of that server has acknowledged a write within that time.
     pub(super) fn had_any(&self, server: &str, now: Moment, within: Duration) -> bool {
         if !self.ever.load(Ordering::SeqCst) {
             return false;
@@ -94,7 +97,8 @@ impl Company {
         at.is_some_and(|at| now.since(at) < within)
     }
 
-    /// How many of those it had have only just gone. For a renewal those count that were in sync, and are so no more.
+    /// How many replicas have left recently. For an acquire request these are the disconnected ones; for a renewal, the
+    /// ones that were in sync and no longer are.
     pub(super) fn missed(&self, server: &str, purpose: Purpose, now: Moment) -> u32 {
         if !self.ever.load(Ordering::SeqCst) {
             return 0;
@@ -103,7 +107,7 @@ impl Company {
         seen.get(server).map_or(0, |seen| seen.missed(purpose, now))
     }
 
-    /// Which ones these are, for who is to look after them.
+    /// The addresses of these replicas, for the error message.
     pub(super) fn who_left(&self, server: &str, purpose: Purpose, now: Moment) -> String {
         let seen = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         let left = seen.get(server).into_iter();
@@ -115,8 +119,8 @@ impl Company {
         left.join(", ")
     }
 
-    /// As [`missed`](Self::missed), of the server that misses most. Asked for each request: where no server ever had one, the clock is left
-    /// alone.
+    /// As [`missed`](Self::missed), for the server that misses most. Every request calls this, so we read the clock
+    /// only if some server ever had a replica.
     pub(super) fn most_missed(&self, purpose: Purpose, now: impl FnOnce() -> Moment) -> u32 {
         if !self.ever.load(Ordering::SeqCst) {
             return 0;
@@ -129,7 +133,8 @@ impl Company {
 }
 
 impl Seen {
-    /// Looks at the clock too: a server that has been replaced is never heard of again.
+    /// Compares with the clock as well. `note` expires entries, but nobody calls it again for a server that was
+    /// replaced.
     fn left(&self, purpose: Purpose, now: Moment) -> impl Iterator<Item = &Arc<str>> {
         let left = self.known.iter().filter(move |(_, known)| {
             let since = match purpose {
@@ -179,7 +184,7 @@ mod tests {
     fn a_replica_that_has_just_gone_is_still_one_of_all() {
         let (company, server) = (Company::default(), Arc::from("a"));
         company.note(&server, &with(&["b", "c"], &[]), 2, start());
-        // Nobody looked for an hour: when it went is not known, so it has gone now.
+        // No report for an hour: we do not know when the replica left, so we count from now.
         let noticed = start() + Duration::from_secs(3600);
         for (after, missed) in [(0, 1), (29, 1), (30, 0)] {
             let at = noticed + Duration::from_secs(after);

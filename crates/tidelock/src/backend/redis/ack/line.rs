@@ -1,4 +1,9 @@
-//! One connection that is kept for `WAIT`.
+//! One connection for `WAIT`. It runs one batch at a time:
+//!
+//! 1. Connect. On a new connection, check that the server permits `WAIT` and read its replication status.
+//! 2. Pipeline the status query if needed, all scripts as `EVALSHA`, and one `WAIT`.
+//! 3. Return each script's reply as it arrives, then the replica count to all.
+//! 4. Repeat with `EVAL` for the scripts that the server did not know by their hash.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -21,22 +26,22 @@ use super::super::request::{Call, Request};
 use crate::backend::{Acknowledge, Moment};
 use crate::error::{Error, Result};
 
-/// How long the number of replicas is believed, where one of them is enough.
+/// How long we trust the number of replicas if the policy needs only one of them.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Runs one group at a time.
+/// A `WAIT` connection. It runs one batch at a time.
 pub(super) struct Line {
     link: Link,
-    /// The connection that was tried.
+    /// The connection that passed the check of step 1.
     known: Weak<Conn>,
-    /// Why it may not ask the replicas.
+    /// The refusal, if the server forbids `WAIT`.
     forbidden: Option<Arc<Error>>,
 }
 
-/// How many replicas a server has, or why they may not be asked.
+/// The replicas of a server, or the reason why we may not ask them.
 type Count = Result<Replicas, Arc<Error>>;
 
-/// How a script is named.
+/// How a request identifies its script.
 #[derive(Clone, Copy, PartialEq)]
 enum By {
     Hash,
@@ -52,7 +57,7 @@ impl Line {
         }
     }
 
-    /// Runs a group, and comes back for the next.
+    /// Runs a batch, and returns itself for the next one.
     pub(super) async fn serve(mut self, group: Vec<Order>) -> Self {
         let Some(deadline) = group.iter().map(|order| order.deadline).max() else {
             return self;
@@ -76,7 +81,7 @@ impl Line {
         self
     }
 
-    /// The connection, and how many replicas its server has. A new one is tried first: may it ask?
+    /// The connection and the replicas of its server. A new connection is first checked for the right to use `WAIT`.
     async fn connected(&mut self, deadline: Moment) -> Result<(Arc<Conn>, Count)> {
         let conn = self.link.get(deadline).await?;
         let timers = self.link.timers();
@@ -105,8 +110,8 @@ impl Line {
         unsent("the server does not say how many replicas it has")
     }
 
-    /// Sends all scripts and one `WAIT` behind them, without a pause in between. Each script's answer is handed on as it
-    /// comes. Returns those that the server does not know by their hash: they surely did not run.
+    /// Pipelines all scripts and one `WAIT` behind them, and returns each script's reply as it arrives. The result is
+    /// the list of scripts that the server does not know by their hash. These did not run.
     async fn run(
         &self,
         conn: &Arc<Conn>,
@@ -159,14 +164,14 @@ impl Line {
             (Ok(_), _) => Heard::Nothing,
         };
         for tally in tallies {
-            // An error means that it was refused, or its caller has gone.
+            // An error means that the script was refused, or that its caller has left.
             let _ = tally.send(heard.clone());
         }
         unknown
     }
 }
 
-/// Refuses those that insist on replicas which cannot be asked.
+/// Refuses the scripts whose policy requires replicas if we may not ask them.
 fn turn_away(group: Vec<Order>, replicas: &Count) -> Vec<Order> {
     let Err(why) = replicas else {
         return group;
@@ -182,13 +187,13 @@ fn turn_away(group: Vec<Order>, replicas: &Count) -> Vec<Order> {
 }
 
 fn wait(replicas: u32, limit: Option<Duration>) -> Request {
-    let millis = limit.unwrap_or_default().as_millis().max(1); // zero would be for ever
+    let millis = limit.unwrap_or_default().as_millis().max(1); // zero means no timeout
     Request::new("WAIT").arg(replicas).arg(millis.to_string())
 }
 
 type Asking<'a> = Pin<Box<dyn Future<Output = Result<Reply, Trouble>> + Send + 'a>>;
 
-/// Requests that were sent one behind the other, and whose answers come in that order.
+/// Pipelined requests. The replies come in the order of the requests.
 struct Exchange<'a> {
     line: &'a Line,
     conn: &'a Arc<Conn>,
@@ -204,12 +209,12 @@ impl<'a> Exchange<'a> {
             self.calls.push_back(maybe_done(call));
         }
         for call in &mut self.calls {
-            // The first poll queues it.
+            // The first poll queues the request. We poll all before we await one, so that they go out together.
             let _ = poll!(Pin::new(call));
         }
     }
 
-    /// The next answer. A connection that is not to be trusted any more is given up.
+    /// The next reply. If it shows that the connection or the server is unusable, we retire the connection.
     async fn answer(&mut self) -> Result<Reply, Trouble> {
         let link = &self.line.link;
         let Some(mut call) = self.calls.pop_front() else {
@@ -240,7 +245,8 @@ impl<'a> Exchange<'a> {
         answer
     }
 
-    /// How many replicas have it, of those there are by now. The first `WAIT` was for `asked`.
+    /// Reads the count of the first `WAIT`, which was for `asked` replicas. If the server has more replicas by now and
+    /// the count is too low, sends a second `WAIT`.
     async fn tally(
         &mut self,
         replicas: Replicas,
@@ -256,7 +262,7 @@ impl<'a> Exchange<'a> {
             }
         }
         if needed > asked && reached < needed {
-            // There are more than was known.
+            // More replicas have connected than we knew of.
             self.send(&[wait(needed, limit)]).await;
             match self.answer().await {
                 Ok(Reply::Int(count)) => reached = u32::try_from(count).unwrap_or(0),
@@ -264,8 +270,8 @@ impl<'a> Exchange<'a> {
             }
         }
         if reached < needed {
-            // What is counted here is not believed any more; and a primary that nobody follows may have been replaced:
-            // the next connection leads to the new one.
+            // A primary without enough replicas may have been replaced. We stop using this connection, so that the
+            // next one leads to the new primary.
             self.line.link.demoted(self.conn);
         }
         Heard::Count { replicas, reached }
@@ -292,13 +298,13 @@ impl Order {
 
     fn refuse(self, error: &Error) {
         let copy = Error::new(error.kind()).because(error.detail().unwrap_or_default());
-        // An error means that nobody waits any more.
+        // An error means that the caller has left.
         let _ = self.answer.send(Err(copy));
     }
 
-    /// Hands on the script's answer. What is said of the replicas follows.
+    /// Returns the script's reply to its caller. The replica count follows on the returned sender.
     fn answer(self, answer: Result<Reply, Trouble>) -> oneshot::Sender<Heard> {
-        // As above.
+        // An error means that the caller has left.
         let _ = self.answer.send(answer.map_err(|trouble| trouble.error()));
         self.tally
     }

@@ -1,4 +1,4 @@
-//! Which replicas a server has, as it says itself.
+//! The replication status: the replicas of a server, as `INFO replication` reports them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,11 +12,12 @@ use super::{Demand, LOOK_AGAIN, Purpose};
 use crate::backend::{Acknowledge, Moment, Timers};
 use crate::error::Error;
 
-/// What was seen on one connection, and when.
+/// The last status that one connection has read, and when.
 #[derive(Debug, Default)]
 pub(in super::super) struct Standing {
     seen: Mutex<Option<(View, Moment)>>,
-    /// Until then the server is known to have no replicas, in nanoseconds. What every request asks needs no lock so.
+    /// Until this moment, in nanoseconds, we trust that the server has no replicas; zero: it has some, or we do not
+    /// know. Every request checks this, so it is an atomic and needs no lock.
     alone_until: AtomicU64,
 }
 
@@ -24,11 +25,11 @@ pub(in super::super) struct Standing {
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) struct Replicas {
     pub(super) count: u32,
-    /// Those of them that are in sync, by address.
+    /// The replicas that are in sync, by address.
     pub(super) online: Arc<[Arc<str>]>,
-    /// The others: they copy the data and cannot acknowledge yet.
+    /// The replicas that still copy the data and cannot acknowledge yet, by address.
     pub(super) copying: Arc<[Arc<str>]>,
-    /// The server's replication id, where it says it.
+    /// The server's replication id, if it reports one.
     pub(super) server: Option<Arc<str>>,
 }
 
@@ -37,9 +38,11 @@ impl Replicas {
         u32::try_from(self.online.len()).unwrap_or(u32::MAX)
     }
 
-    /// How many must acknowledge. `Any` does without those that cannot: else a replica's first copy of the data, which
-    /// may take minutes, would be an outage for everybody. So do renewals: if one that has nothing yet is promoted, the
-    /// lock is lost whatever the renewal said, and without the renewal it would be lost in any case.
+    /// How many replicas must acknowledge. `Any` and renewals ignore replicas that are not in sync:
+    ///
+    /// - For `Any`, a replica's first copy of the data, which may take minutes, would otherwise block every acquire.
+    /// - If an empty replica is promoted, the lock is lost whatever the renewal reports. A renewal that waits for that
+    ///   replica would only lose the lock earlier.
     pub(super) fn needed(&self, policy: Acknowledge, purpose: Purpose) -> u32 {
         policy.needed(self.counted(policy, purpose))
     }
@@ -51,8 +54,8 @@ impl Replicas {
         }
     }
 
-    /// For how many the server is to wait. A majority of those that were there may be more than one of those that are
-    /// left, and a server that has heard of enough stops counting.
+    /// The number of replicas for `WAIT`. Replicas that left recently count towards the majority, so this may exceed a
+    /// majority of the rest. We must ask for the full number, because the server stops counting once it is reached.
     pub(super) fn awaited(&self, demand: &Demand) -> u32 {
         let counted = self.counted(demand.policy, demand.purpose);
         match demand.policy {
@@ -65,12 +68,12 @@ impl Replicas {
 #[derive(Debug, Clone)]
 pub(super) enum View {
     Replicas(Replicas),
-    /// We may not look.
+    /// The server forbids `INFO`.
     Forbidden(Arc<Error>),
 }
 
 impl Standing {
-    /// `None`: nobody has looked yet, or the server did not say.
+    /// The last status. `None`: not read yet, or the server did not report it.
     pub(super) fn view(&self) -> Option<(View, Moment)> {
         self.seen
             .lock()
@@ -78,8 +81,8 @@ impl Standing {
             .clone()
     }
 
-    /// The server has no replicas, and that was looked at not long ago. For a request that is to be answered by then, and
-    /// was made that long before.
+    /// Whether a recent check found no replicas. `deadline - limit` is the moment of the request, so this reads no
+    /// clock.
     pub(super) fn is_alone(&self, deadline: Moment, limit: Duration) -> bool {
         let until = Moment(self.alone_until.load(Ordering::Relaxed));
         until > Moment(0) && deadline < until + limit
@@ -90,10 +93,11 @@ impl Standing {
         let until = if alone { (at + LOOK_AGAIN).0 } else { 0 };
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         *seen = Some((view, at));
+        // Under the lock. Otherwise two concurrent calls could leave the view of one and the moment of the other.
         self.alone_until.store(until, Ordering::Relaxed);
     }
 
-    /// Writes down an answer to the [`question`].
+    /// Records a reply to [`question`].
     pub(super) fn note(&self, answer: &Result<Reply, Trouble>, at: Moment) {
         let view = match answer {
             Ok(reply) => reply.text().and_then(replicas).map(View::Replicas),
@@ -112,14 +116,14 @@ pub(super) fn question() -> Request {
     Request::new("INFO").arg("replication")
 }
 
-/// Looks, with one trip. The caller bounds the time. Without an answer it is looked again when it is needed.
+/// Reads the status with one round trip. The caller sets the timeout. Without a reply the status stays as it was.
 pub(in super::super) async fn look(conn: &Conn, timers: &Timers) {
     let at = timers.now();
     let answer = conn.ask(&question()).await;
     conn.standing.note(&answer, at);
 }
 
-/// For what gives it any text.
+/// Entry point of the fuzzer, for arbitrary text.
 #[cfg(feature = "fuzzing")]
 pub(in super::super) fn has_replicas(info: &str) -> bool {
     replicas(info).is_some_and(|replicas| replicas.in_sync() > 0)
@@ -135,7 +139,7 @@ fn replicas(info: &str) -> Option<Replicas> {
     })
 }
 
-/// The addresses in the lines of replicas: `slave0:ip=…,port=…,state=online,…`.
+/// The addresses in lines such as `slave0:ip=…,port=…,state=online,…`.
 fn addresses(info: &str, in_sync: bool) -> Arc<[Arc<str>]> {
     let replicas = info.lines().filter_map(|line| {
         let (_, replica) = line.strip_prefix("slave")?.split_once(':')?;

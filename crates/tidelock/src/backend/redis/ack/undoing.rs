@@ -1,4 +1,4 @@
-//! Tickets whose grant was given back without an answer.
+//! Poisoned tickets: we released their grant, and the reply to the release did not arrive.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,22 +6,25 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::backend::OwnerId;
 
-/// More than are ever under way at a time: a limit, so that it cannot grow without end.
+/// The most poisoned tickets, more than are ever in flight at a time. At the limit we clear the set, so that it cannot
+/// grow without bound.
 const MOST: usize = 1000;
 
-/// Each until it has been asked for once. A release that was on its way when its caller gave up may arrive after the
-/// same ticket has been granted again, on another connection: it would end that grant, and its holder would go on.
+/// A ticket stays until the acquire loop asks for it, which is after the attempt. The loop then withdraws the ticket
+/// and does not try again with it. Otherwise the release, still in flight on one connection, could arrive after the
+/// same ticket was granted again on another. It would end that grant, and the holder would not notice.
 #[derive(Debug, Default)]
 pub(in super::super) struct Undoing {
     owners: Mutex<HashSet<OwnerId>>,
-    /// How many there are: every question looks, and hardly ever there is one.
+    /// The number of tickets. Every attempt reads this first, and it is almost always zero, so most attempts take no
+    /// lock.
     count: AtomicUsize,
 }
 
 impl Undoing {
     pub(super) fn note(&self, owner: &OwnerId) {
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
-        // Sets of stores keep books of their own and do not ask.
+        // A quorum has an in-doubt log of its own and does not ask each member, so some tickets are never taken.
         if owners.len() >= MOST {
             owners.clear();
         }
@@ -29,7 +32,7 @@ impl Undoing {
         self.count.store(owners.len(), Ordering::SeqCst);
     }
 
-    /// Whether this ticket is not to be asked again.
+    /// Whether this ticket is poisoned. Removes it.
     pub(in super::super) fn take(&self, owner: &OwnerId) -> bool {
         if self.count.load(Ordering::SeqCst) == 0 {
             return false;

@@ -1,4 +1,4 @@
-//! Whether what was heard of the replicas is enough.
+//! The ack policy: decides whether enough replicas have acknowledged.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::backend::{Acknowledge, Acknowledged, Ask, Moment, Released, Renewal};
 use crate::error::{Error, ErrorKind, Result};
 
 impl Heard {
-    /// Whether that is enough.
+    /// Checks the report against the policy. `None`: no replica had to acknowledge, or we may not ask them.
     pub(super) fn judge(
         &self,
         policy: Acknowledge,
@@ -38,7 +38,7 @@ impl Heard {
 }
 
 impl Redis {
-    /// What is demanded for a lease.
+    /// The acknowledgement that a request with this lease needs.
     pub(in super::super) fn demand(
         &self,
         purpose: Purpose,
@@ -57,7 +57,8 @@ impl Redis {
         }
     }
 
-    /// What was heard. What cannot be is said in the log, once.
+    /// Waits for the report and adds it to the replica history. Logs once per client if the server forbids the
+    /// question.
     pub(in super::super) async fn heard(&self, receipt: Receipt) -> Heard {
         let heard = receipt.heard().await;
         match &heard {
@@ -75,8 +76,8 @@ impl Redis {
         heard
     }
 
-    /// Who wants all replicas wants those too that have only just gone: one of them may be the next primary. And a majority
-    /// is one of those too: else a primary that is cut off with one replica would have one in the end.
+    /// `Majority` and `All` also count the replicas that left recently, because one of these may be the next primary.
+    /// Otherwise a primary that is partitioned together with one replica would reach a majority in the end.
     fn with_those_that_left(
         &self,
         heard: &Heard,
@@ -105,7 +106,8 @@ impl Redis {
         Ok(())
     }
 
-    /// Whether a renewal is believed. A primary that is cut off goes on saying yes.
+    /// Decides whether a renewal counts. A partitioned primary accepts renewals although another server may be the
+    /// primary.
     pub(in super::super) fn believed(
         &self,
         heard: &Heard,
@@ -136,7 +138,8 @@ impl Redis {
         }
     }
 
-    /// Waits for the replicas after a grant. One that is not acknowledged is given back: no promise is built on it.
+    /// Waits for the replicas after a grant. If too few acknowledge, releases the grant and returns an error:
+    /// [`ErrorKind::Unavailable`] if the release succeeded, otherwise [`ErrorKind::OutcomeUnknown`].
     pub(in super::super) async fn acknowledged(
         &self,
         ask: &Ask,
@@ -153,7 +156,7 @@ impl Redis {
             Err(short) => short,
             enough => return enough,
         };
-        // No tombstone: the same ticket may be asked again. Behind a pointer, because few need it.
+        // Without a tombstone, because the same ticket may try again. Boxed, because this path is rare.
         let undo = Box::pin(self.end(&ask.ticket, false));
         match self.shared.timers.until(deadline, undo).await {
             Some(Ok(Released::Freed | Released::NotHeld)) => Err(short),
@@ -162,7 +165,7 @@ impl Redis {
                     Some(Err(error)) => error.to_string(),
                     _ => "no answer in time".to_owned(),
                 };
-                // It may still arrive, and would end whatever this ticket has then: the ticket is done for.
+                // The release may still arrive and would end a later grant of this ticket. So we poison the ticket.
                 self.shared.undoing.note(&ask.ticket.owner);
                 Err(Error::new(ErrorKind::OutcomeUnknown).because(format!(
                     "{}; and it could not be given back: {why}",

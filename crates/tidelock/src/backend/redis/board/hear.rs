@@ -1,4 +1,4 @@
-//! What a server says on the connection of its subscriptions.
+//! The push handler of a pub/sub connection: messages and confirmations.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,8 +7,8 @@ use super::super::reply::{Form, Push};
 use super::super::{events, keys};
 use super::{Board, Phase, Session};
 
-/// What the scripts publish in the sharded form when they have published the same in the plain form just before. Redisson
-/// reads a number, for which this is as good a zero as any.
+/// The payload that scripts publish in the sharded form if they have just published the same message in the plain form.
+/// Redisson parses it as the number zero.
 const TOLD_IN_BOTH: &[u8] = b"00";
 
 impl Board {
@@ -35,13 +35,14 @@ impl Board {
         if is_event && !events::frees(payload) || self.was_heard(session, form, channel, payload) {
             return;
         }
-        // A message to the head of Redisson's fair queue concerns all waiters of that lock.
+        // Redisson addresses a message to the head of its fair queue. We map it to the lock's channel, where our
+        // waiters are.
         let channel = keys::of_fair_channel(channel).unwrap_or(channel);
         self.note(form, channel);
         if is_event {
             return self.signals.wake_one(channel);
         }
-        // Redisson: 1 after the last reader or a writer has gone, when all may try.
+        // Redisson publishes 1 after the last reader or a writer has released: then all waiters may try.
         if payload == b"1" {
             self.signals.wake_all(channel);
         } else {
@@ -49,8 +50,9 @@ impl Board {
         }
     }
 
-    /// It is the second message about one release: whoever takes it for another asks the store once too often. Only what
-    /// was heard counts, on this connection and just before; else a waiter would go on sleeping.
+    /// Whether this message is the sharded duplicate of a plain message. Without this check one release would wake two
+    /// waiters. It counts as a duplicate only if the plain message arrived just before on the same connection:
+    /// otherwise we would discard the only message, and a waiter would go on sleeping.
     fn was_heard(&self, session: &Arc<Session>, form: Form, channel: &str, payload: &[u8]) -> bool {
         if self.forms.len() < 2 {
             return false;
@@ -60,7 +62,7 @@ impl Board {
             return false;
         };
         if !plain.is_on(session) {
-            return false; // the other one comes from another server, before or after this one
+            return false; // the plain message comes from another server, so the order is unknown
         }
         match form {
             Form::Plain => {
@@ -86,7 +88,7 @@ impl Board {
             return;
         };
         if entry.phase != Phase::Pending || entry.leaving > 0 || !entry.is_on(session) {
-            return; // an older subscription, given up meanwhile; another confirmation will come
+            return; // confirms an older subscription; another confirmation follows
         }
         entry.phase = Phase::Live;
         entry.idle_since = Some(now);
@@ -97,7 +99,7 @@ impl Board {
         self.join(&mut state, channel, now);
         drop(state);
         for caller in callers {
-            // An error means that the caller has left; the subscription lingers and goes.
+            // An error means that the caller has left. The sweep ends an unused subscription later.
             let _ = caller.send(());
         }
         if missed {
@@ -111,7 +113,7 @@ impl Board {
             return;
         };
         if !entry.is_on(session) {
-            return; // it has been moved to another server
+            return; // another connection serves it now
         }
         if entry.leaving > 0 {
             entry.leaving -= 1;
@@ -122,7 +124,8 @@ impl Board {
             return;
         }
         drop(state);
-        // Nobody asked for that: the slot has gone elsewhere. It counts as a wake-up, and the channel is subscribed anew.
+        // The server ended the subscription unasked, because the slot has moved. We subscribe at the new owner. A
+        // message may be lost in between, so we wake a waiter.
         self.stations.doubt();
         self.again(session, form, channel);
         self.signals.wake_one(channel);

@@ -1,4 +1,4 @@
-//! What becomes of subscriptions with time: given up, lost with their connection, or to be had elsewhere.
+//! Changes of subscriptions over time: unused ones end, and others move to another connection or are lost with theirs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use super::own::Own;
 use super::{Board, Phase, Session, State};
 use crate::backend::Moment;
 
-/// How long a subscription is kept after its last waiter, for the next one.
+/// How long a subscription stays live after its last waiter has left, for the next waiter.
 const LINGER: Duration = Duration::from_millis(2500);
 
-/// What a look at a channel has come to.
+/// The result of the sweep for one channel.
 enum Look {
     Stays,
     Gone,
-    /// It is to be heard elsewhere.
+    /// Another server serves it now.
     Astray,
 }
 
 impl Board {
-    /// Subscribes anew to what has not stood or does not stand any more on this server, where it is to be heard now.
+    /// Subscribes again, at the server that serves the channel now, if this connection has served it until now.
     pub(in super::super) fn again(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -39,7 +39,7 @@ impl Board {
         }
     }
 
-    /// As [`again`](Self::again), for one that was refused; unless it stands meanwhile.
+    /// As [`again`](Self::again), after a temporary refusal, if the channel is still pending.
     pub(in super::super) fn retry(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -56,7 +56,8 @@ impl Board {
         }
     }
 
-    /// Orders a channel where it is to be heard now. One that nobody needs goes.
+    /// Queues a SUBSCRIBE at the server that serves the channel now. Removes the entry if it has no waiter and no
+    /// caller.
     fn moved(self: &Arc<Self>, state: &mut State, form: Form, channel: &str) {
         let Some((channel, mut entry)) = state.books.of_mut(form).remove_entry(channel) else {
             return;
@@ -70,7 +71,7 @@ impl Board {
             }
             entry.missed |= entry.phase == Phase::Live;
             entry.phase = Phase::Pending;
-            // Where nobody has it, it stays where it was and is looked at again.
+            // If no server has the slot, the entry stays on its old connection until a sweep finds the new server.
             if let Some(session) = self.session_for(state, &channel) {
                 entry.session = session;
             }
@@ -79,7 +80,8 @@ impl Board {
         state.books.of_mut(form).insert(channel, entry);
     }
 
-    /// Gives up channels nobody has waited for in a while, and moves those that are to be heard elsewhere. False: none is left here.
+    /// Unsubscribes channels that have had no waiter for a while, and moves channels that another server serves now.
+    /// Returns `false` if this connection has no channel left.
     pub(in super::super) fn sweep(self: &Arc<Self>, session: &Arc<Session>) -> bool {
         let now = self.timers().now();
         let mut state = self.lock();
@@ -98,13 +100,14 @@ impl Board {
         }
         self.count(&state);
         drop(state);
+        // After the lock, because `follow` takes it.
         for (form, channel) in astray {
             self.follow(session, form, &channel);
         }
         left
     }
 
-    /// Moves a channel to where it is to be heard now.
+    /// Moves a channel to the server that serves it now.
     fn follow(self: &Arc<Self>, session: &Arc<Session>, form: Form, channel: &Arc<str>) {
         let mut state = self.lock();
         self.part(&mut state, channel);
@@ -112,7 +115,7 @@ impl Board {
             && let Some(entry) = state.books.get(form, channel)
             && entry.is_on(session)
         {
-            // A sharded subscription ends by itself with its slot.
+            // The server ends a sharded subscription itself when the slot leaves. A plain one must be unsubscribed.
             entry.order(form, true, channel);
         }
         drop(state);
@@ -128,7 +131,7 @@ impl Board {
         if watched {
             entry.idle_since = None;
             if matches!(entry.phase, Phase::Refused(until) if now >= until) {
-                // Whoever waits was armed before the refusal, and nobody else would ask again for it.
+                // The waiter armed its wake before the refusal and does not call `want` again, so we retry for it.
                 entry.phase = Phase::Pending;
                 entry.missed = true;
                 entry.order(form, false, channel);
@@ -137,7 +140,7 @@ impl Board {
             return match here {
                 Some(gate) if !Arc::ptr_eq(&gate, &entry.session.gate) => Look::Astray,
                 _ => {
-                    // It may have been refused until now.
+                    // The server may have refused to count us until now, so we try again.
                     self.join(state, channel, now);
                     Look::Stays
                 }
@@ -158,8 +161,8 @@ impl Board {
         }
     }
 
-    /// The server does not let a channel be given up, or does not know of it any more. No confirmation will come, and one
-    /// that is waited for would keep every later subscription from standing. What the server goes on telling wakes nobody.
+    /// Records that the server refused an UNSUBSCRIBE. No confirmation follows; if we kept waiting for it, no later
+    /// SUBSCRIBE would count as confirmed. Messages that still arrive wake nobody.
     pub(in super::super) fn stuck(&self, session: &Arc<Session>, form: Form, channel: &Arc<str>) {
         let mut state = self.lock();
         let Some(entry) = state.books.get_mut(form, channel) else {
@@ -174,14 +177,17 @@ impl Board {
                 state.books.of_mut(form).remove(channel);
                 self.count(&state);
             }
-            // Wanted again meanwhile: a confirmation may have been taken for an older one, so there must be another.
+            // The channel is wanted again, and we may have ignored the confirmation of the new SUBSCRIBE as an older
+            // one. We send SUBSCRIBE once more to get another confirmation.
             Phase::Pending => entry.order(form, false, channel),
             _ => {}
         }
     }
 
-    /// The connection is gone: nothing stands, and messages may have been missed. What is still wanted is ordered anew.
+    /// Records that the connection is lost: no subscription is live and messages may have been missed. Subscribes again
+    /// to the channels that still have a waiter or a caller.
     pub(in super::super) fn disconnected(self: &Arc<Self>, session: &Arc<Session>) {
+        // Discard the commands for the lost connection. `moved` queues new ones.
         session.orders();
         let mut state = self.lock();
         for &form in self.forms {
@@ -192,7 +198,7 @@ impl Board {
         self.count(&state);
     }
 
-    /// No connection can be made: whoever waits for one polls instead.
+    /// Records that no connection can be opened. The callers stop waiting and poll.
     pub(in super::super) fn unreachable(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -213,25 +219,26 @@ impl Board {
             }
         }
         drop(state);
-        drop(callers); // not under the lock: it wakes them
+        drop(callers); // after the lock, because it wakes them
         self.complain(why);
         self.stations.doubt();
         self.disconnected(session);
         if !why.is_retryable() {
-            // The server does not let us in, and trying again does not help. Who was armed before asks now and hears the
-            // reason; else they would sleep until the holder's lease ends.
+            // The server rejects us, and a retry does not help. We wake one waiter per channel: its attempt returns the
+            // reason. Otherwise it would sleep until the holder's lease expires.
             for channel in channels {
                 self.signals.wake_one(&channel);
             }
         }
     }
 
-    /// Whether the connection's task should go on. If not, it has ended with this answer.
+    /// Whether the connection's task continues. On `false` the connection is already removed, and the task must end.
     pub(in super::super) fn goes_on(&self, session: &Arc<Session>) -> bool {
         let mut state = self.lock();
         let needed = !state.closed
             && (state.books.all().any(|entry| entry.is_on(session)) || !session.todo().is_empty());
         if !needed {
+            // Under the lock of the check above. Otherwise a channel that is added in between would have no task.
             state.sessions.retain(|own| !Arc::ptr_eq(own, session));
         }
         needed

@@ -1,10 +1,11 @@
-//! The channel on which nothing is ever said, and to which only tidelock's waiters listen, so that the server can count
-//! them.
+//! The counting channel: a channel without messages, to which only tidelock's waiters subscribe, so that the server can
+//! count them.
 //!
-//! A process that waits listens to a lock's channel in every form. From the number of listeners alone nobody could tell
-//! whether one of them hears the plain form only; with the number of those on this channel everybody can. It must never
-//! count somebody who does not listen in every form: then a Java service would not be told, and sleep. So it is joined
-//! last and left first, on the same connection.
+//! A waiting process subscribes to a lock's channel in every form. The number of subscribers alone does not show
+//! whether one of them, such as a Java service with Redisson, receives the plain form only; the number on the counting
+//! channel does. Invariant: a process on the counting channel is subscribed in every form. Otherwise it would hide a
+//! Java service, which would not get the plain message and would go on sleeping. So we subscribe to the counting
+//! channel last and unsubscribe from it first, on the same connection.
 
 use std::sync::Arc;
 
@@ -22,17 +23,17 @@ pub(super) enum Own {
     In,
 }
 
-/// How this process is counted by the server, as far as it knows.
+/// The part of this process in the server's counts, as far as we know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Counted {
-    /// In how many forms it listens.
+    /// In how many forms it is subscribed.
     pub(in super::super) forms: i64,
-    /// Whether it is on the own channel. `None`: it may be or not.
+    /// Whether it is on the counting channel. `None`: unknown, because it is not confirmed yet.
     pub(in super::super) own: Option<bool>,
 }
 
 impl Counted {
-    /// This process does not listen.
+    /// This process is not subscribed.
     pub(in super::super) const NOWHERE: Self = Self {
         forms: 0,
         own: Some(false),
@@ -40,7 +41,7 @@ impl Counted {
 }
 
 impl Board {
-    /// In which form the own channel is listened to: the last, which in a cluster belongs to the slot.
+    /// The form of the counting channel: the last one, which in a cluster is the form that moves with the slot.
     fn own_form(&self) -> Form {
         self.forms.last().copied().unwrap_or(Form::Plain)
     }
@@ -55,19 +56,20 @@ impl Board {
         }
     }
 
-    /// A listener to the sharded form alone does not join: it would hide a client that hears only the plain form.
+    /// Whether this process may join. A process that is subscribed in the sharded form only must not: it would hide a
+    /// client that receives only the plain form.
     fn may_be_counted(&self, state: &State, now: Moment) -> bool {
         let refused = state.uncounted_until.is_some_and(|until| now < until);
         self.forms.contains(&Form::Plain) && !refused
     }
 
-    /// Whether the other clients of this program's kind are counted, as far as this one can know: they have the same
-    /// settings and rights as a rule.
+    /// Whether we may assume that other tidelock processes are counted. We assume that they have our settings and
+    /// rights.
     pub(in super::super) fn counts_its_kind(&self) -> bool {
         self.may_be_counted(&self.lock(), self.timers().now())
     }
 
-    /// Has this process counted, once it listens in every form on one connection.
+    /// Subscribes to the counting channel, if every form is live on one connection.
     pub(super) fn join(&self, state: &mut State, channel: &str, now: Moment) {
         if !self.may_be_counted(state, now) || keys::own_channel(channel).is_none() {
             return;
@@ -92,7 +94,8 @@ impl Board {
         }
     }
 
-    /// To be called before any subscription to that channel is given up or moved.
+    /// Unsubscribes from the counting channel. Callers must do this before they end or move any subscription to the
+    /// lock's channel.
     pub(super) fn part(&self, state: &mut State, channel: &str) {
         let form = self.own_form();
         if let Some(entry) = state.books.get_mut(form, channel)
@@ -104,7 +107,7 @@ impl Board {
         }
     }
 
-    /// The server counts this process.
+    /// Records the confirmation: the server counts this process.
     pub(super) fn joined(&self, session: &Arc<Session>, form: Form, channel: &str) {
         if let Some(entry) = self.lock().books.get_mut(form, channel)
             && entry.is_on(session)
@@ -114,7 +117,8 @@ impl Board {
         }
     }
 
-    /// It does no more. Unasked where the slot has gone elsewhere: with it goes the subscription, which is made anew.
+    /// Records that the server no longer counts this process. If we did not ask for this, the slot has moved; the
+    /// lock's channel is then subscribed again at the new owner, and this channel after it.
     pub(super) fn parted(&self, session: &Arc<Session>, form: Form, channel: &str) {
         if let Some(entry) = self.lock().books.get_mut(form, channel)
             && entry.is_on(session)
@@ -124,7 +128,8 @@ impl Board {
         }
     }
 
-    /// The server does not let us join. Then this process is taken for a stranger, which costs a message too many.
+    /// Records that the server refused the counting channel. Others then treat this process as a foreign client, which
+    /// costs one extra message per release.
     pub(in super::super) fn uncounted(&self, session: &Arc<Session>, form: Form, own: &str) {
         let until = self.timers().now() + REFUSED_FOR;
         let mut state = self.lock();
@@ -137,7 +142,7 @@ impl Board {
         }
     }
 
-    /// How the server counts this process among those who wait on that channel.
+    /// The part of this process in the server's counts for a channel.
     pub(in super::super) fn counted(&self, channel: &str) -> Counted {
         let state = self.lock();
         let heard = self.forms.iter().filter(|form| {

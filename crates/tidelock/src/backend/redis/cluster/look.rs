@@ -1,9 +1,13 @@
-//! Who has which slot, as the nodes tell.
+//! The refresh of the slot map.
 //!
-//! They are asked again and again, in turn. One that is cut off from the others goes on telling the old story, so an
-//! answer counts only if its node has seen as many changes as any before. That is known of primaries: a replica that is cut
-//! off counts up by itself, with every election it calls and nobody hears of, so its word is taken only for want of a better
-//! one.
+//! A periodic task asks the nodes for their map. The algorithm of one refresh:
+//!
+//! 1. Ask one node. After a short time without an accepted reply, ask the next one too.
+//! 2. Accept a primary's map at once if its epoch is not older than the known one. A partitioned node reports an old
+//!    map, and it has an old epoch.
+//! 3. If all nodes have replied and none was accepted, take the best reply: primaries before replicas, then the highest
+//!    epoch. A replica's epoch means little: a partitioned replica raises its epoch with each election that it starts
+//!    and that no other node takes part in.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -22,20 +26,20 @@ use super::{Cluster, Map, View};
 use crate::backend::{BoxFuture, Moment, Timers};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How often the nodes are asked while nothing is wrong.
+/// The time between two refreshes.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How often while something is.
+/// The time between two refreshes while the map may be outdated.
 const LOOK_IN_DOUBT: Duration = Duration::from_millis(300);
 
-/// How long one node is waited for before the next one is asked too.
+/// How long we wait for a node before we ask the next one too.
 const NEXT: Duration = Duration::from_millis(50);
 
-/// What was said in one look, until somebody says something that is believed at once.
+/// The replies of one refresh, until one is accepted.
 struct Words {
-    /// What is known is of this epoch.
+    /// The epoch of the known map.
     known: i64,
-    /// Nothing is known yet: whoever answers first is believed.
+    /// No map is known yet: the first reply is accepted.
     first: bool,
     best: Option<View>,
 }
@@ -49,7 +53,7 @@ impl Words {
         }
     }
 
-    /// Hands back what is to be believed at once.
+    /// Returns the view if it is accepted at once. Otherwise keeps it if it is the best so far.
     fn hear(&mut self, view: View) -> Option<View> {
         if view.of_primary && view.epoch >= self.known || self.first {
             return Some(view.settled(self.known));
@@ -65,14 +69,15 @@ impl Words {
         None
     }
 
-    /// When all have answered. An old story that every primary tells is true: the cluster has been made anew.
+    /// The best reply, after all nodes have replied. If every primary reports an older epoch, the cluster was created
+    /// again and the map is valid.
     fn best(self) -> Option<View> {
         self.best.map(|view| view.settled(self.known))
     }
 }
 
 impl View {
-    /// A replica's count raises nothing: primaries that have not heard of it would look outdated.
+    /// Replaces a replica's epoch by the known one. Otherwise the next reply of a primary would look outdated.
     fn settled(self, known: i64) -> Self {
         let epoch = if self.of_primary { self.epoch } else { known };
         Self { epoch, ..self }
@@ -80,7 +85,7 @@ impl View {
 }
 
 impl Cluster {
-    /// Asks one node after the other, until one tells something that is not old.
+    /// Asks one node after the other until a reply is accepted. Fails if no node replies within half of the limit.
     pub(in super::super) fn look(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let end = self.timers.now() + self.limit / 2;
@@ -117,7 +122,7 @@ impl Cluster {
         })
     }
 
-    /// The primaries in turn, then their replicas, then those that were named at the start.
+    /// The nodes to ask: the primaries, rotated, then their replicas, then the seed addresses.
     fn candidates(&self) -> Vec<(Place, Link)> {
         let map = self.map();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
@@ -134,7 +139,7 @@ impl Cluster {
         }
         for place in map.replicas.iter().chain(&self.seeds) {
             if found.iter().all(|(known, _)| known != place) {
-                // Its connection goes with this look.
+                // Its connection closes at the end of this refresh.
                 found.push((place.clone(), self.node(place).back.clone()));
             }
         }
@@ -157,7 +162,7 @@ impl Cluster {
     }
 }
 
-/// Looks again and again, until the client has gone.
+/// The periodic task. It ends when the client is closed or dropped.
 pub(in super::super) async fn follow(cluster: Weak<Cluster>, timers: Timers) {
     loop {
         let (look, every) = {
@@ -174,7 +179,7 @@ pub(in super::super) async fn follow(cluster: Weak<Cluster>, timers: Timers) {
             };
             (Arc::clone(&cluster.look), every)
         };
-        // The cluster is not kept meanwhile, because the client may go.
+        // We hold no reference while we sleep. Otherwise a dropped client would stay alive.
         timers.after(LOOK_IN_DOUBT / 2).await;
         timers.limit(every, look.notified()).await;
         let Some(cluster) = cluster.upgrade() else {
@@ -184,7 +189,7 @@ pub(in super::super) async fn follow(cluster: Weak<Cluster>, timers: Timers) {
             tracing::debug!(%error, "the cluster cannot be looked at");
         }
         if cluster.closed.load(Ordering::SeqCst) {
-            // Once more: this look has perhaps connected anew.
+            // We close again, because this refresh may have opened a connection after the first close.
             return cluster.close();
         }
     }
@@ -198,7 +203,7 @@ async fn view(link: &Link, place: &Place, end: Moment) -> Result<View> {
     if ranges.is_empty() {
         return Err(unsent("it knows of no slots"));
     }
-    // What the rights forbid to see is left out.
+    // `CLUSTER INFO` may be forbidden: then the epoch is zero.
     let info = info.ok();
     let info = info.as_ref().and_then(Reply::text).unwrap_or_default();
     let fields: HashMap<&str, &str> = info
@@ -257,12 +262,12 @@ mod tests {
         let believed = look.hear(view(6, true)).map(|view| view.epoch);
         assert_eq!(believed, Some(6));
 
-        // Nobody else answers: believed, and forgotten as soon as a primary says otherwise.
+        // Only a replica replies: we take its map, and the next primary's map replaces it.
         let mut look = words(6, false);
         assert!(look.hear(view(9, false)).is_none());
         assert_eq!(look.best().map(|view| view.epoch), Some(6));
 
-        // All primaries tell of less than was known: the cluster is a new one.
+        // All primaries report an older epoch: the cluster was created again.
         let mut look = words(6, false);
         assert!(look.hear(view(9, false)).is_none() && look.hear(view(2, true)).is_none());
         let best = look.best().map(|view| (view.epoch, view.of_primary));

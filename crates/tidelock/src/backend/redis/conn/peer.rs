@@ -1,4 +1,4 @@
-//! A server that says what a test has it say.
+//! A scripted server for tests.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ impl Peer {
         self.0.write_all(bytes.as_ref()).await.unwrap();
     }
 
-    /// Waits until as many requests have come, and shows them.
+    /// Reads as many bytes as these requests have, and asserts that they are these requests.
     pub(in super::super) async fn hears(&mut self, requests: &[&str]) {
         let mut expected = Vec::new();
         for request in requests {
@@ -52,7 +52,7 @@ pub(in super::super) const SETINFO: [&str; 2] = [
     concat!("CLIENT SETINFO LIB-VER ", env!("CARGO_PKG_VERSION")),
 ];
 
-/// What a connection for commands says first, and what a server answers that does not know half of it.
+/// The handshake of a connection for commands, and the reply of a server that does not know half of it.
 pub(in super::super) const GREETING: [&str; 3] = ["HELLO", SETINFO[0], SETINFO[1]];
 pub(in super::super) const GREETED: &str = "-ERR unknown\r\n-ERR unknown\r\n+OK\r\n";
 

@@ -1,10 +1,11 @@
-//! Seeded answers and seeded noise for the decoder: what it makes of bytes must not depend on how they are cut.
+//! Seeded replies and seeded noise for the decoder: its output must not depend on how the stream splits the bytes.
 
 use super::super::errors::Complaint;
 use super::super::reply::{Reply, Trouble};
 use super::{Decoder, Junk, Said};
 
-/// All that is said in some bytes, shown in pieces as long as `cut` says, and what was wrong in the end.
+/// Decodes the bytes in pieces whose lengths `cut` returns. Returns all messages, and the error that ended them, if
+/// any.
 pub(super) fn said_in(bytes: &[u8], mut cut: impl FnMut() -> usize) -> (Vec<Said>, Option<Junk>) {
     let (mut decoder, mut said) = (Decoder::default(), Vec::new());
     let (mut start, mut end) = (0, 0);
@@ -36,7 +37,7 @@ fn text(text: &str) -> Reply {
     Reply::Text(text.as_bytes().to_vec())
 }
 
-/// Something that a server may say, as it says it, and as it is to be understood.
+/// Appends a random reply to `bytes`, and returns the value that the decoder must return for it.
 fn any(chance: &mut fastrand::Rng, depth: usize, bytes: &mut Vec<u8>) -> Reply {
     match chance.u8(..if depth < 5 { 7 } else { 5 }) {
         0 => {
@@ -90,7 +91,7 @@ fn however_the_bytes_are_cut_they_say_the_same() {
     }
 }
 
-/// Whatever comes, it ends in answers or in an error, and in the same ones however it is cut.
+/// Any bytes yield messages or an error, and the same ones however the stream splits the bytes.
 #[test]
 fn noise_is_no_danger() {
     const SIGNS: &[u8] = b"+-:$*>%~_,#=!(|0123459-1\r\n\r\n\r\nx";

@@ -1,4 +1,4 @@
-//! How far away a server is, in time.
+//! The clock offset and the round-trip time of a server.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,10 +11,10 @@ use crate::snapshot::{Finding, Severity};
 
 use Severity::{Advice, Good};
 
-/// A clock further off than this is worth a word.
+/// A clock offset of this size or more is a finding.
 const FAR_OFF: Duration = Duration::from_secs(2);
 
-/// Clock and distance.
+/// The findings about clock and distance, in this order.
 pub(in super::super) async fn findings(link: &Link, timers: &Timers) -> Result<[Finding; 2]> {
     Ok([clock(link).await?, distance(link, timers).await?])
 }
@@ -31,7 +31,7 @@ async fn clock(link: &Link) -> Result<Finding> {
         .list()
         .and_then(|words| words.first()?.int())
         .and_then(|seconds| u64::try_from(seconds).ok());
-    // As times since 1970: what a server claims need not be a date of this machine's.
+    // We compare durations since 1970, because the server's value need not be a valid date on this machine.
     let server = Duration::from_secs(seconds.unwrap_or_default());
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let off = now.unwrap_or_default().abs_diff(server);
@@ -49,7 +49,7 @@ async fn clock(link: &Link) -> Result<Finding> {
     })
 }
 
-/// The quickest of a few answers: the others may have met something else.
+/// The shortest of a few round trips. Others may include unrelated delays.
 async fn distance(link: &Link, timers: &Timers) -> Result<Finding> {
     let mut best = Duration::MAX;
     for _ in 0..5 {

@@ -1,4 +1,4 @@
-//! Why a server did not let us in, as the user is told it.
+//! Error messages for a failed connect.
 
 use super::super::errors::unsent;
 use super::super::greeting::Closed;
@@ -29,7 +29,8 @@ pub(super) fn of(place: &Place, db: i64, closed: Closed) -> Error {
     }
 }
 
-/// A node of a cluster has only the locks of its own slots. The others would be refused one by one, each by a redirection.
+/// A node of a cluster has only the locks of its own slots. It would refuse all others one by one, with a redirection
+/// each.
 fn cluster_node(place: &Place) -> Error {
     let advice = match place {
         Place::Unix(_) => "write redis+cluster:// with the addresses of its nodes".to_owned(),
@@ -44,7 +45,8 @@ fn cluster_node(place: &Place) -> Error {
     ))
 }
 
-/// What a server complained of during the greeting, and which server it was. Nothing was asked of it yet.
+/// The error of a server during the handshake, with its address. No lock request has been sent yet, so the outcome is
+/// never unknown.
 pub(super) fn at(place: &Place, error: &Error) -> Error {
     let kind = if error.outcome_unknown() {
         ErrorKind::Unavailable

@@ -1,16 +1,20 @@
--- Takes the lock for one owner, or tells how long it is held. Answers as RLock and RFencedLock do, in another shape.
+-- Acquires the lock for one owner, or returns how long it is held. The effects are those of RLock and RFencedLock;
+-- the reply has another form.
 -- KEYS: lock, tombstone of this owner, fencing counter (only for fenced locks)
--- ARGV: lease in milliseconds, owner, 'sleeps' if a refused caller may wait for a message, how many tokens to take (only for
---       fenced locks)
--- Answers {1, last token or 0, how many before it}: held by this owner. {0, milliseconds left, -1 without limit}: held by another;
---         with a third part, the head of the fair queue or nothing, if that one's release may not be told.
---         {2}: this owner was withdrawn. {3, mode}: the key is a lock of another kind. {4, value}: the counter gives no token.
+-- ARGV: lease in milliseconds, owner, 'sleeps' if the caller waits for a message when the lock is held, number of
+-- tokens to take (only for fenced locks)
+-- Returns one of:
+--   {1, last token or 0, number of tokens before it}: this owner holds the lock.
+--   {0, milliseconds left or -1 without a limit}: another owner holds it. A third element, the head of the fair
+--       queue or '', means that its release may not be published.
+--   {2}: this owner was withdrawn. {3, mode}: the key is another kind of lock.
+--   {4, value}: the counter has no next token.
 if redis.call('exists', KEYS[2]) == 1 then
   return {2}
 end
 local own = redis.pcall('hget', KEYS[1], ARGV[2])
 if type(own) == 'table' then
-  return own -- not a hash: the error names it
+  return own -- the key is not a hash: return the error
 end
 local left = redis.call('pttl', KEYS[1])
 if left ~= -2 then
@@ -20,19 +24,19 @@ if left ~= -2 then
       return {3, mode}
     end
   elseif own then
-    -- A repeat of a request whose answer was lost: it neither counts twice nor shortens what stands. It writes in any case:
-    -- a `WAIT` behind it speaks only of what its own connection has written.
+    -- A repeated request whose reply was lost. It must neither count twice nor shorten the lease. It writes in any
+    -- case, because a later `WAIT` covers only writes of its own connection.
     if left ~= -1 then
       redis.call('pexpire', KEYS[1], math.max(left, tonumber(ARGV[1])))
     end
-    -- Only a holder moves the counter, so it still shows the last that was taken with this one.
+    -- Only a holder increments the counter, so it still has the last token of this owner.
     return {1, KEYS[3] and (redis.call('get', KEYS[3]) or redis.call('incr', KEYS[3])) or 0, 0}
   else
     if ARGV[3] ~= 'sleeps' then
       return {0, left}
     end
-    -- Only a holder of tidelock is known to publish its release: its client has a UUID of version 8. Redisson's fair lock tells
-    -- only the head of its queue, and its spin lock nobody.
+    -- A tidelock holder, whose client id is a UUID of version 8, is the only one known to publish its release.
+    -- Redisson's fair lock publishes only to the head of its queue, and its spin lock never publishes.
     local holder = redis.pcall('hrandfield', KEYS[1])
     if type(holder) == 'string' and string.sub(holder, 15, 15) == '8' then
       return {0, left}
@@ -51,7 +55,7 @@ end
 redis.call('hset', KEYS[1], ARGV[2], 1)
 local limited = redis.pcall('pexpire', KEYS[1], ARGV[1])
 if type(limited) == 'table' then
-  redis.call('hdel', KEYS[1], ARGV[2]) -- never a lock without an end
+  redis.call('hdel', KEYS[1], ARGV[2]) -- otherwise the lock would never expire
   return limited
 end
 return {1, token, more}

@@ -1,7 +1,8 @@
--- Frees a lock, whoever holds it, and wakes its waiters.
+-- Releases a lock regardless of its owner, and wakes the waiters.
 -- KEYS: lock
--- ARGV: channel, how to tell
--- Answers {1}: it was held. {2}: it was held, but a message was refused. {0}: it was free. {3, mode}: the key is a lock of another kind.
+-- ARGV: channel, how to publish
+-- Returns {1}: it was held. {2}: it was held, but the user is not allowed to publish the message. {0}: it was free.
+-- {3, mode}: the key is another kind of lock.
 local kind = redis.call('type', KEYS[1])['ok']
 if kind == 'none' then
   return {0}
@@ -11,7 +12,7 @@ if kind ~= 'hash' then
 end
 local mode = redis.call('hget', KEYS[1], 'mode')
 if mode then
-  -- What its holders have left behind is free already.
+  -- If the former holders left only the field `mode`, the lock is free already.
   if look_after_others(KEYS[1], ARGV[2], false) then
     return {0}
   end

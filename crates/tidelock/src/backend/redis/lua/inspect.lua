@@ -1,7 +1,7 @@
--- Looks at a lock at one instant. What the rights forbid is left out.
+-- Reads the state of a lock atomically. Values that the user is not allowed to read are left out.
 -- KEYS: lock
--- ARGV: fencing counter, channel, what counts who listens: 'numsub', 'shardnumsub'
--- Answers {fields and values, milliseconds left, token or nothing, number of processes that wait or -1}
+-- ARGV: fencing counter, channel, subcommands of PUBSUB that count listeners: 'numsub', 'shardnumsub'
+-- Returns {fields and values, milliseconds left, token or nil, number of waiting processes or -1}
 local fields = redis.pcall('hgetall', KEYS[1])
 if fields.err then
   return fields

@@ -1,5 +1,5 @@
--- Redisson's brace rule: how the name of a lock stands in other keys and channels. The scripts build these
--- names themselves: Redis refuses the whole script to a user without rights for a key in KEYS.
+-- Builds other keys and channels from the name of a lock, by Redisson's brace rule. The scripts do not get these
+-- names in KEYS: Redis refuses a whole script if the user lacks the rights for one of its KEYS.
 local function named(prefix, name)
   if string.find(name, '{', 1, true) then
     return prefix .. name

@@ -1,8 +1,11 @@
--- Takes a plain lock for one owner, or tells how long it is held. On a free key it does what `SET key owner NX PX ms` does.
+-- Acquires a plain lock for one owner, or returns how long it is held. If the key is free, the effect is that of `SET
+-- key owner NX PX ms`.
 -- KEYS: lock, tombstone of this owner, token counter (only for fenced locks)
 -- ARGV: lease in milliseconds, owner
--- Answers {1, token or 0}: held by this owner. {0, milliseconds left, -1 without limit}: held by another.
---         {2}: this owner was withdrawn. {3}: the key is no plain lock. {4, value}: the counter gives no token.
+-- Returns one of:
+--   {1, token or 0}: this owner holds the lock.
+--   {0, milliseconds left or -1 without a limit, owner}: another owner holds it.
+--   {2}: this owner was withdrawn. {3}: the key is not a plain lock. {4, value}: the counter has no next token.
 if redis.call('exists', KEYS[2]) == 1 then
   return {2}
 end
@@ -31,10 +34,10 @@ end
 if own ~= ARGV[2] then
   return {0, left, own}
 end
--- A repeat of a request whose answer was lost: it does not shorten what stands. It writes in any case: a `WAIT` behind it
--- speaks only of what its own connection has written.
+-- A repeated request whose reply was lost. It must not shorten the lease. It writes in any case, because a later
+-- `WAIT` covers only writes of its own connection.
 if left ~= -1 then
   redis.call('pexpire', KEYS[1], math.max(left, tonumber(ARGV[1])))
 end
--- Only a holder moves the counter, so it still shows the token of this one.
+-- Only a holder increments the counter, so it still has the token of this owner.
 return {1, KEYS[3] and (redis.call('get', KEYS[3]) or redis.call('incr', KEYS[3])) or 0}

@@ -1,6 +1,6 @@
--- Frees a plain lock, whoever holds it.
+-- Releases a plain lock regardless of its owner.
 -- KEYS: lock
--- Answers 1: it was held. 0: it was free.
+-- Returns 1: it was held. 0: it was free.
 local kind = redis.call('type', KEYS[1])['ok']
 if kind == 'none' then
   return 0

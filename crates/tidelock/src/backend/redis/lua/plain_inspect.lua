@@ -1,7 +1,7 @@
--- Looks at a plain lock at one instant. What the rights forbid is left out.
+-- Reads the state of a plain lock atomically. A token that the user is not allowed to read is left out.
 -- KEYS: lock
 -- ARGV: token counter
--- Answers {value or nothing, milliseconds left, token or nothing}
+-- Returns {value or nil, milliseconds left, token or nil}
 local own = redis.pcall('get', KEYS[1])
 if type(own) == 'table' then
   return own

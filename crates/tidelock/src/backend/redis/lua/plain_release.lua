@@ -1,14 +1,15 @@
--- Ends what one owner holds: compare and delete. Uses nothing that is denied when memory is full, but for the tombstone.
+-- Releases a plain lock if this owner holds it: compare and delete. Except for the tombstone, it uses only commands
+-- that are allowed when memory is full.
 -- KEYS: lock, tombstone of this owner
 -- ARGV: owner, milliseconds a tombstone stays, 'withdraw' or 'release', the channel of the key's events or ''
--- Answers {number of listeners to the key's events}: freed. 1: freed, no listener. 0: not held by this owner.
--- 3: freed, but no tombstone stands, because memory is full.
+-- Returns {number of listeners to the key's events}: released. 1: released, no listener. 0: not held by this owner.
+-- 3: released, but there is no tombstone, because memory is full.
 local refused = nil
 if ARGV[3] == 'withdraw' then
-  -- First: from here on an acquire of this owner that arrives late takes no effect.
+  -- Write the tombstone first: from here on, a late acquire request of this owner has no effect.
   local set = redis.pcall('set', KEYS[2], '1', 'px', ARGV[2])
   if set.err then
-    refused = set -- memory may be full; the lock is given back all the same, and the caller hears of it
+    refused = set -- memory may be full; we still release the lock, and the caller gets the error
   end
 end
 local own = redis.pcall('get', KEYS[1])
@@ -23,7 +24,8 @@ if own == ARGV[1] then
   end
   return refused or waiting > 0 and {waiting} or 1
 end
--- A server that has become a replica may only not have heard of the lock: it refuses this, which changes nothing on a primary.
+-- A server that has become a replica may not have the lock yet. It refuses this write, which has no effect on a
+-- primary.
 local primary = redis.pcall('pexpire', KEYS[2], ARGV[2])
 if type(primary) == 'table' then
   return primary

@@ -1,7 +1,8 @@
--- Keeps many plain locks: compare and expire. Each is handled apart: one bad key harms no other.
--- KEYS: locks, then as many tombstones of their owners
+-- Renews many plain locks: compare and expire. Each is handled separately: an error of one key does not affect the
+-- others.
+-- KEYS: locks, then the tombstones of their owners, in the same order
 -- ARGV: for each lock its lease in milliseconds and its owner
--- Answers a list: 1 kept, 0 not held by this owner, or the text of an error.
+-- Returns a list: 1 renewed, 0 not held by this owner, or the text of an error.
 local answers = {}
 local count = #KEYS / 2
 for i = 1, count do
@@ -14,13 +15,12 @@ for i = 1, count do
     local left = redis.call('pttl', KEYS[i])
     answer = 1
     if left ~= -1 then
-      -- Never less than what stands, and written in any case: a `WAIT` behind it speaks only of what its own connection
-      -- has written.
+      -- Never shorten the lease. Write in any case, because a later `WAIT` covers only writes of its own connection.
       answer = redis.pcall('pexpire', KEYS[i], math.max(left, tonumber(lease)))
     end
   else
-    -- A server that has become a replica may only not have heard of it: it refuses this. A tombstone that stands loses
-    -- nothing by it: it is given as long as a lease at least.
+    -- A server that has become a replica may not have the lock yet. It refuses this write. On a primary it does no
+    -- harm: a tombstone that exists is never shortened.
     local stands = redis.call('pttl', KEYS[count + i])
     local gone = redis.pcall('pexpire', KEYS[count + i], math.max(stands, tonumber(lease)))
     if type(gone) == 'table' then

@@ -1,27 +1,30 @@
--- Ends what one owner holds and wakes the waiters. Uses nothing that is denied when memory is full.
+-- Releases the lock if this owner holds it, and wakes the waiters. Except for the tombstone, it uses only commands
+-- that are allowed when memory is full.
 -- KEYS: lock, tombstone of this owner (only to withdraw)
--- ARGV: owner, channel, how to tell, milliseconds the tombstone stays (only to withdraw)
--- Answers 1: freed, and nobody waits. {how many processes wait, how many of them are tidelock's or -1}: freed.
---         2: freed, but a message was refused. 0: not held by this owner. 3: freed, but no tombstone stands, because memory is full.
---         4: given up, but a lock of another kind had been taken at the same key.
+-- ARGV: owner, channel, how to publish, milliseconds the tombstone stays (only to withdraw)
+-- Returns one of:
+--   1: released, no waiters. {number of waiting processes, number of tidelock's among them or -1}: released.
+--   2: released, but the user is not allowed to publish the message. 0: not held by this owner.
+--   3: released, but there is no tombstone, because memory is full.
+--   4: released, but another kind of lock was taken under the same key.
 local refused = nil
 if KEYS[2] then
-  -- First: from here on an acquire of this owner that arrives late takes no effect.
+  -- Write the tombstone first: from here on, a late acquire request of this owner has no effect.
   local set = redis.pcall('set', KEYS[2], '1', 'px', ARGV[4])
   if set.err then
-    refused = set -- memory may be full; the lock is given back all the same, and the caller hears of it
+    refused = set -- memory may be full; we still release the lock, and the caller gets the error
   end
 end
--- Written without a look before: a server that has become a replica refuses, and does not say that what it has not
--- heard of is not held.
+-- Write without a read before: a server that has become a replica refuses the write. A read would wrongly report that
+-- a lock it does not have yet is not held.
 local own = redis.pcall('hdel', KEYS[1], ARGV[1])
 if type(own) == 'table' then
   return own
 end
 local answer = own
--- One question about the lock and the queue of Redisson's fair lock: most locks have neither. An answer that is no number
--- counts as present: the user may not look at the queue, or the slot is on its way to another node, where asking for a key
--- that has just gone is refused.
+-- One command checks both the lock and the queue of Redisson's fair lock; usually neither exists. A reply that is not
+-- a number counts as present: the user is not allowed to read the queue, or the slot is being migrated, and then the
+-- node refuses a command for a key that has just been deleted.
 local others = redis.pcall('exists', KEYS[1], named('redisson_lock_queue:', KEYS[1])) ~= 0
 local mixed = others and redis.pcall('hexists', KEYS[1], 'mode') == 1
 local all, ours, muted = 0, 0, false

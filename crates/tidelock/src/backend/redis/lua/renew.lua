@@ -1,7 +1,8 @@
--- Keeps many locks. Each is handled apart: one bad key harms no other.
+-- Renews many locks. Each is handled separately: an error of one key does not affect the others.
 -- KEYS: locks
--- ARGV: for each lock its lease in milliseconds and its owner; then how to tell
--- Answers a list: 1 kept, 0 not held by this owner, 2 held, but a lock of another kind was taken at the same key, or the text of an error.
+-- ARGV: for each lock its lease in milliseconds and its owner; then how to publish
+-- Returns a list: 1 renewed, 0 not held by this owner, 2 held, but another kind of lock was taken under the same key,
+-- or the text of an error.
 local answers = {}
 local how = ARGV[2 * #KEYS + 1]
 for i = 1, #KEYS do
@@ -12,13 +13,13 @@ for i = 1, #KEYS do
     if redis.call('hexists', KEYS[i], 'mode') == 1 then
       answer = 2
     elseif left ~= -1 then
-      -- Never less than what stands, and written in any case: a `WAIT` behind it speaks only of what its own connection
-      -- has written.
+      -- Never shorten the lease. Write in any case, because a later `WAIT` covers only writes of its own connection.
       answer = redis.pcall('pexpire', KEYS[i], math.max(left, tonumber(lease)))
     end
   end
   if answer == 0 then
-    -- A server that has become a replica may only not have heard of it: it refuses this, which does nothing on a primary.
+    -- A server that has become a replica may not have the lock yet. It refuses this write, which has no effect on a
+    -- primary.
     local gone = redis.pcall('hdel', KEYS[i], owner)
     if type(gone) == 'table' then
       answer = gone

@@ -1,6 +1,7 @@
--- RReadWriteLock takes a hash without a field `mode` for a free lock, also one of ours, and mixes its fields into it. When all
--- holders have left, `mode` may stay alone, and nobody would remove it before its lease ends. This does. A hash of somebody
--- else that has such a field is left as it is: it has another value, or no lease.
+-- Deletes what a read-write lock has left in the hash of a lock. RReadWriteLock takes a hash without a field `mode`
+-- for a free lock, even one of ours, and adds its fields to it. When all holders have released, `mode` may remain
+-- alone, and would block the lock until its lease ends. A hash of another application with such a field stays as it
+-- is: it has another value, or no lease.
 local function sweep(key)
   if redis.pcall('hlen', key) ~= 1 then
     return false

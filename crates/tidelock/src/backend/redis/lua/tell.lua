@@ -1,8 +1,9 @@
--- Tells those who wait that a lock is free.
--- channel: the lock's.
--- how: 'publish'; 'spublish'; 'both'; 'auto': sharded, and plain too if somebody listens who hears only that;
---      'settling': as 'both', because listeners of the plain form may still be at another node, where nobody counts them
--- Answers how many processes wait, how many of them are tidelock's or -1, and whether a message was refused.
+-- Publishes that a lock is free.
+-- channel: the lock's channel
+-- how: 'publish'; 'spublish'; 'both'; 'auto': sharded, and also plain if a client hears only that;
+--      'settling': like 'both', because plain listeners may still be on another node, where they are not counted
+-- Returns the number of waiting processes, the number of tidelock's among them or -1, and whether the server refused
+-- a message.
 local function tell(channel, how)
   local plain, sharded, ours, muted = nil, nil, nil, false
   local twice = how == 'both' or how == 'settling'
@@ -23,7 +24,7 @@ local function tell(channel, how)
     end
   end
   if how ~= 'publish' then
-    -- Marked, and after the plain one: a client that hears both takes them for one release.
+    -- The sharded message goes second and has a mark, so that a client that hears both counts one release.
     sharded = redis.pcall('spublish', channel, twice and '00' or '0')
     if type(sharded) == 'table' then
       sharded = nil

@@ -18,7 +18,7 @@ async fn it_looks_while_somebody_waits_and_rests_when_nobody_does() {
     let listening = watch.listen(signals.clone());
     let looks = || watch.looks.load(Ordering::Relaxed);
     assert_eq!(looks(), 0);
-    // Nothing is in the file: the first look finds the lock free, and says so.
+    // The file has no row: the first look finds the lock free and wakes the waiter.
     let mut wake = signals.arm("free");
     watch.begin("free", Clock::Boot);
     wake.woken().await;
@@ -28,7 +28,7 @@ async fn it_looks_while_somebody_waits_and_rests_when_nobody_does() {
     let (before, time) = (looks(), Duration::from_secs(1));
     std::thread::sleep(time);
     let many = looks() - before;
-    // 50 short pauses and as many long ones as the rest has room for, on a machine that may be busy.
+    // 50 short pauses, and then long ones for the rest of the second, on a machine that may be busy.
     assert!((10..=160).contains(&many), "{many} looks a second");
     drop(wake);
     std::thread::sleep(LONG * 4);
@@ -43,7 +43,7 @@ fn two_ways_to_one_file_are_one_watch() {
     let folder = tempfile::tempdir().unwrap();
     let place = |name: &str| Arc::new(Place::of(folder.path().join(name)));
     let (file, other) = (place("locks.db"), place("other.db"));
-    // Not there yet: known by its path.
+    // The file does not exist yet, so the path identifies it.
     assert!(Arc::ptr_eq(
         &Watch::of(&file),
         &Watch::of(&place("locks.db"))

@@ -1,4 +1,5 @@
-//! A lock, processes of ours and others that want it, and a clock that jumps from one event to the next.
+//! A simulation: one lock, processes of tidelock and other clients that compete for it, and a clock that jumps from one
+//! event to the next.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,10 +8,11 @@ use std::time::Duration;
 use super::super::*;
 use crate::backend::Awaited;
 
-/// Everything lasts so long here, in microseconds.
+/// How long each holder keeps the lock, in microseconds.
 const HOLD: u64 = 1_000;
+/// Bounds a leader term, in microseconds.
 const WITHIN: u64 = 10_000;
-/// From the store to a client or back.
+/// The time from the store to a client, or back, in microseconds.
 const TRIP: u64 = 60;
 
 /// A process of tidelock.
@@ -35,7 +37,7 @@ impl Ours {
         }
     }
 
-    /// How many of its tasks have the lock in a row.
+    /// How many of its tasks hold the lock in one turn.
     fn turns(self) -> u32 {
         let most = u32::try_from(WITHIN / HOLD).unwrap();
         if self.hands_on && self.tasks > 1 {
@@ -46,28 +48,28 @@ impl Ours {
     }
 }
 
-/// Somebody else.
+/// A client other than tidelock.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Others {
-    /// Needs a millisecond or so to come.
+    /// Asks about a millisecond after a release.
     Java,
-    /// Needs several.
+    /// Asks several milliseconds after a release.
     FarJava,
-    /// Listens, and never comes.
+    /// Stays subscribed, and never asks.
     Stopped,
-    /// Listens to nothing, and looks every so often.
+    /// Does not subscribe, and polls at this interval.
     Poller(Duration),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A question reaches the store.
+    /// An attempt reaches the store.
     Asks(usize),
-    /// Who has it gives it back.
+    /// The release of the holder reaches the store.
     Ends(usize),
-    /// A message reaches a process.
+    /// The message of a release reaches a process.
     Hears(usize),
-    /// One of ours looks whether it may ask now.
+    /// A process checks whether it may ask now.
     Looks(usize),
 }
 
@@ -77,9 +79,9 @@ struct Process {
     courtesies: Courtesies,
     heard: u64,
     last: Moment,
-    /// When its tenure began.
+    /// When its turn began.
     since: u64,
-    /// It has a question under way, or will look.
+    /// An attempt is in flight, or a check is scheduled.
     busy: bool,
     turns: u64,
     waits_since: u64,
@@ -94,20 +96,21 @@ pub(super) struct World {
     now: u64,
     dice: u64,
     name: Name,
-    /// When a poller was last seen to have it.
+    /// When a process of tidelock last saw that a polling client held the lock.
     polled_at: Option<u64>,
-    /// When a stranger had it last, and the longest time in which none had.
+    /// When a client other than tidelock last held the lock.
     stranger_at: u64,
+    /// The longest time in which no such client held it.
     drought: u64,
 }
 
-/// How many turns each had.
+/// The result: how many turns each process had.
 #[derive(Debug)]
 pub(super) struct Shares {
     each: Vec<(bool, u64, Duration)>,
-    /// The longest that one of ours waited.
+    /// The longest wait of a tidelock process.
     pub(super) longest: Duration,
-    /// The longest time in which no stranger had a turn. Which of them has it is their own affair.
+    /// The longest time in which no other client had a turn. How they divide the turns is up to them.
     pub(super) drought: Duration,
 }
 
@@ -212,7 +215,7 @@ impl World {
         }
     }
 
-    /// It would ask now.
+    /// Asks the store, or waits for the rest of the fairness delay.
     fn looks(&mut self, who: usize) {
         let now = self.moment();
         let one = &self.each[who];
