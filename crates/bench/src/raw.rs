@@ -11,18 +11,18 @@ use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo};
 use tokio::sync::watch;
 
 const ACQUIRE: &str = concat!(
-    include_str!("../../tidelock/src/backend/redis/lua/names.lua"),
-    include_str!("../../tidelock/src/backend/redis/lua/sweep.lua"),
-    include_str!("../../tidelock/src/backend/redis/lua/token.lua"),
-    include_str!("../../tidelock/src/backend/redis/lua/acquire.lua"),
+    include_str!("../../tidelock/src/store/redis/layouts/lua/names.lua"),
+    include_str!("../../tidelock/src/store/redis/layouts/lua/sweep.lua"),
+    include_str!("../../tidelock/src/store/redis/layouts/lua/token.lua"),
+    include_str!("../../tidelock/src/store/redis/layouts/lua/acquire.lua"),
 );
 const RELEASE: &str = concat!(
-    include_str!("../../tidelock/src/backend/redis/lua/listeners.lua"),
-    include_str!("../../tidelock/src/backend/redis/lua/tell.lua"),
-    include_str!("../../tidelock/src/backend/redis/lua/names.lua"),
-    include_str!("../../tidelock/src/backend/redis/lua/sweep.lua"),
-    include_str!("../../tidelock/src/backend/redis/lua/others.lua"),
-    include_str!("../../tidelock/src/backend/redis/lua/release.lua"),
+    include_str!("../../tidelock/src/store/redis/layouts/lua/listeners.lua"),
+    include_str!("../../tidelock/src/store/redis/layouts/lua/tell.lua"),
+    include_str!("../../tidelock/src/store/redis/layouts/lua/names.lua"),
+    include_str!("../../tidelock/src/store/redis/layouts/lua/sweep.lua"),
+    include_str!("../../tidelock/src/store/redis/layouts/lua/others.lua"),
+    include_str!("../../tidelock/src/store/redis/layouts/lua/release.lua"),
 );
 
 /// One connection with both scripts loaded.

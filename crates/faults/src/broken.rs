@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidelock::backend::{
-    Ask, Attempt, Backend, BoxFuture, Env, Grant, Released, Renewal, Renewed, Signals, Store,
-    Ticket, Wait,
+use tidelock::store::{
+    Attempt, AttemptRequest, Backend, BoxFuture, Env, Grant, Released, Renewal, Renewed, Store,
+    Ticket, Wait, WakeChannels,
 };
 use tidelock::testing::{Twist, Twisted};
 use tidelock::{FencingToken, Result};
@@ -31,7 +31,7 @@ pub(crate) fn with(store: Store, env: &Env, flaw: Flaw) -> Store {
         Store::single(store.front),
         Broken {
             flaw,
-            deaf: Signals::new(env.timers.clone(), |_| {}),
+            deaf: WakeChannels::new(env.timers.clone(), |_| {}),
             grants: AtomicU64::new(0),
         },
     )
@@ -41,7 +41,7 @@ pub(crate) fn with(store: Store, env: &Env, flaw: Flaw) -> Store {
 struct Broken {
     flaw: Flaw,
     /// Nobody rings them.
-    deaf: Signals,
+    deaf: WakeChannels,
     grants: AtomicU64,
 }
 
@@ -61,7 +61,7 @@ impl Twist for Broken {
     fn attempt<'a>(
         &'a self,
         inner: &'a dyn Backend,
-        ask: &'a Ask,
+        ask: &'a AttemptRequest,
     ) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(async move {
             if self.flaw == Flaw::LetsEverybodyIn {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use fastrand::Rng;
 use proofs::boot_time;
-use tidelock::{Acknowledge, AcquireOptions, Client, Guard, Lock, RedLock};
+use tidelock::{AcquireOptions, Client, Guard, Lock, RedLock, ReplicaAck};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -349,9 +349,9 @@ async fn connect(plan: &Plan) -> Result<Connected> {
             .lease(plan.lease())
             .response_timeout(plan.lease() / 3)
             .acknowledge(if plan.all_replicas {
-                Acknowledge::All
+                ReplicaAck::All
             } else {
-                Acknowledge::Any
+                ReplicaAck::Any
             });
         let client = patiently(|| settings.clone().connect(store)).await;
         clients.push(client.with_context(|| store.clone())?);

@@ -15,7 +15,7 @@ mod ledger;
 mod servers;
 
 use anyhow::{Context, Result, ensure};
-use tidelock::Acknowledge;
+use tidelock::ReplicaAck;
 
 use crowd::Crowd;
 use servers::{ENDS, Servers};
@@ -31,13 +31,13 @@ fn show_logs() {
 }
 
 /// That many failovers under a crowd of one policy.
-async fn survive(servers: Servers, policy: Acknowledge, failovers: usize) -> Result<()> {
+async fn survive(servers: Servers, policy: ReplicaAck, failovers: usize) -> Result<()> {
     show_logs();
     let survived = one_after_another(&servers, policy, failovers).await;
     survived.with_context(|| servers.logs())
 }
 
-async fn one_after_another(servers: &Servers, policy: Acknowledge, failovers: usize) -> Result<()> {
+async fn one_after_another(servers: &Servers, policy: ReplicaAck, failovers: usize) -> Result<()> {
     let mut crowd = Crowd::gather(servers, policy).await?;
     let (mut long, mut settled) = (0, None);
     for number in 0..failovers {
@@ -78,13 +78,13 @@ async fn one_after_another(servers: &Servers, policy: Acknowledge, failovers: us
 /// With `all` a single failover loses no lock that was granted: whoever holds goes on holding, and nobody else gets in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_all_no_granted_lock_is_lost_by_a_failover() -> Result<()> {
-    survive(Servers::sentinels()?, Acknowledge::All, ENDS.len()).await
+    survive(Servers::sentinels()?, ReplicaAck::All, ENDS.len()).await
 }
 
 /// With `any` a failover may lose what was granted. Its holder is told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_any_every_loss_by_a_failover_is_told() -> Result<()> {
-    survive(Servers::sentinels()?, Acknowledge::Any, ENDS.len()).await
+    survive(Servers::sentinels()?, ReplicaAck::Any, ENDS.len()).await
 }
 
 /// The same two hundred times, over four sets of servers at once.
@@ -92,10 +92,10 @@ async fn with_any_every_loss_by_a_failover_is_told() -> Result<()> {
 #[ignore = "takes some minutes; `cargo xtask full` runs it"]
 async fn two_hundred_failovers() -> Result<()> {
     let policies = [
-        Acknowledge::All,
-        Acknowledge::Any,
-        Acknowledge::All,
-        Acknowledge::Majority,
+        ReplicaAck::All,
+        ReplicaAck::Any,
+        ReplicaAck::All,
+        ReplicaAck::Majority,
     ];
     let sets = policies.map(|policy| {
         tokio::spawn(async move { survive(Servers::sentinels()?, policy, 50).await })
@@ -110,7 +110,7 @@ async fn two_hundred_failovers() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "takes some minutes; `cargo xtask full` runs it"]
 async fn sixty_failovers_of_shards() -> Result<()> {
-    for policy in [Acknowledge::All, Acknowledge::Any, Acknowledge::Majority] {
+    for policy in [ReplicaAck::All, ReplicaAck::Any, ReplicaAck::Majority] {
         survive(Servers::cluster()?, policy, 20).await?;
     }
     Ok(())

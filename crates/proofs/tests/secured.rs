@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use testkit::servers::{Certs, Flavour, RedisServer, Sentinels, ServerCert, Tls};
-use tidelock::backend::{Env, TlsFiles};
+use tidelock::store::{Env, TlsFiles};
 use tidelock::testing::{Fixture, open};
 use tidelock::{Client, Credentials};
 

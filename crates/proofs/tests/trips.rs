@@ -263,12 +263,12 @@ async fn a_dropped_guard_costs_one() -> Result<()> {
 }
 
 const RENEW: &str = concat!(
-    include_str!("../../tidelock/src/backend/redis/lua/listeners.lua"),
-    include_str!("../../tidelock/src/backend/redis/lua/tell.lua"),
-    include_str!("../../tidelock/src/backend/redis/lua/names.lua"),
-    include_str!("../../tidelock/src/backend/redis/lua/sweep.lua"),
-    include_str!("../../tidelock/src/backend/redis/lua/others.lua"),
-    include_str!("../../tidelock/src/backend/redis/lua/renew.lua")
+    include_str!("../../tidelock/src/store/redis/layouts/lua/listeners.lua"),
+    include_str!("../../tidelock/src/store/redis/layouts/lua/tell.lua"),
+    include_str!("../../tidelock/src/store/redis/layouts/lua/names.lua"),
+    include_str!("../../tidelock/src/store/redis/layouts/lua/sweep.lua"),
+    include_str!("../../tidelock/src/store/redis/layouts/lua/others.lua"),
+    include_str!("../../tidelock/src/store/redis/layouts/lua/renew.lua")
 );
 
 /// Number of locks in a renewal, which is the number of its keys.

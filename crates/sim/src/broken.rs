@@ -1,8 +1,8 @@
 //! Stores with a bug, to verify that the referee detects it.
 
 use tidelock::Result;
-use tidelock::backend::{
-    Ask, Attempt, Backend, BoxFuture, Grant, Released, Renewal, Renewed, Store, Ticket,
+use tidelock::store::{
+    Attempt, AttemptRequest, Backend, BoxFuture, Grant, Released, Renewal, Renewed, Store, Ticket,
 };
 use tidelock::testing::{Twist, Twisted};
 
@@ -23,7 +23,7 @@ impl Twist for Broken {
     fn attempt<'a>(
         &'a self,
         inner: &'a dyn Backend,
-        ask: &'a Ask,
+        ask: &'a AttemptRequest,
     ) -> BoxFuture<'a, Result<Attempt>> {
         match self.0 {
             Flaw::LetsEverybodyIn => {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
-use tidelock::backend::{Env, Store};
+use tidelock::store::{Env, Store};
 use tidelock::testing::{Chaos, Faults, Plug};
 use tidelock::{Client, HandOff, Lock, RedLock};
 use tokio::task::{JoinSet, LocalSet};

@@ -30,20 +30,20 @@ use crate::guard::Guard;
 /// # Examples
 /// ```
 /// # async fn f() -> tidelock::Result<()> {
-/// use tidelock::{AcquireOptions, Acknowledge, Client};
+/// use tidelock::{AcquireOptions, ReplicaAck, Client};
 ///
-/// let client = Client::builder().acknowledge(Acknowledge::Majority).connect("memory:").await?;
-/// let careful = AcquireOptions::new().acknowledge(Acknowledge::All);
+/// let client = Client::builder().acknowledge(ReplicaAck::Majority).connect("memory:").await?;
+/// let careful = AcquireOptions::new().acknowledge(ReplicaAck::All);
 /// let guard = client.lock("ledger").acquire_with(careful).await?;
 /// assert!(guard.acknowledged().is_none()); // this store has no replicas
-/// assert_eq!("all".parse::<Acknowledge>()?, Acknowledge::All);
+/// assert_eq!("all".parse::<ReplicaAck>()?, ReplicaAck::All);
 /// # Ok(())
 /// # }
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub enum Acknowledge {
+pub enum ReplicaAck {
     /// No replica: a failover may forget a lock that was granted just before it.
     Off,
     /// One replica, if there is one. This is the default, and Redisson's behaviour. If the server does not allow the
@@ -58,7 +58,7 @@ pub enum Acknowledge {
     All,
 }
 
-impl Acknowledge {
+impl ReplicaAck {
     /// How many of `replicas` must acknowledge.
     pub(crate) fn needed(self, replicas: u32) -> u32 {
         match self {
@@ -79,13 +79,13 @@ impl Acknowledge {
     }
 }
 
-impl fmt::Display for Acknowledge {
+impl fmt::Display for ReplicaAck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())
     }
 }
 
-impl FromStr for Acknowledge {
+impl FromStr for ReplicaAck {
     type Err = Error;
 
     fn from_str(word: &str) -> Result<Self, Error> {
@@ -99,7 +99,7 @@ impl FromStr for Acknowledge {
     }
 }
 
-/// How many replicas an [`Acknowledge`] policy demanded, and how many acknowledged the grant.
+/// How many replicas an [`ReplicaAck`] policy demanded, and how many acknowledged the grant.
 ///
 /// # Examples
 /// ```no_run
@@ -123,7 +123,7 @@ pub struct Acknowledged {
 
 impl Guard {
     /// How many replicas had acknowledged the grant when `acquire` returned. `None`: no replica was asked, because the
-    /// policy is [`Acknowledge::Off`], the store has no replicas, or the server does not allow the query.
+    /// policy is [`ReplicaAck::Off`], the store has no replicas, or the server does not allow the query.
     ///
     /// # Examples
     /// ```
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_majority_counts_servers_with_the_primary() {
-        use Acknowledge::{All, Any, Majority, Off};
+        use ReplicaAck::{All, Any, Majority, Off};
         for (replicas, majority) in [(0, 0), (1, 1), (2, 1), (3, 2), (4, 2), (5, 3)] {
             assert_eq!(Majority.needed(replicas), majority, "1 + {replicas}");
             assert!(2 * (majority + 1) > replicas + 1, "more than half");
@@ -162,9 +162,9 @@ mod tests {
     #[test]
     fn policies_are_read_as_they_are_written() {
         for policy in ["off", "any", "majority", "all"] {
-            assert_eq!(policy.parse::<Acknowledge>().unwrap().to_string(), policy);
+            assert_eq!(policy.parse::<ReplicaAck>().unwrap().to_string(), policy);
         }
-        let error = "most".parse::<Acknowledge>().unwrap_err();
+        let error = "most".parse::<ReplicaAck>().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidOptions);
     }
 }

@@ -30,7 +30,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::core::rt::Blocker;
+use crate::engine::runtime::background::Blocker;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::Result;
@@ -99,21 +99,21 @@ impl Client {
         Self::start(settings.connect(url))
     }
 
-    /// Connects to servers without a URL. See [`Servers`](crate::Servers).
+    /// Connects to servers without a URL. See [`Topology`](crate::Servers).
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
     ///
     /// # Examples
     /// ```
-    /// use tidelock::{Client, ErrorKind, Servers};
+    /// use tidelock::{Client, ErrorKind, Topology};
     ///
-    /// let servers = Servers::one("no host at all");
+    /// let servers = Topology::one("no host at all");
     /// let error = tidelock::blocking::Client::connect_servers(Client::builder(), servers).unwrap_err();
     /// assert_eq!(error.kind(), ErrorKind::InvalidOptions); // nothing was connected to
     /// ```
     #[cfg(feature = "redis")]
-    pub fn connect_servers(settings: ClientBuilder, servers: crate::Servers) -> Result<Self> {
+    pub fn connect_servers(settings: ClientBuilder, servers: crate::Topology) -> Result<Self> {
         Self::start(settings.connect_servers(servers))
     }
 
@@ -137,7 +137,7 @@ impl Client {
     #[cfg(feature = "unstable-backend")]
     pub fn connect_with(
         settings: ClientBuilder,
-        open: impl AsyncFnOnce(&crate::backend::Env) -> Result<crate::backend::Store>,
+        open: impl AsyncFnOnce(&crate::store::Env) -> Result<crate::store::Store>,
     ) -> Result<Self> {
         Self::start(settings.connect_to(open))
     }

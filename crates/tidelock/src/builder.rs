@@ -5,20 +5,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acknowledge::Acknowledge;
-use crate::backend::{Clock, Env, Timers, TlsFiles, registry};
+use crate::acknowledge::ReplicaAck;
 use crate::client::Client;
-use crate::core::process_info::{self, ProcessInfo};
-use crate::core::retry;
-use crate::core::rt::{self, Background};
-use crate::core::site::{Manners, Site};
-use crate::core::steward::Steward;
-use crate::core::{Closed, Core, Settings};
 use crate::credentials::Credentials;
+use crate::engine::lease::process_info;
+use crate::engine::lease::process_info::ProcessInfo;
+use crate::engine::lease::steward::Steward;
+use crate::engine::runtime::background;
+use crate::engine::runtime::background::Background;
+use crate::engine::runtime::retry;
+use crate::engine::store_handle::{LocalQueueSettings, StoreHandle};
+use crate::engine::{ClientInner, ClientSettings, CloseFlag};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hand_off::HandOff;
 use crate::options::{self, Drift};
 use crate::owner::OwnerMint;
+use crate::store::{Clock, Env, Timers, TlsFiles, registry};
 
 /// Settings of a client. Each setting documents its default.
 ///
@@ -45,7 +47,7 @@ pub struct ClientBuilder {
     credentials: Option<Arc<dyn Fn() -> Credentials + Send + Sync>>,
     details: bool,
     create: bool,
-    acknowledge: Acknowledge,
+    acknowledge: ReplicaAck,
     acknowledge_within: Duration,
     hand_off: HandOff,
     connect_within: Duration,
@@ -63,7 +65,7 @@ impl Default for ClientBuilder {
             credentials: None,
             details: true,
             create: true,
-            acknowledge: Acknowledge::default(),
+            acknowledge: ReplicaAck::default(),
             acknowledge_within: Duration::from_secs(1),
             hand_off: HandOff::default(),
             connect_within: Duration::ZERO,
@@ -317,22 +319,22 @@ impl ClientBuilder {
     }
 
     /// Sets how many replicas must acknowledge a grant before it is returned, and a renewal before it counts. Default:
-    /// [`Acknowledge::Any`] if there are replicas. A grant that is not acknowledged in time is undone, and the
+    /// [`ReplicaAck::Any`] if there are replicas. A grant that is not acknowledged in time is undone, and the
     /// acquisition retries.
     ///
     /// # Examples
     /// ```
     /// # async fn f() -> tidelock::Result<()> {
-    /// use tidelock::{Acknowledge, Client};
+    /// use tidelock::{ReplicaAck, Client};
     ///
     /// // Slower, and survives a failover whichever replica is promoted.
-    /// let client = Client::builder().acknowledge(Acknowledge::All).connect("memory:").await?;
+    /// let client = Client::builder().acknowledge(ReplicaAck::All).connect("memory:").await?;
     /// # drop(client);
     /// # Ok(())
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
     /// ```
-    pub fn acknowledge(mut self, policy: Acknowledge) -> Self {
+    pub fn acknowledge(mut self, policy: ReplicaAck) -> Self {
         self.acknowledge = policy;
         self
     }
@@ -344,9 +346,9 @@ impl ClientBuilder {
     /// ```
     /// # async fn f() -> tidelock::Result<()> {
     /// use std::time::Duration;
-    /// use tidelock::{Acknowledge, Client};
+    /// use tidelock::{ReplicaAck, Client};
     ///
-    /// let builder = Client::builder().acknowledge(Acknowledge::Majority).acknowledge_within(Duration::from_millis(200));
+    /// let builder = Client::builder().acknowledge(ReplicaAck::Majority).acknowledge_within(Duration::from_millis(200));
     /// let client = builder.connect("memory:").await?;
     /// # drop(client);
     /// # Ok(())
@@ -461,7 +463,7 @@ impl ClientBuilder {
         .await
     }
 
-    /// Connects to servers described without a URL. See [`Servers`](crate::Servers).
+    /// Connects to servers described without a URL. See [`Topology`](crate::Servers).
     ///
     /// # Errors
     /// The errors of [`connect`](Self::connect).
@@ -472,16 +474,16 @@ impl ClientBuilder {
     /// # Examples
     /// ```
     /// # async fn f() -> tidelock::Result<()> {
-    /// use tidelock::{Client, ErrorKind, Servers};
+    /// use tidelock::{Client, ErrorKind, Topology};
     ///
-    /// let error = Client::builder().connect_servers(Servers::one("no host at all")).await.unwrap_err();
+    /// let error = Client::builder().connect_servers(Topology::one("no host at all")).await.unwrap_err();
     /// assert_eq!(error.kind(), ErrorKind::InvalidOptions); // nothing was connected to
     /// # Ok(())
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
     /// ```
     #[cfg(feature = "redis")]
-    pub async fn connect_servers(self, servers: crate::Servers) -> Result<Client> {
+    pub async fn connect_servers(self, servers: crate::Topology) -> Result<Client> {
         let limit = self.connect_within;
         self.connect_with(async move |env: &Env| {
             let once = || registry::connect_servers(&servers, env);
@@ -514,17 +516,17 @@ impl ClientBuilder {
     #[cfg(feature = "unstable-backend")]
     pub async fn connect_to(
         self,
-        open: impl AsyncFnOnce(&Env) -> Result<crate::backend::Store>,
+        open: impl AsyncFnOnce(&Env) -> Result<crate::store::Store>,
     ) -> Result<Client> {
         self.connect_with(open).await
     }
 
     pub(crate) async fn connect_with(
         self,
-        open: impl AsyncFnOnce(&Env) -> Result<crate::backend::Store>,
+        open: impl AsyncFnOnce(&Env) -> Result<crate::store::Store>,
     ) -> Result<Client> {
         self.check()?;
-        rt::need_runtime()?;
+        background::need_runtime()?;
         let (background, stop) = Background::start(self.clock)?;
         let timers = Timers::new(self.clock);
         // We start the timers first, because a store uses them while it opens.
@@ -540,13 +542,13 @@ impl ClientBuilder {
             create: self.create,
         };
         let bell = Arc::default();
-        let manners = Manners {
+        let manners = LocalQueueSettings {
             hand_off: self.hand_off,
             timers: timers.clone(),
             patience: self.lease / 3,
             bell: Arc::clone(&bell),
         };
-        let home = Site::home(open(&env).await?, &manners);
+        let home = StoreHandle::home(open(&env).await?, &manners);
         let mint = OwnerMint::new();
         let process_info = ProcessInfo::new(mint.client().clone());
         let steward = Steward {
@@ -558,21 +560,21 @@ impl ClientBuilder {
             response_timeout: self.response_timeout,
         };
         let steward = steward.start(background, stop);
-        let settings = Settings {
+        let settings = ClientSettings {
             lease: self.lease,
             response_timeout: self.response_timeout,
             drift: self.drift,
             prefix: self.prefix,
             acknowledge: self.acknowledge,
         };
-        let core = Arc::new(Core {
+        let core = Arc::new(ClientInner {
             home,
             settings,
             mint,
             process_info,
             timers,
             steward,
-            closed: Closed::default(),
+            closed: CloseFlag::default(),
         });
         if self.details {
             process_info::publish(&core);

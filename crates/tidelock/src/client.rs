@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, future};
 
-use crate::backend::Kind;
 use crate::builder::ClientBuilder;
-use crate::core::Core;
-use crate::core::steward::Chore;
+use crate::engine::ClientInner;
+use crate::engine::lease::steward::StewardCommand;
 use crate::error::Result;
 use crate::guard::LostReason;
 use crate::lock::Lock;
@@ -19,6 +18,7 @@ use crate::owner::Owner;
 use crate::read_write::ReadWriteLock;
 use crate::sequencer::{self, Sequencer};
 use crate::snapshot::Finding;
+use crate::store::LockKind;
 
 /// A connection to a store of locks. Cheap to clone; all clones are one client, with one identity on the wire.
 ///
@@ -34,14 +34,14 @@ use crate::snapshot::Finding;
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
 /// ```
 #[derive(Clone)]
-pub struct Client(Arc<Core>);
+pub struct Client(Arc<ClientInner>);
 
 impl Client {
-    pub(crate) fn new(core: Arc<Core>) -> Self {
+    pub(crate) fn new(core: Arc<ClientInner>) -> Self {
         Self(core)
     }
 
-    pub(crate) fn core(&self) -> &Arc<Core> {
+    pub(crate) fn core(&self) -> &Arc<ClientInner> {
         &self.0
     }
 
@@ -113,7 +113,7 @@ impl Client {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
     /// ```
     pub fn lock(&self, name: &str) -> Lock {
-        Lock::new(&self.0, Kind::Mutex, name)
+        Lock::new(&self.0, LockKind::Mutex, name)
     }
 
     /// A lock whose every grant has a [`FencingToken`](crate::FencingToken) larger than all earlier ones. It excludes
@@ -137,7 +137,7 @@ impl Client {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
     /// ```
     pub fn fenced_lock(&self, name: &str) -> Lock {
-        Lock::new(&self.0, Kind::Fenced, name)
+        Lock::new(&self.0, LockKind::Fenced, name)
     }
 
     /// A lock that is one plain key of Redis, `SET name owner NX PX ms`: the lock of redis-py, redsync, node-redlock,
@@ -429,7 +429,7 @@ impl Client {
         let rest = core.steward.table.drain();
         for keep in &rest {
             keep.status.lose(LostReason::Closed);
-            core.steward.send(Chore::Release {
+            core.steward.send(StewardCommand::Release {
                 site: Arc::clone(&keep.site),
                 ticket: keep.ticket.clone(),
                 unclear: keep.unclear,

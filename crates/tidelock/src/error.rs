@@ -108,10 +108,10 @@ impl ErrorKind {
 /// # }
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
 /// ```
-pub struct Error(Box<Inner>);
+pub struct Error(Box<ErrorInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct ErrorInner {
     kind: ErrorKind,
     lock: Option<String>,
     detail: Option<String>,
@@ -130,7 +130,7 @@ impl Error {
     /// assert_eq!(error.to_string(), "the store cannot be reached");
     /// ```
     pub fn new(kind: ErrorKind) -> Self {
-        Self(Box::new(Inner {
+        Self(Box::new(ErrorInner {
             kind,
             lock: None,
             detail: None,

@@ -12,12 +12,12 @@
 use std::time::Duration;
 
 use crate::AcquireOptions;
-use crate::backend::fuzz as stores;
-use crate::backend::{Clock, Moment};
-use crate::core::hold::Status;
+use crate::engine::lease::hold::HoldStatus;
 use crate::error::ErrorKind;
 use crate::name::Name;
 use crate::options::Drift;
+use crate::store::fuzz as stores;
+use crate::store::{BootInstant, Clock};
 
 /// URLs of Redis: one server, a socket, sentinels, a cluster.
 #[cfg(feature = "redis")]
@@ -35,7 +35,7 @@ pub fn passwords(url: &str) -> Vec<String> {
     stores::passwords(url)
 }
 
-/// What is set in the environment of this process: it makes a client's settings or an error, and neither shows a password.
+/// Environment variables make settings or an error. Neither shows a password.
 pub fn environment() {
     let shown = match crate::Client::builder().from_env() {
         Ok(builder) => format!("{builder:?} {:?}", builder.check().err()),
@@ -46,7 +46,7 @@ pub fn environment() {
         .filter(|(name, _)| name.to_string_lossy().starts_with("TIDELOCK_"))
         .filter(|(_, text)| text.to_string_lossy().contains(secret))
         .partition(|(name, _)| name == "TIDELOCK_PASSWORD");
-    // What is a prefix too may be shown as that.
+    // A value that is also a prefix may be shown as the prefix.
     if !password.is_empty() && others.is_empty() {
         assert!(!shown.contains(secret), "{shown}");
     }
@@ -65,34 +65,34 @@ pub fn name(text: &str) {
 /// What a Redis server says, as it comes from the socket.
 #[cfg(feature = "redis")]
 pub fn redis_reply(bytes: &[u8]) {
-    crate::backend::redis::fuzz::reply(bytes);
+    crate::store::redis::fuzz::reply(bytes);
 }
 
 /// What a Redis server says unasked, and the texts of its errors and of its `INFO`.
 #[cfg(feature = "redis")]
 pub fn redis_text(text: &str) {
-    crate::backend::redis::fuzz::text(text);
+    crate::store::redis::fuzz::text(text);
 }
 
 /// What memcached says, torn anywhere.
 #[cfg(feature = "memcached")]
 pub fn memcached_reply(bytes: &[u8]) {
-    crate::backend::memcached::fuzz::reply(bytes);
+    crate::store::memcached::fuzz::reply(bytes);
 }
 
 /// What etcd says.
 #[cfg(feature = "etcd")]
 pub fn etcd_answer(bytes: &[u8]) {
-    crate::backend::etcd::fuzz::answer(bytes);
+    crate::store::etcd::fuzz::answer(bytes);
 }
 
 /// The nodes of a ZooKeeper, their names and what is written in them.
 #[cfg(feature = "zookeeper")]
 pub fn zookeeper_node(text: &str) {
-    crate::backend::zookeeper::fuzz::node(text);
+    crate::store::zookeeper::fuzz::node(text);
 }
 
-/// What is read as a sequencer is written so, and nothing else is.
+/// A text that parses as a sequencer is displayed in the same way, and no other text parses.
 pub fn sequencer(text: &str) {
     match text.parse::<crate::Sequencer>() {
         Ok(one) => {
@@ -116,7 +116,7 @@ pub fn glob(text: &str) {
 /// Which clock a file's deadlines are stamps of, and on what volume it lies: texts of the kernel.
 #[cfg(feature = "sqlite")]
 pub fn sqlite_surroundings(text: &str) {
-    crate::backend::sqlite::fuzz::surroundings(text);
+    crate::store::sqlite::fuzz::surroundings(text);
 }
 
 /// Leases, drifts and instants: no deadline is later than its lease, nothing that is accepted panics, and what is not
@@ -132,13 +132,13 @@ pub fn times(lease: Duration, share: f64, fixed: Duration, sent: u64, later: Dur
     assert!(good_share || accepted.is_err());
     let drift = if good_share { drift } else { Drift::default() };
     options(lease, later, &drift);
-    let sent = Moment::from_nanos(sent);
+    let sent = BootInstant::from_nanos(sent);
     let deadline = sent + drift.proved(lease);
     assert!(deadline <= sent + lease && deadline >= sent);
     assert!(deadline.since(sent) <= lease);
     if accepted.is_ok() {
         assert!(
-            deadline > sent || sent == Moment::FAR,
+            deadline > sent || sent == BootInstant::FAR,
             "something is proved"
         );
         stores::lease(lease);
@@ -179,12 +179,12 @@ fn options(one: Duration, other: Duration, drift: &Drift) {
 }
 
 /// A later proof lengthens what is held, and an earlier one that comes after it does not shorten it.
-fn renewals(first: Moment, second: Moment) {
-    let status = Status::new(first, Clock::Boot);
+fn renewals(first: BootInstant, second: BootInstant) {
+    let status = HoldStatus::new(first, Clock::Boot);
     for (proved, until) in [
         (second, first.max(second)),
         (first, first.max(second)),
-        (Moment::from_nanos(0), first.max(second)),
+        (BootInstant::from_nanos(0), first.max(second)),
     ] {
         status.prove(proved);
         assert_eq!(status.valid_until(), until);
@@ -193,5 +193,5 @@ fn renewals(first: Moment, second: Moment) {
 
 /// Timers: set, left and rung in the order the numbers say. None rings early, and none that is due is left.
 pub fn timers(steps: &[(u8, u16)]) {
-    crate::core::queue::fuzz::holds(steps);
+    crate::engine::runtime::timer_queue::fuzz::holds(steps);
 }

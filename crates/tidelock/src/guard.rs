@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::backend::{Kind, Renewal, Renewed};
-use crate::core::hold::Hold;
+use crate::engine::lease::hold::Hold;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
@@ -17,6 +16,7 @@ use crate::options;
 use crate::release::Release;
 use crate::sequencer::{self, Sequencer};
 use crate::state::HoldState;
+use crate::store::{LockKind, Renewal, Renewed};
 
 /// A number that grows with every grant of a lock. Pass it to the resource that the lock protects, and let the resource
 /// refuse a smaller number than the largest it has seen. Then even a holder that was frozen past its lease can do no
@@ -282,7 +282,7 @@ impl Guard {
     pub fn sequencer(&self) -> Result<Sequencer> {
         let hold = &self.0;
         let can = hold.base.site.front().capabilities().sequencers;
-        let exclusive = matches!(hold.ticket.kind, Kind::Mutex | Kind::Fenced);
+        let exclusive = matches!(hold.ticket.kind, LockKind::Mutex | LockKind::Fenced);
         let Some(generation) = hold.generation.filter(|_| can && exclusive) else {
             return Err(sequencer::unsupported().on_lock(self.name()));
         };

@@ -13,16 +13,12 @@
 )]
 
 mod acknowledge;
-#[cfg(feature = "unstable-backend")]
-pub mod backend;
-#[cfg(not(feature = "unstable-backend"))]
-mod backend;
 #[cfg(feature = "blocking")]
 pub mod blocking;
 mod builder;
 mod client;
-mod core;
 mod credentials;
+mod engine;
 mod error;
 mod fence;
 #[cfg(feature = "fuzzing")]
@@ -44,10 +40,14 @@ mod sequencer;
 mod servers;
 mod snapshot;
 mod state;
+#[cfg(feature = "unstable-backend")]
+pub mod store;
+#[cfg(not(feature = "unstable-backend"))]
+mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use acknowledge::{Acknowledge, Acknowledged};
+pub use acknowledge::{Acknowledged, ReplicaAck};
 pub use builder::ClientBuilder;
 pub use client::Client;
 pub use credentials::Credentials;
@@ -64,6 +64,6 @@ pub use redlock::{RedLock, RedLockBuilder};
 pub use release::Release;
 pub use sequencer::Sequencer;
 #[cfg(feature = "redis")]
-pub use servers::{Messages, Servers};
+pub use servers::{PubSubMode, Topology};
 pub use snapshot::{ClientInfo, Finding, Holder, Mode, Severity, Snapshot};
 pub use state::HoldState;

@@ -7,15 +7,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::backend::{Kind, Name};
-use crate::core::Core;
-use crate::core::acquire::Acquisition;
-use crate::core::caller::Caller;
-use crate::core::site::{Base, Site};
+use crate::engine::ClientInner;
+use crate::engine::acquire::acquisition::Acquisition;
+use crate::engine::acquire::request::AcquireRequest;
+use crate::engine::store_handle::{LockContext, StoreHandle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
 use crate::options::AcquireOptions;
 use crate::snapshot::Snapshot;
+use crate::store::{LockKind, Name};
 
 /// The name of a lock on a store. Cheap to make and to clone, and without state: the [`Guard`] has the hold.
 ///
@@ -38,14 +38,14 @@ use crate::snapshot::Snapshot;
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
 /// ```
 pub struct Lock {
-    pub(crate) base: Arc<Base>,
-    pub(crate) kind: Kind,
-    name: Result<Name, Refused>,
+    pub(crate) base: Arc<LockContext>,
+    pub(crate) kind: LockKind,
+    name: Result<Name, LockRefusal>,
 }
 
 /// Why a lock cannot be used. `lock()` cannot fail, so the operations of the lock return this error.
 #[derive(Debug, Clone)]
-enum Refused {
+enum LockRefusal {
     /// No store could keep the name.
     Name(Arc<str>),
     /// The store has no plain locks.
@@ -55,7 +55,7 @@ enum Refused {
 impl Clone for Lock {
     fn clone(&self) -> Self {
         Self {
-            base: Base::new(Arc::clone(&self.base.core), Arc::clone(&self.base.site)),
+            base: LockContext::new(Arc::clone(&self.base.core), Arc::clone(&self.base.site)),
             kind: self.kind,
             name: self.name.clone(),
         }
@@ -63,25 +63,25 @@ impl Clone for Lock {
 }
 
 impl Lock {
-    pub(crate) fn new(core: &Arc<Core>, kind: Kind, name: &str) -> Self {
+    pub(crate) fn new(core: &Arc<ClientInner>, kind: LockKind, name: &str) -> Self {
         let name = full_name(core, name);
         Self {
-            base: Base::new(Arc::clone(core), Arc::clone(&core.home)),
+            base: LockContext::new(Arc::clone(core), Arc::clone(&core.home)),
             kind,
             name,
         }
     }
 
     /// A lock that the store keeps as one plain key.
-    pub(crate) fn plain(core: &Arc<Core>, name: &str) -> Self {
+    pub(crate) fn plain(core: &Arc<ClientInner>, name: &str) -> Self {
         let mut name = full_name(core, name);
         if let (None, Ok(good)) = (core.home.plain(), &name) {
-            name = Err(Refused::Plain(good.as_str().into()));
+            name = Err(LockRefusal::Plain(good.as_str().into()));
         }
         let site = Arc::clone(core.home.plain().unwrap_or(&core.home));
         Self {
-            base: Base::new(Arc::clone(core), site),
-            kind: Kind::Mutex,
+            base: LockContext::new(Arc::clone(core), site),
+            kind: LockKind::Mutex,
             name,
         }
     }
@@ -105,26 +105,26 @@ impl Lock {
     #[must_use]
     pub fn fenced(mut self) -> Self {
         if !self.kind.is_read_write() {
-            self.kind = Kind::Fenced;
+            self.kind = LockKind::Fenced;
         }
         self
     }
 
     /// A lock of that name in every store of a set (Redlock).
-    pub(crate) fn at(core: Arc<Core>, site: Arc<Site>, name: &str) -> Self {
+    pub(crate) fn at(core: Arc<ClientInner>, site: Arc<StoreHandle>, name: &str) -> Self {
         let name = full_name(&core, name);
         Self {
-            base: Base::new(core, site),
-            kind: Kind::Mutex,
+            base: LockContext::new(core, site),
+            kind: LockKind::Mutex,
             name,
         }
     }
 
     /// A lock that consists of other locks (multi lock).
-    pub(crate) fn in_set(core: Arc<Core>, site: Arc<Site>, name: Name) -> Self {
+    pub(crate) fn in_set(core: Arc<ClientInner>, site: Arc<StoreHandle>, name: Name) -> Self {
         Self {
-            base: Base::new(core, site),
-            kind: Kind::Mutex,
+            base: LockContext::new(core, site),
+            kind: LockKind::Mutex,
             name: Ok(name),
         }
     }
@@ -143,7 +143,7 @@ impl Lock {
     pub fn name(&self) -> &str {
         match &self.name {
             Ok(name) => name.as_str(),
-            Err(Refused::Name(refused) | Refused::Plain(refused)) => refused,
+            Err(LockRefusal::Name(refused) | LockRefusal::Plain(refused)) => refused,
         }
     }
 
@@ -268,7 +268,7 @@ impl Lock {
         let place = Location::caller();
         Acquisition::of(self.checked_name().and_then(|name| {
             let base = Arc::clone(&self.base);
-            Caller::new(base, self.kind, name, options, place)
+            AcquireRequest::new(base, self.kind, name, options, place)
         }))
     }
 
@@ -345,22 +345,22 @@ impl Lock {
         match &self.name {
             Ok(name) => Ok(name.clone()),
             // The name is checked once per lock, not per acquisition; a second check here gives the full error message.
-            Err(Refused::Name(refused)) => Name::new(Arc::clone(refused)),
-            Err(Refused::Plain(name)) => Err(Error::new(ErrorKind::Unsupported)
+            Err(LockRefusal::Name(refused)) => Name::new(Arc::clone(refused)),
+            Err(LockRefusal::Plain(name)) => Err(Error::new(ErrorKind::Unsupported)
                 .on_lock(name)
                 .because("this store has no plain locks; Redis and Valkey have")),
         }
     }
 }
 
-fn full_name(core: &Core, name: &str) -> Result<Name, Refused> {
+fn full_name(core: &ClientInner, name: &str) -> Result<Name, LockRefusal> {
     // We check before we add the prefix; otherwise a prefix would hide the mistake of an empty name.
     let full = if name.is_empty() {
         String::new()
     } else {
         format!("{}{name}", core.settings.prefix)
     };
-    Name::new(full.as_str()).map_err(|_| Refused::Name(full.into()))
+    Name::new(full.as_str()).map_err(|_| LockRefusal::Name(full.into()))
 }
 
 impl fmt::Debug for Lock {

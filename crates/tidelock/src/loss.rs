@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use tokio::sync::futures::OwnedNotified;
 
-use crate::core::hold::Status;
+use crate::engine::lease::hold::HoldStatus;
 #[cfg(doc)]
 use crate::guard::Guard;
 use crate::guard::LostReason;
@@ -36,12 +36,12 @@ use crate::guard::LostReason;
 /// ```
 #[must_use = "futures do nothing unless awaited"]
 pub struct Lost {
-    status: Arc<Status>,
+    status: Arc<HoldStatus>,
     bell: Pin<Box<OwnedNotified>>,
 }
 
 impl Lost {
-    pub(crate) fn new(status: Arc<Status>) -> Self {
+    pub(crate) fn new(status: Arc<HoldStatus>) -> Self {
         let bell = Box::pin(status.bell().notified_owned());
         Self { status, bell }
     }

@@ -3,17 +3,18 @@
 use std::borrow::Borrow;
 use std::sync::Arc;
 
-use crate::backend::set::{self, Host, Member, Rule};
-use crate::backend::{Kind, Name};
-use crate::core::Core;
-use crate::core::site::Site;
+use crate::engine::ClientInner;
+use crate::engine::store_handle::StoreHandle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::Lock;
+use crate::store::set;
+use crate::store::set::{Host, Member, Rule};
+use crate::store::{LockKind, Name};
 
 /// Bounds the joined name in bytes. A lock name may have 512; the rest is room for the number of parts.
 const MOST_BYTES: usize = 480;
 
-impl Host for Core {
+impl Host for ClientInner {
     fn refuse_if_closed(&self) -> Result<()> {
         Self::refuse_if_closed(self)
     }
@@ -21,13 +22,13 @@ impl Host for Core {
 
 /// Makes one lock that consists of several.
 pub(crate) fn lock_of_all<L: Borrow<Lock>>(
-    core: &Arc<Core>,
+    core: &Arc<ClientInner>,
     locks: impl IntoIterator<Item = L>,
 ) -> Result<Lock> {
     let mut parts = Vec::new();
     for lock in locks {
         let lock = lock.borrow();
-        if lock.kind == Kind::Fenced {
+        if lock.kind == LockKind::Fenced {
             return Err(Error::new(ErrorKind::Unsupported).on_lock(lock.name()).because(
                 "a set of locks has no fencing token; take a fenced lock by itself, beside the set",
             ));
@@ -68,7 +69,7 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
         background: core.steward.background.clone(),
         response_timeout: core.settings.response_timeout,
     });
-    let site = Site::of_set(store, &format!("all of {}", identities.join(" ")));
+    let site = StoreHandle::of_set(store, &format!("all of {}", identities.join(" ")));
     Ok(Lock::in_set(Arc::clone(core), site, name))
 }
 

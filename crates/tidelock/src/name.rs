@@ -15,17 +15,17 @@ const MOST_BYTES: usize = 512;
 ///
 /// # Examples
 /// ```
-/// use tidelock::backend::Name;
+/// use tidelock::store::Name;
 ///
 /// let name = Name::new("{shop}:stock:42")?;
 /// assert_eq!(name.to_string(), "{shop}:stock:42");
 /// # Ok::<(), tidelock::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Name(Arc<Known>);
+pub struct Name(Arc<NameInner>);
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Known {
+struct NameInner {
     text: Arc<str>,
     /// Hash of the text, keyed per process because names come from outside. Stored, because each acquisition looks up
     /// its name more than once.
@@ -46,7 +46,7 @@ impl Name {
     ///
     /// # Examples
     /// ```
-    /// use tidelock::{ErrorKind, backend::Name};
+    /// use tidelock::{ErrorKind, store::Name};
     ///
     /// assert!(Name::new("stock:42").is_ok());
     /// assert_eq!(Name::new("").unwrap_err().kind(), ErrorKind::InvalidName);
@@ -62,7 +62,7 @@ impl Name {
         } else {
             static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
             let hash = KEY.hash_one(&*name);
-            return Ok(Self(Arc::new(Known { text: name, hash })));
+            return Ok(Self(Arc::new(NameInner { text: name, hash })));
         };
         Err(Error::new(ErrorKind::InvalidName)
             .on_lock(shortened(&name))
@@ -73,7 +73,7 @@ impl Name {
     ///
     /// # Examples
     /// ```
-    /// use tidelock::backend::Name;
+    /// use tidelock::store::Name;
     ///
     /// assert_eq!(Name::new("stock:42")?.as_str(), "stock:42");
     /// # Ok::<(), tidelock::Error>(())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::acknowledge::Acknowledge;
+use crate::acknowledge::ReplicaAck;
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::Owner;
 
@@ -33,7 +33,7 @@ pub struct AcquireOptions {
     pub(crate) lock_delay: Option<Duration>,
     pub(crate) owner: Option<Owner>,
     pub(crate) cancel: Option<Cancel>,
-    pub(crate) acknowledge: Option<Acknowledge>,
+    pub(crate) acknowledge: Option<ReplicaAck>,
 }
 
 impl AcquireOptions {
@@ -220,22 +220,22 @@ impl AcquireOptions {
     }
 
     /// How many replicas must acknowledge the grant and each of its renewals. Unset: the client's policy,
-    /// [`Acknowledge::Any`] by default.
+    /// [`ReplicaAck::Any`] by default.
     ///
     /// # Examples
     /// ```
     /// # async fn f() -> tidelock::Result<()> {
     /// # let client = tidelock::Client::connect("memory:").await?;
-    /// use tidelock::{Acknowledge, AcquireOptions};
+    /// use tidelock::{ReplicaAck, AcquireOptions};
     ///
-    /// let careful = AcquireOptions::new().acknowledge(Acknowledge::All);
+    /// let careful = AcquireOptions::new().acknowledge(ReplicaAck::All);
     /// let guard = client.lock("ledger").acquire_with(careful).await?;
     /// assert!(guard.is_held()); // a store without replicas fulfils every policy
     /// # Ok(())
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
     /// ```
-    pub fn acknowledge(mut self, policy: Acknowledge) -> Self {
+    pub fn acknowledge(mut self, policy: ReplicaAck) -> Self {
         self.acknowledge = Some(policy);
         self
     }

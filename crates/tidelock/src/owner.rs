@@ -5,16 +5,16 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::backend::{Kind, Name};
-use crate::core::hold::Hold;
-use crate::core::site::Site;
+use crate::engine::lease::hold::Hold;
+use crate::engine::store_handle::StoreHandle;
+use crate::store::{LockKind, Name};
 
 /// The identity of one client: a random UUID of version 8, new for every connect. Redisson's UUIDs have version 4. By
 /// the version, a client sees in the store whether the holder of a lock publishes its release as tidelock does.
 ///
 /// # Examples
 /// ```
-/// use tidelock::backend::ClientId;
+/// use tidelock::store::ClientId;
 ///
 /// let (one, other) = (ClientId::random(), ClientId::random());
 /// assert_ne!(one, other);
@@ -33,7 +33,7 @@ impl ClientId {
     ///
     /// # Examples
     /// ```
-    /// use tidelock::backend::ClientId;
+    /// use tidelock::store::ClientId;
     ///
     /// assert_ne!(ClientId::random(), ClientId::random());
     /// ```
@@ -47,7 +47,7 @@ impl ClientId {
     ///
     /// # Examples
     /// ```
-    /// assert_eq!(tidelock::backend::ClientId::random().as_str().len(), 36);
+    /// assert_eq!(tidelock::store::ClientId::random().as_str().len(), 36);
     /// ```
     pub fn as_str(&self) -> &str {
         &self.0
@@ -68,7 +68,7 @@ impl fmt::Debug for ClientId {
 ///
 /// # Examples
 /// ```
-/// use tidelock::backend::Ticket;
+/// use tidelock::store::Ticket;
 ///
 /// /// What a store writes beside the lock's name, to know the holder again.
 /// fn row(ticket: &Ticket) -> (&str, &str) {
@@ -83,7 +83,7 @@ impl OwnerId {
     ///
     /// # Examples
     /// ```
-    /// use tidelock::backend::Ticket;
+    /// use tidelock::store::Ticket;
     ///
     /// /// Under which key the details of the holder's process are.
     /// fn details_key(ticket: &Ticket) -> String {
@@ -98,7 +98,7 @@ impl OwnerId {
     ///
     /// # Examples
     /// ```
-    /// use tidelock::backend::OwnerId;
+    /// use tidelock::store::OwnerId;
     ///
     /// /// Of two acquisitions of one client, the later one.
     /// fn is_later(one: &OwnerId, other: &OwnerId) -> bool {
@@ -114,7 +114,7 @@ impl OwnerId {
     ///
     /// # Examples
     /// ```
-    /// use tidelock::backend::OwnerId;
+    /// use tidelock::store::OwnerId;
     ///
     /// /// What stands in the store is ours only if it is the whole text.
     /// fn is_ours(owner: &OwnerId, stored: &str) -> bool {
@@ -191,25 +191,25 @@ impl OwnerMint {
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
 /// ```
 #[derive(Clone, Default)]
-pub struct Owner(Arc<Mutex<Slots>>);
+pub struct Owner(Arc<Mutex<OwnerSlots>>);
 
 /// The key includes the client, because another client may use another store, in which this hold does not exist. It
 /// includes the set, because a lock of a set and a single lock of the same name are different locks.
-type Slots = HashMap<(ClientId, Option<Arc<str>>, Kind, Name), Arc<Slot>>;
+type OwnerSlots = HashMap<(ClientId, Option<Arc<str>>, LockKind, Name), Arc<OwnerSlot>>;
 
 impl Owner {
     /// Returns the slot of this owner for one name. The slot lives while it is in use.
     pub(crate) fn slot(
         &self,
         client: &ClientId,
-        site: &Site,
-        kind: Kind,
+        site: &StoreHandle,
+        kind: LockKind,
         name: &Name,
-    ) -> Arc<Slot> {
+    ) -> Arc<OwnerSlot> {
         // Both sides of a read-write lock share one slot. Otherwise an owner of one side could wait for itself on the
         // other.
         let kind = match kind {
-            Kind::Read => Kind::Write,
+            LockKind::Read => LockKind::Write,
             other => other,
         };
         let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -231,12 +231,12 @@ impl fmt::Debug for Owner {
 
 /// One name of one [`Owner`]. Its acquisitions take turns, so that the second one re-enters the hold of the first.
 #[derive(Debug, Default)]
-pub(crate) struct Slot {
+pub(crate) struct OwnerSlot {
     pub(crate) turn: tokio::sync::Mutex<()>,
     hold: Mutex<Weak<Hold>>,
 }
 
-impl Slot {
+impl OwnerSlot {
     /// Returns the hold of this owner, if it is still provably held.
     pub(crate) fn current(&self) -> Option<Arc<Hold>> {
         let hold = self

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::backend::Kind;
-use crate::core::Core;
+use crate::engine::ClientInner;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::Lock;
+use crate::store::LockKind;
 
 /// Two [`Lock`]s of one name: any number of guards of [`read`](Self::read), or one guard of [`write`](Self::write).
 /// Cheap to make and to clone, and without state. [`Client::read_write_lock`](crate::Client::read_write_lock) makes it.
@@ -54,17 +54,17 @@ pub struct ReadWriteLock {
 }
 
 impl ReadWriteLock {
-    pub(crate) fn new(core: &Arc<Core>, name: &str) -> Result<Self> {
+    pub(crate) fn new(core: &Arc<ClientInner>, name: &str) -> Result<Self> {
         let side = |kind| Lock::new(core, kind, name);
-        let name = side(Kind::Write).checked_name()?;
+        let name = side(LockKind::Write).checked_name()?;
         if !core.home.front().capabilities().read_write {
             return Err(Error::new(ErrorKind::Unsupported)
                 .on_lock(&name)
                 .because("this store has no read-write locks; ZooKeeper has"));
         }
         Ok(Self {
-            read: side(Kind::Read),
-            write: side(Kind::Write),
+            read: side(LockKind::Read),
+            write: side(LockKind::Write),
         })
     }
 

@@ -4,13 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::set::{self, Host, Member, Quorum, Rule};
 use crate::client::Client;
-use crate::core::Core;
-use crate::core::site::Site;
+use crate::engine::ClientInner;
+use crate::engine::store_handle::StoreHandle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::Lock;
 use crate::options;
+use crate::store::set;
+use crate::store::set::{Host, Member, Quorum, Rule};
 
 /// Locks over N independent servers, of which more than half must agree (Redlock). A lock is held while a majority
 /// keeps it, so it survives the failure of fewer than half of the servers.
@@ -44,8 +45,8 @@ use crate::options;
 /// ```
 #[derive(Clone)]
 pub struct RedLock {
-    core: Arc<Core>,
-    site: Arc<Site>,
+    core: Arc<ClientInner>,
+    site: Arc<StoreHandle>,
 }
 
 impl RedLock {
@@ -272,7 +273,7 @@ impl RedLockBuilder {
             background: core.steward.background.clone(),
             response_timeout: core.settings.response_timeout,
         });
-        let site = Site::of_set(store, &identity);
+        let site = StoreHandle::of_set(store, &identity);
         Ok(RedLock { core, site })
     }
 }

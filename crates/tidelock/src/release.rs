@@ -6,14 +6,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::backend::BoxFuture;
-use crate::core::hold::Hold;
-use crate::core::release;
-use crate::core::site::Base;
-use crate::core::steward::Chore;
+use crate::engine::lease::hold::Hold;
+use crate::engine::lease::release;
+use crate::engine::lease::steward::StewardCommand;
+use crate::engine::store_handle::LockContext;
 use crate::error::{Error, ErrorKind, Result};
 #[cfg(doc)]
 use crate::guard::Guard;
+use crate::store::BoxFuture;
 
 /// Future of [`Guard::release`].
 ///
@@ -34,15 +34,15 @@ use crate::guard::Guard;
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
 /// ```
 #[must_use = "futures do nothing unless awaited"]
-pub struct Release(State);
+pub struct Release(ReleaseState);
 
-enum State {
+enum ReleaseState {
     /// Not the last guard of its hold. Holds the error if the lock had been lost.
     Shared(Option<Error>),
     Last {
         /// `None` after the first poll. Dropped before, the hold releases itself as with a guard.
         hold: Option<Arc<Hold>>,
-        rest: Option<(Arc<Base>, BoxFuture<'static, Result<()>>)>,
+        rest: Option<(Arc<LockContext>, BoxFuture<'static, Result<()>>)>,
     },
 }
 
@@ -57,7 +57,7 @@ impl Release {
         match Arc::into_inner(hold) {
             Some(hold) => Self::of_last(Arc::new(hold)),
             // Another guard is or was the last one. `NotHeld` means it has already released: that is a success here.
-            None => Self(State::Shared(
+            None => Self(ReleaseState::Shared(
                 status
                     .refusal()
                     .filter(|error| error.kind() != ErrorKind::NotHeld)
@@ -67,7 +67,7 @@ impl Release {
     }
 
     fn of_last(hold: Arc<Hold>) -> Self {
-        Self(State::Last {
+        Self(ReleaseState::Last {
             hold: Some(hold),
             rest: None,
         })
@@ -79,8 +79,8 @@ impl Future for Release {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let (hold, rest) = match &mut self.0 {
-            State::Last { hold, rest } => (hold, rest),
-            State::Shared(error) => return Poll::Ready(error.take().map_or(Ok(()), Err)),
+            ReleaseState::Last { hold, rest } => (hold, rest),
+            ReleaseState::Shared(error) => return Poll::Ready(error.take().map_or(Ok(()), Err)),
         };
         if let Some(hold) = hold.take() {
             // A local waiter gets the hold first: that needs no round trip.
@@ -103,13 +103,15 @@ impl Future for Release {
 
 impl Drop for Release {
     fn drop(&mut self) {
-        if let State::Last { rest, .. } = &mut self.0
+        if let ReleaseState::Last { rest, .. } = &mut self.0
             && let Some((base, rest)) = rest.take()
         {
             // The release is in flight and the caller has gone: the steward completes it.
-            base.core.steward.send(Chore::Adopt(Box::pin(
-                async move { release::log(rest.await) },
-            )));
+            base.core
+                .steward
+                .send(StewardCommand::Adopt(Box::pin(async move {
+                    release::log(rest.await);
+                })));
         }
     }
 }

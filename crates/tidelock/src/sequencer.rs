@@ -3,10 +3,10 @@
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
-use crate::backend::percent;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
 use crate::name::Name;
+use crate::store::percent;
 
 /// The prefix of every sequencer, before the format number.
 const MARK: &str = "tidelock";

@@ -12,10 +12,10 @@ use crate::credentials::Credentials;
 ///
 /// # Examples
 /// ```
-/// use tidelock::{Client, Credentials, Servers};
+/// use tidelock::{Client, Credentials, Topology};
 ///
 /// # async fn f() -> tidelock::Result<()> {
-/// let servers = Servers::sentinels("shop", ["one:26379", "two", "[::1]:26379"])
+/// let servers = Topology::sentinels("shop", ["one:26379", "two", "[::1]:26379"])
 ///     .tls(true)
 ///     .database(2)
 ///     .sentinel_credentials(Credentials::new("watcher", "p@ss/word"));
@@ -29,18 +29,18 @@ use crate::credentials::Credentials;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a description does nothing until it is connected to"]
-pub struct Servers {
-    pub(crate) way: Way,
+pub struct Topology {
+    pub(crate) way: TopologyKind,
     pub(crate) tls: bool,
     pub(crate) database: i64,
     pub(crate) plain_locks: bool,
     pub(crate) sentinel_credentials: Option<Credentials>,
-    pub(crate) messages: Option<Messages>,
+    pub(crate) messages: Option<PubSubMode>,
 }
 
 /// The topology: how the client finds the server that has a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum TopologyKind {
     One(String),
     Socket(PathBuf),
     Sentinels { service: String, hosts: Vec<String> },
@@ -53,14 +53,14 @@ pub(crate) enum Way {
 ///
 /// # Examples
 /// ```
-/// use tidelock::{Messages, Servers};
+/// use tidelock::{PubSubMode, Topology};
 ///
-/// let servers = Servers::cluster(["one", "two:7000"]).messages(Messages::Both);
+/// let servers = Topology::cluster(["one", "two:7000"]).messages(PubSubMode::Both);
 /// # let _ = servers;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Messages {
+pub enum PubSubMode {
     /// The default, which wakes every client and is woken by every client: waiters listen in both forms, and a release is
     /// told in the sharded one, and in the plain one too while somebody listens who hears only that. Servers before 7.0 know
     /// plain messages only.
@@ -74,19 +74,19 @@ pub enum Messages {
     Both,
 }
 
-impl Servers {
+impl Topology {
     /// One server at a fixed address. Default port: 6379.
     ///
     /// # Examples
     /// ```no_run
     /// # async fn f() -> tidelock::Result<()> {
-    /// let client = tidelock::Client::builder().connect_servers(tidelock::Servers::one("10.0.0.1:6380")).await?;
+    /// let client = tidelock::Client::builder().connect_servers(tidelock::Topology::one("10.0.0.1:6380")).await?;
     /// # drop(client);
     /// # Ok(())
     /// # }
     /// ```
     pub fn one(host: impl Into<String>) -> Self {
-        Self::on(Way::One(host.into()))
+        Self::on(TopologyKind::One(host.into()))
     }
 
     /// One server, by its Unix socket.
@@ -94,15 +94,15 @@ impl Servers {
     /// # Examples
     /// ```no_run
     /// # async fn f() -> tidelock::Result<()> {
-    /// use tidelock::{Client, Servers};
+    /// use tidelock::{Client, Topology};
     ///
-    /// let client = Client::builder().connect_servers(Servers::socket("/run/redis/redis.sock")).await?;
+    /// let client = Client::builder().connect_servers(Topology::socket("/run/redis/redis.sock")).await?;
     /// # drop(client);
     /// # Ok(())
     /// # }
     /// ```
     pub fn socket(path: impl Into<PathBuf>) -> Self {
-        Self::on(Way::Socket(path.into()))
+        Self::on(TopologyKind::Socket(path.into()))
     }
 
     /// The primary that these sentinels monitor under that service name. Default port: 26379. One sentinel that answers
@@ -110,17 +110,17 @@ impl Servers {
     ///
     /// # Examples
     /// ```
-    /// use tidelock::Servers;
+    /// use tidelock::Topology;
     ///
     /// let hosts = std::env::var("SENTINELS").unwrap_or("one:26379,two".to_owned());
-    /// let servers = Servers::sentinels("shop", hosts.split(','));
-    /// assert_eq!(servers, Servers::sentinels("shop", ["one:26379", "two"]));
+    /// let servers = Topology::sentinels("shop", hosts.split(','));
+    /// assert_eq!(servers, Topology::sentinels("shop", ["one:26379", "two"]));
     /// ```
     pub fn sentinels<H: Into<String>>(
         service: impl Into<String>,
         hosts: impl IntoIterator<Item = H>,
     ) -> Self {
-        Self::on(Way::Sentinels {
+        Self::on(TopologyKind::Sentinels {
             service: service.into(),
             hosts: hosts.into_iter().map(Into::into).collect(),
         })
@@ -131,18 +131,20 @@ impl Servers {
     /// # Examples
     /// ```no_run
     /// # async fn f() -> tidelock::Result<()> {
-    /// use tidelock::{Client, Servers};
+    /// use tidelock::{Client, Topology};
     ///
-    /// let client = Client::builder().connect_servers(Servers::cluster(["one:7000", "two:7000"])).await?;
+    /// let client = Client::builder().connect_servers(Topology::cluster(["one:7000", "two:7000"])).await?;
     /// # drop(client);
     /// # Ok(())
     /// # }
     /// ```
     pub fn cluster<H: Into<String>>(hosts: impl IntoIterator<Item = H>) -> Self {
-        Self::on(Way::Cluster(hosts.into_iter().map(Into::into).collect()))
+        Self::on(TopologyKind::Cluster(
+            hosts.into_iter().map(Into::into).collect(),
+        ))
     }
 
-    fn on(way: Way) -> Self {
+    fn on(way: TopologyKind) -> Self {
         Self {
             way,
             tls: false,
@@ -159,10 +161,10 @@ impl Servers {
     /// # Examples
     /// ```no_run
     /// # async fn f() -> tidelock::Result<()> {
-    /// use tidelock::{Client, Servers};
+    /// use tidelock::{Client, Topology};
     ///
     /// let builder = Client::builder().tls_ca("/etc/shop/ca.pem");
-    /// let client = builder.connect_servers(Servers::one("locks.internal").tls(true)).await?;
+    /// let client = builder.connect_servers(Topology::one("locks.internal").tls(true)).await?;
     /// # drop(client);
     /// # Ok(())
     /// # }
@@ -176,10 +178,10 @@ impl Servers {
     ///
     /// # Examples
     /// ```
-    /// use tidelock::Servers;
+    /// use tidelock::Topology;
     ///
-    /// let servers = Servers::one("localhost").database(2); // as `redis://localhost/2`
-    /// assert_ne!(servers, Servers::one("localhost"));
+    /// let servers = Topology::one("localhost").database(2); // as `redis://localhost/2`
+    /// assert_ne!(servers, Topology::one("localhost"));
     /// ```
     pub fn database(mut self, number: u32) -> Self {
         self.database = i64::from(number);
@@ -192,9 +194,9 @@ impl Servers {
     /// # Examples
     /// ```no_run
     /// # async fn f() -> tidelock::Result<()> {
-    /// use tidelock::{Client, Servers};
+    /// use tidelock::{Client, Topology};
     ///
-    /// let shared_with_python = Servers::one("localhost").plain_locks(true); // as `redis://localhost?locks=plain`
+    /// let shared_with_python = Topology::one("localhost").plain_locks(true); // as `redis://localhost?locks=plain`
     /// let client = Client::builder().connect_servers(shared_with_python).await?;
     /// # drop(client);
     /// # Ok(())
@@ -211,10 +213,10 @@ impl Servers {
     ///
     /// # Examples
     /// ```
-    /// use tidelock::{Credentials, Servers};
+    /// use tidelock::{Credentials, Topology};
     ///
     /// let watcher = Credentials::new("watcher", "secret");
-    /// let servers = Servers::sentinels("shop", ["one", "two"]).sentinel_credentials(watcher);
+    /// let servers = Topology::sentinels("shop", ["one", "two"]).sentinel_credentials(watcher);
     /// assert!(!format!("{servers:?}").contains("secret"));
     /// ```
     pub fn sentinel_credentials(mut self, credentials: Credentials) -> Self {
@@ -226,13 +228,13 @@ impl Servers {
     ///
     /// # Examples
     /// ```
-    /// use tidelock::{Messages, Servers};
+    /// use tidelock::{PubSubMode, Topology};
     ///
     /// // Where some clients listen to plain messages at replicas.
-    /// let servers = Servers::cluster(["one", "two"]).messages(Messages::Both);
+    /// let servers = Topology::cluster(["one", "two"]).messages(PubSubMode::Both);
     /// # drop(servers);
     /// ```
-    pub fn messages(mut self, how: Messages) -> Self {
+    pub fn messages(mut self, how: PubSubMode) -> Self {
         self.messages = Some(how);
         self
     }

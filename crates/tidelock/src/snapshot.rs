@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::backend::Kind;
 use crate::guard::FencingToken;
+use crate::store::LockKind;
 
 /// The state of a lock in the store at one instant. It may have changed by the time you read it, so use it for
 /// operators and logs, not for decisions.
@@ -92,12 +92,12 @@ pub enum Mode {
     Write,
 }
 
-impl From<Kind> for Mode {
-    fn from(kind: Kind) -> Self {
+impl From<LockKind> for Mode {
+    fn from(kind: LockKind) -> Self {
         match kind {
-            Kind::Mutex | Kind::Fenced => Self::Exclusive,
-            Kind::Read => Self::Read,
-            Kind::Write => Self::Write,
+            LockKind::Mutex | LockKind::Fenced => Self::Exclusive,
+            LockKind::Read => Self::Read,
+            LockKind::Write => Self::Write,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proofs::boot_time;
 use tidelock::Client;
-use tidelock::backend::{Env, Store};
+use tidelock::store::{Env, Store};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 

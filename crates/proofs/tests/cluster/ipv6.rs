@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use testkit::servers::{Cluster, RedisServer};
-use tidelock::{Messages, Servers};
+use tidelock::{PubSubMode, Topology};
 
 use crate::common::{SOON, builder, insist, within};
 
@@ -25,7 +25,8 @@ async fn locks_of_a_cluster_on_ipv6_follow_slots_and_failovers() -> Result<()> {
     ensure!(seed.contains("[::1]"), "{seed}");
     let client = builder(Duration::from_secs(6)).connect(&seed).await?;
     // The same in parts.
-    let parts = Servers::cluster([cluster.nodes()[1].addr().to_string()]).messages(Messages::Auto);
+    let parts =
+        Topology::cluster([cluster.nodes()[1].addr().to_string()]).messages(PubSubMode::Auto);
     let other = builder(Duration::from_secs(6))
         .connect_servers(parts)
         .await?;

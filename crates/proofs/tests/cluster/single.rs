@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use testkit::proxy::Proxy;
 use testkit::servers::{Cluster, RedisServer, Sentinels};
-use tidelock::{Error, ErrorKind, Servers};
+use tidelock::{Error, ErrorKind, Topology};
 
 use crate::common::{builder, eventually, ms, within};
 use crate::shared;
@@ -51,9 +51,9 @@ async fn t70_a_node_of_a_cluster_is_refused_as_a_single_server() -> Result<()> {
         ensure!(began.elapsed() < ms(500), "{url}: not at once");
     }
     let parts = [
-        Servers::one(node.addr().to_string()),
-        Servers::one(node.addr().to_string()).plain_locks(true),
-        Servers::socket(node.socket()),
+        Topology::one(node.addr().to_string()),
+        Topology::one(node.addr().to_string()).plain_locks(true),
+        Topology::socket(node.socket()),
     ];
     for servers in parts {
         let Err(error) = builder(ms(2000)).connect_servers(servers.clone()).await else {

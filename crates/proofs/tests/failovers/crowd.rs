@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use proofs::boot_time;
-use tidelock::{Acknowledge, AcquireOptions, Client, Guard};
+use tidelock::{AcquireOptions, Client, Guard, ReplicaAck};
 use tokio::task::JoinSet;
 
 use crate::ledger::{Ledger, Period};
@@ -30,7 +30,7 @@ pub(crate) fn kept(number: usize) -> String {
 }
 
 pub(crate) struct Crowd {
-    policy: Acknowledge,
+    policy: ReplicaAck,
     clients: Vec<Client>,
     kept: Vec<(String, Guard)>,
     ledger: Arc<Ledger>,
@@ -39,7 +39,7 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    pub(crate) async fn gather(servers: &Servers, policy: Acknowledge) -> Result<Self> {
+    pub(crate) async fn gather(servers: &Servers, policy: ReplicaAck) -> Result<Self> {
         let mut crowd = Self {
             policy,
             clients: Vec::new(),
@@ -90,7 +90,7 @@ impl Crowd {
                 ensure!(boot_time() < end, "{name} was not renewed");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            if self.policy == Acknowledge::All && outlasted {
+            if self.policy == ReplicaAck::All && outlasted {
                 held(name, guard).await?;
             }
         }
@@ -124,7 +124,7 @@ impl Crowd {
                     .query::<i64, _>(&["HEXISTS", name, &field])?
                     == 1)
             };
-            if self.policy == Acknowledge::All && outlasted {
+            if self.policy == ReplicaAck::All && outlasted {
                 held(name, guard).await?;
                 ensure!(there()?, "{name} is believed to be held, and is not there");
             } else if !there()? {

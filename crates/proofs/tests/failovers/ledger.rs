@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use tidelock::Acknowledge;
+use tidelock::ReplicaAck;
 
 /// One holder's belief that it holds a lock.
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +34,7 @@ impl Ledger {
 
     /// With `All` nobody holds what another believes to hold. With less, the first of the two is told within `bound`
     /// of the second's grant, unless it has ended by itself before.
-    pub(crate) fn check(&self, policy: Acknowledge, bound: Duration) -> Result<()> {
+    pub(crate) fn check(&self, policy: ReplicaAck, bound: Duration) -> Result<()> {
         let mut periods = self
             .0
             .lock()
@@ -47,7 +47,7 @@ impl Ledger {
                 continue;
             }
             ensure!(
-                policy != Acknowledge::All,
+                policy != ReplicaAck::All,
                 "two holders at once: {first:?}, {second:?}"
             );
             ensure!(

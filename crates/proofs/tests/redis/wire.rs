@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use testkit::servers::RedisServer;
-use tidelock::{AcquireOptions, Client, ErrorKind, FencingToken, Servers};
+use tidelock::{AcquireOptions, Client, ErrorKind, FencingToken, Topology};
 
 use crate::{channels, client, eventually, listeners};
 
@@ -194,7 +194,7 @@ async fn a_database_that_is_not_there_is_said_at_once() -> Result<()> {
 #[test]
 fn servers_named_in_parts_are_reached_without_async_too() -> Result<()> {
     let server = RedisServer::start()?;
-    let parts = Servers::one(server.addr().to_string());
+    let parts = Topology::one(server.addr().to_string());
     let client = tidelock::blocking::Client::connect_servers(Client::builder(), parts)?;
     let guard = client.lock("stock").acquire()?;
     let fields: BTreeMap<String, String> = server.query(&["HGETALL", "stock"])?;

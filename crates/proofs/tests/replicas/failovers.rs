@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tidelock::Acknowledge::{self, All, Any, Majority, Off};
+use tidelock::ReplicaAck::{self, All, Any, Majority, Off};
 use tidelock::{AcquireOptions, FencingToken, Guard};
 
 use crate::world::{SOON, World, eventually, listen, once, patient, within};
 
 const LEASE: Duration = Duration::from_millis(2400);
 
-async fn insist(world: &World, name: &str, policy: Acknowledge) -> Result<Guard> {
+async fn insist(world: &World, name: &str, policy: ReplicaAck) -> Result<Guard> {
     let client = world.client(policy).await?;
     let lock = client.fenced_lock(name);
     let asking = async {

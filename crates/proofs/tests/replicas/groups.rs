@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use tidelock::Acknowledge::{All, Any, Majority};
+use tidelock::ReplicaAck::{All, Any, Majority};
 use tokio::task::JoinSet;
 
 use crate::world::{SOON, World, once, patient, within};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use proofs::boot_time;
-use tidelock::Acknowledge::{Any, Off};
 use tidelock::LostReason;
+use tidelock::ReplicaAck::{Any, Off};
 
 use crate::world::{World, eventually, listen, once};
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use testkit::proxy::{Proxy, Then, When};
 use testkit::servers::RedisServer;
-use tidelock::Acknowledge::{All, Any, Majority, Off};
+use tidelock::ReplicaAck::{All, Any, Majority, Off};
 use tidelock::{Client, ErrorKind};
 
 use crate::world::{SOON, WITHIN, World, eventually, listen, once, patient, within};

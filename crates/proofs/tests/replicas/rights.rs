@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use testkit::servers::{RedisServer, Replicated};
-use tidelock::Acknowledge::{All, Any, Majority, Off};
+use tidelock::ReplicaAck::{All, Any, Majority, Off};
 use tidelock::{Client, Credentials, ErrorKind};
 
 use crate::logs::Logs;

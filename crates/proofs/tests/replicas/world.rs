@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use proofs::boot_time;
 use testkit::proxy::Proxy;
 use testkit::servers::{RedisServer, Replicated};
-use tidelock::{Acknowledge, AcquireOptions, Client, ClientBuilder, Guard, LostReason};
+use tidelock::{AcquireOptions, Client, ClientBuilder, Guard, LostReason, ReplicaAck};
 use tokio::task::JoinHandle;
 
 /// Longer than any event takes that is awaited only to be sure that it has come.
@@ -48,7 +48,7 @@ impl World {
             .details(false)
     }
 
-    pub(crate) async fn client(&self, policy: Acknowledge) -> Result<Client> {
+    pub(crate) async fn client(&self, policy: ReplicaAck) -> Result<Client> {
         let builder = self.builder().acknowledge(policy);
         Ok(builder.connect(&self.proxy.url()).await?)
     }
@@ -96,14 +96,14 @@ impl World {
 }
 
 /// One try, acknowledged like this.
-pub(crate) fn once(policy: Acknowledge) -> AcquireOptions {
+pub(crate) fn once(policy: ReplicaAck) -> AcquireOptions {
     AcquireOptions::new()
         .acknowledge(policy)
         .wait(Duration::ZERO)
 }
 
 /// Waits a while, acknowledged like this.
-pub(crate) fn patient(policy: Acknowledge) -> AcquireOptions {
+pub(crate) fn patient(policy: ReplicaAck) -> AcquireOptions {
     AcquireOptions::new().acknowledge(policy).wait(SOON)
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use testkit::servers::{RedisServer, Sentinels};
-use tidelock::Servers;
+use tidelock::Topology;
 
 use crate::common::{SOON, builder, insist, within};
 
@@ -18,7 +18,7 @@ async fn sentinels_on_ipv6_are_followed() -> Result<()> {
     ensure!(url.contains("[::1]"), "{url}");
     let client = builder(Duration::from_secs(6)).connect(&url).await?;
     // The same in parts.
-    let parts = Servers::sentinels(sentinels.service(), [seed.to_string()]);
+    let parts = Topology::sentinels(sentinels.service(), [seed.to_string()]);
     let other = builder(Duration::from_secs(6))
         .connect_servers(parts)
         .await?;

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::rt::{Blocker, Task};
+use crate::engine::runtime::background::{AbortOnDrop, Blocker};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::Result;
@@ -41,7 +41,7 @@ use crate::state::HoldState;
 pub struct Guard {
     pub(super) inner: crate::Guard,
     pub(super) blocker: Arc<Blocker>,
-    pub(super) callbacks: RefCell<Vec<Task>>,
+    pub(super) callbacks: RefCell<Vec<AbortOnDrop>>,
     pub(super) stays_here: PhantomData<*const ()>,
 }
 

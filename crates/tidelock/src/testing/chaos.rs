@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::backend::{
-    Ask, Attempt, Backend, Background, BoxFuture, Capabilities, ClientId, Env, Heard, Incarnation,
-    Name, Page, Released, Renewal, Renewed, Store, Ticket, Timers,
-};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fence::SqlFence;
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
+use crate::store::{
+    Attempt, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId, Env, Heard,
+    Incarnation, Name, Page, Released, Renewal, Renewed, Store, Ticket, Timers,
+};
 use crate::testing::faults::{Fate, Faults, Matter, about};
 
 /// Manual control of a connection's faults. All clones share one state.
@@ -160,7 +160,7 @@ impl Backend for Chaos {
         self.inner.capabilities()
     }
 
-    fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
         let ask = ask.clone();
         self.request(vec![about(&ask.ticket)], move |inner| {
             Box::pin(async move { inner.attempt(&ask).await })

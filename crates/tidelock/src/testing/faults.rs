@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::backend::Ticket;
+use crate::store::Ticket;
 
 /// The rate of each fault. The same seed gives the same sequence of faults; the scheduler decides which request meets
 /// which one.

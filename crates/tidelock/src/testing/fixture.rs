@@ -11,14 +11,15 @@ use super::faults::Faults;
 use super::party::Party;
 use super::twist::Twisted;
 use super::writer::Writer;
-use crate::backend::set::{self, Member, Quorum, Rule};
-use crate::backend::{
-    Background, BoxFuture, Capabilities, Clock, Env, Store, Timers, TlsFiles, registry,
-};
 use crate::builder::ClientBuilder;
 use crate::client::Client;
-use crate::core::rt::Stop;
+use crate::engine::runtime::background::Stop;
 use crate::error::Result;
+use crate::store::set;
+use crate::store::set::{Member, Quorum, Rule};
+use crate::store::{
+    Background, BoxFuture, Capabilities, Clock, Env, Store, Timers, TlsFiles, registry,
+};
 
 type Open = Arc<dyn for<'a> Fn(&'a Env) -> BoxFuture<'a, Result<Store>> + Send + Sync>;
 

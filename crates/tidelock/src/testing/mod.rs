@@ -29,7 +29,7 @@ pub use chaos::{Chaos, Plug};
 pub use faults::Faults;
 pub use fixture::{Fixture, open};
 pub use history::{History, Span};
-pub use party::{Held, Party, Place};
+pub use party::{Held, Party, PartyMember};
 pub use polls::{Polled, poll_times};
 #[cfg(feature = "blocking")]
 pub use threads::ThreadHeld;
@@ -37,10 +37,10 @@ pub use twist::{Twist, Twisted};
 
 /// Seeds the jitter in the pauses of all clients on this thread, so that a simulation is reproducible.
 pub fn seed_chance(seed: u64) {
-    crate::core::chance::seed(seed);
+    crate::engine::runtime::jitter::seed(seed);
 }
 
 /// The capabilities of the stores in this build, by URL scheme.
-pub fn abilities() -> &'static [(&'static str, crate::backend::Capabilities)] {
-    crate::backend::registry::ABILITIES
+pub fn abilities() -> &'static [(&'static str, crate::store::Capabilities)] {
+    crate::store::registry::ABILITIES
 }

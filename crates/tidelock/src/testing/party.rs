@@ -47,8 +47,8 @@ impl Party {
     }
 
     /// The lock with this name.
-    pub fn lock(&self, name: &str) -> Place {
-        Place {
+    pub fn lock(&self, name: &str) -> PartyMember {
+        PartyMember {
             lock: self.client.lock(name),
             #[cfg(feature = "blocking")]
             blocking: self.blocking.as_ref().map(|client| client.lock(name)),
@@ -56,8 +56,8 @@ impl Party {
     }
 
     /// The fenced lock with this name.
-    pub fn fenced_lock(&self, name: &str) -> Place {
-        Place {
+    pub fn fenced_lock(&self, name: &str) -> PartyMember {
+        PartyMember {
             lock: self.client.fenced_lock(name),
             #[cfg(feature = "blocking")]
             blocking: self
@@ -84,8 +84,8 @@ impl Party {
     ///
     /// # Panics
     /// If the store has no such locks.
-    pub fn read(&self, name: &str) -> Place {
-        Place {
+    pub fn read(&self, name: &str) -> PartyMember {
+        PartyMember {
             lock: self.sides(name).read(),
             #[cfg(feature = "blocking")]
             blocking: self.blocking_sides(name).map(|sides| sides.read()),
@@ -96,8 +96,8 @@ impl Party {
     ///
     /// # Panics
     /// As [`read`](Self::read).
-    pub fn write(&self, name: &str) -> Place {
-        Place {
+    pub fn write(&self, name: &str) -> PartyMember {
+        PartyMember {
             lock: self.sides(name).write(),
             #[cfg(feature = "blocking")]
             blocking: self.blocking_sides(name).map(|sides| sides.write()),
@@ -127,13 +127,13 @@ impl Party {
 
 /// A lock of a [`Party`].
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct PartyMember {
     lock: Lock,
     #[cfg(feature = "blocking")]
     blocking: Option<crate::blocking::Lock>,
 }
 
-impl Place {
+impl PartyMember {
     /// The lock underneath, for methods that only the async API has, and to inspect it.
     pub fn lock(&self) -> &Lock {
         &self.lock

@@ -4,14 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{
-    Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Heard, Incarnation, Name, Page,
-    Released, Renewal, Renewed, Store, Ticket,
-};
 use crate::error::Result;
 use crate::fence::SqlFence;
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
+use crate::store::{
+    Attempt, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Heard, Incarnation, Name,
+    Page, Released, Renewal, Renewed, Store, Ticket,
+};
 
 /// The changed behavior. Each method gets the wrapped store; by default it forwards to that store.
 pub trait Twist: fmt::Debug + Send + Sync + 'static {
@@ -24,7 +24,7 @@ pub trait Twist: fmt::Debug + Send + Sync + 'static {
     fn attempt<'a>(
         &'a self,
         inner: &'a dyn Backend,
-        ask: &'a Ask,
+        ask: &'a AttemptRequest,
     ) -> BoxFuture<'a, Result<Attempt>> {
         inner.attempt(ask)
     }
@@ -84,7 +84,7 @@ impl<T: Twist> Backend for Twisted<T> {
         self.twist.capabilities(&*self.inner)
     }
 
-    fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
         self.twist.attempt(&*self.inner, ask)
     }
 

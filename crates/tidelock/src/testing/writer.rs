@@ -1,10 +1,11 @@
 //! A store wrapper that turns every lock into the write side of a read-write lock.
 
 use super::twist::Twist;
-use crate::backend::{
-    Ask, Attempt, Backend, BoxFuture, Capabilities, Kind, Released, Renewal, Renewed, Ticket,
-};
 use crate::error::Result;
+use crate::store::{
+    Attempt, AttemptRequest, Backend, BoxFuture, Capabilities, LockKind, Released, Renewal,
+    Renewed, Ticket,
+};
 
 /// Replaces the kind of every ticket with [`Kind::Write`].
 #[derive(Debug)]
@@ -12,7 +13,7 @@ pub(super) struct Writer;
 
 fn write(ticket: &Ticket) -> Ticket {
     Ticket {
-        kind: Kind::Write,
+        kind: LockKind::Write,
         ..ticket.clone()
     }
 }
@@ -29,9 +30,9 @@ impl Twist for Writer {
     fn attempt<'a>(
         &'a self,
         inner: &'a dyn Backend,
-        ask: &'a Ask,
+        ask: &'a AttemptRequest,
     ) -> BoxFuture<'a, Result<Attempt>> {
-        let ask = Ask {
+        let ask = AttemptRequest {
             ticket: write(&ask.ticket),
             ..ask.clone()
         };

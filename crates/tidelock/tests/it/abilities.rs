@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use tidelock::backend::Capabilities;
+use tidelock::store::Capabilities;
 use tidelock::testing::abilities;
 
 fn row((store, can): &(&str, Capabilities)) -> String {

@@ -97,7 +97,7 @@ fn faces() -> Vec<(String, String)> {
             found.push((name, fs::read_to_string(&path).unwrap()));
         }
     }
-    let contract = "backend/mod.rs";
+    let contract = "store/mod.rs";
     found.push((
         contract.into(),
         fs::read_to_string(source.join(contract)).unwrap(),
@@ -146,7 +146,7 @@ fn what_can_be_awaited_says_what_happens_when_it_is_dropped() {
     let futures = ["-> Acquire", "-> TryAcquire", "-> Release", "-> WhileHeld"];
     let mut seen = 0;
     for (file, text) in faces() {
-        if file == "backend/mod.rs" {
+        if file == "store/mod.rs" {
             continue;
         }
         for (docs, item) in documented(&text) {

@@ -1,5 +1,7 @@
 //! Who may use whom, and what a file may weigh.
 
+mod rooms;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,22 +58,24 @@ fn used(code: &str) -> BTreeSet<String> {
 /// A connection's own task needs a runtime, and so does what must not block one: these name the file that has it, and
 /// nothing else of the machinery.
 const MAY_USE_A_RUNTIME: [&str; 6] = [
-    "backend/memcached/link.rs",
-    "backend/etcd/link.rs",
-    "backend/postgres/place.rs",
-    "backend/redis/conn.rs",
-    "backend/redis/gate.rs",
-    "backend/redis/link.rs",
+    "store/memcached/connection.rs",
+    "store/etcd/connection.rs",
+    "store/postgres/address.rs",
+    "store/redis/wire/live_connection.rs",
+    "store/redis/topology/endpoint.rs",
+    "store/redis/topology/connection.rs",
 ];
 
 /// What a store may use: the contract and the plain types, and nothing of the machinery.
 fn store_may_use(path: &str, store: &str) -> bool {
     let first = path.split("::").next().unwrap();
-    let own = format!("backend::{store}");
+    let own = format!("store::{store}");
     match first {
         "error" | "fence" | "guard" | "name" | "owner" | "servers" | "snapshot" => true,
-        "core" => path.starts_with("core::signals") || path.starts_with("core::clock"),
-        "backend" => {
+        "engine" => {
+            path.starts_with("engine::runtime::wakes") || path.starts_with("engine::runtime::clock")
+        }
+        "store" => {
             let second = path.split("::").nth(1).unwrap_or("");
             path.starts_with(&own) || !store_names().contains(second)
         }
@@ -97,7 +101,7 @@ fn store_names() -> BTreeSet<&'static str> {
 #[test]
 fn a_store_uses_the_contract_only() {
     for (file, code) in sources() {
-        let Some(rest) = file.strip_prefix("backend/") else {
+        let Some(rest) = file.strip_prefix("store/") else {
             continue;
         };
         let store = rest.trim_end_matches(".rs").split('/').next().unwrap();
@@ -105,7 +109,9 @@ fn a_store_uses_the_contract_only() {
             continue;
         }
         for path in used(&code) {
-            if path.starts_with("core::rt") && MAY_USE_A_RUNTIME.contains(&&*file) {
+            if path.starts_with("engine::runtime::background")
+                && MAY_USE_A_RUNTIME.contains(&&*file)
+            {
                 continue;
             }
             assert!(
@@ -120,9 +126,10 @@ fn a_store_uses_the_contract_only() {
 #[test]
 fn a_set_knows_no_store() {
     for (file, code) in sources() {
-        if file.starts_with("backend/set/") {
+        if file.starts_with("store/set/") {
             for path in used(&code) {
-                let fits = store_may_use(&path, "set") || path.starts_with("core::chance");
+                let fits =
+                    store_may_use(&path, "set") || path.starts_with("engine::runtime::jitter");
                 assert!(fits, "{file} must not use crate::{path}");
             }
         }
@@ -132,19 +139,19 @@ fn a_set_knows_no_store() {
 #[test]
 fn the_machinery_knows_no_store() {
     for (file, code) in sources() {
-        if file.starts_with("core/") {
+        if file.starts_with("engine/") {
             for path in used(&code) {
                 let wrong = [
-                    "backend::memcached",
-                    "backend::etcd",
-                    "backend::memory",
-                    "backend::mysql",
-                    "backend::postgres",
-                    "backend::redis",
-                    "backend::sqlite",
-                    "backend::registry",
-                    "backend::set",
-                    "backend::zookeeper",
+                    "store::memcached",
+                    "store::etcd",
+                    "store::memory",
+                    "store::mysql",
+                    "store::postgres",
+                    "store::redis",
+                    "store::sqlite",
+                    "store::registry",
+                    "store::set",
+                    "store::zookeeper",
                 ]
                 .iter()
                 .any(|store| path.starts_with(store));
@@ -173,7 +180,7 @@ fn only_the_client_and_the_tests_open_stores() {
 #[test]
 fn only_one_file_spawns_and_sleeps() {
     for (file, code) in sources() {
-        if file == "core/rt.rs" || file.starts_with("testing/") {
+        if file == "engine/runtime/background.rs" || file.starts_with("testing/") {
             continue;
         }
         for line in code
@@ -185,7 +192,10 @@ fn only_one_file_spawns_and_sleeps() {
                 "tokio::time::sleep",
                 "tokio::time::timeout",
             ] {
-                assert!(!line.contains(call), "{file}: {call} belongs in core/rt.rs");
+                assert!(
+                    !line.contains(call),
+                    "{file}: {call} belongs in engine/runtime/background.rs"
+                );
             }
         }
     }
@@ -265,7 +275,7 @@ fn every_public_item_has_an_example() {
 
 #[test]
 fn every_store_has_a_conformance_module_and_a_row_in_the_docs() {
-    let registry = fs::read_to_string(source().join("backend/registry.rs")).unwrap();
+    let registry = fs::read_to_string(source().join("store/registry.rs")).unwrap();
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
     let proofs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proofs");
     let mut modules = Vec::new();

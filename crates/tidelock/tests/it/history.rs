@@ -3,7 +3,9 @@
 use std::future::ready;
 
 use tidelock::Result;
-use tidelock::backend::{Ask, Attempt, Backend, BoxFuture, Grant, Released, Store, Ticket};
+use tidelock::store::{
+    Attempt, AttemptRequest, Backend, BoxFuture, Grant, Released, Store, Ticket,
+};
 use tidelock::testing::{Fixture, Twist, Twisted, promises};
 
 /// Says yes to everybody.
@@ -14,7 +16,7 @@ impl Twist for Generous {
     fn attempt<'a>(
         &'a self,
         _inner: &'a dyn Backend,
-        _ask: &'a Ask,
+        _ask: &'a AttemptRequest,
     ) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(ready(Ok(Attempt::Acquired(Grant::default()))))
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tidelock::backend::{Ask, Attempt, Backend, BoxFuture, Released, Store, Ticket};
+use tidelock::store::{Attempt, AttemptRequest, Backend, BoxFuture, Released, Store, Ticket};
 use tidelock::testing::{Fixture, Twist, Twisted};
 use tidelock::{AcquireOptions, Error, ErrorKind, Result};
 
@@ -22,7 +22,7 @@ impl Twist for Late {
     fn attempt<'a>(
         &'a self,
         inner: &'a dyn Backend,
-        ask: &'a Ask,
+        ask: &'a AttemptRequest,
     ) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(async move {
             if self.is_over.swap(true, Ordering::SeqCst) {

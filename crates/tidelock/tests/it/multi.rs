@@ -21,7 +21,7 @@ async fn mortal(url: &str) -> (Client, Plug) {
     let hand = plug.clone();
     let settings = Client::builder().lease(LEASE).response_timeout(LEASE / 3);
     let client = settings
-        .connect_to(async move |env: &tidelock::backend::Env| {
+        .connect_to(async move |env: &tidelock::store::Env| {
             let store = tidelock::testing::open(&url, env).await?;
             Ok(Chaos::wrap(store, env, Faults::none(), hand))
         })

@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidelock::backend::{
-    Ask, Attempt, Backend, BoxFuture, Capabilities, ClientId, Env, Grant, Moment, Name, OwnerId,
-    Page, Released, Renewal, Renewed, Store, Ticket, Timers, Wait, matches_glob,
+use tidelock::store::{
+    Attempt, AttemptRequest, Backend, BootInstant, BoxFuture, Capabilities, ClientId, Env, Grant,
+    Name, OwnerId, Page, Released, Renewal, Renewed, Store, Ticket, Timers, Wait, matches_glob,
 };
 use tidelock::testing::Fixture;
 use tidelock::{
@@ -24,17 +24,17 @@ struct Shelf {
 #[derive(Debug)]
 struct Row {
     owner: OwnerId,
-    ends: Moment,
+    ends: BootInstant,
     token: u64,
 }
 
 impl Shelf {
     /// Who holds the lock; a lease that has ended is no holder.
-    fn holder(&mut self, name: &Name, now: Moment) -> Option<&mut Row> {
+    fn holder(&mut self, name: &Name, now: BootInstant) -> Option<&mut Row> {
         self.rows.get_mut(name).filter(|row| row.ends > now)
     }
 
-    fn end(&mut self, ticket: &Ticket, now: Moment) -> Released {
+    fn end(&mut self, ticket: &Ticket, now: BootInstant) -> Released {
         match self.holder(&ticket.name, now) {
             Some(row) if row.owner == ticket.owner => {
                 self.rows.remove(&ticket.name);
@@ -56,7 +56,7 @@ impl Face {
     /// One question, decided at one instant.
     fn ask<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&mut Shelf, Moment) -> T,
+        question: impl FnOnce(&mut Shelf, BootInstant) -> T,
     ) -> BoxFuture<'_, T> {
         let mut records = self.shelf.lock().unwrap();
         Box::pin(std::future::ready(question(
@@ -66,7 +66,7 @@ impl Face {
     }
 }
 
-fn decide(shelf: &mut Shelf, ask: &Ask, now: Moment) -> Result<Attempt> {
+fn decide(shelf: &mut Shelf, ask: &AttemptRequest, now: BootInstant) -> Result<Attempt> {
     let Ticket { name, owner, .. } = &ask.ticket;
     if shelf.withdrawn.contains(owner) {
         return Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"));
@@ -110,7 +110,7 @@ impl Backend for Face {
         }
     }
 
-    fn attempt<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Attempt>> {
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
         self.ask(|shelf, now| decide(shelf, ask, now))
     }
 

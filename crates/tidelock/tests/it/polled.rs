@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tidelock::backend::{Ask, Attempt, Backend, BoxFuture, Capabilities, Wait};
+use tidelock::store::{Attempt, AttemptRequest, Backend, BoxFuture, Capabilities, Wait};
 use tidelock::testing::{Fixture, Twist, Twisted};
 use tidelock::{Client, Error, ErrorKind, Result};
 use tokio::sync::Semaphore;
@@ -29,7 +29,7 @@ impl Twist for Silent {
     fn attempt<'a>(
         &'a self,
         inner: &'a dyn Backend,
-        ask: &'a Ask,
+        ask: &'a AttemptRequest,
     ) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(async move {
             let _turn = self.turns.acquire().await;

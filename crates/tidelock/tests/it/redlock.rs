@@ -14,7 +14,7 @@ async fn servers(count: usize) -> (Vec<Client>, Vec<Plug>) {
         let plug = Plug::default();
         let hand = plug.clone();
         let settings = Client::builder().lease(LEASE).response_timeout(LEASE);
-        let client = settings.connect_to(async move |env: &tidelock::backend::Env| {
+        let client = settings.connect_to(async move |env: &tidelock::store::Env| {
             let store = tidelock::testing::open("memory:", env).await?;
             Ok(Chaos::wrap(store, env, Faults::none(), hand))
         });

@@ -21,7 +21,7 @@ mod doubt {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
-    use tidelock::backend::{Ask, Attempt, Backend, BoxFuture, Released, Ticket};
+    use tidelock::store::{Attempt, AttemptRequest, Backend, BoxFuture, Released, Ticket};
     use tidelock::testing::{Fixture, Twist, Twisted};
     use tidelock::{Error, ErrorKind, Result};
     use tokio::sync::Semaphore;
@@ -50,7 +50,7 @@ mod doubt {
         fn attempt<'a>(
             &'a self,
             inner: &'a dyn Backend,
-            ask: &'a Ask,
+            ask: &'a AttemptRequest,
         ) -> BoxFuture<'a, Result<Attempt>> {
             Box::pin(async move {
                 let answer = inner.attempt(ask).await;

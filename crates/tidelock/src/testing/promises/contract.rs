@@ -3,35 +3,36 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{
-    Acknowledge, Ask, Asker, Attempt, Backend, Kind, Name, Released, Renewal, Renewed, Ticket,
-};
 use crate::error::ErrorKind;
 use crate::owner::OwnerMint;
+use crate::store::{
+    Attempt, AttemptRequest, Backend, Liveness, LockKind, Name, Released, Renewal, Renewed,
+    ReplicaAck, Ticket,
+};
 use crate::testing::fixture::{Fixture, unique};
 
 /// How often we repeat a test whose result depends on timing.
 const ROUNDS: u32 = 20;
 
-fn ask(mint: &OwnerMint, name: &str, lease: Duration) -> Ask {
-    Ask {
+fn ask(mint: &OwnerMint, name: &str, lease: Duration) -> AttemptRequest {
+    AttemptRequest {
         spare: 0,
         delay: Duration::ZERO,
         ticket: Ticket {
-            kind: Kind::Mutex,
+            kind: LockKind::Mutex,
             name: Name::new(name).expect("a good name"),
             owner: mint.fresh(),
         },
         lease,
         patience: Duration::ZERO,
         armed: false,
-        wish: Acknowledge::Any,
+        wish: ReplicaAck::Any,
         part: 0,
-        asker: Asker::default(),
+        asker: Liveness::default(),
     }
 }
 
-async fn acquired(store: &dyn Backend, ask: &Ask) -> bool {
+async fn acquired(store: &dyn Backend, ask: &AttemptRequest) -> bool {
     match store.attempt(ask).await.expect("answered") {
         Attempt::Acquired(_) => true,
         Attempt::Held(_) => false,
@@ -88,7 +89,7 @@ pub async fn a_repeated_attempt_neither_counts_nor_shortens(fixture: &Fixture) {
     let Ok(Attempt::Acquired(first)) = store.attempt(&long).await else {
         panic!("it was free");
     };
-    let short = Ask {
+    let short = AttemptRequest {
         lease: fixture.lease(),
         ..long.clone()
     };
@@ -192,7 +193,7 @@ pub async fn a_renewal_never_shortens(fixture: &Fixture) {
     let renew = |lease| Renewal {
         ticket: held.ticket.clone(),
         lease,
-        wish: Acknowledge::Any,
+        wish: ReplicaAck::Any,
     };
     let kept = store
         .renew(&[renew(fixture.lease())])
@@ -231,7 +232,7 @@ pub async fn a_batch_answers_each_name_apart(fixture: &Fixture) {
         batch.push(Renewal {
             ticket: one.ticket,
             lease: fixture.lease() * 20,
-            wish: Acknowledge::Any,
+            wish: ReplicaAck::Any,
         });
     }
     batch.sort_by_key(|renewal| store.lane(&renewal.ticket.name));

@@ -11,14 +11,14 @@ use crate::guard::LostReason;
 use crate::options::AcquireOptions;
 use crate::snapshot::Mode;
 use crate::testing::fixture::{Fixture, eventually, unique, within};
-use crate::testing::party::{Held, Party, Place};
+use crate::testing::party::{Held, Party, PartyMember};
 use crate::testing::polls::poll_times;
 
 /// The share of the lease that holders do not rely on.
 const DRIFT: f64 = 0.01;
 
 /// Spawns a waiter, and returns when the store shows `count` waiters.
-async fn waiting(fixture: &Fixture, place: &Place, count: u64) -> JoinHandle<Held> {
+async fn waiting(fixture: &Fixture, place: &PartyMember, count: u64) -> JoinHandle<Held> {
     let mine = place.clone();
     let task = tokio::spawn(async move { mine.acquire().await.expect("it waits") });
     eventually("it waits", fixture.lease() * 4, || async {
@@ -34,11 +34,11 @@ async fn next(fixture: &Fixture, what: &str, waiter: JoinHandle<Held>) -> Held {
         .expect("no panic")
 }
 
-async fn refused(place: &Place) -> bool {
+async fn refused(place: &PartyMember) -> bool {
     place.try_acquire().await.expect("answered").is_none()
 }
 
-async fn free(fixture: &Fixture, place: &Place) {
+async fn free(fixture: &Fixture, place: &PartyMember) {
     let soon = AcquireOptions::new().wait(fixture.soon());
     let held = place.acquire_with(soon).await.expect("free");
     held.release().await.expect("held");

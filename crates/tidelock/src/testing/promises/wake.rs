@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::Capabilities;
+use crate::store::Capabilities;
 use crate::testing::fixture::{Fixture, unique, within};
-use crate::testing::party::{Held, Place};
+use crate::testing::party::{Held, PartyMember};
 
 /// Spawns a waiter, and returns when the store shows it.
-async fn waiting(fixture: &Fixture, place: &Place) -> tokio::task::JoinHandle<Held> {
+async fn waiting(fixture: &Fixture, place: &PartyMember) -> tokio::task::JoinHandle<Held> {
     let mine = place.clone();
     let task = tokio::spawn(async move { mine.acquire().await.expect("it waits") });
     let begun = std::time::Instant::now();

@@ -1,6 +1,6 @@
 //! Those who leave the line, stop within it, or stand in it when the store or the client goes.
 
-use tidelock::backend::{Ask, Attempt, Backend, BoxFuture};
+use tidelock::store::{Attempt, AttemptRequest, Backend, BoxFuture};
 use tidelock::testing::{Twist, Twisted};
 use tidelock::{AcquireOptions, ErrorKind, HandOff, LostReason, Result};
 use tokio::sync::Notify;
@@ -252,7 +252,7 @@ impl Twist for Slow {
     fn attempt<'a>(
         &'a self,
         inner: &'a dyn Backend,
-        ask: &'a Ask,
+        ask: &'a AttemptRequest,
     ) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(async move {
             if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {

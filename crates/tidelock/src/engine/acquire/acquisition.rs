@@ -1,0 +1,189 @@
+//! The future that an acquire call returns: the checks before it starts, and the one exit path.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use crate::engine::acquire::attempt_loop::AcquireLoop;
+use crate::engine::acquire::path::{AcquirePath, AcquireResult};
+use crate::engine::acquire::request::AcquireRequest;
+use crate::engine::lease::steward::StewardCommand;
+use crate::engine::runtime::background;
+use crate::engine::runtime::timers::Timer;
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::Cancel;
+use crate::store::{BoxFuture, LockKind, Name};
+
+/// A lazy, `Send` acquire future. `None`: the lock is not free, and the wait is zero.
+///
+/// It is cancel-safe. A drop, a timeout and a cancel all take one path, [`leave`](Self::leave), and leave no lock
+/// behind.
+pub(crate) struct Acquisition {
+    state: AcquisitionState,
+    /// `None`: the options were refused, or the acquisition is done.
+    caller: Option<Arc<AcquireRequest>>,
+    deadline: Option<Timer>,
+    cancel: Option<BoxFuture<'static, ()>>,
+}
+
+enum AcquisitionState {
+    Refused(Error),
+    /// Not polled yet.
+    Lazy,
+    Running(AcquirePath),
+    /// With the name if the lock was not free.
+    Done(Option<Name>),
+}
+
+impl Acquisition {
+    pub(crate) fn of(caller: Result<AcquireRequest>) -> Self {
+        let (state, caller) = match caller {
+            Ok(caller) => (AcquisitionState::Lazy, Some(Arc::new(caller))),
+            Err(error) => (AcquisitionState::Refused(error), None),
+        };
+        Self {
+            state,
+            caller,
+            deadline: None,
+            cancel: None,
+        }
+    }
+
+    /// Makes all checks that need no request, starts the deadline, and joins the local queue or starts the acquire
+    /// loop.
+    fn start(&mut self) -> Result<AcquirePath> {
+        let Some(caller) = &self.caller else {
+            return Err(Error::new(ErrorKind::InvalidName));
+        };
+        check(caller)?;
+        let options = &caller.options;
+        // A zero wait ends with the first answer. The response timeout bounds that, so it needs no deadline.
+        self.deadline = options
+            .wait
+            .filter(|wait| !wait.is_zero())
+            .map(|wait| caller.base.core.timers.after(wait));
+        self.cancel = options
+            .cancel
+            .clone()
+            .map(|cancel| Box::pin(Cancel::fired(cancel)) as _);
+        let caller = Arc::clone(caller);
+        Ok(AcquireLoop { caller }.enter())
+    }
+
+    /// Stops waiting. If a request is in flight, the steward finishes it and releases a lock that it grants.
+    fn leave(&mut self) {
+        let (state, Some(caller)) = (
+            std::mem::replace(&mut self.state, AcquisitionState::Done(None)),
+            &self.caller,
+        ) else {
+            return;
+        };
+        if let AcquisitionState::Running(rest) = state {
+            // Tells the acquire loop, and a store that has not sent the attempt yet, that nobody waits for the lock.
+            caller.gone.store(true, Ordering::SeqCst);
+            // If we dropped a request in flight, nobody would read its reply, and a grant would stay until the lease
+            // ends. Without one the drop is enough: a ticket withdraws itself if the store may know it.
+            if caller.in_flight.load(Ordering::SeqCst) {
+                let work = Box::pin(async move { drop(rest.await) });
+                caller.base.core.steward.send(StewardCommand::Adopt(work));
+            }
+        }
+    }
+
+    /// The error with which the caller stops waiting now: cancelled, or out of time.
+    fn poll_departure(&mut self, cx: &mut Context<'_>) -> Option<Error> {
+        if let Some(cancel) = &mut self.cancel
+            && cancel.as_mut().poll(cx).is_ready()
+        {
+            return Some(Error::new(ErrorKind::Cancelled));
+        }
+        let over = Pin::new(self.deadline.as_mut()?).poll(cx).is_ready();
+        over.then(|| Some(self.caller.as_ref()?.out_of_time()))?
+    }
+
+    /// The error for a lock that is not free, if the wait is zero.
+    pub(crate) fn not_free(&self) -> Error {
+        let error = Error::new(ErrorKind::TimedOut);
+        match &self.state {
+            AcquisitionState::Done(Some(name)) => error.on_lock(name),
+            _ => error,
+        }
+    }
+
+    /// Completes the future, and drops all it has of the client. Otherwise a completed future that is kept would keep
+    /// the client alive.
+    fn finish(&mut self, result: AcquireResult) -> Poll<AcquireResult> {
+        let caller = self.caller.take();
+        let name = caller.as_ref().filter(|_| matches!(result, Ok(None)));
+        self.state = AcquisitionState::Done(name.map(|caller| caller.name.clone()));
+        (self.deadline, self.cancel) = (None, None);
+        Poll::Ready(result.map_err(|error| match caller {
+            Some(caller) => error.on_lock(&caller.name),
+            None => error,
+        }))
+    }
+}
+
+/// The checks that need no request to the store.
+fn check(caller: &AcquireRequest) -> Result<()> {
+    let (core, site, options) = (&caller.base.core, &caller.base.site, &caller.options);
+    core.refuse_if_closed()?;
+    background::need_runtime()?;
+    if caller.terms.kind == LockKind::Fenced && !site.front().capabilities().tokens {
+        return Err(Error::new(ErrorKind::Unsupported)
+            .because("this store cannot count, so it has no fencing tokens"));
+    }
+    // Only a lock with one holder can have a delay. Each of several holders would leave one that bars the others.
+    if options.lock_delay.is_some_and(|delay| !delay.is_zero())
+        && !(site.front().capabilities().delays
+            && matches!(caller.terms.kind, LockKind::Mutex | LockKind::Fenced))
+    {
+        return Err(Error::new(ErrorKind::Unsupported)
+            .because("this store cannot keep a lock back after its hold has ended (lock_delay)"));
+    }
+    if options.cancel.as_ref().is_some_and(Cancel::is_fired) {
+        return Err(Error::new(ErrorKind::Cancelled));
+    }
+    Ok(())
+}
+
+impl Future for Acquisition {
+    type Output = AcquireResult;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<AcquireResult> {
+        if let AcquisitionState::Refused(_) | AcquisitionState::Lazy = self.state {
+            let begun = match std::mem::replace(&mut self.state, AcquisitionState::Done(None)) {
+                AcquisitionState::Refused(error) => Err(error),
+                _ => self.start(),
+            };
+            match begun {
+                Ok(rest) => self.state = AcquisitionState::Running(rest),
+                Err(error) => return self.finish(Err(error)),
+            }
+        }
+        let AcquisitionState::Running(rest) = &mut self.state else {
+            return Poll::Ready(Err(
+                Error::new(ErrorKind::Cancelled).because("polled again after it was done")
+            ));
+        };
+        // We poll for the lock before we look at the deadline: a grant that arrives with the deadline still counts.
+        if let Poll::Ready(result) = Pin::new(rest).poll(cx) {
+            return self.finish(result);
+        }
+        match self.poll_departure(cx) {
+            Some(error) => {
+                self.leave();
+                self.finish(Err(error))
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Acquisition {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}

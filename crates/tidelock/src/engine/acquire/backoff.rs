@@ -1,0 +1,100 @@
+//! Backoff while the store does not answer: how long to pause, and when to give up.
+
+use std::time::Duration;
+
+use crate::engine::acquire::attempt_loop::AcquireLoop;
+use crate::engine::local_queue::leader::Leader;
+use crate::engine::runtime::retry;
+use crate::error::{Error, Result};
+use crate::store::{BootInstant, NotYet};
+
+/// How long the store has not answered. It counts only time in which this process ran: a process that is frozen for
+/// longer than a lease gets no answer either, and that says nothing about the store.
+#[derive(Default)]
+pub(crate) struct Backoff {
+    /// The length of the outage so far.
+    lasted: Duration,
+    /// When the last attempt failed, and how long the pause after it was.
+    failed: Option<(BootInstant, Duration)>,
+    /// Until when the store says that it is not ready yet, plus a response timeout.
+    ready_by: Option<BootInstant>,
+    tries: u32,
+}
+
+impl Backoff {
+    /// Records a failed attempt, and returns how long to pause before the next. If the outage begins with this error,
+    /// it began at `from`.
+    ///
+    /// # Errors
+    /// The given error if a retry cannot succeed, or if the outage has lasted a whole lease (with a zero wait: a
+    /// response timeout). Otherwise a caller without a deadline would wait without end and without an error. A store
+    /// may say when it will be ready; then we wait until that time. Only its first announcement counts. Otherwise a
+    /// store that is never ready would postpone the error without end.
+    pub(crate) fn pause(
+        &mut self,
+        error: Error,
+        from: BootInstant,
+        one: &AcquireLoop,
+        lead: Option<&Leader>,
+    ) -> Result<Duration> {
+        let now = one.caller.base.core.timers.now();
+        let limit = if one.caller.only_asks() {
+            one.caller.base.core.settings.response_timeout
+        } else {
+            one.caller.base.core.settings.lease
+        };
+        let (since, rest) = self.failed.unwrap_or((from, Duration::ZERO));
+        let longest = one.caller.base.core.settings.response_timeout + rest;
+        self.lasted += running_part(now.since(since), longest);
+        if let Some(within) = NotYet::of(&error)
+            && !one.caller.only_asks()
+        {
+            let slack = one.caller.base.core.settings.response_timeout;
+            self.ready_by.get_or_insert(now + within + slack);
+        }
+        if !error.is_retryable() {
+            return Err(error);
+        }
+        let ready_by = self.ready_by.unwrap_or(now);
+        if self.lasted >= limit && now >= ready_by {
+            // The waiters behind this leader rely on its attempts, so their waits end too.
+            if let Some(lead) = lead {
+                lead.fail(&error);
+            }
+            return Err(error);
+        }
+        if let Some(lead) = lead {
+            lead.trouble(Some(&error));
+        }
+        tracing::debug!(lock = %one.caller.name, %error, "no answer from the store; trying again");
+        one.caller.set_trouble(Some(error));
+        self.tries += 1;
+        let pause = retry::pause(self.tries);
+        self.failed = Some((now, pause));
+        Ok(pause)
+    }
+}
+
+/// How much of the time between two failures counts as outage. One request and the pause before it take no longer than
+/// `longest`. If far more time has passed, this process did not run. Such a round still counts a little. Otherwise a
+/// machine on which every round is late would retry without end.
+fn running_part(round: Duration, longest: Duration) -> Duration {
+    if round > longest + longest / 2 {
+        longest / 4
+    } else {
+        round
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_in_which_the_process_was_frozen_is_no_outage() {
+        let (second, longest) = (Duration::from_secs(1), Duration::from_secs(4));
+        assert_eq!(running_part(second * 4, longest), second * 4);
+        assert_eq!(running_part(second * 6, longest), second * 6, "it was busy");
+        assert_eq!(running_part(second * 3600, longest), second);
+    }
+}

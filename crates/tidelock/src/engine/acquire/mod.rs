@@ -1,0 +1,12 @@
+//! One acquisition: the request, the loop that asks the store, and the ticket that is withdrawn if the caller leaves.
+//!
+//! `acquisition` is the future in the caller's hands. It either waits in the [local queue](super::local_queue) or runs the
+//! [acquire loop](attempt_loop).
+
+pub(crate) mod acquisition;
+pub(crate) mod attempt_loop;
+pub(crate) mod backoff;
+pub(crate) mod path;
+pub(crate) mod pending_ticket;
+pub(crate) mod request;
+pub(crate) mod wait_state;

@@ -1,0 +1,146 @@
+//! The acquire request: what was asked for, and the state that the caller, the acquire loop and the store share.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::engine::local_queue::waiter::{AcquireTerms, Waiter};
+use crate::engine::store_handle::LockContext;
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::AcquireOptions;
+use crate::store::{LockKind, Name};
+
+/// One acquire request: its options, and the state that the caller, the acquire loop and the local queue share. It is a
+/// single allocation, because many waiters for one name exist at once and each further allocation costs all of them.
+pub(crate) struct AcquireRequest {
+    pub(crate) base: Arc<LockContext>,
+    pub(crate) name: Name,
+    pub(crate) options: AcquireOptions,
+    pub(crate) place: &'static Location<'static>,
+    pub(crate) terms: AcquireTerms,
+    /// Through this the local queue notifies it.
+    pub(crate) seat: Waiter,
+    /// The caller has left. A request in flight is finished in the background.
+    pub(crate) gone: AtomicBool,
+    /// A request is in flight. Invariant: the acquire loop is not dropped while this is set.
+    pub(crate) in_flight: AtomicBool,
+    /// Why the last request got no answer. Reported if the wait times out.
+    trouble: Mutex<Option<Error>>,
+}
+
+impl AcquireRequest {
+    /// # Errors
+    /// [`ErrorKind::InvalidOptions`] for a duration out of range, and for options that exclude each other.
+    pub(crate) fn new(
+        base: Arc<LockContext>,
+        kind: LockKind,
+        name: Name,
+        options: AcquireOptions,
+        place: &'static Location<'static>,
+    ) -> Result<Self> {
+        let settings = &base.core.settings;
+        let term = options
+            .term(settings.lease, &settings.drift)
+            .map_err(|error| error.on_lock(&name))?;
+        Ok(Self {
+            terms: AcquireTerms {
+                kind,
+                lease: term.length,
+                renewed: term.renewed,
+                wish: options.acknowledge.unwrap_or(settings.acknowledge),
+                delay: options.lock_delay.unwrap_or_default(),
+            },
+            base,
+            name,
+            options,
+            place,
+            seat: Waiter::default(),
+            gone: AtomicBool::new(false),
+            in_flight: AtomicBool::new(false),
+            trouble: Mutex::default(),
+        })
+    }
+
+    /// The longest wait.
+    pub(crate) fn patience(&self) -> Duration {
+        self.options.wait.unwrap_or(Duration::MAX)
+    }
+
+    /// Whether the wait is zero: the caller takes the first answer of the store, and never waits in a queue.
+    pub(crate) fn only_asks(&self) -> bool {
+        self.patience().is_zero()
+    }
+
+    /// Refuses if the client is closed. Call it after the request has joined the local queue: a close that we do not
+    /// see here comes later, and calls every waiter of the queue. In the other order, a close between the two would
+    /// miss this waiter.
+    pub(crate) fn wait_in_line(&self) -> Result<()> {
+        self.base.core.refuse_if_closed()?;
+        self.explain_own_hold();
+        Ok(())
+    }
+
+    /// Logs a wait for a lock that this client itself holds. That common mistake looks like a hang.
+    pub(crate) fn explain_own_hold(&self) {
+        // The search reads the whole lease table, so we search only if the message is logged.
+        if tracing::enabled!(tracing::Level::INFO)
+            && let Some(held_at) = self.base.core.steward.table.place_of(&self.name)
+        {
+            tracing::info!(lock = %self.name, held_since = %held_at, waiting_at = %self.place, "waits for a lock that a guard of this same client holds");
+        }
+    }
+
+    pub(crate) fn set_trouble(&self, trouble: Option<Error>) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    }
+
+    /// The error for a caller whose wait has timed out. The last error of the store explains more than the timeout.
+    pub(crate) fn out_of_time(&self) -> Error {
+        let trouble = self
+            .trouble
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        match trouble {
+            Some(error) => error,
+            None if self.in_flight.load(Ordering::SeqCst) => {
+                // With a zero wait the caller did not wait for a holder, only for the reply, so the outcome is unknown.
+                let kind = if self.only_asks() {
+                    ErrorKind::OutcomeUnknown
+                } else {
+                    ErrorKind::TimedOut
+                };
+                Error::new(kind).because("the store had not answered when the time was up")
+            }
+            None => Error::new(ErrorKind::TimedOut),
+        }
+    }
+}
+
+impl fmt::Debug for AcquireRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caller")
+            .field("name", &self.name)
+            .field("place", &self.place)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Tells whether a caller still waits for the result of an attempt. By default one does.
+#[derive(Debug, Clone, Default)]
+pub struct Liveness(Option<Arc<AcquireRequest>>);
+
+impl Liveness {
+    pub(crate) fn new(caller: &Arc<AcquireRequest>) -> Self {
+        Self(Some(Arc::clone(caller)))
+    }
+
+    /// Whether the caller has left. Then a store need not send an attempt that still waits to be sent. Otherwise, if
+    /// many callers leave at once, the store would serve their attempts first while the remaining callers wait.
+    pub fn has_left(&self) -> bool {
+        let caller = self.0.as_ref();
+        caller.is_some_and(|caller| caller.gone.load(Ordering::SeqCst))
+    }
+}

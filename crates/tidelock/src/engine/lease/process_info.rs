@@ -1,0 +1,91 @@
+//! A record of this process in the store, for operators: host, process id, program. It exists while the client does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use crate::engine::ClientInner;
+use crate::snapshot::ClientInfo;
+use crate::store::{Backend, ClientId};
+
+/// Bounds how long a record stays in the store after its last write. The client writes it again after a third of this.
+const KEPT: Duration = Duration::from_secs(3600);
+
+/// The record of one client.
+#[derive(Debug)]
+pub(crate) struct ProcessInfo {
+    client: ClientId,
+    /// A write was sent, so there may be something to remove.
+    sent: AtomicBool,
+}
+
+impl ProcessInfo {
+    pub(crate) fn new(client: ClientId) -> Arc<Self> {
+        Arc::new(Self {
+            client,
+            sent: AtomicBool::new(false),
+        })
+    }
+
+    /// Removes the record if it may exist. The steward calls it when no other request of this client is in flight.
+    pub(crate) async fn remove(&self, store: &dyn Backend) {
+        if !self.sent.load(Ordering::SeqCst) {
+            return;
+        }
+        if let Err(error) = store.retract(&self.client).await {
+            tracing::debug!(%error, "the record of this client stays in the store until it expires");
+        }
+    }
+}
+
+/// Writes the record now, and again before it expires, until the client is closed or dropped.
+pub(crate) fn publish(core: &Arc<ClientInner>) {
+    let own = own_info();
+    let (home, timers) = (Arc::clone(&core.home), core.timers.clone());
+    let record = Arc::clone(&core.process_info);
+    let alive = Arc::downgrade(core);
+    core.steward.background.spawn(async move {
+        loop {
+            // We count the write as in flight before we check for `close`. `close` waits for what is counted and only
+            // then removes the record. Otherwise a late write could leave the record of a client that is gone.
+            let Some(write) = alive.upgrade().and_then(|core| {
+                let write = core.steward.owned_mark();
+                (!core.closed.is_set()).then_some(write)
+            }) else {
+                return;
+            };
+            record.sent.store(true, Ordering::SeqCst);
+            if let Err(error) = home.back().announce(&record.client, &own, KEPT).await {
+                tracing::debug!(%error, "the record of this client could not be written to the store");
+            }
+            drop(write);
+            timers.after(KEPT / 3).await;
+        }
+    });
+}
+
+fn own_info() -> ClientInfo {
+    let program = std::env::current_exe().ok().and_then(|path| {
+        path.file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+    });
+    ClientInfo::new(
+        host_name(),
+        std::process::id(),
+        program.unwrap_or_default(),
+        SystemTime::now(),
+    )
+}
+
+#[cfg(unix)]
+fn host_name() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}
+
+#[cfg(not(unix))]
+fn host_name() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_default()
+}

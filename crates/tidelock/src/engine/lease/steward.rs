@@ -1,0 +1,415 @@
+//! The steward: the background task of a client. It renews leases, reports losses, and executes background commands
+//! (releases, withdrawals, and requests in flight whose caller has left).
+//!
+//! One loop on the client's own thread waits for the first of these, in this order, so that no flood of commands can
+//! delay a deadline or a renewal:
+//!
+//! 1. The next instant at which something is due. It then reports the holds whose proof or cap has ended as lost, sends
+//!    the due renewals in batches of at most 100, and looks after local queues without progress.
+//! 2. The end of a closed client: the steward has no request in flight, and either no other operation is in flight or
+//!    one response timeout has passed.
+//! 3. A notification that the next due instant may have moved forward.
+//! 4. The reply to a batch. `Kept` proves the lease from the send time of the batch; `Gone` and `WrongType` report the
+//!    loss; an error leaves the lease as it is, and the renewal is sent again within a fifteenth of the lease.
+//! 5. A command.
+//!
+//! Invariants:
+//! 1. All requests run concurrently. A renewal that hangs delays neither a release nor a deadline; it is sent again
+//!    after a sixth of the lease or the response timeout, whichever is shorter.
+//! 2. A panic in one request ends only that request. If the steward itself ends, by a panic too, every hold is reported
+//!    lost (`Unattended`), and so is every later grant.
+//! 3. A command counts as in flight from `send` until it is done, so `close` waits for it.
+//!
+//! The steward ends when the client is closed or its last handle is dropped. Remaining commands then get one more
+//! response timeout.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+
+use crate::engine::lease::process_info::ProcessInfo;
+use crate::engine::lease::release;
+use crate::engine::lease::release::PendingRelease;
+use crate::engine::lease::renewal_batch::Batch;
+use crate::engine::lease::table::LeaseTable;
+use crate::engine::local_queue::leader::LeaderTerm;
+use crate::engine::local_queue::queue::LocalQueues;
+use crate::engine::runtime::background::{Background, Stop};
+use crate::engine::runtime::in_flight::{InFlight, InFlightCounter};
+use crate::engine::runtime::timers::{Timer, Timers};
+use crate::engine::store_handle::StoreHandle;
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::LostReason;
+use crate::options::Drift;
+use crate::store::{BootInstant, BoxFuture, Renewed, Ticket};
+
+/// A background command.
+pub(crate) enum StewardCommand {
+    /// Release or withdraw a ticket, with retries until `until`. `Release` documents the fields.
+    Release {
+        site: Arc<StoreHandle>,
+        ticket: Ticket,
+        unclear: bool,
+        repeated: bool,
+        until: BootInstant,
+        answer: Option<oneshot::Sender<Result<()>>>,
+        /// The leader term, which ends after the first request.
+        tenure: Option<LeaderTerm>,
+        /// How long the lock was held, as far as we know.
+        kept: Duration,
+    },
+    /// Finish a request in flight whose caller has left.
+    Adopt(BoxFuture<'static, ()>),
+}
+
+/// The handle by which the rest of the client uses the steward.
+#[derive(Debug)]
+pub(crate) struct StewardHandle {
+    inbox: mpsc::UnboundedSender<QueuedCommand>,
+    /// Counts the operations that `close` waits for.
+    counter: Arc<InFlightCounter>,
+    /// The client is closed: the steward ends once nothing is in flight.
+    retired: Arc<AtomicBool>,
+    /// The steward drops its sender when it ends.
+    running: watch::Receiver<()>,
+    pub(crate) table: Arc<LeaseTable>,
+    pub(crate) background: Background,
+}
+
+impl StewardHandle {
+    /// Sends a command. Never blocks and never fails: after the steward has ended, the lock stays until its lease ends.
+    pub(crate) fn send(&self, chore: StewardCommand) {
+        let errand = QueuedCommand {
+            chore,
+            in_flight: self.owned_mark(),
+        };
+        if let Err(mpsc::error::SendError(errand)) = self.inbox.send(errand) {
+            errand.chore.give_up();
+        }
+    }
+
+    /// Registers an operation as in flight until the result is dropped; `close` waits for it.
+    pub(crate) fn mark(&self) -> InFlight<&InFlightCounter> {
+        InFlight::new(&*self.counter)
+    }
+
+    /// As [`mark`](Self::mark), without a borrow.
+    pub(crate) fn owned_mark(&self) -> InFlight<Arc<InFlightCounter>> {
+        InFlight::new(Arc::clone(&self.counter))
+    }
+
+    /// Resolves when no operation is in flight.
+    pub(crate) async fn settled(&self) {
+        self.unless_ended(self.counter.none()).await;
+    }
+
+    /// Resolves when the steward has ended. It closes its side of the store first.
+    pub(crate) async fn ended(&self) {
+        let mut running = self.running.clone();
+        while running.changed().await.is_ok() {}
+    }
+
+    /// Waits for an event that needs the steward or a timer on its thread. It also returns when the steward has ended,
+    /// because the event cannot happen after that.
+    pub(crate) async fn unless_ended(&self, event: impl Future<Output = ()>) {
+        tokio::select! {
+            biased;
+            () = event => {}
+            () = self.ended() => {}
+        }
+    }
+
+    /// The client is closed: the steward finishes its commands and ends, and so does its thread. It does not wait for
+    /// the drop of the last handle. Otherwise a guard in `mem::forget`, or a `Lock` in a static, would keep a thread
+    /// and its file descriptors for the life of the process.
+    pub(crate) fn retire(&self) {
+        self.retired.store(true, Ordering::SeqCst);
+        self.table.bell.notify_one();
+    }
+
+    /// Whether the lease table is empty and no operation is in flight.
+    #[cfg(feature = "testing")]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.table.len() == 0 && self.counter.is_zero()
+    }
+}
+
+/// A command, counted as in flight until it is done.
+struct QueuedCommand {
+    chore: StewardCommand,
+    in_flight: InFlight<Arc<InFlightCounter>>,
+}
+
+impl StewardCommand {
+    /// Logs a command that no steward can execute any more.
+    fn give_up(self) {
+        if let Self::Release { ticket, .. } = self {
+            tracing::warn!(lock = %ticket.name, owner = %ticket.owner, "the client's steward has gone; this lock stays until its lease ends");
+        }
+    }
+}
+
+/// The steward before it runs: what it needs.
+pub(crate) struct Steward {
+    /// Notified when a local queue has a waiter to look after.
+    pub(crate) bell: Arc<Notify>,
+    pub(crate) home: Arc<StoreHandle>,
+    pub(crate) process_info: Arc<ProcessInfo>,
+    pub(crate) timers: Timers,
+    pub(crate) drift: Drift,
+    pub(crate) response_timeout: Duration,
+}
+
+impl Steward {
+    /// Starts the steward on the background thread, which ends with it.
+    pub(crate) fn start(self, background: Background, stop: Stop) -> StewardHandle {
+        let (inbox, chores) = mpsc::unbounded_channel();
+        let table = Arc::new(LeaseTable::default());
+        let keeper = LoseAllOnDrop(Arc::clone(&table));
+        let retired = Arc::<AtomicBool>::default();
+        let told = Arc::clone(&retired);
+        let (runs, running) = watch::channel(());
+        let counter = Arc::<InFlightCounter>::default();
+        let unfinished = Arc::clone(&counter);
+        background.spawn(async move {
+            self.run(&keeper.0, chores, &told, &unfinished).await;
+            // First report the losses, then let waiters for the end run, then stop the thread.
+            drop(keeper);
+            drop(runs);
+            drop(stop);
+        });
+        StewardHandle {
+            inbox,
+            counter,
+            retired,
+            running,
+            table,
+            background,
+        }
+    }
+
+    async fn run(
+        self,
+        table: &LeaseTable,
+        mut inbox: mpsc::UnboundedReceiver<QueuedCommand>,
+        retired: &AtomicBool,
+        in_flight: &InFlightCounter,
+    ) {
+        let mut calls: FuturesUnordered<BoxFuture<'static, Option<RenewalReplies>>> =
+            FuturesUnordered::new();
+        let mut look = self.timers.at(BootInstant::FAR);
+        // A timer that starts when the client is closed. Requests in flight may send commands until it fires.
+        let mut last_call = None;
+        loop {
+            if retired.load(Ordering::SeqCst) {
+                let timer = || Box::pin(self.timers.after(self.response_timeout));
+                last_call.get_or_insert_with(timer);
+            }
+            let next = table.next_look(self.timers.now());
+            let next = self
+                .lines()
+                .map(LocalQueues::next_look)
+                .fold(next, BootInstant::min);
+            if look.due() != next {
+                look = self.timers.at(next);
+            }
+            // Biased, so that no flood of commands delays a deadline or a renewal.
+            tokio::select! {
+                biased;
+                () = &mut look => {
+                    self.renew(table, &mut calls);
+                    let now = self.timers.now();
+                    self.lines().for_each(|lines| lines.look_after_the_waiting(now));
+                    look = self.timers.at(BootInstant::FAR);
+                }
+                () = retirement(&mut last_call, in_flight), if calls.is_empty() => break,
+                () = table.bell.notified() => {}
+                () = self.bell.notified() => {}
+                Some(answers) = calls.next(), if !calls.is_empty() => self.take(table, answers),
+                errand = inbox.recv() => match errand {
+                    Some(errand) => calls.push(self.call(errand)),
+                    None => break,
+                },
+            }
+        }
+        // The client is closed or dropped. Its remaining commands get one more response timeout.
+        inbox.close();
+        while let Ok(errand) = inbox.try_recv() {
+            calls.push(self.call(errand));
+        }
+        self.timers
+            .limit(self.response_timeout, async {
+                while calls.next().await.is_some() {}
+                self.process_info.remove(self.home.back()).await;
+            })
+            .await;
+        self.home.back().close().await;
+    }
+
+    /// The local queues of the client's own store, and of its plain layout.
+    fn lines(&self) -> impl Iterator<Item = &LocalQueues> {
+        let sites = [Some(&self.home), self.home.plain()];
+        sites
+            .into_iter()
+            .flatten()
+            .filter_map(|site| Some(&**site.lines()?))
+    }
+
+    /// Executes a command.
+    fn call(
+        &self,
+        QueuedCommand { chore, in_flight }: QueuedCommand,
+    ) -> BoxFuture<'static, Option<RenewalReplies>> {
+        let timers = self.timers.clone();
+        let work = async move {
+            match chore {
+                StewardCommand::Adopt(rest) => rest.await,
+                StewardCommand::Release {
+                    site,
+                    ticket,
+                    unclear,
+                    repeated,
+                    until,
+                    answer,
+                    tenure,
+                    kept,
+                } => {
+                    let result = PendingRelease {
+                        site,
+                        ticket,
+                        unclear,
+                        repeated,
+                        until,
+                        tenure,
+                        kept,
+                    }
+                    .persist(&timers)
+                    .await;
+                    // A caller that has stopped waiting gives the result back, so that it is at least logged.
+                    let unheard = match answer {
+                        Some(answer) => answer.send(result).err(),
+                        None => Some(result),
+                    };
+                    unheard.into_iter().for_each(release::log);
+                }
+            }
+        };
+        Box::pin(async move {
+            contained(work).await;
+            drop(in_flight);
+            None
+        })
+    }
+
+    /// Reports the holds that have ended, and sends the renewals that are due.
+    fn renew(
+        &self,
+        table: &LeaseTable,
+        calls: &mut FuturesUnordered<BoxFuture<'static, Option<RenewalReplies>>>,
+    ) {
+        let sent = self.timers.now();
+        for batch in table.take_due(sent, |lease| self.ask_again_after(lease)) {
+            let Batch {
+                site,
+                ids,
+                renewals,
+            } = batch;
+            calls.push(Box::pin(async move {
+                let result = contained(site.back().renew(&renewals))
+                    .await
+                    .unwrap_or_else(|| {
+                        Err(Error::new(ErrorKind::OutcomeUnknown)
+                            .because("the store's code panicked while it renewed"))
+                    });
+                Some(RenewalReplies { sent, ids, result })
+            }));
+        }
+    }
+
+    /// When a renewal without a reply is sent again. With a short lease we do not wait for the whole response timeout:
+    /// the lease could end first.
+    fn ask_again_after(&self, lease: Duration) -> Duration {
+        (lease / 6).min(self.response_timeout)
+    }
+
+    /// Applies the replies to a batch.
+    fn take(&self, table: &LeaseTable, answers: Option<RenewalReplies>) {
+        let Some(RenewalReplies { sent, ids, result }) = answers else {
+            return;
+        };
+        let now = self.timers.now();
+        match result {
+            Ok(each) => {
+                let mut kept = Vec::with_capacity(ids.len());
+                for (id, renewed) in ids.into_iter().zip(each) {
+                    match renewed {
+                        Renewed::Kept => kept.push(id),
+                        Renewed::Gone => gone(table, id, LostReason::Taken),
+                        Renewed::WrongType => gone(table, id, LostReason::WrongType),
+                        Renewed::Failed(error) => table.renewed([id], |keep| {
+                            tracing::warn!(lock = %keep.ticket.name, %error, "this lock could not be renewed; trying again within the lease");
+                            keep.failed(sent, now);
+                        }),
+                    }
+                }
+                table.renewed(kept, |keep| keep.proved(sent, &self.drift));
+            }
+            Err(error) => {
+                tracing::warn!(locks = ids.len(), %error, "renewal failed; trying again within the lease");
+                table.renewed(ids, |keep| keep.failed(sent, now));
+            }
+        }
+    }
+}
+
+/// Resolves when a closed client no longer needs its steward: no operation is in flight, or `last_call` has fired.
+/// Never resolves before the client is closed.
+async fn retirement(last_call: &mut Option<Pin<Box<Timer>>>, in_flight: &InFlightCounter) {
+    let Some(last_call) = last_call else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        biased;
+        () = in_flight.none() => {}
+        () = last_call => {}
+    }
+}
+
+/// Removes a hold that the store has given up, and reports its loss.
+fn gone(table: &LeaseTable, id: u64, reason: LostReason) {
+    if let Some(ticket) = table.lost(id, reason) {
+        tracing::warn!(lock = %ticket.name, owner = %ticket.owner, %reason, "the store says that this lock is not held any more");
+    }
+}
+
+/// Catches a panic of one request. Otherwise it would end the steward, and all locks of the client would be lost.
+async fn contained<T>(work: impl Future<Output = T>) -> Option<T> {
+    let result = AssertUnwindSafe(work).catch_unwind().await;
+    if result.is_err() {
+        tracing::error!("a panic in the background; what it was about is left to its lease");
+    }
+    result.ok()
+}
+
+/// The replies to one batch of renewals.
+struct RenewalReplies {
+    sent: BootInstant,
+    ids: Vec<u64>,
+    result: Result<Vec<Renewed>>,
+}
+
+/// Reports all holds as lost when the steward ends, by a panic too. Otherwise their holders would never hear of a loss.
+struct LoseAllOnDrop(Arc<LeaseTable>);
+
+impl Drop for LoseAllOnDrop {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}

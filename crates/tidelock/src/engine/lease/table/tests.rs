@@ -1,0 +1,193 @@
+//! Tests of the lease table: holds without a steward, holds with a bond, and the batches of renewals.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::engine::lease::table::*;
+use crate::engine::store_handle::LocalQueueSettings;
+use crate::hand_off::HandOff;
+use crate::owner::OwnerMint;
+use crate::store::{Background, Bond, Clock, Env, LockKind, Timers, TlsFiles, memory};
+
+const LEASE: Duration = Duration::from_secs(60);
+
+const EXACT: Drift = Drift {
+    share: 0.0,
+    fixed: Duration::ZERO,
+};
+
+fn site(background: &Background) -> Arc<StoreHandle> {
+    let clock = Clock::Boot;
+    let env = Env {
+        timers: Timers::new(clock),
+        background: background.clone(),
+        response_timeout: Duration::from_secs(1),
+        lease: LEASE,
+        acknowledge_within: Duration::from_secs(1),
+        credentials: None,
+        tls: TlsFiles::default(),
+        create: true,
+    };
+    let manners = LocalQueueSettings {
+        hand_off: HandOff::default(),
+        timers: env.timers.clone(),
+        patience: Duration::from_secs(20),
+        bell: Arc::default(),
+    };
+    StoreHandle::home(memory::open("", &env), &manners)
+}
+
+/// An entry that is never renewed.
+fn keep(site: &Arc<StoreHandle>, status: &Arc<HoldStatus>) -> LeaseEntry {
+    LeaseEntry {
+        site: Arc::clone(site),
+        ticket: Ticket {
+            kind: LockKind::Mutex,
+            name: Name::new("a").unwrap(),
+            owner: OwnerMint::new().fresh(),
+        },
+        status: Arc::clone(status),
+        place: Location::caller(),
+        lease: LEASE,
+        wish: ReplicaAck::Off,
+        unclear: false,
+        renew_at: BootInstant::FAR,
+        asked: false,
+        ends_at: BootInstant::FAR,
+    }
+}
+
+#[test]
+fn what_is_granted_when_nobody_keeps_it_is_lost_at_once() {
+    let (table, clock) = (LeaseTable::default(), Clock::Boot);
+    let (background, _stop) = Background::start(clock).unwrap();
+    let site = site(&background);
+    let hold = || {
+        let until = clock.now() + Duration::from_secs(60);
+        let status = Arc::new(HoldStatus::new(until, clock));
+        table.insert(keep(&site, &status));
+        status
+    };
+    let before = hold();
+    assert!(before.signal().is_none());
+    table.abandon();
+    assert_eq!(before.signal(), Some(LostReason::Unattended));
+    assert_eq!(hold().signal(), Some(LostReason::Unattended));
+}
+
+/// A lease of an hour, bound to a session that the store keeps for 10 s after the last request of this client.
+#[test]
+fn a_hold_is_lost_with_what_it_is_bound_to() {
+    let (table, clock) = (LeaseTable::default(), Clock::Boot);
+    let (background, _stop) = Background::start(clock).unwrap();
+    let begun = clock.now();
+    let heard = Arc::new(AtomicU64::new(begun.0));
+    let ear = Arc::clone(&heard);
+    let second = Duration::from_secs(1);
+    let bond = Bond::new(second * 10, move || BootInstant(ear.load(Ordering::SeqCst)));
+    let status = HoldStatus::new(begun + second * 3600, clock).bound(Some(bond), EXACT);
+    let status = Arc::new(status);
+    table.insert(keep(&site(&background), &status));
+    assert_eq!(table.next_look(begun), begun + second * 10);
+    // The session was extended, so the hold stays. It is not renewed, because its entry is never renewed.
+    heard.store((begun + second * 5).0, Ordering::SeqCst);
+    assert!(
+        table
+            .take_due(begun + second * 10, |lease| lease)
+            .is_empty()
+    );
+    assert_eq!(table.next_look(begun + second * 10), begun + second * 15);
+    assert_eq!(status.signal(), None);
+    assert!(
+        table
+            .take_due(begun + second * 15, |lease| lease)
+            .is_empty()
+    );
+    assert_eq!(status.signal(), Some(LostReason::Expired));
+    assert_eq!(table.len(), 0);
+}
+
+/// Locks that were acquired one millisecond apart, and a server that answers after four seconds.
+#[test]
+fn renewals_go_in_full_batches_one_at_a_time_and_no_lock_is_asked_for_twice() {
+    const LOCKS: u64 = 1_050;
+    const BATCHES: usize = 11;
+    const PERIODS: u32 = 4;
+    const TRIP: Duration = Duration::from_secs(4);
+    let (period, again) = (LEASE / 3, LEASE / 10);
+    let (table, clock) = (LeaseTable::default(), Clock::Boot);
+    let (background, _stop) = Background::start(clock).unwrap();
+    let (site, begun) = (site(&background), clock.now());
+    for number in 0..LOCKS {
+        let taken = begun + Duration::from_millis(number);
+        let status = Arc::new(HoldStatus::new(taken + LEASE, clock));
+        table.insert(LeaseEntry {
+            renew_at: taken + period,
+            ..keep(&site, &status)
+        });
+    }
+    let (mut now, mut requests) = (begun, 0);
+    let mut on_their_way: VecDeque<(BootInstant, Vec<u64>)> = VecDeque::new();
+    while now < begun + period * (PERIODS + 1) {
+        while let Some((sent, ids)) = on_their_way.pop_front() {
+            if now < sent + TRIP {
+                on_their_way.push_front((sent, ids));
+                break;
+            }
+            table.renewed(ids, |keep| keep.proved(sent, &EXACT));
+        }
+        let batches = table.take_due(now, |_| again);
+        assert!(batches.len() <= 1, "{} in one moment", batches.len());
+        for batch in batches {
+            let asked = on_their_way.iter().flat_map(|(_, ids)| ids);
+            let twice = asked.filter(|id| batch.ids.contains(id)).count();
+            assert_eq!(twice, 0, "of {} are on their way already", batch.ids.len());
+            requests += 1;
+            on_their_way.push_back((now, batch.ids));
+        }
+        let answer = on_their_way.front().map(|(sent, _)| *sent + TRIP);
+        now = table.next_look(now).min(answer.unwrap_or(BootInstant::FAR));
+    }
+    assert_eq!(requests, BATCHES * PERIODS as usize);
+    assert_eq!(
+        table.len(),
+        usize::try_from(LOCKS).unwrap(),
+        "none was lost"
+    );
+}
+
+/// A lock of another store, alone in its batch, must not make entries join that are due later: from then on they would
+/// all be renewed together.
+#[test]
+fn a_batch_with_room_takes_nothing_of_another_lane() {
+    let (table, clock) = (LeaseTable::default(), Clock::Boot);
+    let (background, _stop) = Background::start(clock).unwrap();
+    let begun = clock.now();
+    let insert = |site: &Arc<StoreHandle>, due: BootInstant| {
+        let status = Arc::new(HoldStatus::new(begun + LEASE, clock));
+        table.insert(LeaseEntry {
+            renew_at: due,
+            ..keep(site, &status)
+        })
+    };
+    let alone = insert(&site(&background), begun);
+    let home = site(&background);
+    for number in 1..=500 {
+        insert(&home, begun + Duration::from_millis(number));
+    }
+    let sent = table.take_due(begun, |_| LEASE / 10);
+    let sent: Vec<_> = sent.into_iter().map(|batch| batch.ids).collect();
+    assert_eq!(sent, [[alone]]);
+}
+
+/// `abandon` reports the loss to the statuses it has read. A new status from a later hand-off would miss the report.
+#[test]
+fn nothing_is_handed_over_when_nobody_keeps_it() {
+    let (table, clock) = (LeaseTable::default(), Clock::Boot);
+    let (background, _stop) = Background::start(clock).unwrap();
+    let mut status = Arc::new(HoldStatus::new(clock.now() + LEASE, clock));
+    let id = table.insert(keep(&site(&background), &status));
+    table.abandon();
+    assert!(!table.hand_over(id, &mut status, Location::caller(), BootInstant::FAR));
+    assert_eq!(status.signal(), Some(LostReason::Unattended));
+}

@@ -1,0 +1,108 @@
+//! Hand-off: a hold passes to the next waiter of this process, without a round trip to the store.
+//!
+//! The order of the steps: take the next waiter from the local queue, pass the entry in the lease table to it, check
+//! for `close`, call the waiter with the hold. If the waiter has left by then, the hold is dropped, and goes to the
+//! next waiter or to the store.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Waker;
+
+use crate::engine::acquire::request::AcquireRequest;
+use crate::engine::lease::hold::Hold;
+use crate::engine::local_queue::queue::HandOffTarget;
+use crate::engine::local_queue::waiter::Notification;
+use crate::store::BootInstant;
+
+impl Hold {
+    /// Hands the hold to the next waiter. Returns it if no waiter may have it.
+    pub(crate) fn pass_on(mut hold: Arc<Self>) -> Result<(), Arc<Self>> {
+        match Arc::get_mut(&mut hold).and_then(Self::succeed) {
+            Some(next) => {
+                call(&next, hold);
+                Ok(())
+            }
+            None => Err(hold),
+        }
+    }
+
+    /// As `pass_on`, for a hold that is being dropped: its contents move to a new hold, and the old one is disarmed.
+    /// False: no waiter may have it.
+    pub(crate) fn leave_to_next(&mut self) -> bool {
+        let Some(next) = self.succeed() else {
+            return false;
+        };
+        let hold = Self {
+            base: Arc::clone(&self.base),
+            ticket: self.ticket.clone(),
+            token: self.token,
+            generation: self.generation,
+            is_written: AtomicBool::new(false),
+            status: Arc::clone(&self.status),
+            entry: self.entry,
+            unclear: self.unclear,
+            lease: self.lease,
+            wish: self.wish,
+            acknowledged: self.acknowledged,
+            extension: AtomicU64::new(self.extension.load(Ordering::SeqCst)),
+            disarmed: AtomicBool::new(false),
+            tenure: self.tenure.take(),
+        };
+        *self.disarmed.get_mut() = true;
+        call(&next, Arc::new(hold));
+        true
+    }
+
+    /// Makes this the hold of the next waiter, in the lease table too. Returns that waiter.
+    fn succeed(&mut self) -> Option<Arc<AcquireRequest>> {
+        let (now, HandOffTarget { caller, token }) = self.heir()?;
+        let core = &self.base.core;
+        let ends_at = caller
+            .options
+            .max_hold
+            .map_or(BootInstant::FAR, |cap| now + cap);
+        let table = &core.steward.table;
+        if !table.hand_over(self.entry, &mut self.status, caller.place, ends_at) {
+            // The hold was lost in the meantime. The waiter is out of the queue already, so it must join it again; the
+            // next leader asks the store.
+            if let Ok(waker) = caller.seat.call(Notification::Again) {
+                waker.into_iter().for_each(Waker::wake);
+            }
+            return None;
+        }
+        self.token = token;
+        // We check for `close` after the lease table has the new status. `close` sets its flag before it reads the
+        // table. In the other order a `close` between the two would never reach the new holder.
+        if core.closed.is_set() {
+            self.status.announce_close();
+        }
+        Some(caller)
+    }
+
+    /// Takes the next waiter from the local queue. `None` if no more than a third of the lease is proved: the new
+    /// holder might not have the time to hear of a loss.
+    fn heir(&mut self) -> Option<(BootInstant, HandOffTarget)> {
+        let tenure = self.tenure.as_ref()?;
+        if *self.disarmed.get_mut()
+            || *self.is_written.get_mut()
+            || self.status.is_closing()
+            || self.status.is_lost()
+            || self.base.core.closed.is_set()
+        {
+            return None;
+        }
+        let now = self.base.core.timers.now();
+        if self.status.valid_until().since(now) <= self.lease / 3 {
+            return None;
+        }
+        Some((now, tenure.heir(now)?))
+    }
+}
+
+fn call(next: &AcquireRequest, hold: Arc<Hold>) {
+    match next.seat.call(Notification::Hold(hold)) {
+        Ok(waker) => waker.into_iter().for_each(Waker::wake),
+        // The waiter has just left. Dropping the call drops the hold, which then goes to the waiter behind it.
+        Err(call) => drop(call),
+    }
+}

@@ -1,0 +1,11 @@
+//! The waiters of one process for one name. One of them, the leader, asks the store for all; the others wait behind it.
+//!
+//! The algorithm, its states and its lock order are in [`queue`].
+
+pub(crate) mod fairness;
+pub(crate) mod fairness_debt;
+pub(crate) mod hand_off;
+pub(crate) mod leader;
+pub(crate) mod queue;
+pub(crate) mod waiter;
+pub(crate) mod waiters;

@@ -1,0 +1,157 @@
+//! The waiters of a local queue: what they are told, and how the steward finds queues without progress.
+//!
+//! Lock order: the lock of the local queues, then the lock of one waiter. Tasks are woken, and unanswered calls
+//! dropped, after both are released: a dropped call passes on the leader role or the hold in it, which takes both
+//! again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::Waker;
+
+use crate::engine::acquire::request::AcquireRequest;
+use crate::engine::local_queue::queue::{LocalQueues, LocalQueuesState};
+use crate::engine::local_queue::waiter::Notification;
+use crate::engine::runtime::wakes::wake;
+use crate::error::Error;
+use crate::store::{BootInstant, Name, Wake};
+
+/// The waiters behind the leader of one local queue.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    /// By number, which is the order of arrival.
+    pub(crate) waiting: BTreeMap<u64, Arc<AcquireRequest>>,
+    /// A wake that the store has armed, for the next leader.
+    pub(crate) wake: Option<Wake>,
+    /// The waiter that was called last.
+    pub(crate) called: Option<Arc<AcquireRequest>>,
+    /// When this queue last made progress: it called a waiter, or its leader was granted the lock.
+    pub(crate) moved: Option<BootInstant>,
+    /// The waiters have an error of the store, which must be cleared once it answers.
+    pub(crate) troubled: bool,
+}
+
+impl Waiters {
+    pub(crate) fn since(now: BootInstant) -> Box<Self> {
+        Box::new(Self {
+            moved: Some(now),
+            ..Self::default()
+        })
+    }
+}
+
+impl LocalQueues {
+    /// Gives all waiters the error that keeps the store from answering: a wait that times out then reports the cause.
+    /// `None`: the store answers again.
+    pub(crate) fn trouble(&self, name: &Name, error: Option<&Error>) {
+        let mut inner = self.lock();
+        let line = inner.lines.get_mut(name);
+        if let Some(crowd) = line.and_then(|line| line.crowd.as_mut())
+            && (error.is_some() || crowd.troubled)
+        {
+            crowd.troubled = error.is_some();
+            for caller in crowd.waiting.values() {
+                caller.set_trouble(error.map(Error::retold));
+            }
+        }
+    }
+
+    /// Ends all waits with this error: the store has not answered for too long.
+    pub(crate) fn dismiss(&self, name: &Name, error: &Error) {
+        let mut inner = self.lock();
+        let line = inner.lines.get_mut(name);
+        let Some(crowd) = line.and_then(|line| line.crowd.as_mut()) else {
+            return;
+        };
+        let all = std::mem::take(&mut crowd.waiting);
+        drop(inner);
+        call_all(all.into_values(), || Notification::Failed(error.retold()));
+    }
+
+    /// The client is closed. Calls every waiter, which then finds out.
+    pub(crate) fn close(&self) {
+        let mut inner = self.lock();
+        let crowds = inner.lines.values_mut().filter_map(|l| l.crowd.as_mut());
+        let mut all: Vec<_> = crowds
+            .flat_map(|crowd| std::mem::take(&mut crowd.waiting))
+            .collect();
+        drop(inner);
+        // In the order of arrival, across all names.
+        all.sort_unstable_by_key(|(number, _)| *number);
+        call_all(all.into_iter().map(|(_, caller)| caller), || {
+            Notification::Again
+        });
+    }
+
+    /// Schedules a look of the steward after `patience`, unless one is scheduled.
+    pub(crate) fn look_later(&self, inner: &mut LocalQueuesState, now: BootInstant) {
+        if inner.look_at == BootInstant::FAR {
+            inner.look_at = now + self.patience;
+            self.bell.notify_one();
+        }
+    }
+
+    /// When the steward looks next. `FAR`: no waiter.
+    pub(crate) fn next_look(&self) -> BootInstant {
+        self.lock().look_at
+    }
+
+    /// Acts on each queue that has made no progress for `patience`: its leader may be a future that is kept and not
+    /// polled. Takes back a call that was not answered. If there is none, the next waiter asks the store for itself,
+    /// and leads if it is granted the lock. Otherwise one stopped task would lock out all waiters of this process.
+    pub(crate) fn look_after_the_waiting(&self, now: BootInstant) {
+        let mut inner = self.lock();
+        if now < inner.look_at {
+            return;
+        }
+        inner.look_at = BootInstant::FAR;
+        let (mut late, mut scouts, mut old) = (Vec::new(), Vec::new(), Vec::new());
+        let mut waiting = false;
+        for (name, line) in &mut inner.lines {
+            let Some(crowd) = &mut line.crowd else {
+                continue;
+            };
+            let called = crowd
+                .called
+                .as_ref()
+                .is_some_and(|one| one.seat.is_called());
+            waiting |= called || !crowd.waiting.is_empty();
+            if now < *crowd.moved.get_or_insert(now) + self.patience {
+                continue;
+            }
+            crowd.moved = Some(now);
+            old.extend(crowd.called.take());
+            if called && let Some(call) = old.last().and_then(|one| one.seat.call_off()) {
+                late.push((name.clone(), call));
+            } else if let Some((_, caller)) = crowd.waiting.pop_first() {
+                match caller.seat.call(Notification::Scout) {
+                    Ok(waker) => {
+                        crowd.called = Some(caller);
+                        scouts.push((name.clone(), waker));
+                    }
+                    Err(_) => old.push(caller),
+                }
+            }
+        }
+        if waiting {
+            inner.look_at = now + self.patience;
+        }
+        drop(inner);
+        // In the order of names, not of the map. Otherwise a replayed simulation would take another course.
+        late.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
+        scouts.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
+        // Dropping a call passes the leader role or the hold to the next waiter.
+        drop((late, old));
+        for (_, waker) in scouts {
+            waker.into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+/// Calls waiters that have left the queue. We call all of them before we wake the first: a woken task may run at once,
+/// and what it does must not come between two calls.
+fn call_all(all: impl Iterator<Item = Arc<AcquireRequest>>, call: impl Fn() -> Notification) {
+    let wakers: Vec<Waker> = all
+        .filter_map(|caller| caller.seat.call(call()).ok().flatten())
+        .collect();
+    wakers.into_iter().for_each(wake);
+}

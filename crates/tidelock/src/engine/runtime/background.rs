@@ -1,0 +1,338 @@
+//! The steward's thread, and the alarm on the boot clock. No other file of the library spawns tokio tasks or sleeps.
+
+use std::future::Future;
+use std::io;
+#[cfg(feature = "blocking")]
+use std::sync::RwLock;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+#[cfg(feature = "blocking")]
+use futures_util::FutureExt;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+use crate::engine::runtime::clock::{BootInstant, Clock};
+use crate::error::{Error, ErrorKind, Result};
+
+/// The thread on which the steward and a store's background connections run. It is their own, so that a blocked
+/// executor of the caller delays neither a renewal nor a deadline. In simulated time it is the test's own runtime.
+///
+/// All clones share one runtime handle, which is dropped when the thread ends. Otherwise a clone that is kept would
+/// keep the runtime's file descriptors open.
+#[derive(Debug, Clone)]
+pub struct Background(Arc<Mutex<Option<Handle>>>);
+
+impl Background {
+    /// Starts the thread. It ends when the returned [`Stop`] is dropped: tasks that still run are dropped, and blocking
+    /// ones get 100 ms. In simulated time it starts no thread and uses the current runtime.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Runtime`] if the thread cannot be started, or in simulated time if there is no current runtime.
+    pub(crate) fn start(clock: Clock) -> Result<(Self, Stop)> {
+        if matches!(clock, Clock::Simulated(_)) {
+            let here =
+                Handle::try_current().map_err(|e| Error::new(ErrorKind::Runtime).caused_by(e))?;
+            return Ok((Self::of(here), Stop(None)));
+        }
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|e| no_thread(&e))?;
+        let background = Self::of(runtime.handle().clone());
+        let own = background.clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        std::thread::Builder::new()
+            .name("tidelock".to_owned())
+            .spawn(move || {
+                // The result is always an error, because the sender is only dropped. That is the signal.
+                let _ = runtime.block_on(stopped);
+                // Otherwise a clone of the handle that is kept would keep the runtime's descriptors open.
+                own.handle().take();
+                runtime.shutdown_timeout(Duration::from_millis(100));
+            })
+            .map_err(|e| no_thread(&e))?;
+        Ok((background, Stop(Some(stop))))
+    }
+
+    fn of(handle: Handle) -> Self {
+        Self(Arc::new(Mutex::new(Some(handle))))
+    }
+
+    fn handle(&self) -> MutexGuard<'_, Option<Handle>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a future in the background. It is dropped when the thread ends; after that it does not start at all.
+    pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        let handle = self.handle().clone();
+        if let Some(handle) = handle {
+            handle.spawn(future);
+        }
+    }
+
+    /// Runs a future in the background and waits for its output. `None`: the thread has ended first.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let (answer, answered) = oneshot::channel();
+        self.spawn(async move {
+            // An error means that the caller has stopped waiting.
+            let _ = answer.send(future.await);
+        });
+        answered.await.ok()
+    }
+}
+
+fn no_thread(why: &io::Error) -> Error {
+    Error::new(ErrorKind::Runtime)
+        .because(format!("the steward's thread could not be started: {why}"))
+}
+
+/// Keeps the background thread alive until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Stop(
+    #[allow(dead_code, reason = "dropping it is its use")] Option<oneshot::Sender<()>>,
+);
+
+/// A task that is aborted when this is dropped.
+#[derive(Debug)]
+pub(crate) struct AbortOnDrop(tokio::task::AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Runs a future on the current runtime until the returned task is dropped.
+///
+/// # Errors
+/// [`ErrorKind::Runtime`] outside of a tokio runtime.
+pub(crate) fn spawn_here(future: impl Future<Output = ()> + Send + 'static) -> Result<AbortOnDrop> {
+    need_runtime()?;
+    Ok(AbortOnDrop(tokio::spawn(future).abort_handle()))
+}
+
+/// Runs a future on the current runtime until it completes.
+///
+/// # Errors
+/// [`ErrorKind::Runtime`] outside of a tokio runtime.
+pub(crate) fn spawn_detached(future: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+    need_runtime()?;
+    tokio::spawn(future);
+    Ok(())
+}
+
+/// Runs blocking work on a thread that may block. `None`: it panicked, or the runtime shuts down.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    tokio::task::spawn_blocking(work).await.ok()
+}
+
+/// Returns a clear error outside of a tokio runtime. Otherwise a driver would panic later.
+pub(crate) fn need_runtime() -> Result<()> {
+    Handle::try_current().map(drop).map_err(|_| {
+        Error::new(ErrorKind::Runtime)
+            .because("no tokio runtime here; call from async code, or use tidelock::blocking")
+    })
+}
+
+/// The runtime of the blocking API. Callers wait on it with their own threads. `None`: the client is closed.
+#[cfg(feature = "blocking")]
+#[derive(Debug)]
+pub(crate) struct Blocker(RwLock<Option<Arc<BlockingRuntime>>>);
+
+/// A runtime that shuts down without a wait. The plain drop of a runtime waits for its threads, and panics inside
+/// another runtime.
+#[cfg(feature = "blocking")]
+#[derive(Debug)]
+struct BlockingRuntime(Option<tokio::runtime::Runtime>);
+
+#[cfg(feature = "blocking")]
+impl Blocker {
+    /// Starts one worker thread. One is enough: it serves connections and callbacks, and callers wait on their own
+    /// threads.
+    pub(crate) fn start() -> Result<Self> {
+        refuse_inside_a_runtime()?;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("tidelock-blocking")
+            .enable_all()
+            .build()
+            .map_err(|e| no_thread(&e))?;
+        let runtime = Arc::new(BlockingRuntime(Some(runtime)));
+        Ok(Self(RwLock::new(Some(runtime))))
+    }
+
+    /// Waits for a future on this thread.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Runtime`] inside a tokio runtime, whose executor a wait would block; it drops the future.
+    /// [`ErrorKind::Closed`] on a closed client, unless the future is ready at once.
+    pub(crate) fn run<F: Future>(&self, future: F) -> Result<F::Output> {
+        refuse_inside_a_runtime()?;
+        let runtime = self.runtime();
+        match runtime.as_deref() {
+            Some(BlockingRuntime(Some(runtime))) => Ok(runtime.block_on(future)),
+            _ => future
+                .now_or_never()
+                .ok_or_else(|| Error::new(ErrorKind::Closed)),
+        }
+    }
+
+    /// Runs a future on the worker until the returned task is dropped. The worker lives at least until the future
+    /// completes. Otherwise closing the client would abort a callback that the close itself has caused. `None`: the
+    /// client is closed.
+    pub(crate) fn spawn(
+        &self,
+        future: impl Future<Output = ()> + Send + 'static,
+    ) -> Option<AbortOnDrop> {
+        let worker = self.runtime()?;
+        let handle = worker.0.as_ref()?.handle().clone();
+        let task = handle.spawn(async move {
+            future.await;
+            drop(worker);
+        });
+        Some(AbortOnDrop(task.abort_handle()))
+    }
+
+    /// The client is closed. The worker ends when the last call in flight ends.
+    pub(crate) fn close(&self) {
+        let runtime = self
+            .0
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        drop(runtime); // not under the lock: it may be the last reference, whose drop shuts the runtime down
+    }
+
+    fn runtime(&self) -> Option<Arc<BlockingRuntime>> {
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+#[cfg(feature = "blocking")]
+impl Drop for BlockingRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Returns an error where tokio would panic in `block_on`.
+#[cfg(feature = "blocking")]
+fn refuse_inside_a_runtime() -> Result<()> {
+    if Handle::try_current().is_ok() {
+        return Err(Error::new(ErrorKind::Runtime)
+            .because("a blocking call inside an async runtime; use the async client there"));
+    }
+    Ok(())
+}
+
+/// The one sleep behind all timers: until an instant of the client's clock.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    clock: Clock,
+    #[cfg(target_os = "linux")]
+    boot: Option<boot::BootAlarm>,
+}
+
+impl Alarm {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            #[cfg(target_os = "linux")]
+            boot: if matches!(clock, Clock::Boot) {
+                boot::BootAlarm::new()
+            } else {
+                None
+            },
+        }
+    }
+
+    /// Sleeps until `at`. It may return early, so the caller must read the clock afterwards. `FAR`: never returns.
+    pub(crate) async fn until(&mut self, at: BootInstant) {
+        if at == BootInstant::FAR {
+            return std::future::pending().await;
+        }
+        #[cfg(target_os = "linux")]
+        if let Some(boot) = &mut self.boot {
+            return boot.until(at).await;
+        }
+        // Without an alarm on the boot clock we sleep in slices of at most a second. tokio's clock may stop while the
+        // machine is suspended, and a slice bounds how late we notice that.
+        let left = at.since(self.clock.now());
+        let slice = if matches!(self.clock, Clock::Boot) {
+            left.min(Duration::from_secs(1))
+        } else {
+            left
+        };
+        tokio::time::sleep(slice).await;
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod boot {
+    use std::os::fd::OwnedFd;
+
+    use rustix::time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+        timerfd_settime,
+    };
+    use tokio::io::unix::AsyncFd;
+
+    use crate::engine::runtime::clock::BootInstant;
+
+    /// A timerfd on `CLOCK_BOOTTIME`. It counts the time in which the machine was suspended.
+    #[derive(Debug)]
+    pub(crate) struct BootAlarm(AsyncFd<OwnedFd>);
+
+    impl BootAlarm {
+        /// `None` if the kernel or a sandbox forbids it; then we sleep in slices.
+        pub(crate) fn new() -> Option<Self> {
+            let fd = timerfd_create(
+                TimerfdClockId::Boottime,
+                TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
+            )
+            .ok()?;
+            // `new` is deprecated because a type may return a wrong descriptor. `OwnedFd` does not, and the replacement
+            // of `new` is unsafe.
+            #[allow(
+                deprecated,
+                reason = "OwnedFd gives the same descriptor for as long as it lives"
+            )]
+            AsyncFd::new(fd).ok().map(Self)
+        }
+
+        pub(crate) async fn until(&mut self, at: BootInstant) {
+            let spec = Timespec {
+                tv_sec: i64::try_from(at.nanos() / 1_000_000_000).unwrap_or(i64::MAX),
+                // At least 1: a time of zero would disarm the timer.
+                tv_nsec: i64::try_from(at.nanos() % 1_000_000_000)
+                    .unwrap_or(0)
+                    .max(1),
+            };
+            let once = Itimerspec {
+                it_interval: Timespec {
+                    tv_sec: 0,
+                    tv_nsec: 0,
+                },
+                it_value: spec,
+            };
+            // On an error we return early, and the driver tries again.
+            if timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &once).is_err() {
+                return tokio::task::yield_now().await;
+            }
+            if let Ok(mut ready) = self.0.readable().await {
+                ready.clear_ready();
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The clock that measures leases. It keeps counting while the machine is suspended, and no operator can set it.
+
+use std::time::Duration;
+
+/// An instant of a [`Clock`], in nanoseconds since the origin of that clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BootInstant(pub(crate) u64);
+
+impl BootInstant {
+    /// Later than every instant that comes. As a time to act it means never.
+    pub const FAR: Self = Self(u64::MAX);
+
+    /// Nanoseconds since the clock's origin.
+    pub fn nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The instant `nanos` nanoseconds after the clock's origin.
+    pub fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// The time from `earlier` to this instant. Zero if `earlier` is later.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl std::ops::Add<Duration> for BootInstant {
+    type Output = Self;
+
+    fn add(self, time: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    }
+}
+
+/// The source of the time.
+#[derive(Debug, Clone, Copy)]
+pub enum Clock {
+    /// `CLOCK_BOOTTIME` on Linux. Elsewhere the monotonic clock of the standard library, which may stop while the
+    /// machine is suspended.
+    Boot,
+    /// tokio's clock, which tests can pause.
+    Simulated(tokio::time::Instant),
+}
+
+impl Clock {
+    /// The current instant.
+    pub fn now(&self) -> BootInstant {
+        match self {
+            Self::Boot => boot_now(),
+            Self::Simulated(origin) => BootInstant(1) + origin.elapsed(),
+        }
+    }
+
+    /// The nanoseconds from the start of the first simulated clock of this process to the start of this one, so that
+    /// instants of different simulated clocks can be compared. `None`: not simulated.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn simulated_origin(&self) -> Option<i64> {
+        use std::sync::OnceLock;
+        static FIRST: OnceLock<tokio::time::Instant> = OnceLock::new();
+        let Self::Simulated(origin) = self else {
+            return None;
+        };
+        let first = *FIRST.get_or_init(|| *origin);
+        let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+        Some(
+            nanos(origin.saturating_duration_since(first))
+                - nanos(first.saturating_duration_since(*origin)),
+        )
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn boot_now() -> BootInstant {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    // `unsigned_abs` changes nothing: seconds since boot and nanoseconds below 1e9 are never negative.
+    BootInstant(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn boot_now() -> BootInstant {
+    use std::sync::LazyLock;
+    use std::time::Instant;
+    static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    BootInstant(1) + ORIGIN.elapsed()
+}

@@ -1,0 +1,51 @@
+//! Counts the operations in flight, so that `close` can wait for them.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
+
+/// The number of operations that have begun and not ended.
+#[derive(Debug, Default)]
+pub(crate) struct InFlightCounter {
+    count: AtomicUsize,
+    /// Notified when `count` falls to zero.
+    notify: Notify,
+}
+
+impl InFlightCounter {
+    /// Resolves when no operation is in flight.
+    pub(crate) async fn none(&self) {
+        loop {
+            let mut last = std::pin::pin!(self.notify.notified());
+            last.as_mut().enable(); // before we read the count; otherwise we miss a last one that ends in between
+            if self.is_zero() {
+                return;
+            }
+            last.await;
+        }
+    }
+
+    pub(crate) fn is_zero(&self) -> bool {
+        self.count.load(Ordering::SeqCst) == 0
+    }
+}
+
+/// Counts one operation as in flight until it is dropped.
+#[derive(Debug)]
+pub(crate) struct InFlight<C: Deref<Target = InFlightCounter>>(C);
+
+impl<C: Deref<Target = InFlightCounter>> InFlight<C> {
+    pub(crate) fn new(counter: C) -> Self {
+        counter.count.fetch_add(1, Ordering::SeqCst);
+        Self(counter)
+    }
+}
+
+impl<C: Deref<Target = InFlightCounter>> Drop for InFlight<C> {
+    fn drop(&mut self) {
+        if self.0.count.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.notify.notify_waiters();
+        }
+    }
+}

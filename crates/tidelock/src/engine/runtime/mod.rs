@@ -1,0 +1,12 @@
+//! What the engine needs from its surroundings: the clock, timers, wakes, the background thread, backoff and jitter.
+//!
+//! Nothing here knows locks, and nothing here names a room above.
+
+pub(crate) mod background;
+pub(crate) mod clock;
+pub(crate) mod in_flight;
+pub(crate) mod jitter;
+pub(crate) mod retry;
+pub(crate) mod timer_queue;
+pub(crate) mod timers;
+pub(crate) mod wakes;

@@ -1,0 +1,134 @@
+//! Retries with backoff while a store cannot be reached.
+
+use std::time::Duration;
+
+use crate::engine::runtime::jitter;
+use crate::engine::runtime::timers::Timers;
+use crate::error::{Error, Result};
+
+/// The pause before the next try, after `tries` failures: exponential backoff of at most 640 ms, with jitter. Without
+/// the jitter all clients of a fleet would reconnect at the same time.
+pub(crate) fn pause(tries: u32) -> Duration {
+    let step = Duration::from_millis(10 << tries.min(6));
+    step.mul_f64(0.5 + jitter::share() / 2.0)
+}
+
+/// Retries until `work` succeeds, fails with an error that a retry cannot fix, or `limit` is over. The limit does not
+/// cut the first try short. Otherwise a short limit would fail where one try would have succeeded.
+///
+/// # Errors
+/// The error of the last try that ended by itself. If the limit is over, it says so.
+pub(crate) async fn within<T, F>(
+    limit: Duration,
+    timers: &Timers,
+    mut work: impl FnMut() -> F,
+) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    let end = timers.now() + limit;
+    // Boxed, because a connect is large and would take space in the caller's future twice.
+    let mut result = Box::pin(work()).await;
+    let mut tries = 0;
+    loop {
+        let error = match result {
+            Err(error) if error.is_retryable() && !limit.is_zero() => error,
+            done => return done,
+        };
+        tries += 1;
+        tracing::debug!(%error, tries, "the store cannot be reached; trying again");
+        timers.until(end, timers.after(pause(tries))).await;
+        if timers.now() >= end {
+            return Err(out_of_time(error, limit));
+        }
+        let again = timers.until(end, Box::pin(work())).await;
+        result = again.unwrap_or(Err(error));
+    }
+}
+
+fn out_of_time(error: Error, limit: Duration) -> Error {
+    let why = error.detail().unwrap_or_default().to_owned();
+    error.because(format!("{why}; tried again for {limit:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::store::{Background, Clock};
+
+    fn timers() -> (Timers, crate::engine::runtime::background::Stop) {
+        let (background, stop) = Background::start(Clock::Boot).unwrap();
+        let timers = Timers::new(Clock::Boot);
+        background.spawn(timers.clone().drive());
+        (timers, stop)
+    }
+
+    fn failed(kind: ErrorKind) -> Result<u32> {
+        Err(Error::new(kind).because("nobody at home"))
+    }
+
+    #[tokio::test]
+    async fn what_passes_is_tried_again_until_it_works() {
+        let (timers, _stop) = timers();
+        let mut tries = 0;
+        let work = || {
+            tries += 1;
+            std::future::ready(if tries < 4 {
+                failed(ErrorKind::Unavailable)
+            } else {
+                Ok(tries)
+            })
+        };
+        let limit = Duration::from_secs(30);
+        assert_eq!(within(limit, &timers, work).await.unwrap(), 4);
+    }
+
+    #[tokio::test]
+    async fn what_does_not_pass_and_what_nobody_waits_for_is_tried_once() {
+        let (timers, _stop) = timers();
+        let long = Duration::from_secs(30);
+        for (kind, limit) in [
+            (ErrorKind::Refused, long),
+            (ErrorKind::InvalidOptions, long),
+            (ErrorKind::Unavailable, Duration::ZERO),
+        ] {
+            let mut tries = 0;
+            let work = || {
+                tries += 1;
+                std::future::ready(failed(kind))
+            };
+            let error = within(limit, &timers, work).await.unwrap_err();
+            assert_eq!((error.kind(), tries), (kind, 1));
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_try_is_not_cut_short_and_the_next_ones_are() {
+        let (timers, _stop) = timers();
+        let limit = Duration::from_millis(100);
+        let begun = timers.now();
+        let slow = || async {
+            timers.after(limit * 2).await;
+            Ok(7)
+        };
+        assert_eq!(within(limit, &timers, slow).await.unwrap(), 7);
+        assert!(timers.now().since(begun) >= limit * 2);
+        let begun = timers.now();
+        let mut tries = 0;
+        let hangs = || {
+            tries += 1;
+            let first = tries == 1;
+            async move {
+                if !first {
+                    std::future::pending::<()>().await;
+                }
+                failed(ErrorKind::Unavailable)
+            }
+        };
+        let error = within(limit, &timers, hangs).await.unwrap_err();
+        assert!(timers.now().since(begun) < limit * 10);
+        assert!(error.to_string().contains("nobody at home"), "{error}");
+        assert!(error.to_string().contains("100ms"), "{error}");
+    }
+}

@@ -1,0 +1,185 @@
+//! The queue of one timer shard: wakers, ordered by the instant at which they are due.
+
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::task::{Context, Waker};
+
+use crate::engine::runtime::clock::BootInstant;
+
+/// Bounds the capacity, in wakers, that an empty `line` keeps. A larger one is freed.
+const ROOM_KEPT: usize = 1024;
+
+/// Most timers guard a request. They are set for the same duration and removed soon, in about the order in which they
+/// were set. These go to `line`, a deque, where both operations take constant time. All others go to `tree`.
+#[derive(Debug, Default)]
+pub(crate) struct TimerQueue {
+    /// Ordered by time. A waker that is removed leaves a gap (`None`); the gap goes when it reaches the front.
+    /// Invariant: the front is no gap.
+    line: VecDeque<(BootInstant, Option<Waker>)>,
+    /// How many slots have left the front of `line`. The first slot has this number.
+    gone: u64,
+    tree: BTreeMap<(BootInstant, u64), Waker>,
+    /// Makes the keys of timers with the same instant differ.
+    next: u64,
+}
+
+/// The slot of one waker. No later waker gets the same slot, so a stale one finds nothing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum TimerSlot {
+    /// The number of the slot, counted over the whole life of `line`.
+    Line(u64),
+    Tree(BootInstant, u64),
+}
+
+impl TimerQueue {
+    /// Adds a waker that will probably be removed before it is due. It goes to `tree` if it is due before the last
+    /// one of `line`, because `line` is ordered.
+    pub(crate) fn join(&mut self, at: BootInstant, cx: &Context<'_>) -> TimerSlot {
+        if self.line.back().is_some_and(|(last, _)| at < *last) {
+            return self.add(at, cx);
+        }
+        let place = self.gone + self.line.len() as u64;
+        self.line.push_back((at, Some(cx.waker().clone())));
+        TimerSlot::Line(place)
+    }
+
+    /// Adds a waker that may stay long. In `line` it could stay at the front and keep the gaps behind it in memory.
+    pub(crate) fn add(&mut self, at: BootInstant, cx: &Context<'_>) -> TimerSlot {
+        self.next += 1;
+        self.tree.insert((at, self.next), cx.waker().clone());
+        TimerSlot::Tree(at, self.next)
+    }
+
+    /// Replaces the waker if the task has changed, and returns the old one. The caller drops it where no lock is held.
+    /// `false`: the slot is empty.
+    pub(crate) fn renew(&mut self, place: TimerSlot, cx: &Context<'_>) -> (bool, Option<Waker>) {
+        let Some(waker) = self.at(place) else {
+            return (false, None);
+        };
+        if waker.will_wake(cx.waker()) {
+            return (true, None);
+        }
+        (true, Some(std::mem::replace(waker, cx.waker().clone())))
+    }
+
+    fn at(&mut self, place: TimerSlot) -> Option<&mut Waker> {
+        match place {
+            TimerSlot::Line(number) => self.line.get_mut(self.index(number)?)?.1.as_mut(),
+            TimerSlot::Tree(at, number) => self.tree.get_mut(&(at, number)),
+        }
+    }
+
+    fn index(&self, number: u64) -> Option<usize> {
+        usize::try_from(number.checked_sub(self.gone)?).ok()
+    }
+
+    /// Removes a waker and returns it. The caller drops it where no lock is held.
+    pub(crate) fn remove(&mut self, place: TimerSlot) -> Option<Waker> {
+        match place {
+            TimerSlot::Line(number) => {
+                let index = self.index(number)?;
+                let waker = self.line.get_mut(index)?.1.take();
+                self.close_ranks();
+                waker
+            }
+            TimerSlot::Tree(at, number) => self.tree.remove(&(at, number)),
+        }
+    }
+
+    /// Removes the gaps at the front of `line`, and frees the memory of an empty one.
+    fn close_ranks(&mut self) {
+        while matches!(self.line.front(), Some((_, None))) {
+            self.line.pop_front();
+            self.gone += 1;
+        }
+        if self.line.is_empty() && self.line.capacity() > ROOM_KEPT {
+            self.line = VecDeque::new();
+        }
+    }
+
+    /// When the first waker is due. `FAR`: the queue is empty.
+    pub(crate) fn first(&self) -> BootInstant {
+        let line = self.line.front().map_or(BootInstant::FAR, |(at, _)| *at);
+        let tree = self.tree.first_key_value();
+        line.min(tree.map_or(BootInstant::FAR, |((at, _), _)| *at))
+    }
+
+    /// Removes and returns all wakers that are due by `now`.
+    pub(crate) fn take_due(&mut self, now: BootInstant) -> Vec<Waker> {
+        let later = self
+            .tree
+            .split_off(&(BootInstant(now.0.saturating_add(1)), 0));
+        let due = std::mem::replace(&mut self.tree, later);
+        let mut due: Vec<Waker> = due.into_values().collect();
+        while self.line.front().is_some_and(|(at, _)| *at <= now) {
+            due.extend(self.line.pop_front().and_then(|(_, waker)| waker));
+            self.gone += 1;
+        }
+        self.close_ranks();
+        due
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.line.len() + self.tree.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(nanos: u64) -> BootInstant {
+        BootInstant(nanos)
+    }
+
+    #[test]
+    fn those_that_are_due_are_woken_wherever_they_stand() {
+        let mut queue = TimerQueue::default();
+        let cx = Context::from_waker(Waker::noop());
+        for nanos in [20, 10, 30] {
+            queue.join(at(nanos), &cx); // 10 is due before 20, so it goes to the tree
+            queue.add(at(nanos + 5), &cx);
+        }
+        assert_eq!(queue.first(), at(10));
+        assert_eq!(queue.take_due(at(20)).len(), 3);
+        assert_eq!(queue.first(), at(25));
+        assert_eq!(queue.take_due(at(100)).len(), 3);
+        assert_eq!(queue.first(), BootInstant::FAR);
+        assert_eq!(queue.len(), 0);
+    }
+
+    #[test]
+    fn whoever_leaves_in_the_middle_leaves_nothing() {
+        let mut queue = TimerQueue::default();
+        let cx = Context::from_waker(Waker::noop());
+        let places: Vec<_> = (1..=4).map(|nanos| queue.join(at(nanos), &cx)).collect();
+        for leaving in [1, 3, 0] {
+            assert!(queue.remove(places[leaving]).is_some());
+            assert!(queue.remove(places[leaving]).is_none(), "once only");
+            assert!(!queue.renew(places[leaving], &cx).0);
+        }
+        assert_eq!(queue.first(), at(3));
+        assert_eq!(queue.take_due(at(9)).len(), 1);
+        assert_eq!(queue.len(), 0);
+        let next = queue.join(at(5), &cx);
+        assert!(
+            queue.remove(places[2]).is_none(),
+            "an old place is nobody's"
+        );
+        assert!(queue.remove(next).is_some());
+    }
+
+    #[test]
+    fn a_crowd_that_has_gone_keeps_no_memory() {
+        let mut queue = TimerQueue::default();
+        let cx = Context::from_waker(Waker::noop());
+        let places: Vec<_> = (0..100_000).map(|n| queue.join(at(n), &cx)).collect();
+        for place in places {
+            queue.remove(place);
+        }
+        assert!(queue.line.capacity() <= ROOM_KEPT);
+    }
+}

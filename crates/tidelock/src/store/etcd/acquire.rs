@@ -1,0 +1,406 @@
+//! Acquires a lock, in the way of `concurrency.Mutex`: each ticket has its own key, and the oldest key holds the lock.
+//!
+//! `try_acquire` writes its key only if the queue is empty. A waiter always writes its key, and has a place in the
+//! queue from then on. An existing key is left unchanged, so a retry is idempotent.
+
+use std::time::Duration;
+
+use futures_util::future::join;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::FencingToken;
+use crate::store::etcd::Etcd;
+use crate::store::etcd::api::{KeyValue, Op, TxnRequest, TxnResponse};
+use crate::store::etcd::calls::{
+    created, found, get, is_empty, newest, oldest, ops, put, whole_seconds,
+};
+use crate::store::etcd::errors::{RequestError, unexpected, unsent};
+use crate::store::etcd::keys;
+use crate::store::etcd::keys::Folder;
+use crate::store::etcd::ticket_leases::Lease;
+use crate::store::{Attempt, AttemptRequest, BootInstant, Grant, Ticket, Wait, Wake};
+
+/// A ticket's position in the queue.
+pub(crate) enum QueuePosition {
+    /// First in the queue: it holds the lock. With the creation revision of its key.
+    First(i64),
+    /// Behind another key. With that key, and the revision at which it was still there.
+    Behind(KeyValue, i64),
+    /// It has no key, and none was wanted: `try_acquire` on a lock that is taken.
+    Nowhere,
+    /// Its key is in the queue, but another request must find the key before it. With its creation revision.
+    Somewhere(i64),
+}
+
+impl Etcd {
+    /// See [`Backend::attempt`](crate::store::Backend::attempt).
+    pub(crate) async fn decide(&self, ask: &AttemptRequest) -> Result<Attempt> {
+        let deadline = self.link.deadline();
+        let claims = &self.shared.claims;
+        let waits = !ask.patience.is_zero() && !ask.armed;
+        let mut wake = None;
+        if self.looks_taken(ask, deadline).await? {
+            return Ok(Attempt::Held(Wait::default()));
+        }
+        // We retry if a known lease turns out to have expired, and our key with it, or if the key is under the lease of
+        // another attempt of this ticket.
+        for round in 0..3 {
+            let (lease, fresh) = self.a_lease(ask, round == 0, deadline).await?;
+            let place = self.place(&ask.ticket)?;
+            // We arm the wake before we send. Otherwise a release between the answer and the arming would be missed.
+            if waits && wake.is_none() {
+                wake = Some(self.shared.signals.arm(&place.key));
+            }
+            // `try_acquire` gets the lock in this transaction or not at all, so its marker needs the longer lease now.
+            // A waiter's marker gets it before the grant is reported.
+            let marker = if ask.patience.is_zero() {
+                self.marker_lease(ask, lease, deadline).await?
+            } else {
+                None
+            };
+            let txn = self.question(ask, &place, lease.id, marker);
+            if !ask.delay.is_zero() {
+                claims.marking(&ask.ticket, ask.delay);
+            }
+            claims.sending(&ask.ticket)?;
+            let asked = self.link.txn(txn, deadline);
+            // An older lease may expire at any time, so a grant under it counts only after a successful keep-alive.
+            let (kept, answer) = if fresh {
+                (Ok(true), asked.await)
+            } else if ask.armed || !claims.is_taken(&ask.ticket.name) {
+                // Run both concurrently: whichever executes first, both key and lease exist at that instant.
+                join(self.alive(lease, deadline), asked).await
+            } else {
+                // The lock was just taken, so a refusal is likely. A refusal needs no keep-alive, and we save that
+                // request.
+                let answer = asked.await;
+                let first = answer
+                    .as_ref()
+                    .is_ok_and(|answer| is_first(ask, &place, answer));
+                let kept = if first {
+                    self.alive(lease, deadline).await
+                } else {
+                    Ok(true)
+                };
+                (kept, answer)
+            };
+            if answer.as_ref().err().is_none_or(RequestError::is_certain) {
+                claims.answered(&ask.ticket);
+            }
+            match (kept, answer) {
+                (_, Err(trouble)) if trouble.is_lease_gone() => {}
+                (_, Err(trouble)) => return Err(trouble.error()),
+                // The key may exist, but without a keep-alive its lease may be shorter than requested.
+                (Err(trouble), Ok(_)) => return Err(unclear(trouble)),
+                (Ok(false), Ok(_)) => {}
+                (Ok(true), Ok(answer)) => {
+                    if let Some(id) = stands_under(&answer, ask, lease) {
+                        claims.stands_under(&ask.ticket, id);
+                        if id != lease.id {
+                            continue;
+                        }
+                    }
+                    return self
+                        .judge(ask, &place, &answer, lease, wake, deadline)
+                        .await;
+                }
+            }
+            claims.ended(&ask.ticket, lease.id);
+        }
+        Err(unsent(
+            "the server ends leases as soon as it has granted them",
+        ))
+    }
+
+    /// For a `try_acquire` of a lock that was just found taken: reads the queue before it writes. A read costs the
+    /// server much less than a refused transaction.
+    async fn looks_taken(&self, ask: &AttemptRequest, deadline: BootInstant) -> Result<bool> {
+        let (claims, name) = (&self.shared.claims, &ask.ticket.name);
+        if !ask.patience.is_zero() || !claims.is_taken(name) || claims.lease(&ask.ticket)?.is_some()
+        {
+            return Ok(false);
+        }
+        let first = oldest(&self.shared.keys.folder(name));
+        let first = self.link.range(first, deadline).await.map_err(untouched)?;
+        if first.count > 0 {
+            claims.taken(name);
+        }
+        Ok(first.count > 0)
+    }
+
+    /// The lease of a ticket, and whether it was granted by this call. With `reuse`, a spare lease may be taken.
+    async fn a_lease(
+        &self,
+        ask: &AttemptRequest,
+        reuse: bool,
+        deadline: BootInstant,
+    ) -> Result<(Lease, bool)> {
+        let claims = &self.shared.claims;
+        if let Some(lease) = claims.lease(&ask.ticket)? {
+            return Ok((lease, false));
+        }
+        if reuse && let Some(lease) = claims.reuse(&ask.ticket, whole_seconds(ask.lease))? {
+            return Ok((lease, false));
+        }
+        let lease = self.lease(&ask.ticket, ask.lease, deadline).await?;
+        Ok((lease, true))
+    }
+
+    /// Grants a new lease to a ticket and records it before anything is written under it.
+    pub(crate) async fn lease(
+        &self,
+        ticket: &Ticket,
+        length: Duration,
+        deadline: BootInstant,
+    ) -> Result<Lease> {
+        // The lease has no keys yet. So no lock is affected, even if the outcome of this request is unknown.
+        let granted = self.link.grant(whole_seconds(length), deadline).await;
+        let lease = granted.map_err(untouched)?;
+        match self.shared.claims.granted(ticket, lease) {
+            Ok(()) => Ok(lease),
+            Err(withdrawn) => {
+                self.let_go(vec![lease.id]);
+                Err(withdrawn)
+            }
+        }
+    }
+
+    /// The ticket's key and queue. An error: the ticket has no lease yet, so its key has no name.
+    fn place(&self, ticket: &Ticket) -> Result<QueueKeys> {
+        let place = QueueKeys::of(self, ticket);
+        place.ok_or_else(|| unsent("a ticket without a lease"))
+    }
+
+    async fn alive(&self, lease: Lease, deadline: BootInstant) -> Result<bool, RequestError> {
+        let kept = self.link.keep_alive(&[lease.id], deadline).await?;
+        Ok(kept.contains_key(&lease.id))
+    }
+
+    /// Builds the transaction of one attempt; [`stand`] reads its answer.
+    fn question(
+        &self,
+        ask: &AttemptRequest,
+        place: &QueueKeys,
+        lease: i64,
+        marker: Option<i64>,
+    ) -> TxnRequest {
+        let (QueueKeys { key, folder }, owner) = (place, ask.ticket.owner.text());
+        let own = put(key, owner, lease);
+        let marks = !ask.delay.is_zero();
+        let marker = marks.then(|| put(&place.marker(), owner, marker.unwrap_or(lease)));
+        let first = Op::Range(oldest(folder));
+        if ask.patience.is_zero() {
+            return TxnRequest {
+                compare: vec![is_empty(folder)],
+                success: ops([own].into_iter().chain(marker)),
+                failure: ops([Op::Range(get(key)), first]),
+            };
+        }
+        let mut look = vec![Op::Range(get(key)), first.clone()];
+        if let Some(revision) = self.shared.claims.revision(&ask.ticket) {
+            look.push(Op::Range(newest(folder, 1, revision.saturating_sub(1))));
+        }
+        TxnRequest {
+            compare: vec![created(key.as_bytes(), 0)],
+            // The newest key is now our own, so we also request the one before it. With a lock-delay our own marker may
+            // be among them, so we request one more.
+            success: ops([
+                own,
+                first,
+                Op::Range(newest(folder, 2 + i64::from(marks), 0)),
+            ]
+            .into_iter()
+            .chain(marker)),
+            failure: ops(look),
+        }
+    }
+
+    /// Turns the answer of an attempt into its result, and starts to watch the key before ours if we wait.
+    async fn judge(
+        &self,
+        ask: &AttemptRequest,
+        place: &QueueKeys,
+        answer: &TxnResponse,
+        lease: Lease,
+        wake: Option<Wake>,
+        deadline: BootInstant,
+    ) -> Result<Attempt> {
+        let claims = &self.shared.claims;
+        if answer.succeeded {
+            claims.created(&ask.ticket, now(answer));
+        }
+        let stand = match stand(ask, place, answer, claims.revision(&ask.ticket))? {
+            QueuePosition::Somewhere(own) => {
+                claims.created(&ask.ticket, own);
+                let before = newest(&place.folder, 1, own - 1);
+                let before = self.link.range(before, deadline).await.map_err(unclear)?;
+                let revision = before.header.as_ref().map_or(0, |header| header.revision);
+                match before.kvs.into_iter().next() {
+                    Some(before) => QueuePosition::Behind(before, revision),
+                    // The key before ours has gone meanwhile. A retry at once finds ours to be the first.
+                    None => return Ok(held(wake, Duration::ZERO)),
+                }
+            }
+            stand => stand,
+        };
+        match stand {
+            QueuePosition::First(revision) => {
+                claims.created(&ask.ticket, revision);
+                if !ask.delay.is_zero() {
+                    // The marker must outlive the key before we report the grant. Otherwise the hold could expire
+                    // without a lock-delay.
+                    let marked = answer.succeeded && ask.patience.is_zero();
+                    if !marked && !self.outlive(ask, place, lease, revision, deadline).await? {
+                        return Ok(held(wake, Duration::ZERO));
+                    }
+                    claims.holds(&ask.ticket);
+                }
+                let token = u64::try_from(revision).unwrap_or_default();
+                Ok(Attempt::Acquired(Grant {
+                    token: Some(FencingToken::new(token)),
+                    ..Grant::default()
+                }))
+            }
+            QueuePosition::Behind(before, revision) => {
+                claims.taken(&ask.ticket.name);
+                if !ask.patience.is_zero() {
+                    self.shared
+                        .watcher
+                        .follow(&place.key, &before.key, revision);
+                }
+                // A waiter's retry is its keep-alive: if it comes in time, the waiter keeps its place in the queue.
+                Ok(held(wake, lease.ttl / 3))
+            }
+            QueuePosition::Nowhere | QueuePosition::Somewhere(_) => {
+                claims.taken(&ask.ticket.name);
+                claims.absent(&ask.ticket);
+                Ok(Attempt::Held(Wait::default()))
+            }
+        }
+    }
+}
+
+/// A ticket's own key, and the key range of the queue it belongs to.
+pub(crate) struct QueueKeys {
+    pub(crate) key: String,
+    pub(crate) folder: Folder,
+}
+
+impl QueueKeys {
+    /// `None`: the ticket never had a lease, so no request can have created a key.
+    pub(crate) fn of(store: &Etcd, ticket: &Ticket) -> Option<Self> {
+        let id = store.shared.claims.id(ticket)?;
+        Some(Self {
+            key: store.shared.keys.own(&ticket.name, id),
+            folder: store.shared.keys.folder(&ticket.name),
+        })
+    }
+
+    /// The key of the ticket's lock-delay marker.
+    pub(crate) fn marker(&self) -> String {
+        keys::marker(&self.key)
+    }
+
+    /// Whether a key is the ticket's own key or its marker.
+    pub(crate) fn owns(&self, key: &[u8]) -> bool {
+        keys::marked(key).unwrap_or(key) == self.key.as_bytes()
+    }
+}
+
+/// The lease of the ticket's key, if the key exists. It differs from the lease of this attempt if another attempt of
+/// the ticket wrote the key; then the other lease needs the keep-alive.
+fn stands_under(answer: &TxnResponse, ask: &AttemptRequest, lease: Lease) -> Option<i64> {
+    if answer.succeeded {
+        return Some(lease.id);
+    }
+    let own = found(answer.responses.first())?.kvs.first()?;
+    (own.value == ask.ticket.owner.text().as_bytes()).then_some(own.lease)
+}
+
+/// Whether the answer shows the ticket's key as the oldest.
+fn is_first(ask: &AttemptRequest, place: &QueueKeys, answer: &TxnResponse) -> bool {
+    let first = found(answer.responses.get(1)).and_then(|first| first.kvs.first());
+    let alone = answer.succeeded && ask.patience.is_zero();
+    alone || first.is_some_and(|kv| place.owns(&kv.key))
+}
+
+fn held(wake: Option<Wake>, recheck: Duration) -> Attempt {
+    Attempt::Held(Wait {
+        wake,
+        recheck: Some(recheck),
+    })
+}
+
+/// Reads the answer to [`Etcd::question`]. `known` is the creation revision that the question used, if it used one.
+pub(crate) fn stand(
+    ask: &AttemptRequest,
+    place: &QueueKeys,
+    answer: &TxnResponse,
+    known: Option<i64>,
+) -> Result<QueuePosition> {
+    let now = now(answer);
+    let range = |n: usize| found(answer.responses.get(n));
+    let is_own = |kv: &&KeyValue| place.owns(&kv.key);
+    if answer.succeeded && ask.patience.is_zero() {
+        return Ok(QueuePosition::First(now));
+    }
+    if answer.succeeded {
+        let first = range(1).and_then(|first| first.kvs.first());
+        if first.as_ref().is_some_and(is_own) {
+            return Ok(QueuePosition::First(now));
+        }
+        let last = range(2).map(|last| &*last.kvs).unwrap_or_default();
+        let before = last.iter().find(|kv| !is_own(kv));
+        let before = before.ok_or_else(|| unexpected("a queue without a first"))?;
+        return Ok(QueuePosition::Behind(before.clone(), now));
+    }
+    let own = range(0).ok_or_else(|| unexpected("nothing was looked up"))?;
+    let first = range(1).and_then(|first| first.kvs.first());
+    let Some(own) = own.kvs.first() else {
+        return if ask.patience.is_zero() {
+            Ok(QueuePosition::Nowhere)
+        } else {
+            Err(unexpected("the key is there and is not"))
+        };
+    };
+    if own.value != ask.ticket.owner.text().as_bytes() {
+        return Err(Error::new(ErrorKind::WrongType)
+            .because("somebody else's key has the name that this ticket's must have"));
+    }
+    if first.as_ref().is_some_and(is_own) {
+        return Ok(QueuePosition::First(own.create_revision));
+    }
+    match range(2).and_then(|before| before.kvs.first()) {
+        Some(before) if known == Some(own.create_revision) => {
+            Ok(QueuePosition::Behind(before.clone(), now))
+        }
+        _ => Ok(QueuePosition::Somewhere(own.create_revision)),
+    }
+}
+
+/// The store's revision after the transaction.
+fn now(answer: &TxnResponse) -> i64 {
+    answer.header.as_ref().map_or(0, |header| header.revision)
+}
+
+/// Converts the error of a request that may have changed the lock: `Unavailable` becomes `OutcomeUnknown`.
+fn unclear(trouble: RequestError) -> Error {
+    let error = trouble.error();
+    match error.kind() {
+        ErrorKind::Unavailable => {
+            Error::new(ErrorKind::OutcomeUnknown).because(error.detail().unwrap_or_default())
+        }
+        _ => error,
+    }
+}
+
+/// Converts the error of a request that cannot have changed a lock: `OutcomeUnknown` becomes `Unavailable`.
+pub(crate) fn untouched(trouble: RequestError) -> Error {
+    let error = trouble.error();
+    match error.kind() {
+        ErrorKind::OutcomeUnknown => {
+            Error::new(ErrorKind::Unavailable).because(error.detail().unwrap_or_default())
+        }
+        _ => error,
+    }
+}

@@ -1,0 +1,298 @@
+//! A reconnecting connection: connects on first use, and reconnects after a failure, perhaps to another member.
+//!
+//! We try the members in turn and start with the one that worked last. The first one that accepts us is used.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::engine::runtime::background;
+use crate::error::Result;
+use crate::store::etcd::address::MemberAddress;
+use crate::store::etcd::errors::{RequestError, unsent};
+use crate::store::etcd::live_connection::{GrpcMessage, LiveConnection};
+use crate::store::etcd::stream;
+use crate::store::{Background, BootInstant, Env, Timers, TlsFiles};
+
+/// The runtime that a connection runs on.
+#[derive(Debug, Clone)]
+pub(crate) enum ConnectionRuntime {
+    /// The runtime of the caller that connects. It saves a change of thread, and puts no load on the steward's thread.
+    Caller,
+    /// The steward's thread.
+    Background(Background),
+}
+
+impl ConnectionRuntime {
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+        match self {
+            Self::Caller => background::spawn_detached(work),
+            Self::Background(background) => {
+                background.spawn(work);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Endpoint: the addresses of the members, the login, TLS and timeouts.
+pub(crate) struct Endpoint {
+    pub(crate) places: Vec<MemberAddress>,
+    pub(crate) login: Option<(String, String)>,
+    /// If set, called at each connect, and replaces `login`: passwords may be rotated while the client runs.
+    pub(crate) credentials: Option<Arc<dyn Fn() -> crate::Credentials + Send + Sync>>,
+    pub(crate) tls: TlsFiles,
+    pub(crate) timers: Timers,
+    pub(crate) background: Background,
+    /// Bounds a request, including a reconnect that it needs.
+    pub(crate) limit: Duration,
+    /// The member to try first; modulo the number of members.
+    pub(crate) turn: AtomicUsize,
+}
+
+impl Endpoint {
+    pub(crate) fn new(
+        places: Vec<MemberAddress>,
+        login: Option<(String, String)>,
+        env: &Env,
+    ) -> Self {
+        Self {
+            places,
+            login,
+            credentials: env.credentials.clone(),
+            tls: env.tls.clone(),
+            timers: env.timers.clone(),
+            background: env.background.clone(),
+            limit: env.response_timeout,
+            turn: AtomicUsize::new(0),
+        }
+    }
+
+    /// Connects to the first member that accepts us. Starts with the member that `turn` selects.
+    async fn enter(
+        &self,
+        home: &ConnectionRuntime,
+        deadline: BootInstant,
+    ) -> Result<LiveConnection> {
+        let login = match &self.credentials {
+            Some(ask) => {
+                let ask = Arc::clone(ask);
+                // The callback may block, and this may be the steward's thread. So it runs on a thread for blocking
+                // work.
+                let given = background::blocking(move || ask()).await;
+                let given =
+                    given.ok_or_else(|| unsent("the source of the credentials panicked"))?;
+                given.user.zip(given.password)
+            }
+            None => self.login.clone(),
+        };
+        let count = self.places.len();
+        let first = self.turn.load(Ordering::Relaxed);
+        let mut trouble = None;
+        for step in 0..count {
+            let place = &self.places[(first + step) % count];
+            // Divide the remaining time among the remaining members. Otherwise one silent member could use all of it.
+            let left = deadline.since(self.timers.now());
+            let share = left / u32::try_from(count - step).unwrap_or(1);
+            let end = self.timers.now() + share;
+            let late = || unsent(format_args!("{place}: no answer in time"));
+            let dialled = self.timers.until(end, stream::dial(place, &self.tls)).await;
+            let stream = match dialled.unwrap_or_else(|| Err(late())) {
+                Ok(stream) => stream,
+                // Try the next member, even after a TLS error: its certificate may be valid.
+                Err(error) => {
+                    trouble = Some(error);
+                    continue;
+                }
+            };
+            let opening = LiveConnection::open(place, stream, login.as_ref(), home);
+            match self.timers.until(end, opening).await {
+                Some(Ok(conn)) => {
+                    self.turn.store(first + step, Ordering::Relaxed);
+                    return Ok(conn);
+                }
+                // A permanent error, such as a refused login, is the same at every member. So we stop here.
+                Some(Err(error)) if !error.is_retryable() => return Err(error),
+                Some(Err(error)) => trouble = Some(error),
+                None => trouble = Some(late()),
+            }
+        }
+        let trouble = trouble.unwrap_or_else(|| unsent(format_args!("{self}: no member")));
+        // A login changes no lock, so an unknown outcome is not reported as one.
+        if trouble.outcome_unknown() {
+            return Err(unsent(trouble.detail().unwrap_or_default()));
+        }
+        Err(trouble)
+    }
+
+    /// Starts the next connect with the next member, unless `turn` has already moved on from this one.
+    fn doubt(&self, place: &MemberAddress) {
+        let turn = self.turn.load(Ordering::Relaxed);
+        if self.places[turn % self.places.len()] == *place {
+            self.turn.store(turn + 1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let places: Vec<String> = self.places.iter().map(ToString::to_string).collect();
+        f.write_str(&places.join(", "))
+    }
+}
+
+/// A connection that is opened on demand, and replaced when it dies.
+pub(crate) struct Connection {
+    pub(crate) gate: Arc<Endpoint>,
+    home: ConnectionRuntime,
+    slot: RwLock<Option<Arc<LiveConnection>>>,
+    /// Single flight: one request connects, the others wait for it and use its connection.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+impl Connection {
+    pub(crate) fn new(gate: Arc<Endpoint>, home: ConnectionRuntime) -> Self {
+        Self {
+            gate,
+            home,
+            slot: RwLock::default(),
+            connecting: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// The deadline of a request that starts now.
+    pub(crate) fn deadline(&self) -> BootInstant {
+        self.gate.timers.now() + self.gate.limit
+    }
+
+    fn live(&self) -> Option<Arc<LiveConnection>> {
+        let slot = self.slot.read().unwrap_or_else(PoisonError::into_inner);
+        slot.clone().filter(|conn| conn.alive())
+    }
+
+    /// The live connection; connects before the deadline if there is none.
+    pub(crate) async fn get(&self, deadline: BootInstant) -> Result<Arc<LiveConnection>> {
+        if let Some(conn) = self.live() {
+            return Ok(conn);
+        }
+        let connecting = Box::pin(async {
+            let _turn = self.connecting.lock().await;
+            // Another request may have connected while we waited.
+            if let Some(conn) = self.live() {
+                return Ok(conn);
+            }
+            let (gate, home) = (Arc::clone(&self.gate), self.home.clone());
+            let (mut answer, answered) = oneshot::channel();
+            // Connect in a task of its own. The caller's future may be polled on another runtime next.
+            self.home.spawn(async move {
+                let entered = tokio::select! {
+                    entered = gate.enter(&home, deadline) => entered,
+                    // The caller gave up. Stop here: once the client is dropped, its timers no longer fire, and nothing
+                    // else would end this task.
+                    () = answer.closed() => return,
+                };
+                // An error means that the caller has given up.
+                let _ = answer.send(entered);
+            })?;
+            let entered = answered
+                .await
+                .map_err(|_| unsent("the runtime has gone"))??;
+            let conn = Arc::new(entered);
+            self.put(Some(Arc::clone(&conn)));
+            Ok(conn)
+        });
+        let in_time = self.gate.timers.until(deadline, connecting).await;
+        in_time.unwrap_or_else(|| Err(unsent(format_args!("{}: no connection in time", self.gate))))
+    }
+
+    /// Stops using a broken connection; requests in flight keep it until they end. The next request reconnects,
+    /// starting with the next member.
+    pub(crate) fn retire(&self, conn: &Arc<LiveConnection>) {
+        let mut slot = self.slot.write().unwrap_or_else(PoisonError::into_inner);
+        if slot.as_ref().is_some_and(|up| Arc::ptr_eq(up, conn)) {
+            *slot = None;
+            self.gate.doubt(conn.place());
+        }
+    }
+
+    fn put(&self, conn: Option<Arc<LiveConnection>>) {
+        *self.slot.write().unwrap_or_else(PoisonError::into_inner) = conn;
+    }
+
+    pub(crate) fn close(&self) {
+        self.put(None);
+    }
+
+    /// Sends one request and waits for its answer until the deadline. Sends it a second time only if the server asks
+    /// for a new login: the first one then had no effect.
+    pub(crate) async fn ask<Q: GrpcMessage + Clone, A: GrpcMessage>(
+        &self,
+        path: &'static str,
+        question: Q,
+        deadline: BootInstant,
+    ) -> Result<A, RequestError> {
+        self.with(deadline, |conn| {
+            let question = question.clone();
+            async move { conn.ask(path, question).await }
+        })
+        .await
+    }
+
+    /// Runs `talk` on the connection until the deadline. Runs it a second time, on a new connection, if the server asks
+    /// for a new login: such a request had no effect.
+    pub(crate) async fn with<T, F>(
+        &self,
+        deadline: BootInstant,
+        talk: impl Fn(Arc<LiveConnection>) -> F,
+    ) -> Result<T, RequestError>
+    where
+        F: Future<Output = Result<T, RequestError>>,
+    {
+        let mut logged_in = false;
+        loop {
+            let conn = self.get(deadline).await.map_err(RequestError::NoWay)?;
+            let talking = std::pin::pin!(talk(Arc::clone(&conn)));
+            let answer = self.gate.timers.until(deadline, talking).await;
+            let answer = answer.unwrap_or_else(|| {
+                let limit = self.gate.limit;
+                Err(RequestError::Broken(format!("no answer within {limit:?}")))
+            });
+            match answer {
+                Err(trouble) if trouble.wants_login() && !logged_in => {
+                    logged_in = true;
+                    self.put_out(&conn);
+                }
+                Err(trouble) => {
+                    if trouble.ends_connection() {
+                        // The connection may be half-open, and TCP would take minutes to notice.
+                        self.retire(&conn);
+                    }
+                    return Err(trouble);
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Whether new requests still use this connection.
+    pub(crate) fn uses(&self, conn: &Arc<LiveConnection>) -> bool {
+        self.live().is_some_and(|live| Arc::ptr_eq(&live, conn))
+    }
+
+    /// Stops using a connection whose login has expired. The next request reconnects to the same member.
+    fn put_out(&self, conn: &Arc<LiveConnection>) {
+        let mut slot = self.slot.write().unwrap_or_else(PoisonError::into_inner);
+        if slot.as_ref().is_some_and(|up| Arc::ptr_eq(up, conn)) {
+            *slot = None;
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.gate.to_string())
+    }
+}

@@ -1,0 +1,230 @@
+//! Inspection for operators: one lock, the list of locks, and the details of clients. Also the check of a fencing
+//! token.
+
+use std::time::{Duration, SystemTime};
+
+use crate::error::Result;
+use crate::guard::FencingToken;
+use crate::snapshot::{ClientInfo, Holder, Snapshot, since_epoch};
+use crate::store::etcd::Etcd;
+use crate::store::etcd::acquire::untouched;
+use crate::store::etcd::api::{
+    ASCENDING, BY_CREATION, KeyValue, PutRequest, PutResponse, RangeRequest, RangeResponse,
+};
+use crate::store::etcd::calls::{get, oldest};
+use crate::store::etcd::errors::RequestError;
+use crate::store::etcd::keys;
+use crate::store::etcd::keys::Folder;
+use crate::store::glob::matches_glob;
+use crate::store::{BootInstant, ClientId, Name, Page};
+
+/// Bounds the keys that one page of the list reads.
+const PAGE: i64 = 250;
+
+impl Etcd {
+    /// Describes one lock: holder, remaining time, fencing token and number of waiters.
+    pub(crate) async fn look(&self, name: &Name) -> Result<Snapshot> {
+        let deadline = self.link.deadline();
+        let folder = self.shared.keys.folder(name);
+        let queue = self.link.range(first_with_marker(&folder), deadline).await;
+        let queue = queue.map_err(RequestError::error)?;
+        let mut snapshot = Snapshot::free(name.as_str());
+        snapshot.waiters = Some(waiters(queue.count));
+        let marks = queue.kvs.iter().any(is_marker);
+        if marks {
+            snapshot.waiters = Some(self.waiters_between_markers(&folder, deadline).await?);
+        }
+        let Some(first) = holder(&queue) else {
+            return Ok(snapshot);
+        };
+        if first.lease != 0 {
+            let left = self.link.left(first.lease, deadline).await;
+            let Some(left) = left.map_err(RequestError::error)? else {
+                return Ok(Snapshot::free(name.as_str())); // it has just ended
+            };
+            // etcd rounds down to whole seconds, so even at zero some time remains.
+            snapshot.expires_in = Some(left.max(Duration::from_millis(1)));
+        }
+        snapshot.token = u64::try_from(first.create_revision)
+            .ok()
+            .map(FencingToken::new);
+        let mut holder = Holder::new(owner(first), 1);
+        holder.client = self.client(&holder.owner, deadline).await;
+        snapshot.holders.push(holder);
+        Ok(snapshot)
+    }
+
+    /// Whether the key with this creation revision is the first in its queue. A range read is linearizable by default.
+    pub(crate) async fn holds(&self, name: &Name, generation: FencingToken) -> Result<bool> {
+        let first = first_with_marker(&self.shared.keys.folder(name));
+        let first = self.link.range(first, self.link.deadline()).await;
+        let first = holder(&first.map_err(untouched)?).map(|kv| kv.create_revision);
+        Ok(first.and_then(|first| u64::try_from(first).ok()) == Some(generation.get()))
+    }
+
+    /// Counts the waiters of a queue with markers. Needs all keys, because the server's count includes the markers.
+    async fn waiters_between_markers(&self, folder: &Folder, deadline: BootInstant) -> Result<u64> {
+        let all = RangeRequest {
+            keys_only: true,
+            limit: 0,
+            ..oldest(folder)
+        };
+        let all = self.link.range(all, deadline).await;
+        let all = all.map_err(RequestError::error)?;
+        let keys = all.kvs.iter().filter(|kv| !is_marker(kv)).count() as u64;
+        // During a lock-delay nobody holds the lock, so all keys belong to waiters.
+        Ok(keys - u64::from(holder(&all).is_some()))
+    }
+
+    /// The details of an owner's client. On an error `None`: we show the lock without them.
+    async fn client(&self, owner: &str, deadline: BootInstant) -> Option<ClientInfo> {
+        let (uuid, _) = owner.split_once(':')?;
+        let key = self.shared.keys.client_of(uuid);
+        let found = self.link.range(get(&key), deadline).await.ok()?;
+        read(&found.kvs.first()?.value)
+    }
+
+    /// Writes a client's details, under a lease of their own of length `keep`.
+    pub(crate) async fn leave_details(
+        &self,
+        client: &ClientId,
+        info: &ClientInfo,
+        keep: Duration,
+    ) -> Result<()> {
+        let deadline = self.link.deadline();
+        let lease = self.side_lease(keep, deadline).await?;
+        let put = PutRequest {
+            key: self.shared.keys.client(client).into_bytes(),
+            value: written(info).into_bytes(),
+            lease: lease.id,
+        };
+        let path = "/etcdserverpb.KV/Put";
+        let answer: Result<PutResponse, _> = self.link.ask(path, put, deadline).await;
+        answer.map(drop).map_err(RequestError::error)
+    }
+
+    /// Revokes the lease of a client's details, which deletes the details.
+    pub(crate) async fn remove_details(&self, client: &ClientId) -> Result<()> {
+        let deadline = self.link.deadline();
+        let key = self.shared.keys.client(client);
+        let found = self.link.range(get(&key), deadline).await;
+        let found = found.map_err(RequestError::error)?.kvs.into_iter().next();
+        let Some(lease) = found.map(|details| details.lease).filter(|id| *id != 0) else {
+            return Ok(());
+        };
+        self.link
+            .revoke(lease, deadline)
+            .await
+            .map_err(RequestError::error)
+    }
+
+    /// One page of the names of locks. The cursor is the lowest creation revision of the page.
+    pub(crate) async fn page(&self, pattern: &str, cursor: u64) -> Result<Page> {
+        let all = self.shared.keys.all();
+        let range = RangeRequest {
+            key: all.first,
+            range_end: all.end,
+            limit: PAGE,
+            sort_order: ASCENDING,
+            sort_target: BY_CREATION,
+            keys_only: true,
+            min_create_revision: i64::try_from(cursor).unwrap_or(i64::MAX),
+            ..RangeRequest::default()
+        };
+        let found = self.link.range(range, self.link.deadline()).await;
+        let found = found.map_err(RequestError::error)?;
+        // A lock's key always has a lease. A key without one only has the same form by chance.
+        let locks = found.kvs.iter().filter(|kv| kv.lease != 0);
+        let names = locks
+            .filter_map(|kv| self.shared.keys.name_of(&kv.key))
+            .filter(|name| matches_glob(pattern, name));
+        let names = names.collect();
+        let next = next(&found);
+        Ok(Page { names, next })
+    }
+}
+
+/// Reads the oldest key and its marker. Both have the same revision, so their order is undefined.
+fn first_with_marker(folder: &Folder) -> RangeRequest {
+    RangeRequest {
+        limit: 2,
+        ..oldest(folder)
+    }
+}
+
+fn is_marker(kv: &KeyValue) -> bool {
+    keys::marked(&kv.key).is_some()
+}
+
+/// The holder's key: the oldest key that is not a marker. `None`: nobody holds the lock, or only a lock-delay is left
+/// of the last hold.
+pub(crate) fn holder(queue: &RangeResponse) -> Option<&KeyValue> {
+    let first = queue.kvs.first()?.create_revision;
+    let mut together = queue
+        .kvs
+        .iter()
+        .take_while(|kv| kv.create_revision == first);
+    together.find(|kv| !is_marker(kv))
+}
+
+/// The number of waiters in a queue without markers: all keys but the first.
+pub(crate) fn waiters(count: i64) -> u64 {
+    u64::try_from(count.saturating_sub(1)).unwrap_or(0)
+}
+
+/// The cursor of the next page. `None`: this was the last page.
+pub(crate) fn next(found: &RangeResponse) -> Option<u64> {
+    let last = found.kvs.last().filter(|_| found.more);
+    last.and_then(|kv| u64::try_from(kv.create_revision.saturating_add(1)).ok())
+}
+
+/// The holder's name: the value of its key. For an empty value, the lease id at the end of the key.
+pub(crate) fn owner(kv: &KeyValue) -> String {
+    let value = String::from_utf8_lossy(&kv.value);
+    if !value.is_empty() {
+        return value.into_owned();
+    }
+    let key = String::from_utf8_lossy(&kv.key);
+    let id = key.rsplit('/').next().unwrap_or_default();
+    format!("lease {id}")
+}
+
+/// The stored form of a client's details, one per line. A line break in the name of host or program becomes a space.
+pub(crate) fn written(info: &ClientInfo) -> String {
+    let since = info
+        .since
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let (host, program) = (one_line(&info.host), one_line(&info.program));
+    format!("{host}\n{}\n{program}\n{}", info.pid, since.as_millis())
+}
+
+fn one_line(text: &str) -> String {
+    text.replace('\n', " ")
+}
+
+/// Reads a client's details. Ignores further lines: a newer version may have written them.
+pub(crate) fn read(value: &[u8]) -> Option<ClientInfo> {
+    let mut lines = std::str::from_utf8(value).ok()?.lines();
+    let (host, pid) = (lines.next()?, lines.next()?.parse().ok()?);
+    let program = lines.next().unwrap_or_default();
+    let since = lines
+        .next()
+        .and_then(|since| since.parse().ok())
+        .unwrap_or(0);
+    Some(ClientInfo::new(host, pid, program, since_epoch(since)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn details_come_back() {
+        let since = since_epoch(1_700_000_000_123);
+        let info = ClientInfo::new("web-1", 7, "shop\nd", since);
+        let seen = read(format!("{}\nmore", written(&info)).as_bytes()).unwrap();
+        assert_eq!(seen, ClientInfo::new("web-1", 7, "shop d", since));
+        assert!(read(b"").is_none());
+    }
+}

@@ -1,0 +1,223 @@
+//! The etcd store.
+//!
+//! Each lock is a queue of keys, one per holder or waiter, each under its own lease. The oldest key holds the lock. The
+//! layout is that of etcd's own `concurrency` package and of `etcdctl lock`, so they can share locks with tidelock.
+
+mod acquire;
+mod address;
+mod api;
+mod calls;
+mod connection;
+mod delay;
+mod doctor;
+mod errors;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
+mod inspect;
+mod keys;
+mod live_connection;
+mod release;
+mod renew;
+mod stream;
+mod ticket_leases;
+mod wake;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use address::Address;
+use connection::{Connection, ConnectionRuntime, Endpoint};
+use keys::Keys;
+use ticket_leases::TicketLeases;
+use wake::Watcher;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::FencingToken;
+use crate::snapshot::{ClientInfo, Finding, Snapshot};
+use crate::store::{
+    Attempt, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId, Env, Name,
+    Page, Released, Renewal, Renewed, Store, Ticket, WakeChannels, tls,
+};
+
+/// The capabilities of this store.
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    wakes: true,
+    tokens: true,
+    queues: true,
+    shared: true,
+    durable: true,
+    delays: true,
+    sequencers: true,
+    read_write: false,
+};
+
+/// Connects, and checks the connection with one request.
+///
+/// # Errors
+///
+/// Fails at once if the URL or the TLS settings are invalid, if no member can be reached, or if the members refuse us.
+pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
+    let target = Address::parse(url)?;
+    let secured = target.places.iter().any(|place| place.tls);
+    if !secured && tls::is_wanted(&env.tls) {
+        return Err(Error::new(ErrorKind::InvalidOptions).because(
+            "certificates are given, but the URL asks for no TLS; write etcds:// instead of etcd://",
+        ));
+    }
+    let login = target.user.zip(target.password);
+    let gate = Arc::new(Endpoint::new(target.places, login, env));
+    let back = ConnectionRuntime::Background(env.background.clone());
+    // Two connections: a slow caller's runtime must not delay the renewals of the steward.
+    let [front, back] = [ConnectionRuntime::Caller, back]
+        .map(|home| Arc::new(Connection::new(Arc::clone(&gate), home)));
+    let shared = Shared::new(Keys::new(&target.prefix), &front, env);
+    let [front, back] = [front, back].map(|link| {
+        Arc::new(Etcd {
+            link,
+            shared: Arc::clone(&shared),
+        })
+    });
+    let greeted = front.greet().await;
+    greeted.map_err(|error| missing_certificate(error, secured && env.tls.cert.is_none()))?;
+    Ok(Store { front, back })
+}
+
+/// Adds advice to the error of a failed connect if a missing client certificate may be the cause.
+///
+/// A server that requires a certificate rejects us only after the TLS handshake and then closes the connection, often
+/// before we can read its reason.
+fn missing_certificate(error: Error, none_shown: bool) -> Error {
+    let why = error.detail().unwrap_or_default();
+    let kind = match tls::kind(why) {
+        ErrorKind::Refused => ErrorKind::Refused,
+        _ => error.kind(),
+    };
+    if none_shown && why.contains("the connection broke") {
+        let advice = "if the server wants a client certificate, set `tls_identity`";
+        return Error::new(kind).because(format!("{why}; {advice}"));
+    }
+    if kind == error.kind() {
+        return error;
+    }
+    Error::new(kind).because(why)
+}
+
+/// State that the store's two handles share: one serves callers, one serves the steward.
+struct Shared {
+    keys: Keys,
+    claims: TicketLeases,
+    signals: WakeChannels,
+    watcher: Arc<Watcher>,
+    background: Background,
+    lease: Duration,
+}
+
+impl Shared {
+    fn new(keys: Keys, link: &Arc<Connection>, env: &Env) -> Arc<Self> {
+        // Signals and watcher refer to each other. The watcher is created last and filled in here; the weak reference
+        // prevents a cycle that would never be freed.
+        let known: Arc<OnceLock<Weak<Watcher>>> = Arc::default();
+        let seen = Arc::clone(&known);
+        let signals = WakeChannels::new(env.timers.clone(), move |channel| {
+            if let Some(watcher) = seen.get().and_then(Weak::upgrade) {
+                watcher.leave(channel);
+            }
+        });
+        let watcher = Arc::new_cyclic(|this| Watcher::new(Arc::clone(link), signals.clone(), this));
+        // Cannot fail: nothing else sets it.
+        let _ = known.set(Arc::downgrade(&watcher));
+        Arc::new(Self {
+            keys,
+            claims: TicketLeases::new(env.timers.clone()),
+            signals,
+            watcher,
+            background: env.background.clone(),
+            lease: env.lease,
+        })
+    }
+}
+
+/// One handle of the store, with a connection of its own.
+pub(crate) struct Etcd {
+    link: Arc<Connection>,
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Etcd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Etcd")
+            .field("link", &self.link)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Backend for Etcd {
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.decide(ask))
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
+        Box::pin(self.keep(batch))
+    }
+
+    fn lane(&self, _name: &Name) -> u64 {
+        // All locks share one connection, so their renewals fail together: one lane.
+        0
+    }
+
+    fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.give_back(ticket))
+    }
+
+    fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.take_back(ticket))
+    }
+
+    fn check<'a>(
+        &'a self,
+        name: &'a Name,
+        generation: FencingToken,
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.holds(name, generation))
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.force(name))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
+        Box::pin(self.look(name))
+    }
+
+    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(self.page(pattern, cursor))
+    }
+
+    fn announce<'a>(
+        &'a self,
+        client: &'a ClientId,
+        info: &'a ClientInfo,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.leave_details(client, info, keep))
+    }
+
+    fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.remove_details(client))
+    }
+
+    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(self.find_weaknesses())
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.shared.watcher.close();
+        self.link.close();
+        Box::pin(std::future::ready(()))
+    }
+}

@@ -1,0 +1,226 @@
+//! Renewal: one stream keeps all leases of a batch alive, and concurrently one transaction reads their keys.
+//!
+//! The read is necessary because a key can be deleted while its lease lives on: by an operator, or by `force_release`.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::future::join;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::etcd::Etcd;
+use crate::store::etcd::acquire::{QueueKeys, untouched};
+use crate::store::etcd::api::{KeyValue, Op, TxnRequest};
+use crate::store::etcd::calls::{created, found, get, ops, put, says, whole_seconds};
+use crate::store::etcd::errors::{RequestError, unexpected};
+use crate::store::etcd::ticket_leases::Lease;
+use crate::store::{BootInstant, Renewal, Renewed, Ticket};
+
+/// Bounds the keys that one transaction reads. etcd allows 128 operations by default.
+const MOST: usize = 100;
+
+impl Etcd {
+    /// Renews a batch; the results have the same order.
+    pub(crate) async fn keep(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
+        let deadline = self.link.deadline();
+        let mut answers = Vec::with_capacity(batch.len());
+        for part in batch.chunks(MOST) {
+            answers.extend(self.keep_some(part, deadline).await?);
+        }
+        Ok(answers)
+    }
+
+    async fn keep_some(&self, batch: &[Renewal], deadline: BootInstant) -> Result<Vec<Renewed>> {
+        let claims = &self.shared.claims;
+        let places = batch.iter().map(|one| QueueKeys::of(self, &one.ticket));
+        let places: Vec<Option<QueueKeys>> = places.collect();
+        let lease = |one: &Renewal| claims.lease(&one.ticket).ok().flatten();
+        let leases: Vec<Option<Lease>> = batch.iter().map(lease).collect();
+        let markers = batch.iter().flat_map(|one| claims.markers(&one.ticket));
+        let markers: Vec<i64> = markers.collect();
+        let (alive, seen) = join(
+            self.begin_anew(&markers, &leases, deadline),
+            self.see(&places, deadline),
+        )
+        .await;
+        let (alive, mut seen) = (alive?, seen?.into_iter());
+        for lost in markers.iter().filter(|id| !alive.contains_key(id)) {
+            tracing::warn!(
+                lease = lost,
+                "the lease of a lock-delay has gone: there will be none if this hold ends by itself"
+            );
+        }
+        let mut answers = Vec::with_capacity(batch.len());
+        for (n, one) in batch.iter().enumerate() {
+            let key = match places[n] {
+                // `seen` only has entries for tickets that can have a key.
+                Some(_) => seen.next().ok_or_else(|| unexpected("too few keys"))?,
+                None => None,
+            };
+            let length = leases[n].and_then(|lease| alive.get(&lease.id).copied());
+            answers.push(match self.fate(one, key.as_ref(), leases[n], length) {
+                HoldFate::Kept => Renewed::Kept,
+                HoldFate::Gone => Renewed::Gone,
+                HoldFate::Elsewhere => {
+                    failed("its key stood under another lease; asked again it is known")
+                }
+                HoldFate::TooShort => self.lengthen(one, deadline).await,
+            });
+        }
+        Ok(answers)
+    }
+
+    /// Keeps markers and leases alive, markers first. If the stream breaks midway, a key whose marker was not renewed
+    /// would get too short a lock-delay.
+    async fn begin_anew(
+        &self,
+        markers: &[i64],
+        leases: &[Option<Lease>],
+        deadline: BootInstant,
+    ) -> Result<HashMap<i64, Duration>> {
+        let leases = leases.iter().flatten().map(|lease| lease.id);
+        let ids: Vec<i64> = markers.iter().copied().chain(leases).collect();
+        if ids.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let alive = self.link.keep_alive(&ids, deadline).await;
+        alive.map_err(RequestError::error)
+    }
+
+    /// Reads the keys of the tickets that can have one, in order. `None`: the key does not exist.
+    async fn see(
+        &self,
+        places: &[Option<QueueKeys>],
+        deadline: BootInstant,
+    ) -> Result<Vec<Option<KeyValue>>> {
+        let look = TxnRequest {
+            success: ops(places
+                .iter()
+                .flatten()
+                .map(|place| Op::Range(get(&place.key)))),
+            ..TxnRequest::default()
+        };
+        if look.success.is_empty() {
+            return Ok(Vec::new());
+        }
+        let seen = self
+            .link
+            .txn(look, deadline)
+            .await
+            .map_err(RequestError::error)?;
+        let keys = seen.responses.iter().map(|response| {
+            let range = found(Some(response)).ok_or_else(|| unexpected("no key was looked for"))?;
+            Ok(range.kvs.first().cloned())
+        });
+        keys.collect()
+    }
+
+    /// Decides the result of one renewal from its key and its lease.
+    fn fate(
+        &self,
+        one: &Renewal,
+        key: Option<&KeyValue>,
+        lease: Option<Lease>,
+        length: Option<Duration>,
+    ) -> HoldFate {
+        let claims = &self.shared.claims;
+        let Some(key) = key.filter(|key| key.value == one.ticket.owner.text().as_bytes()) else {
+            return HoldFate::Gone;
+        };
+        // A key that was created again has lost its place in the queue, and the hold with it.
+        if claims
+            .revision(&one.ticket)
+            .is_some_and(|known| known != key.create_revision)
+        {
+            return HoldFate::Gone;
+        }
+        if lease.is_none_or(|lease| lease.id != key.lease) {
+            claims.stands_under(&one.ticket, key.lease);
+            return HoldFate::Elsewhere;
+        }
+        match length {
+            None => HoldFate::Gone,
+            Some(length) if length < one.lease => HoldFate::TooShort,
+            Some(_) => HoldFate::Kept,
+        }
+    }
+
+    /// Gives a hold a longer lease. A lease's length is fixed, so the key moves to a new lease; it keeps its place in
+    /// the queue.
+    async fn lengthen(&self, one: &Renewal, deadline: BootInstant) -> Renewed {
+        match self.move_key(&one.ticket, one.lease, deadline).await {
+            Ok(true) => Renewed::Kept,
+            Ok(false) => Renewed::Gone,
+            Err(error) => Renewed::Failed(error),
+        }
+    }
+
+    /// Moves a key, and its marker, to new leases. False: the key is gone, or has another owner.
+    async fn move_key(
+        &self,
+        ticket: &Ticket,
+        length: Duration,
+        deadline: BootInstant,
+    ) -> Result<bool> {
+        let claims = &self.shared.claims;
+        let old = claims.lease(ticket)?;
+        let new = self.lease(ticket, length, deadline).await?;
+        let place = QueueKeys::of(self, ticket);
+        let place = place.ok_or_else(|| unexpected("a hold without a key"))?;
+        let (key, owner) = (&place.key, ticket.owner.text());
+        let (markers, delay) = (claims.markers(ticket), claims.delay(ticket));
+        let marker = if delay.is_zero() {
+            None
+        } else {
+            Some(self.new_marker_lease(ticket, new, delay, deadline).await?)
+        };
+        let beside = marker.map(|id| put(&place.marker(), owner, id));
+        let mut compare = vec![says(key, owner)];
+        if let Some(revision) = claims.revision(ticket) {
+            compare.push(created(key.as_bytes(), revision));
+        }
+        let txn = TxnRequest {
+            compare,
+            success: ops([put(key, owner, new.id)].into_iter().chain(beside)),
+            failure: Vec::new(),
+        };
+        claims.sending(ticket)?;
+        let moved = self.link.txn(txn, deadline).await;
+        // With an unknown outcome the request still counts as in flight, so a withdrawal revokes the leases.
+        if moved.as_ref().err().is_none_or(RequestError::is_certain) {
+            claims.answered(ticket);
+        }
+        let moved = moved.map_err(RequestError::error)?.succeeded;
+        let needless: Vec<i64> = if moved {
+            old.map(|old| old.id).into_iter().chain(markers).collect()
+        } else {
+            [new.id].into_iter().chain(marker).collect()
+        };
+        for id in &needless {
+            claims.ended(ticket, *id);
+        }
+        self.let_go(needless);
+        Ok(moved)
+    }
+
+    /// Grants a lease for a key that is not a lock.
+    pub(crate) async fn side_lease(&self, keep: Duration, deadline: BootInstant) -> Result<Lease> {
+        self.link
+            .grant(whole_seconds(keep), deadline)
+            .await
+            .map_err(untouched)
+    }
+}
+
+/// The state of one hold, from its key and its lease.
+enum HoldFate {
+    Kept,
+    Gone,
+    /// The key is under another lease than we assumed: the outcome of an earlier move was unknown.
+    Elsewhere,
+    TooShort,
+}
+
+fn failed(why: &str) -> Renewed {
+    Renewed::Failed(Error::new(ErrorKind::OutcomeUnknown).because(why))
+}

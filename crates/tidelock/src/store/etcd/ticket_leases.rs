@@ -1,0 +1,395 @@
+//! Ticket leases: for each ticket, its leases, its key, and its requests in flight, as far as this client knows.
+//!
+//! A key is only written under a lease whose grant was answered. So once the leases of a ticket are revoked, the server
+//! refuses any late request of the ticket, because it does not know the lease. If every request was answered, nothing
+//! can arrive late, and the lease is reused for the next acquisition.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::{BootInstant, Name, OwnerId, Ticket, Timers};
+
+/// Bounds how long a ticket is remembered after its last use and the length of its lease. A withdrawn ticket is refused
+/// for that time.
+const KEEP: Duration = Duration::from_secs(60);
+
+/// Bounds the spare leases that are kept for reuse. The list of locks known to be taken is cleaned up at the same size.
+const SPARE: usize = 256;
+
+/// Bounds how long a lock that was found taken is assumed to be still taken.
+const RECENT: Duration = Duration::from_millis(500);
+
+/// A lease that the server has granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lease {
+    pub(crate) id: i64,
+    /// The requested length, in seconds; the server may grant more.
+    pub(crate) asked: u64,
+    pub(crate) ttl: Duration,
+}
+
+/// The leases and keys of all tickets of this client.
+#[derive(Debug)]
+pub(crate) struct TicketLeases {
+    known: Mutex<TicketLeasesState>,
+    timers: Timers,
+}
+
+#[derive(Debug, Default)]
+struct TicketLeasesState {
+    tickets: HashMap<(OwnerId, Name), TicketRecord>,
+    /// The number of tickets at which expired ones are removed next.
+    crowded: usize,
+    /// Leases without a key, each with the instant until which a reuse makes sense.
+    spare: Vec<(Lease, BootInstant)>,
+    /// Locks that were found taken, each with the instant until which we assume so.
+    taken: HashMap<Name, BootInstant>,
+}
+
+#[derive(Debug)]
+struct TicketRecord {
+    /// The id of the ticket's first lease, which names its key.
+    id: Option<i64>,
+    /// All leases of the ticket. The last is the one its key is under, or will be written under.
+    leases: Vec<Lease>,
+    /// The leases its marker may be under. All of them are kept alive, and a release revokes all of them.
+    markers: Vec<Lease>,
+    /// How long the marker outlives the key. Not zero: the key has a marker.
+    delay: Duration,
+    /// The ticket holds or held the lock. From then on only a release removes its marker; otherwise the marker expires.
+    granted: bool,
+    /// The creation revision of its key.
+    revision: Option<i64>,
+    /// Its key may exist.
+    stands: bool,
+    /// In-flight counter: requests that write its key and were not answered.
+    unanswered: usize,
+    stage: TicketStage,
+    /// The instant from which the entry may be forgotten.
+    until: BootInstant,
+}
+
+/// The state of a ticket. It only moves forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum TicketStage {
+    Open,
+    /// Withdrawn: no more requests are sent for it.
+    Withdrawn,
+    /// Withdrawn, and its leases are being revoked. They are not reused; otherwise the revocation would delete the key
+    /// of another ticket.
+    Revoked,
+}
+
+/// The work that a withdrawal has left to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Remains {
+    /// Nothing: no key exists, and no request is in flight.
+    Nothing,
+    /// Delete the key, which may exist.
+    Key,
+    /// Revoke these leases: a request in flight may still write a key under one of them.
+    Requests(Vec<i64>),
+}
+
+impl TicketLeases {
+    pub(crate) fn new(timers: Timers) -> Self {
+        Self {
+            known: Mutex::default(),
+            timers,
+        }
+    }
+
+    /// The lease its key is under, or will be written under. An error: the ticket has been withdrawn.
+    pub(crate) fn lease(&self, ticket: &Ticket) -> Result<Option<Lease>> {
+        let mut known = self.lock();
+        let claim = self.at(&mut known, ticket);
+        claim.refuse_if_withdrawn()?;
+        Ok(claim.leases.last().copied())
+    }
+
+    /// Takes a spare lease of the same requested length. `None`: there is none. An error: the ticket has been
+    /// withdrawn.
+    pub(crate) fn reuse(&self, ticket: &Ticket, asked: u64) -> Result<Option<Lease>> {
+        let now = self.timers.now();
+        let mut known = self.lock();
+        known.spare.retain(|(_, until)| *until > now);
+        // A lease's length is fixed, so only a lease of the same requested length fits.
+        let fits = known
+            .spare
+            .iter()
+            .rposition(|(lease, _)| lease.asked == asked);
+        let Some((lease, _)) = fits.map(|at| known.spare.swap_remove(at)) else {
+            return Ok(None);
+        };
+        self.at(&mut known, ticket).add(lease).map(|()| Some(lease))
+    }
+
+    /// Records a lease before anything is written under it. An error: the ticket has been withdrawn meanwhile, and
+    /// nothing may be written.
+    pub(crate) fn granted(&self, ticket: &Ticket, lease: Lease) -> Result<()> {
+        let mut known = self.lock();
+        self.at(&mut known, ticket).add(lease)
+    }
+
+    /// Counts a request that writes its key, before it is sent. An error: the ticket has been withdrawn; do not send.
+    pub(crate) fn sending(&self, ticket: &Ticket) -> Result<()> {
+        let mut known = self.lock();
+        let claim = self.at(&mut known, ticket);
+        claim.refuse_if_withdrawn()?;
+        claim.unanswered += 1;
+        claim.stands = true;
+        Ok(())
+    }
+
+    /// Counts that request as done: it was answered, or it certainly had no effect.
+    pub(crate) fn answered(&self, ticket: &Ticket) {
+        if let Some(claim) = self.lock().tickets.get_mut(&key(ticket)) {
+            claim.unanswered = claim.unanswered.saturating_sub(1);
+        }
+    }
+
+    /// An answer showed that its key does not exist. A request in flight may still write it.
+    pub(crate) fn absent(&self, ticket: &Ticket) {
+        if let Some(claim) = self.lock().tickets.get_mut(&key(ticket)) {
+            claim.stands = claim.unanswered > 0;
+        }
+    }
+
+    /// Records that another client holds the lock.
+    pub(crate) fn taken(&self, name: &Name) {
+        let now = self.timers.now();
+        let taken = &mut self.lock().taken;
+        if taken.len() >= SPARE {
+            taken.retain(|_, until| *until > now);
+        }
+        taken.insert(name.clone(), now + RECENT);
+    }
+
+    /// Whether the lock was found taken a moment ago.
+    pub(crate) fn is_taken(&self, name: &Name) -> bool {
+        let until = self.lock().taken.get(name).copied();
+        until.is_some_and(|until| until > self.timers.now())
+    }
+
+    /// Forgets a lease that no longer exists at the server, or that is about to be revoked.
+    pub(crate) fn ended(&self, ticket: &Ticket, id: i64) {
+        if let Some(claim) = self.lock().tickets.get_mut(&key(ticket)) {
+            claim.leases.retain(|lease| lease.id != id);
+            claim.markers.retain(|lease| lease.id != id);
+        }
+    }
+
+    /// Records that a marker is about to be written, which outlives the key by `delay`.
+    pub(crate) fn marking(&self, ticket: &Ticket, delay: Duration) {
+        let mut known = self.lock();
+        self.at(&mut known, ticket).delay = delay;
+    }
+
+    /// How long its marker outlives its key. Zero: it has no marker.
+    pub(crate) fn delay(&self, ticket: &Ticket) -> Duration {
+        let known = self.lock();
+        let claim = known.tickets.get(&key(ticket));
+        claim.map_or(Duration::ZERO, |claim| claim.delay)
+    }
+
+    /// Records a lease for its marker before anything is written under it. An error: the ticket has been withdrawn.
+    pub(crate) fn marked(&self, ticket: &Ticket, lease: Lease) -> Result<()> {
+        let mut known = self.lock();
+        let claim = self.at(&mut known, ticket);
+        claim.refuse_if_withdrawn()?;
+        claim.markers.push(lease);
+        Ok(())
+    }
+
+    /// The leases of its marker, newest last.
+    pub(crate) fn markers(&self, ticket: &Ticket) -> Vec<i64> {
+        let known = self.lock();
+        let claim = known.tickets.get(&key(ticket));
+        claim.map_or_else(Vec::new, |claim| ids(&claim.markers))
+    }
+
+    /// Records a grant: from now on only a release removes its marker; otherwise the marker expires.
+    pub(crate) fn holds(&self, ticket: &Ticket) {
+        let mut known = self.lock();
+        self.at(&mut known, ticket).granted = true;
+    }
+
+    /// The leases of its marker to revoke now: all of them, unless the hold ended without a release.
+    pub(crate) fn needless(&self, ticket: &Ticket, released: bool) -> Vec<i64> {
+        let known = self.lock();
+        let claim = known.tickets.get(&key(ticket));
+        claim.map_or_else(Vec::new, |claim| claim.needless(released))
+    }
+
+    /// Records the lease its key is under. It is not the newest lease if moving the key to that one has failed.
+    pub(crate) fn stands_under(&self, ticket: &Ticket, id: i64) {
+        if let Some(claim) = self.lock().tickets.get_mut(&key(ticket)) {
+            claim.leases.sort_by_key(|lease| lease.id == id);
+        }
+    }
+
+    pub(crate) fn created(&self, ticket: &Ticket, revision: i64) {
+        let mut known = self.lock();
+        self.at(&mut known, ticket).revision = Some(revision);
+    }
+
+    pub(crate) fn revision(&self, ticket: &Ticket) -> Option<i64> {
+        self.lock().tickets.get(&key(ticket))?.revision
+    }
+
+    /// The lease id that names its key. `None`: no request can have created a key.
+    pub(crate) fn id(&self, ticket: &Ticket) -> Option<i64> {
+        self.lock().tickets.get(&key(ticket))?.id
+    }
+
+    /// Withdraws a ticket: no more requests are sent for it. Returns the work that is left.
+    pub(crate) fn withdraw(&self, ticket: &Ticket) -> Remains {
+        let mut known = self.lock();
+        let claim = self.at(&mut known, ticket);
+        // A request in flight can arrive at any time later. Only a revoked lease makes the server refuse it.
+        let (remains, stage) = match (claim.unanswered, claim.stands) {
+            (0, false) => (Remains::Nothing, TicketStage::Withdrawn),
+            (0, true) => (Remains::Key, TicketStage::Withdrawn),
+            _ => (Remains::Requests(ids(&claim.leases)), TicketStage::Revoked),
+        };
+        claim.stage = claim.stage.max(stage);
+        remains
+    }
+
+    /// Records that its key does not exist any more, and returns the leases to revoke.
+    ///
+    /// With `lives`, the key was there until now, so its lease still exists. If also no request is in flight, the lease
+    /// is kept for reuse.
+    pub(crate) fn settle(&self, ticket: &Ticket, lives: bool) -> Vec<i64> {
+        let now = self.timers.now();
+        let mut known = self.lock();
+        let Some(claim) = known.tickets.get_mut(&key(ticket)) else {
+            return Vec::new();
+        };
+        claim.stands = false;
+        let needless = claim.needless(lives);
+        claim.markers.clear();
+        // A lease with a request in flight, or one that is being revoked, must not serve another ticket.
+        let clear = claim.unanswered == 0 && claim.stage != TicketStage::Revoked;
+        let mut leases = std::mem::take(&mut claim.leases);
+        // A withdrawn ticket stays, so that its late attempts are still refused.
+        if claim.stage == TicketStage::Open {
+            known.tickets.remove(&key(ticket));
+        }
+        if lives
+            && clear
+            && known.spare.len() < SPARE
+            && let Some(lease) = leases.pop()
+        {
+            known.spare.push((lease, now + lease.ttl / 2));
+        }
+        needless.into_iter().chain(ids(&leases)).collect()
+    }
+
+    /// The entry of a ticket, created if missing. Extends its life, and removes expired entries from time to time.
+    fn at<'a>(&self, known: &'a mut TicketLeasesState, ticket: &Ticket) -> &'a mut TicketRecord {
+        let now = self.timers.now();
+        // Clean up only after the map has doubled, so that the cost per call stays constant on average.
+        if known.tickets.len() >= known.crowded.max(64) {
+            known.tickets.retain(|_, claim| claim.until > now);
+            known.crowded = known.tickets.len() * 2;
+        }
+        let claim = known.tickets.entry(key(ticket));
+        let claim = claim.or_insert_with(|| TicketRecord {
+            id: None,
+            leases: Vec::new(),
+            markers: Vec::new(),
+            delay: Duration::ZERO,
+            granted: false,
+            revision: None,
+            stands: false,
+            unanswered: 0,
+            stage: TicketStage::Open,
+            until: now,
+        });
+        let keep = claim.leases.last().map_or(KEEP, |lease| lease.ttl + KEEP);
+        claim.until = claim.until.max(now + keep);
+        claim
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TicketLeasesState> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Includes the name, because all locks of a set have the same owner.
+fn key(ticket: &Ticket) -> (OwnerId, Name) {
+    (ticket.owner.clone(), ticket.name.clone())
+}
+
+fn ids(leases: &[Lease]) -> Vec<i64> {
+    leases.iter().map(|lease| lease.id).collect()
+}
+
+impl TicketRecord {
+    /// See [`Claims::needless`].
+    fn needless(&self, released: bool) -> Vec<i64> {
+        if released || !self.granted {
+            ids(&self.markers)
+        } else {
+            Vec::new()
+        }
+    }
+
+    fn refuse_if_withdrawn(&self) -> Result<()> {
+        if self.stage != TicketStage::Open {
+            return Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"));
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, lease: Lease) -> Result<()> {
+        self.refuse_if_withdrawn()?;
+        self.id.get_or_insert(lease.id);
+        self.leases.push(lease);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::runtime::clock::Clock;
+    use crate::owner::OwnerMint;
+    use crate::store::LockKind;
+
+    #[test]
+    fn a_lease_that_is_being_revoked_serves_nobody_else() {
+        let claims = TicketLeases::new(Timers::new(Clock::Boot));
+        let mint = OwnerMint::new();
+        let ticket = |name: &str| Ticket {
+            kind: LockKind::Mutex,
+            name: Name::new(name).unwrap(),
+            owner: mint.fresh(),
+        };
+        let lease = |id| Lease {
+            id,
+            asked: 3,
+            ttl: Duration::from_secs(3),
+        };
+        for (id, is_answered) in [(1, true), (2, false)] {
+            let late = ticket("late");
+            claims.granted(&late, lease(id)).unwrap();
+            claims.sending(&late).unwrap();
+            if is_answered {
+                claims.answered(&late);
+                assert_eq!(claims.withdraw(&late), Remains::Key);
+            } else {
+                assert_eq!(claims.withdraw(&late), Remains::Requests(vec![id]));
+                // The answer arrives late, and a second withdrawal finds the key.
+                claims.answered(&late);
+                assert_eq!(claims.withdraw(&late), Remains::Key);
+            }
+            claims.settle(&late, true);
+            let served = claims.reuse(&ticket("next"), 3).unwrap();
+            assert_eq!(served, is_answered.then(|| lease(id)));
+        }
+    }
+}

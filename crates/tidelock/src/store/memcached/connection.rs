@@ -1,0 +1,356 @@
+//! A reconnecting connection: connects on first use, and reconnects after a failure.
+//!
+//! One background task owns the socket, so the socket never belongs to a caller's runtime. Callers send their requests
+//! to the task through a channel. The task pipelines them: it sends a request without waiting for earlier answers.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::Credentials;
+use crate::engine::runtime::background;
+use crate::error::{Error, Result};
+use crate::store::memcached::address::Address;
+use crate::store::memcached::errors::{unanswered, unsent};
+use crate::store::memcached::handshake;
+use crate::store::memcached::live_connection::{LiveConnection, PendingBatch};
+use crate::store::memcached::wire::{Command, Reply};
+use crate::store::{Background, BootInstant, Timers};
+
+/// Identifies the live connection that an answer came on. A CAS number is only valid on that connection: a restarted
+/// server counts from one again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ConnectionId(u64);
+
+/// A reconnecting connection to the server. Cheap to clone; clones share the connection.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    orders: mpsc::UnboundedSender<ConnectionMessage>,
+    pub(crate) gate: Arc<Endpoint>,
+    /// The number of the next request.
+    numbers: Arc<AtomicU64>,
+}
+
+/// Endpoint: address, login and timeout.
+pub(crate) struct Endpoint {
+    pub(crate) place: Address,
+    pub(crate) timers: Timers,
+    /// Bounds a connect with its handshake, a write, and a request as a whole.
+    pub(crate) limit: Duration,
+    /// If set, called at each connect, and replaces the login of the URL.
+    pub(crate) credentials: Option<Arc<dyn Fn() -> Credentials + Send + Sync>>,
+}
+
+enum ConnectionMessage {
+    Order(CommandBatch),
+    /// A request in flight has timed out: the connection may be half-open.
+    Overdue(u64),
+    Close,
+}
+
+/// One request: commands that are sent in one piece, and the sender for their answers.
+struct CommandBatch {
+    number: u64,
+    commands: Vec<Command>,
+    /// If set, the request is only sent on this connection.
+    only_on: Option<ConnectionId>,
+    /// Shared with the caller: decides whether the task sends the request or the caller gives it up.
+    stage: Arc<AtomicU8>,
+    answer: oneshot::Sender<Result<(Vec<Reply>, ConnectionId)>>,
+}
+
+/// Stages of a request. From `WAITING` it goes to exactly one of the other two.
+const WAITING: u8 = 0;
+const SENT: u8 = 1;
+const GIVEN_UP: u8 = 2;
+
+impl Connection {
+    pub(crate) fn new(gate: Arc<Endpoint>, background: &Background) -> Self {
+        let (orders, inbox) = mpsc::unbounded_channel();
+        background.spawn(run(Arc::clone(&gate), inbox));
+        Self {
+            orders,
+            gate,
+            numbers: Arc::default(),
+        }
+    }
+
+    /// The deadline of a request that starts now.
+    pub(crate) fn deadline(&self) -> BootInstant {
+        self.gate.timers.now() + self.gate.limit
+    }
+
+    /// Sends commands in one piece and waits for their answers until the deadline. With `only_on`, sends them on that
+    /// connection or not at all.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the commands were certainly not sent, `OutcomeUnknown` if they may have been.
+    pub(crate) async fn ask(
+        &self,
+        commands: Vec<Command>,
+        only_on: Option<ConnectionId>,
+        deadline: BootInstant,
+    ) -> Result<(Vec<Reply>, ConnectionId)> {
+        let (answer, answered) = oneshot::channel();
+        let stage: Arc<AtomicU8> = Arc::default();
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let order = CommandBatch {
+            number,
+            commands,
+            only_on,
+            stage: Arc::clone(&stage),
+            answer,
+        };
+        if self.orders.send(ConnectionMessage::Order(order)).is_err() {
+            return Err(unsent(format_args!(
+                "{}: the connection was closed",
+                self.gate.place
+            )));
+        }
+        match self.gate.timers.until(deadline, answered).await {
+            Some(Ok(answer)) => answer,
+            // The background task has ended, so nobody knows whether the request was sent.
+            Some(Err(_)) => Err(unanswered("the client is closing")),
+            None => {
+                let why = format!(
+                    "{}: no answer within {:?}",
+                    self.gate.place, self.gate.limit
+                );
+                // Either we give the request up before the task sends it, or it counts as sent: never both.
+                let withdrawn = stage
+                    .compare_exchange(WAITING, GIVEN_UP, Ordering::SeqCst, Ordering::SeqCst)
+                    .is_ok();
+                if withdrawn {
+                    return Err(unsent(why));
+                }
+                // An error means that the background task has ended already.
+                let _ = self.orders.send(ConnectionMessage::Overdue(number));
+                Err(unanswered(why))
+            }
+        }
+    }
+
+    /// As [`ask`](Self::ask), for one command.
+    pub(crate) async fn ask_one(
+        &self,
+        command: Command,
+        only_on: Option<ConnectionId>,
+        deadline: BootInstant,
+    ) -> Result<(Reply, ConnectionId)> {
+        let (mut replies, line) = self.ask(vec![command], only_on, deadline).await?;
+        match replies.pop() {
+            Some(reply) => Ok((reply, line)),
+            None => Err(unanswered("an answer of nothing")),
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        // An error means that it is closed already.
+        let _ = self.orders.send(ConnectionMessage::Close);
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.gate.place)
+    }
+}
+
+/// The background task: connects, sends requests and distributes answers, until it is closed.
+async fn run(gate: Arc<Endpoint>, mut inbox: mpsc::UnboundedReceiver<ConnectionMessage>) {
+    let mut wire: Option<LiveConnection> = None;
+    let mut made = 0;
+    loop {
+        let message = match &mut wire {
+            None => inbox.recv().await,
+            Some(standing) => tokio::select! {
+                why = standing.hear() => {
+                    standing.fail(&format!("{}: {why}", gate.place));
+                    wire = None;
+                    continue;
+                }
+                message = inbox.recv() => message,
+            },
+        };
+        match message {
+            None | Some(ConnectionMessage::Close) => return,
+            Some(ConnectionMessage::Overdue(number)) => {
+                if let Some(standing) = wire.as_mut().filter(|wire| wire.waits_for(number)) {
+                    standing.fail("an earlier request was not answered in time");
+                    wire = None;
+                }
+            }
+            Some(ConnectionMessage::Order(order)) => {
+                // Do not connect for a request that nobody waits for.
+                if order.stage.load(Ordering::SeqCst) == GIVEN_UP || order.answer.is_closed() {
+                    continue;
+                }
+                let standing = wire.as_ref().map(|wire| wire.line);
+                if order.only_on.is_some() && order.only_on != standing {
+                    order.refuse(unsent("the connection it belongs to has gone"));
+                    continue;
+                }
+                if wire.is_none() {
+                    made += 1;
+                    match gate.enter(ConnectionId(made)).await {
+                        Ok(new) => wire = Some(new),
+                        Err(error) => {
+                            order.refuse(error);
+                            continue;
+                        }
+                    }
+                }
+                if let Some(standing) = &mut wire
+                    && let Err(why) = order.send(&gate, standing).await
+                {
+                    standing.fail(&format!("{}: {why}", gate.place));
+                    wire = None;
+                }
+            }
+        }
+    }
+}
+
+impl CommandBatch {
+    /// Sends the request, unless its caller has given it up.
+    async fn send(self, gate: &Endpoint, wire: &mut LiveConnection) -> Result<(), String> {
+        let sent = self
+            .stage
+            .compare_exchange(WAITING, SENT, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok();
+        if !sent {
+            return Ok(());
+        }
+        let commands = self.commands.iter();
+        let bytes: Vec<u8> = commands.flat_map(|command| command.bytes.clone()).collect();
+        let open = PendingBatch {
+            number: self.number,
+            shapes: self.commands.iter().map(|command| command.shape).collect(),
+            replies: Vec::new(),
+            answer: self.answer,
+        };
+        let sending = wire.send(&bytes, open);
+        match gate.timers.limit(gate.limit, sending).await {
+            Some(done) => done,
+            None => Err("it takes nothing".to_owned()),
+        }
+    }
+
+    fn refuse(self, error: Error) {
+        // An error means that the caller has given up.
+        let _ = self.answer.send(Err(error));
+    }
+}
+
+impl Endpoint {
+    /// The login for a new connection. Calls the credentials callback at each connect, because passwords may be rotated
+    /// while the client runs. The callback may block, and this is the steward's thread, so it runs on a thread for
+    /// blocking work.
+    async fn login(&self) -> Result<Option<(String, String)>> {
+        let Some(ask) = self.credentials.clone() else {
+            return Ok(self.place.login.clone());
+        };
+        let given = background::blocking(move || ask())
+            .await
+            .ok_or_else(|| unsent("the source of the credentials panicked"))?;
+        Ok(given.user.zip(given.password))
+    }
+
+    /// Connects and performs the handshake, within the timeout.
+    async fn enter(&self, line: ConnectionId) -> Result<LiveConnection> {
+        let entering = async {
+            let address = (self.place.host.as_str(), self.place.port);
+            let stream = TcpStream::connect(address)
+                .await
+                .map_err(|e| unsent(format_args!("{}: {e}", self.place)))?;
+            // Disable Nagle's algorithm: commands are small, and buffering would only delay them.
+            stream
+                .set_nodelay(true)
+                .map_err(|e| unsent(format_args!("{}: {e}", self.place)))?;
+            let mut wire = LiveConnection::new(stream, line);
+            handshake::exchange(&mut wire, &self.place, self.login().await?).await?;
+            Ok(wire)
+        };
+        self.timers
+            .limit(self.limit, entering)
+            .await
+            .unwrap_or_else(|| {
+                Err(unsent(format_args!(
+                    "{}: no connection within {:?}",
+                    self.place, self.limit
+                )))
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::store::Clock;
+
+    /// A server that completes the handshake, answers one command with `answer`, and closes the connection.
+    async fn serve(listener: &tokio::net::TcpListener, answer: &[u8]) -> Vec<u8> {
+        let (peer, _) = listener.accept().await.unwrap();
+        let mut asked = Vec::new();
+        for answer in [&b"VERSION 1.6.0\r\n"[..], b"END\r\n", answer] {
+            let mut bytes = [0; 1024];
+            let count = loop {
+                peer.readable().await.unwrap();
+                match peer.try_read(&mut bytes) {
+                    Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+                    read => break read.unwrap(),
+                }
+            };
+            asked = bytes[..count].to_vec();
+            peer.writable().await.unwrap();
+            assert_eq!(peer.try_write(answer).unwrap(), answer.len());
+        }
+        asked
+    }
+
+    #[tokio::test]
+    async fn what_was_read_on_one_connection_is_never_compared_on_another() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("memcached://{}", listener.local_addr().unwrap());
+        let (background, stop) = Background::start(Clock::Boot).unwrap();
+        let timers = Timers::new(Clock::Boot);
+        background.spawn(timers.clone().drive());
+        let gate = Endpoint {
+            place: Address::parse(&url).unwrap(),
+            timers,
+            limit: Duration::from_secs(5),
+            credentials: None,
+        };
+        let link = Connection::new(Arc::new(gate), &background);
+        let get = Command::get("a");
+        let (served, found) = tokio::join!(
+            serve(&listener, b"VA 1 c1 t9\r\nx\r\n"),
+            link.ask_one(get.clone(), None, link.deadline())
+        );
+        assert_eq!(served, get.bytes);
+        let (_, first) = found.unwrap();
+        // The server has restarted, and its first item has the same CAS number.
+        let delete = Command::delete("a", 1);
+        loop {
+            let refused = link.ask_one(delete.clone(), Some(first), link.deadline());
+            match refused.await.map(drop).unwrap_err().kind() {
+                // The client has not noticed the end of the connection yet.
+                ErrorKind::OutcomeUnknown => {}
+                kind => break assert_eq!(kind, ErrorKind::Unavailable),
+            }
+        }
+        let (served, again) = tokio::join!(
+            serve(&listener, b"EN\r\n"),
+            link.ask_one(get.clone(), None, link.deadline())
+        );
+        assert_eq!(served, get.bytes, "and not the delete");
+        assert_eq!(again.unwrap().0, Reply::Missing);
+        drop(stop);
+    }
+}

@@ -1,0 +1,94 @@
+//! The handshake: login, then checks that the server's version and settings support locks.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::memcached::address::Address;
+use crate::store::memcached::errors::{complaint, unsent};
+use crate::store::memcached::live_connection::LiveConnection;
+use crate::store::memcached::wire::{Command, Reply, Shape};
+
+/// Lower bound of the server's version: the oldest one with the commands that locks need.
+const OLDEST: (u32, u32) = (1, 6);
+
+/// Performs the handshake on a new connection, with a login if one is given.
+pub(crate) async fn exchange(
+    wire: &mut LiveConnection,
+    place: &Address,
+    login: Option<(String, String)>,
+) -> Result<()> {
+    let broken = |why: String| unsent(format_args!("{place}: {why}"));
+    if let Some((user, password)) = login {
+        // A login is a `set` whose key and flags are ignored. A server without authentication stores it as an item;
+        // the time to live of -1 makes that item expire at once. Otherwise the password would stay in the cache.
+        let words = format!("{user} {password}");
+        let login = format!("set tidelock 0 -1 {}\r\n{words}\r\n", words.len());
+        wire.write(login.as_bytes()).await.map_err(broken)?;
+        match wire.answer(Shape::One).await.map_err(broken)? {
+            Reply::Text(text) if text == "STORED" => {}
+            other => return Err(refused(place, &other)),
+        }
+    }
+    let looks = Command::line("version");
+    wire.write(&looks.bytes).await.map_err(broken)?;
+    match wire.answer(Shape::One).await.map_err(broken)? {
+        Reply::Text(text) if is_new_enough(&text) => {}
+        Reply::Text(text) => {
+            return Err(Error::new(ErrorKind::Unsupported).because(format!(
+                "{place}: {text:?} is no memcached of version 1.6 or later"
+            )));
+        }
+        other => return Err(refused(place, &other)),
+    }
+    // Without compare-and-swap, a renewal or release could hit the lock of a later holder.
+    let settings = Command::lines("stats settings", |line| line.contains("cas_enabled"));
+    wire.write(&settings.bytes).await.map_err(broken)?;
+    match wire.answer(settings.shape).await.map_err(broken)? {
+        Reply::Lines(lines) if lines.iter().any(|line| line.ends_with(" no")) => {
+            Err(Error::new(ErrorKind::Unsupported).because(format!(
+                "{place}: this memcached was started with -C, so nothing can be compared before it is changed; start it without"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn refused(place: &Address, reply: &Reply) -> Error {
+    match reply {
+        Reply::Complaint(text) => {
+            let error = complaint(text);
+            let kind = match error.kind() {
+                // No command was sent yet, so the outcome is certain.
+                ErrorKind::OutcomeUnknown => ErrorKind::Refused,
+                kind => kind,
+            };
+            Error::new(kind).because(format!("{place}: {}", error.detail().unwrap_or_default()))
+        }
+        other => unsent(format_args!("{place}: it greets with {other:?}")),
+    }
+}
+
+pub(crate) fn is_new_enough(version: &str) -> bool {
+    let Some(version) = version.strip_prefix("VERSION ") else {
+        return false;
+    };
+    let mut parts = version
+        .split('.')
+        .map_while(|part| part.parse::<u32>().ok());
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= OLDEST
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_servers_and_strangers_are_told_apart() {
+        for (text, good) in [
+            ("VERSION 1.6.18", true),
+            ("VERSION 1.10.0-rc1", true),
+            ("VERSION 1.5.22", false),
+            ("+PONG", false),
+        ] {
+            assert_eq!(is_new_enough(text), good, "{text}");
+        }
+    }
+}

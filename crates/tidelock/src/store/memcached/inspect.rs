@@ -1,0 +1,178 @@
+//! Inspection for operators: one lock, the list of locks, and the details of clients.
+
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use crate::error::Result;
+use crate::snapshot::{ClientInfo, Holder, Snapshot, since_epoch};
+use crate::store::glob::matches_glob;
+use crate::store::memcached::connection::Connection;
+use crate::store::memcached::errors::unexpected;
+use crate::store::memcached::wire::{Command, Reply, StoreMode};
+use crate::store::memcached::{Memcached, keys, ttl};
+use crate::store::percent;
+use crate::store::{BootInstant, ClientId, Name, Page};
+
+/// Bounds the items that one request of the list reads.
+const AT_ONCE: usize = 100;
+
+/// Upper bound of the size of a lock's item, in bytes: a name, a hashed key, an owner, and memcached's overhead.
+const HEAVIEST: u64 = 1000;
+
+/// Lower bound of the remaining time that is shown for a held lock.
+const MOMENT: Duration = Duration::from_millis(1);
+
+impl Memcached {
+    /// Describes one lock and its holder's client. The remaining time is a lower bound.
+    pub(crate) async fn show(&self, name: &Name) -> Result<Snapshot> {
+        let deadline = self.link.deadline();
+        let mut snapshot = Snapshot::free(name.as_str());
+        let Some(found) = self.find(&keys::lock(name), deadline).await? else {
+            return Ok(snapshot);
+        };
+        if self.is_void(&found, deadline).await? {
+            return Ok(snapshot);
+        }
+        let left = found.item.left;
+        snapshot.expires_in = left.map(|left| ttl::sure(left).max(MOMENT));
+        let mut holder = match keys::read(&found.item.value) {
+            Some((owner, _)) => Holder::new(owner, 1),
+            None => Holder::new(foreign(&found.item.value), 1),
+        };
+        if let Some(uuid) = keys::owner_client(&holder.owner) {
+            // On an error we show the lock without the details.
+            let details = self.find(&keys::client_of(uuid), deadline).await;
+            let details = details.ok().flatten();
+            holder.client = details.and_then(|found| client(&found.item.value));
+        }
+        snapshot.holders.push(holder);
+        Ok(snapshot)
+    }
+
+    /// The names of all locks in one page: memcached can only list all its items.
+    pub(crate) async fn page(&self, pattern: &str) -> Result<Page> {
+        let deadline = self.link.deadline();
+        // Use a separate connection. The list of a large cache takes a while, and answers come in order.
+        let apart = Connection::new(Arc::clone(&self.link.gate), &self.background);
+        let dump = Command::lines("lru_crawler metadump hash", may_be_a_lock);
+        let (reply, _) = apart.ask_one(dump, None, deadline).await?;
+        let Reply::Lines(lines) = reply else {
+            return Err(unexpected(&reply));
+        };
+        let keys = lines.iter().filter_map(|line| key(line));
+        // A hashed key does not show its name, so it always passes here; its name is matched below.
+        let wanted = keys.filter(|key| {
+            key.starts_with(keys::HASHED)
+                || !key.starts_with(keys::OURS) && matches_glob(pattern, key)
+        });
+        let wanted: Vec<String> = wanted.collect();
+        let mut names = Vec::new();
+        for some in wanted.chunks(AT_ONCE) {
+            names.extend(self.names(some, deadline).await?);
+        }
+        names.retain(|name| matches_glob(pattern, name));
+        Ok(Page { names, next: None })
+    }
+
+    /// The names in the values of these keys. Skips items that are not locks.
+    async fn names(&self, keys: &[String], deadline: BootInstant) -> Result<Vec<String>> {
+        let looks = keys.iter().map(|key| Command::get(key)).collect();
+        let (replies, _) = self.link.ask(looks, None, deadline).await?;
+        let values = replies.iter().filter_map(|reply| match reply {
+            Reply::Value(item) => keys::read(&item.value),
+            _ => None,
+        });
+        Ok(values.map(|(_, name)| name.to_owned()).collect())
+    }
+
+    /// Writes a client's details as one item, which expires after `keep`.
+    pub(crate) async fn introduce(
+        &self,
+        id: &ClientId,
+        info: &ClientInfo,
+        keep: Duration,
+    ) -> Result<()> {
+        let since = info.since.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let value = format!(
+            "{}\n{}\n{}\n{}",
+            since.as_millis(),
+            info.pid,
+            info.host,
+            info.program
+        );
+        let ttl = ttl::seconds(keep);
+        let put = Command::store(&keys::client(id), value.as_bytes(), ttl, StoreMode::Set);
+        match self.link.ask_one(put, None, self.link.deadline()).await? {
+            (Reply::Done(_), _) => Ok(()),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    /// Deletes a client's details. Succeeds if there are none.
+    pub(crate) async fn forget_client(&self, id: &ClientId) -> Result<()> {
+        let delete = Command::delete_any(&keys::client(id));
+        let deadline = self.link.deadline();
+        self.link.ask_one(delete, None, deadline).await.map(drop)
+    }
+}
+
+/// The start of a value that tidelock did not write, shown as the owner.
+pub(crate) fn foreign(value: &[u8]) -> String {
+    let text: String = String::from_utf8_lossy(value).chars().take(64).collect();
+    if text.is_empty() {
+        "?".to_owned()
+    } else {
+        text
+    }
+}
+
+/// Reads a client's details. Ignores further lines.
+pub(crate) fn client(value: &[u8]) -> Option<ClientInfo> {
+    let text = std::str::from_utf8(value).ok()?;
+    let mut lines = text.split('\n');
+    let since = since_epoch(lines.next()?.parse().ok()?);
+    let pid = lines.next()?.parse().ok()?;
+    let host = lines.next()?;
+    let program = lines.next().unwrap_or_default();
+    Some(ClientInfo::new(host, pid, program, since))
+}
+
+/// Whether a line of the item list may be a lock: its item expires and is small enough.
+pub(crate) fn may_be_a_lock(line: &str) -> bool {
+    let field = |name: &str| line.split(' ').find_map(|word| word.strip_prefix(name));
+    let size = field("size=").and_then(|size| size.parse().ok());
+    field("exp=") != Some("-1") && size.is_none_or(|size: u64| size <= HEAVIEST)
+}
+
+/// The key in a line of the item list. The list writes special bytes in the form `%41`.
+pub(crate) fn key(line: &str) -> Option<String> {
+    percent::decode(line.split(' ').next()?.strip_prefix("key=")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_list_are_read() {
+        let line = "key=a%3A%C3%BC exp=1795247562 la=1795247462 cas=3 fetch=no cls=1 size=65";
+        assert_eq!(key(line).as_deref(), Some("a:ü"));
+        assert!(may_be_a_lock(line));
+        assert!(!may_be_a_lock(
+            "key=a exp=-1 la=1 cas=3 fetch=no cls=1 size=65"
+        ));
+        assert!(!may_be_a_lock(
+            "key=a exp=7 la=1 cas=3 fetch=no cls=1 size=99999"
+        ));
+    }
+
+    #[test]
+    fn details_of_a_client_are_read_back() {
+        let info = client(b"1000\n7\nhost\nprogram").unwrap();
+        assert_eq!(
+            (info.pid, &*info.host, &*info.program),
+            (7, "host", "program")
+        );
+        assert!(client(b"").is_none());
+    }
+}

@@ -1,0 +1,127 @@
+//! One live connection: a pipeline of requests. The server answers in the order of the requests.
+
+use std::collections::VecDeque;
+
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+
+use crate::error::Result;
+use crate::store::memcached::connection::ConnectionId;
+use crate::store::memcached::errors::unanswered;
+use crate::store::memcached::wire::{Inbox, Reply, Shape};
+
+/// A live connection.
+pub(crate) struct LiveConnection {
+    stream: TcpStream,
+    pub(crate) line: ConnectionId,
+    /// Read buffer. Boxed; otherwise it would be part of every future that reads.
+    bytes: Box<[u8]>,
+    inbox: Inbox,
+    /// Requests in flight, oldest first: the next answer belongs to the first of them.
+    open: VecDeque<PendingBatch>,
+}
+
+/// A request in flight, and the sender for its answers.
+pub(crate) struct PendingBatch {
+    pub(crate) number: u64,
+    pub(crate) shapes: Vec<Shape>,
+    pub(crate) replies: Vec<Reply>,
+    pub(crate) answer: oneshot::Sender<Result<(Vec<Reply>, ConnectionId)>>,
+}
+
+impl LiveConnection {
+    pub(crate) fn new(stream: TcpStream, line: ConnectionId) -> Self {
+        Self {
+            stream,
+            line,
+            bytes: vec![0; 16 * 1024].into(),
+            inbox: Inbox::default(),
+            open: VecDeque::new(),
+        }
+    }
+
+    /// Whether the request with this number is still in flight.
+    pub(crate) fn waits_for(&self, number: u64) -> bool {
+        self.open.iter().any(|open| open.number == number)
+    }
+
+    /// Sends a request. From here on it may have an effect.
+    pub(crate) async fn send(&mut self, bytes: &[u8], open: PendingBatch) -> Result<(), String> {
+        // Register before the write. If the write fails midway, this request must also fail with an unknown outcome.
+        self.open.push_back(open);
+        self.write(bytes).await
+    }
+
+    /// Writes all bytes. Not cancel safe: a dropped call may have written only some.
+    pub(crate) async fn write(&self, mut bytes: &[u8]) -> Result<(), String> {
+        while !bytes.is_empty() {
+            self.stream.writable().await.map_err(|e| e.to_string())?;
+            match self.stream.try_write(bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(e) => return Err(e.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads some bytes into the inbox. Cancel safe: a dropped call loses no bytes.
+    async fn read(&mut self) -> Result<(), String> {
+        loop {
+            self.stream.readable().await.map_err(|e| e.to_string())?;
+            match self.stream.try_read(&mut self.bytes) {
+                Ok(0) => return Err("the server ended the connection".to_owned()),
+                Ok(count) => {
+                    self.inbox.push(&self.bytes[..count]);
+                    return Ok(());
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(e) => return Err(e.to_string()),
+            }
+        }
+    }
+
+    /// Reads one answer, for the handshake.
+    pub(crate) async fn answer(&mut self, shape: Shape) -> Result<Reply, String> {
+        loop {
+            if let Some(reply) = self.inbox.next(shape)? {
+                return Ok(reply);
+            }
+            self.read().await?;
+        }
+    }
+
+    /// Distributes answers until the connection ends; returns the reason. Cancel safe.
+    pub(crate) async fn hear(&mut self) -> String {
+        loop {
+            if let Err(why) = self.read().await.and_then(|()| self.hand_out()) {
+                return why;
+            }
+        }
+    }
+
+    /// Sends each complete answer to its request.
+    fn hand_out(&mut self) -> Result<(), String> {
+        while let Some(open) = self.open.front_mut() {
+            let shape = open.shapes[open.replies.len()];
+            match self.inbox.next(shape)? {
+                Some(reply) => open.replies.push(reply),
+                None => return Ok(()),
+            }
+            if open.replies.len() == open.shapes.len()
+                && let Some(open) = self.open.pop_front()
+            {
+                // An error means that the caller has given up.
+                let _ = open.answer.send(Ok((open.replies, self.line)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails all requests in flight with an unknown outcome: each of them may have had an effect.
+    pub(crate) fn fail(&mut self, why: &str) {
+        for open in self.open.drain(..) {
+            let _ = open.answer.send(Err(unanswered(why)));
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The memcached store: one item per lock. `add` with a time to live acquires it; compare-and-swap renews and releases
+//! it.
+//!
+//! Best effort: a cache forgets its items when it restarts, and may evict them when it is full.
+//!
+//! No command reads two items, so the command that acquires a lock cannot check for a withdrawal. We check right after
+//! it instead: after an `add`, the client reads its own tombstone on the same connection, and deletes the item if the
+//! tombstone exists. A client that finds the lock taken reads the holder's tombstone; if it exists, the item is void
+//! and is deleted.
+
+mod acquire;
+mod address;
+mod connection;
+mod doctor;
+mod errors;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
+mod handshake;
+mod inspect;
+mod keys;
+mod live_connection;
+mod ttl;
+mod wire;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use self::wire::Command;
+use crate::error::{Error, ErrorKind, Result};
+use crate::snapshot::{ClientInfo, Finding, Snapshot};
+use crate::store::memcached::address::Address;
+use crate::store::memcached::connection::{Connection, Endpoint};
+use crate::store::{
+    Attempt, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId, Env,
+    Incarnation, Name, Page, Released, Renewal, Renewed, Store, Ticket,
+};
+
+/// One handle of the store, with a connection of its own.
+struct Memcached {
+    link: Connection,
+    /// Runs the extra connections for long requests, such as the list of locks.
+    background: Background,
+}
+
+/// The capabilities of this store.
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    wakes: false,
+    tokens: false,
+    queues: false,
+    shared: true,
+    durable: false,
+    delays: false,
+    sequencers: false,
+    read_write: false,
+};
+
+/// Connects, and checks the connection with one request.
+///
+/// # Errors
+///
+/// Fails at once if the URL is invalid, if TLS is configured, if the server cannot be reached, or if it lacks a command
+/// or setting that locks need.
+pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
+    let tls = &env.tls;
+    if tls.ca.is_some() || tls.cert.is_some() || tls.key.is_some() {
+        return Err(Error::new(ErrorKind::InvalidOptions)
+            .because("certificates are given, but this client speaks no TLS to memcached"));
+    }
+    let gate = Arc::new(Endpoint {
+        place: Address::parse(url)?,
+        timers: env.timers.clone(),
+        limit: env.response_timeout,
+        credentials: env.credentials.clone(),
+    });
+    // Two connections: a long answer to a caller must not delay the renewals of the steward.
+    let [front, back] = [(), ()].map(|()| {
+        Arc::new(Memcached {
+            link: Connection::new(Arc::clone(&gate), &env.background),
+            background: env.background.clone(),
+        })
+    });
+    // Slightly longer than the timeout of the connect itself. So the connect fails first, and its error says more.
+    let deadline = front.link.deadline() + Duration::from_millis(50);
+    front
+        .link
+        .ask_one(Command::line("mn"), None, deadline)
+        .await?;
+    Ok(Store { front, back })
+}
+
+impl Backend for Memcached {
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.decide(ask))
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
+        Box::pin(async move {
+            // Send all renewals concurrently. Otherwise each would wait for both round trips of the one before it.
+            let each = batch.iter().map(|renewal| async move {
+                self.keep(renewal).await.unwrap_or_else(Renewed::Failed)
+            });
+            Ok(join_all(each).await)
+        })
+    }
+
+    fn lane(&self, _name: &Name) -> u64 {
+        // All locks share one connection, so their renewals fail together: one lane.
+        0
+    }
+
+    fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.end(ticket))
+    }
+
+    fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.revoke(ticket))
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.free(name))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
+        Box::pin(self.show(name))
+    }
+
+    fn list<'a>(&'a self, pattern: &'a str, _cursor: u64) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(self.page(pattern))
+    }
+
+    fn announce<'a>(
+        &'a self,
+        client: &'a ClientId,
+        info: &'a ClientInfo,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.introduce(client, info, keep))
+    }
+
+    fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.forget_client(client))
+    }
+
+    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(doctor::examine(&self.link))
+    }
+
+    fn incarnation(&self) -> BoxFuture<'_, Result<Option<Incarnation>>> {
+        Box::pin(doctor::incarnation(&self.link))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.link.close();
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl fmt::Debug for Memcached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Memcached").field(&self.link).finish()
+    }
+}

@@ -1,0 +1,96 @@
+//! The queue of one lock: its holders, and the waiters for a side of a read-write lock, in order of arrival.
+
+use std::time::Duration;
+
+use crate::store::{BootInstant, LockKind, OwnerId};
+
+/// Entries in order of arrival. A mutex has an entry only while it is held; its waiters are in the client's signals.
+#[derive(Debug, Default)]
+pub(crate) struct LockQueue(Vec<QueuedHold>);
+
+#[derive(Debug)]
+pub(crate) struct QueuedHold {
+    pub(crate) kind: LockKind,
+    pub(crate) owner: OwnerId,
+    /// When the lease ends. For a waiter: when it is removed if it does not ask again.
+    pub(crate) ends: BootInstant,
+    /// `None`: a waiter.
+    pub(crate) token: Option<u64>,
+    /// The lock-delay: how long nobody gets the lock if the hold ends without a release.
+    pub(crate) delay: Duration,
+}
+
+impl LockQueue {
+    /// Removes expired entries. Returns when their lock-delay ends, if they had one. The delay counts from the end of
+    /// the lease, not from this call.
+    pub(crate) fn tidy(&mut self, now: BootInstant) -> Option<BootInstant> {
+        let ended = self.holders().filter(|place| place.ends <= now);
+        let delayed = ended.filter(|place| !place.delay.is_zero());
+        let until = delayed.map(|place| place.ends + place.delay).max();
+        self.0.retain(|place| place.ends > now);
+        until
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.holders().next().is_some()
+    }
+
+    pub(crate) fn holders(&self) -> impl Iterator<Item = &QueuedHold> {
+        self.0.iter().filter(|place| place.token.is_some())
+    }
+
+    pub(crate) fn waiters(&self) -> usize {
+        self.0.len() - self.holders().count()
+    }
+
+    /// The owner's entry, if it holds the lock.
+    pub(crate) fn held_by(&mut self, owner: &OwnerId) -> Option<&mut QueuedHold> {
+        let mut places = self.0.iter_mut();
+        places.find(|place| place.owner == *owner && place.token.is_some())
+    }
+
+    /// When the first entry that blocks this owner ends. The owner retries then at the latest. `None`: no entry blocks
+    /// the owner.
+    pub(crate) fn in_the_way(&self, owner: &OwnerId, kind: LockKind) -> Option<BootInstant> {
+        let before = self.0.iter().take_while(|place| place.owner != *owner);
+        let ends = before.filter(|place| !kind.shares_with(place.kind));
+        ends.map(|place| place.ends).min()
+    }
+
+    /// Replaces the owner's entry in place, or appends it.
+    pub(crate) fn put(&mut self, place: QueuedHold) {
+        match self.0.iter_mut().find(|own| own.owner == place.owner) {
+            Some(own) => *own = place,
+            None => self.0.push(place),
+        }
+    }
+
+    /// Removes the owner's entry. `Some(true)`: it held the lock. `None`: it has no entry.
+    pub(crate) fn remove(&mut self, owner: &OwnerId) -> Option<bool> {
+        let at = self.0.iter().position(|place| place.owner == *owner)?;
+        Some(self.0.remove(at).token.is_some())
+    }
+
+    /// Removes every holder. `false`: there was none.
+    pub(crate) fn force(&mut self) -> bool {
+        let held = self.is_held();
+        self.0.retain(|place| place.token.is_none());
+        held
+    }
+
+    /// The waiters that nothing blocks: the first entry, or all readers before the first other kind.
+    pub(crate) fn next(&self) -> impl Iterator<Item = &OwnerId> {
+        let readers = self
+            .0
+            .iter()
+            .take_while(|place| place.kind == LockKind::Read);
+        let first = self.0.iter().take(readers.count().max(1));
+        first
+            .filter(|place| place.token.is_none())
+            .map(|place| &place.owner)
+    }
+}

@@ -1,0 +1,206 @@
+//! A pool of connections to one server, on the background runtime. Callers hand requests to it from any runtime.
+//!
+//! Each request has a connection for itself. If its caller leaves, the request still finishes, and only a connection
+//! whose answer was read to its end returns to the pool.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use crate::Credentials;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::mysql::address::Address;
+use crate::store::mysql::errors::{RequestError, unanswered, unsent};
+use crate::store::mysql::raw_connection::{RawConnection, TextRow};
+use crate::store::{Background, BootInstant, Env, Liveness, Timers};
+
+/// How long an idle connection is used without a ping. The server may have closed an older one, and the outcome of
+/// the next request would then be unknown.
+const FRESH: Duration = Duration::from_secs(5);
+/// A connection that has been idle for longer is dropped.
+const STALE: Duration = Duration::from_secs(120);
+/// Bounds how often a text is sent if a deadlock rolls it back.
+const TRIES: u32 = 4;
+
+type CredentialsSource = Arc<dyn Fn() -> Credentials + Send + Sync>;
+
+/// A bounded pool. Connections are opened on demand.
+#[derive(Clone)]
+pub(crate) struct Pool(Arc<PoolInner>);
+
+struct PoolInner {
+    target: Address,
+    login: Option<CredentialsSource>,
+    timers: Timers,
+    background: Background,
+    limit: Duration,
+    create: bool,
+    idle: Mutex<Vec<(RawConnection, BootInstant)>>,
+    permits: Semaphore,
+    closed: AtomicBool,
+}
+
+/// Why there is no answer: an error of the server, or an error on the way to it.
+pub(crate) enum QueryError {
+    Trouble(RequestError),
+    Error(Error),
+}
+
+impl QueryError {
+    // Not `From`: a second conversion into `Error` would make `?` ambiguous in other stores.
+    pub(crate) fn error(self) -> Error {
+        match self {
+            Self::Trouble(trouble) => trouble.error(),
+            Self::Error(error) => error,
+        }
+    }
+}
+
+impl Pool {
+    /// A pool of at most `most` connections. None is opened yet.
+    pub(crate) fn new(target: Address, env: &Env, most: usize) -> Self {
+        Self(Arc::new(PoolInner {
+            target,
+            login: env.credentials.clone(),
+            timers: env.timers.clone(),
+            background: env.background.clone(),
+            limit: env.response_timeout,
+            create: env.create,
+            idle: Mutex::default(),
+            permits: Semaphore::new(most),
+            closed: AtomicBool::new(false),
+        }))
+    }
+
+    /// The database that contains the tables.
+    pub(crate) fn database(&self) -> &str {
+        &self.0.target.database
+    }
+
+    /// Tables that are not there may be made.
+    pub(crate) fn may_create(&self) -> bool {
+        self.0.create
+    }
+
+    pub(crate) fn now(&self) -> BootInstant {
+        self.0.timers.now()
+    }
+
+    /// The deadline of a request that starts now.
+    pub(crate) fn deadline(&self) -> BootInstant {
+        self.0.timers.now() + self.0.limit
+    }
+
+    /// Sends statements, and returns the rows of the last one.
+    pub(crate) async fn ask(
+        &self,
+        text: String,
+        deadline: BootInstant,
+    ) -> Result<Vec<TextRow>, QueryError> {
+        self.ask_for(text, deadline, Liveness::default()).await
+    }
+
+    /// Like [`ask`](Self::ask), but sends nothing if the caller leaves before a connection is available.
+    pub(crate) async fn ask_for(
+        &self,
+        text: String,
+        deadline: BootInstant,
+        asker: Liveness,
+    ) -> Result<Vec<TextRow>, QueryError> {
+        let inner = Arc::clone(&self.0);
+        let work = async move { inner.serve(&text, deadline, &asker).await };
+        // The work ends by its own deadline. Its task ends early only with the background runtime.
+        let answer = self.0.background.run(work).await;
+        answer.unwrap_or_else(|| Err(QueryError::Error(unanswered("the client is going"))))
+    }
+
+    /// Closes all idle connections. Those in use close when their requests end.
+    pub(crate) fn close(&self) {
+        self.0.closed.store(true, Ordering::SeqCst);
+        let idle = std::mem::take(&mut *self.0.idle());
+        // We drop them on the runtime that owns their sockets.
+        self.0.background.spawn(async move { drop(idle) });
+    }
+}
+
+impl PoolInner {
+    fn idle(&self) -> MutexGuard<'_, Vec<(RawConnection, BootInstant)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn serve(
+        &self,
+        text: &str,
+        deadline: BootInstant,
+        asker: &Liveness,
+    ) -> Result<Vec<TextRow>, QueryError> {
+        let permit = self.timers.until(deadline, self.permits.acquire()).await;
+        let Some(Ok(_permit)) = permit else {
+            return Err(QueryError::Error(unsent(
+                "all connections to the server are busy",
+            )));
+        };
+        if asker.has_left() {
+            return Err(QueryError::Error(unsent("nobody waits for the answer")));
+        }
+        let Some(line) = self.timers.until(deadline, self.line()).await else {
+            let late = unsent(format_args!("{}: no connection in time", self.target));
+            return Err(QueryError::Error(late));
+        };
+        let mut line = line.map_err(QueryError::Error)?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let Some(answer) = self.timers.until(deadline, line.ask(text)).await else {
+                let mute = unanswered(format_args!("no answer within {:?}", self.limit));
+                return Err(QueryError::Error(mute));
+            };
+            match answer {
+                Err(trouble) if trouble.is_contended() && tries < TRIES => {}
+                Err(trouble) => {
+                    if trouble.spares_connection() {
+                        self.keep(line);
+                    }
+                    return Err(QueryError::Trouble(trouble));
+                }
+                Ok(rows) => {
+                    self.keep(line);
+                    return Ok(rows);
+                }
+            }
+        }
+    }
+
+    /// A live connection: an idle one, or a new one.
+    async fn line(&self) -> Result<RawConnection> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::Closed));
+        }
+        loop {
+            let found = self.idle().pop();
+            let Some((mut line, since)) = found else {
+                let login = self.login.as_ref().map(|login| login());
+                return RawConnection::open(&self.target, login, self.limit / 3).await;
+            };
+            let idle = self.timers.now().since(since);
+            if idle < FRESH || (idle < STALE && line.lives().await) {
+                return Ok(line);
+            }
+        }
+    }
+
+    fn keep(&self, line: RawConnection) {
+        if !self.closed.load(Ordering::SeqCst) {
+            self.idle().push((line, self.timers.now()));
+        }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.target.fmt(f)
+    }
+}

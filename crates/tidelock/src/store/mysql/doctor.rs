@@ -1,0 +1,131 @@
+//! Doctor: reports server settings that weaken locks.
+
+use std::collections::HashMap;
+
+use crate::error::Result;
+use crate::snapshot::{Finding, Severity};
+use crate::store::mysql::{Mysql, text};
+
+const LOOK: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
+    ('version', 'innodb_flush_log_at_trx_commit', 'read_only', 'wsrep_on', 'sync_binlog', 'log_bin')";
+const ENGINES: &str = "SELECT table_name, COALESCE(engine, '') FROM information_schema.tables \
+    WHERE table_schema = DATABASE() AND table_name LIKE 'tidelock\\_%'";
+
+pub(crate) async fn examine(store: &Mysql) -> Result<Vec<Finding>> {
+    let mut found = HashMap::new();
+    for row in store.ask(LOOK.to_owned()).await? {
+        found.insert(text(&row, 0)?.to_lowercase(), text(&row, 1)?);
+    }
+    let value = |name: &str| found.get(name).map_or("", String::as_str);
+    let mut findings = vec![
+        Finding::new(
+            Severity::Good,
+            "reach",
+            format!("{:?}", store.pool),
+            "shared by every process that reaches this database",
+        ),
+        version(value("version")),
+        writes(value("read_only")),
+        durability(value("innodb_flush_log_at_trx_commit")),
+    ];
+    findings.extend(binlog(value("log_bin"), value("sync_binlog")));
+    findings.extend(galera(value("wsrep_on")));
+    for row in store.ask(ENGINES.to_owned()).await? {
+        findings.extend(engine(&text(&row, 0)?, &text(&row, 1)?));
+    }
+    Ok(findings)
+}
+
+fn version(version: &str) -> Finding {
+    let mut numbers = version
+        .split(['.', '-'])
+        .map_while(|part| part.parse().ok());
+    let number: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let least = if version.contains("MariaDB") {
+        (10, 6)
+    } else {
+        (8, 0)
+    };
+    if number >= least {
+        return Finding::new(Severity::Good, "version", version, "it has what locks need");
+    }
+    Finding::new(
+        Severity::Danger,
+        "version",
+        version,
+        "older than what tidelock is tested with",
+    )
+    .advise("use MySQL 8.0, MariaDB 10.6, or later")
+}
+
+fn writes(read_only: &str) -> Finding {
+    if matches!(read_only, "OFF" | "0") {
+        return Finding::new(
+            Severity::Good,
+            "writes",
+            "it takes changes",
+            "locks can be taken",
+        );
+    }
+    Finding::new(
+        Severity::Danger,
+        "writes",
+        format!("read_only = {read_only}"),
+        "it is a replica, or set so: no lock can be taken, renewed or released here",
+    )
+    .advise("connect to the primary")
+}
+
+fn durability(flush: &str) -> Finding {
+    let found = format!("innodb_flush_log_at_trx_commit = {flush}");
+    if flush == "1" {
+        return Finding::new(
+            Severity::Good,
+            "durability",
+            found,
+            "a grant and its token are on the disk before they are reported",
+        );
+    }
+    Finding::new(
+        Severity::Advice,
+        "durability",
+        found,
+        "a crash of the machine forgets the last second: a lock that was granted then can be granted again",
+    )
+    .advise("set innodb_flush_log_at_trx_commit = 1")
+}
+
+fn binlog(on: &str, sync: &str) -> Option<Finding> {
+    (matches!(on, "ON" | "1") && sync != "1").then(|| {
+        Finding::new(
+            Severity::Advice,
+            "binary log",
+            format!("sync_binlog = {sync}"),
+            "after a crash replicas and this server may disagree about who holds a lock",
+        )
+        .advise("set sync_binlog = 1")
+    })
+}
+
+fn galera(on: &str) -> Option<Finding> {
+    matches!(on, "ON" | "1").then(|| {
+        Finding::new(
+            Severity::Good,
+            "cluster",
+            "Galera",
+            "a lock that is taken on two nodes at once is refused to one of them; it costs a trip between nodes for each change",
+        )
+    })
+}
+
+fn engine(table: &str, engine: &str) -> Option<Finding> {
+    (!engine.eq_ignore_ascii_case("innodb")).then(|| {
+        Finding::new(
+            Severity::Danger,
+            "engine",
+            format!("{table} is {engine}"),
+            "the row locks and transactions that exclusion rests on are InnoDB's",
+        )
+        .advise(format!("ALTER TABLE {table} ENGINE = InnoDB"))
+    })
+}

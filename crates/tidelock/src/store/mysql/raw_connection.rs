@@ -1,0 +1,183 @@
+//! One connection. This is the only file that uses the driver.
+//!
+//! The driver only encodes requests and decodes answers. A connection serves one text of statements at a time. A
+//! connection whose answer was not read to its end is never used again.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use mysql_async::prelude::Queryable;
+use mysql_async::{ClientIdentity, Conn, DriverError, OptsBuilder, Row, SslOpts, Value};
+
+use crate::Credentials;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::mysql::address::{Address, HostAddress};
+use crate::store::mysql::errors::{RequestError, unsent};
+use crate::store::{TlsFiles, tls};
+
+/// Bounds the packets that we send and accept, in bytes; the server may allow less.
+const PACKET: usize = 16 * 1024 * 1024;
+/// The idle timeout of a session, in seconds. It exceeds the time that the pool keeps an idle connection, whatever
+/// the server's own setting is.
+const WAIT: usize = 600;
+
+/// The settings of every session. None of them may depend on the server's defaults.
+///
+/// A statement waits for a row as briefly as the server allows: we prefer a retry to a statement that is left behind
+/// and takes effect late.
+fn beginning(wait: Duration) -> String {
+    let wait = wait.as_secs().max(1);
+    format!(
+        "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', autocommit = 1, \
+         innodb_lock_wait_timeout = {wait}, lock_wait_timeout = {wait}, wait_timeout = {WAIT}, interactive_timeout = {WAIT}; \
+         SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+    )
+}
+
+/// A row of text values. `None` is NULL.
+pub(crate) type TextRow = Vec<Option<Vec<u8>>>;
+
+/// One connection. Dropping it closes the socket at once, even while a request is in flight.
+#[derive(Debug)]
+pub(crate) struct RawConnection(Option<Conn>);
+
+impl RawConnection {
+    /// Connects on the calling runtime. The caller bounds the time.
+    pub(crate) async fn open(
+        target: &Address,
+        login: Option<Credentials>,
+        wait: Duration,
+    ) -> Result<Self> {
+        let ssl = if target.tls {
+            Some(ssl(&target.files).await?)
+        } else {
+            None
+        };
+        let options = options(target, login).ssl_opts(ssl);
+        let conn = Conn::new(options).await;
+        let conn = conn.map_err(|error| closed(target, error))?;
+        let mut line = Self(Some(conn));
+        line.ask(&beginning(wait))
+            .await
+            .map_err(|trouble| match trouble {
+                RequestError::Broken(why) => unsent(format_args!("{target}: {why}")),
+                refused @ RequestError::Refused { .. } => refused.error().prefix(target),
+            })?;
+        Ok(line)
+    }
+
+    /// Sends statements; returns the rows of the last statement that has rows. The caller bounds the time. After a
+    /// timeout, or an error that makes the connection unusable, the caller must drop it.
+    pub(crate) async fn ask(&mut self, text: &str) -> Result<Vec<TextRow>, RequestError> {
+        let Some(conn) = &mut self.0 else {
+            return Err(RequestError::Broken("the connection is closed".to_owned()));
+        };
+        let mut result = conn.query_iter(text).await.map_err(|e| trouble(e, true))?;
+        let mut last = Vec::new();
+        while !result.is_empty() {
+            last = result
+                .collect::<Row>()
+                .await
+                .map_err(|e| trouble(e, false))?;
+        }
+        Ok(last.into_iter().map(words).collect())
+    }
+
+    /// Whether the server still answers.
+    pub(crate) async fn lives(&mut self) -> bool {
+        match &mut self.0 {
+            Some(conn) => conn.ping().await.is_ok(),
+            None => false,
+        }
+    }
+}
+
+impl Drop for RawConnection {
+    fn drop(&mut self) {
+        // Left to itself, the driver would read the rest of the answer from a server that may be frozen. One poll
+        // sends the goodbye, if it can, and closes the socket.
+        if let Some(conn) = self.0.take() {
+            let _ = conn.disconnect().now_or_never();
+        }
+    }
+}
+
+/// Verifies the whole certificate, including the host name. The driver refuses a server without TLS.
+async fn ssl(files: &TlsFiles) -> Result<SslOpts> {
+    let roots = tls::authorities(files).await?;
+    let identity = files.cert.clone().zip(files.key.clone());
+    Ok(SslOpts::default()
+        .with_root_certs(roots.into_iter().map(Into::into).collect())
+        // We disable the driver's own list: the administrator of this machine decides which authorities are trusted.
+        .with_disable_built_in_roots(true)
+        .with_client_identity(
+            identity.map(|(cert, key)| ClientIdentity::new(cert.into(), key.into())),
+        ))
+}
+
+fn options(target: &Address, login: Option<Credentials>) -> OptsBuilder {
+    let (user, password) = match login {
+        Some(login) => (login.user.or(target.user.clone()), login.password),
+        None => (target.user.clone(), target.password.clone()),
+    };
+    let options = OptsBuilder::default()
+        .user(user)
+        .pass(password)
+        .db_name(Some(target.database.clone()))
+        // A local socket would bypass a test proxy or a tunnel.
+        .prefer_socket(false)
+        .max_allowed_packet(Some(PACKET))
+        .wait_timeout(Some(WAIT))
+        .stmt_cache_size(0)
+        // A matched row counts even if its values did not change, because our conditions rely on the match.
+        .client_found_rows(true)
+        .tcp_nodelay(true);
+    match &target.place {
+        HostAddress::Tcp { host, port } => options.ip_or_hostname(host.clone()).tcp_port(*port),
+        HostAddress::Socket(path) => options.socket(Some(path.display().to_string())),
+    }
+}
+
+fn words(row: Row) -> TextRow {
+    let word = |value| match value {
+        Value::Bytes(bytes) => Some(bytes),
+        Value::NULL => None,
+        other => Some(other.as_sql(true).into_bytes()),
+    };
+    row.unwrap().into_iter().map(word).collect()
+}
+
+fn trouble(error: mysql_async::Error, first: bool) -> RequestError {
+    match error {
+        mysql_async::Error::Server(error) => RequestError::Refused {
+            code: error.code,
+            text: error.message,
+            first,
+        },
+        other => RequestError::Broken(format!(
+            "the connection broke before the answer came: {other}"
+        )),
+    }
+}
+
+/// Maps an error during connect. No request was sent yet, so the outcome is never unknown.
+fn closed(target: &Address, error: mysql_async::Error) -> Error {
+    if let mysql_async::Error::Driver(DriverError::NoClientSslFlagFromServer) = error {
+        return Error::new(ErrorKind::Refused).because(format!(
+            "{target}: the server speaks no TLS; let it, or write ssl-mode=DISABLED if everybody may read along"
+        ));
+    }
+    match trouble(error, true) {
+        RequestError::Broken(why) => {
+            let why = tls::explain(&why, "write ssl-mode=DISABLED");
+            Error::new(tls::kind(&why)).because(format!("{target}: {why}"))
+        }
+        refused @ RequestError::Refused { .. } => {
+            let error = refused.error().prefix(target);
+            if error.outcome_unknown() {
+                return unsent(error);
+            }
+            error
+        }
+    }
+}

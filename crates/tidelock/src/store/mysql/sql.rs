@@ -1,0 +1,231 @@
+//! The row-lease algorithm as SQL text: one round trip per request.
+//!
+//! Each change is one statement. It locks the lock's row, so no other transaction can change the row meanwhile, and
+//! no transaction stays open between two round trips. A second statement in the same text reads the result.
+//!
+//! The server's clock decides, as of the start of the statement. A statement that had to wait for the row uses a time
+//! that is too early: a lease that has just ended still counts, and a new lease ends earlier than it could. Both only
+//! cause a retry. No statement depends on the session's time zone.
+//!
+//! Names and owners are sent as hexadecimal digits, so the server can read nothing in them as SQL, whatever its modes
+//! are.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::snapshot::ClientInfo;
+use crate::store::{ClientId, Name, OwnerId, Renewal, Ticket};
+
+/// Microseconds since 1970 by the server's clock.
+pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+
+/// How long a withdrawn ticket is remembered at least, in microseconds: far longer than its request can lie in a
+/// buffer.
+const REMEMBERED: u64 = 300_000_000;
+/// How long a row is kept after its lease has ended, in microseconds.
+const KEPT: u64 = 3_600_000_000;
+/// Bounds how many rows one sweep deletes.
+const SWEPT: u32 = 500;
+/// Bounds how many rows one page of a list reads.
+pub(crate) const PAGE: usize = 1000;
+
+pub(crate) fn hex(text: &str) -> String {
+    let mut digits = String::with_capacity(text.len() * 2 + 3);
+    digits.push_str("x'");
+    for byte in text.bytes() {
+        // Writing to a string does not fail.
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits.push('\'');
+    digits
+}
+
+/// The key of a lock. A hash fits names of any length, and separates names that a collation takes for the same.
+fn id(name: &Name) -> String {
+    format!("UNHEX(SHA2({}, 256))", hex(name.as_str()))
+}
+
+fn owner(owner: &OwnerId) -> String {
+    hex(owner.text())
+}
+
+pub(crate) fn micros(time: Duration) -> u64 {
+    // We round up; otherwise the lease would end in the store before it ends here. The cap is half of the column's
+    // range, because an end is added to the current time.
+    let micros = time.as_nanos().div_ceil(1000);
+    u64::try_from(micros).map_or(u64::MAX / 4, |micros| micros.min(u64::MAX / 4))
+}
+
+/// A withdrawn ticket as a row stores it. Spaces separate the owners; no owner contains one.
+fn mark(owner: &OwnerId) -> String {
+    hex(&format!(" {owner} "))
+}
+
+/// Whether the row remembers that the ticket was withdrawn.
+fn withdrawn(ticket: &Ticket) -> String {
+    let mark = mark(&ticket.owner);
+    format!("(INSTR(l.withdrawn, {mark}) OR INSTR(l.before_that, {mark}))")
+}
+
+/// Inserts a row for a name that has none. Its tokens continue from those of all deleted rows. The shared lock on the
+/// counter prevents a concurrent sweep from deleting a row.
+fn new_row(ticket: &Ticket, holder: &str, expires: &str, granted: u8, marks: &str) -> String {
+    format!(
+        "INSERT INTO tidelock_locks (id, name, owner, expires, token, withdrawn, before_that, turned) \
+         SELECT {id}, CONVERT({name} USING utf8mb4), {holder}, {expires}, c.token + {granted}, {marks}, '', 0 \
+         FROM tidelock_counter AS c WHERE c.one = 1 LOCK IN SHARE MODE",
+        id = id(&ticket.name),
+        name = hex(ticket.name.as_str()),
+    )
+}
+
+/// One attempt to take the lock. Answers: whether the ticket holds the lock, the rest of the lease, the token,
+/// whether the ticket was withdrawn.
+///
+/// MySQL and MariaDB assign from left to right, and each expression sees the assignments before it. So if a row has
+/// our owner and an end in the past, the first assignment has just put our owner there.
+pub(crate) fn attempt(ticket: &Ticket, lease: Duration) -> String {
+    let (me, lease) = (owner(&ticket.owner), micros(lease));
+    let insert = new_row(ticket, &me, &format!("{NOW} + {lease}"), 1, "''");
+    let withdrawn = withdrawn(ticket);
+    let marked = withdrawn.replace("l.", "tidelock_locks.");
+    format!(
+        "{insert} ON DUPLICATE KEY UPDATE \
+         owner = IF(tidelock_locks.expires <= {NOW} AND NOT {marked}, {me}, tidelock_locks.owner), \
+         token = tidelock_locks.token + (tidelock_locks.owner = {me} AND tidelock_locks.expires <= {NOW}), \
+         expires = IF(tidelock_locks.owner = {me}, GREATEST(tidelock_locks.expires, {NOW} + {lease}), tidelock_locks.expires); \
+         SELECT l.owner = {me} AND l.expires > {NOW}, GREATEST(l.expires - {NOW}, 0), l.token, {withdrawn} \
+         FROM tidelock_locks AS l WHERE l.id = {id}",
+        id = id(&ticket.name),
+    )
+}
+
+/// Releases the ticket's lock. Answers: 1 if it held the lock, or if nobody else has had it since its lease ended.
+///
+/// The end moves back to now, not to zero, because a sweep deletes rows by their end.
+pub(crate) fn release(ticket: &Ticket) -> String {
+    format!(
+        "UPDATE tidelock_locks FORCE INDEX (PRIMARY) SET owner = '', expires = LEAST(expires, {NOW}) \
+         WHERE id = {} AND owner = {}; SELECT ROW_COUNT()",
+        id(&ticket.name),
+        owner(&ticket.owner)
+    )
+}
+
+/// Frees the lock, whichever client holds it. Answers: 1 if it was held.
+pub(crate) fn force_release(name: &Name) -> String {
+    format!(
+        "UPDATE tidelock_locks FORCE INDEX (PRIMARY) SET owner = '', expires = {NOW} WHERE id = {} AND expires > {NOW}; SELECT ROW_COUNT()",
+        id(name)
+    )
+}
+
+/// Withdraws a ticket. It marks the ticket first and releases it second, so that an attempt between the two takes no
+/// effect. It also clears the owner of a row whose lease has ended: an attempt that finds its own owner in such a row
+/// would believe that it has just taken the lock.
+///
+/// Marks are kept in two generations. When the newer one is old enough, it replaces the older one, which is
+/// forgotten.
+///
+/// Answers: 1 if the ticket held the lock, and 1 if the mark could be set.
+pub(crate) fn withdraw(ticket: &Ticket) -> String {
+    let mark = mark(&ticket.owner);
+    let old = format!("tidelock_locks.turned + {REMEMBERED} <= {NOW}");
+    format!(
+        "{insert} ON DUPLICATE KEY UPDATE \
+         before_that = IF({old}, tidelock_locks.withdrawn, tidelock_locks.before_that), \
+         withdrawn = IF({old}, {mark}, CONCAT(tidelock_locks.withdrawn, {mark})), \
+         turned = IF({old}, {NOW}, tidelock_locks.turned); {release}, \
+         (SELECT COUNT(*) FROM tidelock_counter WHERE one = 1)",
+        insert = new_row(ticket, "''", NOW, 0, &mark),
+        release = release(ticket),
+    )
+}
+
+/// Renews a batch. Answers: the owners that hold their locks, for the requested leases.
+///
+/// This and the other changes force the primary key, whatever the optimizer prefers. A scan of a small table would
+/// wait for rows of other locks, and the other index would wait for a fence.
+pub(crate) fn renew(batch: &[Renewal]) -> String {
+    let (mut ids, mut owners, mut leases) = (String::new(), String::new(), String::new());
+    for Renewal { ticket, lease, .. } in batch {
+        let comma = if ids.is_empty() { "" } else { ", " };
+        let me = owner(&ticket.owner);
+        // Writing to a string does not fail.
+        let _ = write!(ids, "{comma}{}", id(&ticket.name));
+        let _ = write!(owners, "{comma}{me}");
+        let _ = write!(leases, " WHEN {me} THEN {}", micros(*lease));
+    }
+    format!(
+        "UPDATE tidelock_locks FORCE INDEX (PRIMARY) \
+         SET expires = GREATEST(expires, {NOW} + CASE owner{leases} ELSE 0 END) \
+         WHERE id IN ({ids}) AND owner IN ({owners}) AND expires > {NOW}; \
+         SELECT owner FROM tidelock_locks WHERE id IN ({ids}) AND owner IN ({owners}) AND expires > {NOW}"
+    )
+}
+
+/// A statement for the user's own transaction. It fails unless the token is the newest, and it blocks newer grants
+/// until the transaction ends. It locks an index entry that grants change, but renewals and releases do not.
+///
+/// Without stored programs a statement can fail only in its arithmetic. The error shows the name of the column.
+pub(crate) fn fence(database: &str) -> String {
+    let database = database.replace('`', "``");
+    format!(
+        "SELECT 18446744073709551615 + f.a_newer_tidelock_token_exists FROM (\
+         SELECT COUNT(*) = 0 AS a_newer_tidelock_token_exists FROM `{database}`.tidelock_locks FORCE INDEX (granted) \
+         WHERE id = UNHEX(SHA2(CONVERT(? USING utf8mb4), 256)) AND token = ? LOCK IN SHARE MODE) AS f"
+    )
+}
+
+/// Answers: the owner, the rest of the lease, the newest token, and the holder's details.
+pub(crate) fn inspect(name: &Name) -> String {
+    format!(
+        "SELECT l.owner, GREATEST(l.expires - {NOW}, 0), l.token, c.host, c.pid, c.program, c.since \
+         FROM tidelock_locks AS l LEFT JOIN tidelock_clients AS c ON c.client = SUBSTRING_INDEX(l.owner, ':', 1) \
+         WHERE l.id = {}",
+        id(name)
+    )
+}
+
+/// Answers, for each row from this key on: the beginning of its key, and its name, or an empty text if the lock is
+/// free.
+pub(crate) fn list(from: u64) -> String {
+    format!(
+        "SELECT CONV(HEX(SUBSTRING(id, 1, 8)), 16, 10), IF(expires > {NOW}, name, '') FROM tidelock_locks \
+         WHERE id >= x'{from:016x}000000000000000000000000000000000000000000000000' ORDER BY id LIMIT {PAGE}"
+    )
+}
+
+/// Stores this client's details, and deletes those of clients that have expired.
+pub(crate) fn announce(client: &ClientId, info: &ClientInfo, keep: Duration) -> String {
+    let since = info.since.duration_since(std::time::UNIX_EPOCH);
+    format!(
+        "REPLACE INTO tidelock_clients (client, host, pid, program, since, expires) \
+         VALUES ({}, CONVERT({} USING utf8mb4), {}, CONVERT({} USING utf8mb4), {}, {NOW} + {}); \
+         DELETE FROM tidelock_clients WHERE expires <= {NOW} ORDER BY client LIMIT {SWEPT}",
+        hex(client.as_str()),
+        hex(&info.host),
+        info.pid,
+        hex(&info.program),
+        since.unwrap_or_default().as_millis(),
+        micros(keep),
+    )
+}
+
+pub(crate) fn retract(client: &ClientId) -> String {
+    let client = hex(client.as_str());
+    format!("DELETE FROM tidelock_clients WHERE client = {client}")
+}
+
+/// Deletes rows of names that nobody has used for long. It locks the counter first: a client that inserts a row waits
+/// for the counter, and then reads a value that no deleted token exceeds.
+pub(crate) fn sweep() -> String {
+    let old = format!("expires <= {NOW} - {KEPT} AND turned <= {NOW} - {KEPT}");
+    format!(
+        "START TRANSACTION; \
+         SELECT token FROM tidelock_counter WHERE one = 1 FOR UPDATE; \
+         SELECT @tidelock_swept := COALESCE(MAX(token), 0) FROM tidelock_locks WHERE {old} FOR UPDATE; \
+         UPDATE tidelock_counter SET token = GREATEST(token, @tidelock_swept) WHERE one = 1; \
+         DELETE FROM tidelock_locks WHERE {old} ORDER BY expires LIMIT {SWEPT}; COMMIT"
+    )
+}

@@ -1,0 +1,282 @@
+//! A connection that connects on first use and reconnects after a failure. Requests share it as a pipeline.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{AsyncMessage, Client, Row};
+
+use crate::error::Result;
+use crate::store::postgres::address::Address;
+use crate::store::postgres::errors::RequestError;
+use crate::store::{Background, BootInstant, Env, Liveness, Timers};
+
+/// A statement's parameter and its type. Without the type the driver would need another round trip.
+pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// Receives the payload of each notification. `None`: the connection has ended.
+pub(crate) type NotificationHandler = Box<dyn Fn(Option<&str>) + Send + Sync>;
+
+/// A connection that connects on first use and reconnects after a failure. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Connection(Arc<ConnectionInner>);
+
+struct ConnectionInner {
+    place: Arc<Address>,
+    timers: Timers,
+    background: Background,
+    limit: Duration,
+    live: RwLock<Option<Arc<Client>>>,
+    /// Held while connecting. Other requests wait for the result instead of opening connections of their own.
+    turn: tokio::sync::Mutex<()>,
+    /// Bounds the statements in flight. The server runs them one after another. A request that still waits here is
+    /// never sent if its caller leaves.
+    places: Arc<Semaphore>,
+}
+
+/// Bounds the statements in flight on one connection. Enough that the server never waits for the next one.
+const AT_ONCE: usize = 16;
+
+impl Connection {
+    pub(crate) fn new(place: Arc<Address>, env: &Env) -> Self {
+        Self(Arc::new(ConnectionInner {
+            place,
+            timers: env.timers.clone(),
+            background: env.background.clone(),
+            limit: env.response_timeout,
+            live: RwLock::default(),
+            turn: tokio::sync::Mutex::default(),
+            places: Arc::new(Semaphore::new(AT_ONCE)),
+        }))
+    }
+
+    pub(crate) fn limit(&self) -> Duration {
+        self.0.limit
+    }
+
+    pub(crate) fn timers(&self) -> &Timers {
+        &self.0.timers
+    }
+
+    pub(crate) fn background(&self) -> &Background {
+        &self.0.background
+    }
+
+    pub(crate) fn deadline(&self) -> BootInstant {
+        self.0.timers.now() + self.0.limit
+    }
+
+    fn live(&self) -> Option<Arc<Client>> {
+        let live = self.0.live.read().unwrap_or_else(PoisonError::into_inner);
+        live.as_ref().filter(|client| !client.is_closed()).cloned()
+    }
+
+    fn put(&self, client: Option<Arc<Client>>) {
+        *self.0.live.write().unwrap_or_else(PoisonError::into_inner) = client;
+    }
+
+    /// Makes the next request reconnect. Requests in flight keep this connection until they finish.
+    fn retire(&self, client: &Arc<Client>) {
+        let mut live = self.0.live.write().unwrap_or_else(PoisonError::into_inner);
+        if live.as_ref().is_some_and(|up| Arc::ptr_eq(up, client)) {
+            *live = None;
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        self.put(None);
+    }
+
+    async fn get(&self, deadline: BootInstant) -> Result<Arc<Client>, RequestError> {
+        if let Some(client) = self.live() {
+            return Ok(client);
+        }
+        let connect = async {
+            let _turn = self.0.turn.lock().await;
+            // Another request may have connected while this one waited.
+            if let Some(client) = self.live() {
+                return Ok(client);
+            }
+            let client = Arc::new(self.connect(None).await?);
+            self.put(Some(Arc::clone(&client)));
+            Ok(client)
+        };
+        let connected = self.0.timers.until(deadline, connect).await;
+        connected.unwrap_or_else(|| {
+            Err(RequestError::Unsent(format!(
+                "{}: no connection in time",
+                self.0.place
+            )))
+        })
+    }
+
+    /// Opens a separate connection, which runs on the steward's thread. It ends when the returned client is dropped.
+    pub(crate) async fn connect(
+        &self,
+        ear: Option<NotificationHandler>,
+    ) -> Result<Client, RequestError> {
+        let (mut answer, answered) = oneshot::channel();
+        let place = Arc::clone(&self.0.place);
+        self.0.background.spawn(async move {
+            let dialled = tokio::select! {
+                dialled = place.dial() => dialled,
+                // The caller left. A server that does not answer could block this task for minutes.
+                () = answer.closed() => return,
+            };
+            let (client, mut connection) = match dialled {
+                Ok(both) => both,
+                Err(trouble) => {
+                    // A send error means that the caller left.
+                    let _ = answer.send(Err(trouble));
+                    return;
+                }
+            };
+            if answer.send(Ok(client)).is_err() {
+                return;
+            }
+            loop {
+                match std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+                    Some(Ok(AsyncMessage::Notification(said))) => {
+                        if let Some(ear) = &ear {
+                            ear(Some(said.payload()));
+                        }
+                    }
+                    Some(Ok(_)) => {}
+                    Some(Err(_)) | None => break,
+                }
+            }
+            if let Some(ear) = &ear {
+                ear(None);
+            }
+        });
+        match answered.await {
+            Ok(client) => client,
+            Err(_) => Err(RequestError::Unsent("the client is going".to_owned())),
+        }
+    }
+
+    /// Runs one statement, in one round trip, within the response timeout.
+    pub(crate) async fn ask(
+        &self,
+        statement: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, RequestError> {
+        let somebody = Liveness::default();
+        self.ask_for(&somebody, statement, params, self.deadline())
+            .await
+    }
+
+    /// As [`ask`](Self::ask), but with a deadline. The statement is not sent if its caller has left.
+    pub(crate) async fn ask_for(
+        &self,
+        asker: &Liveness,
+        statement: &str,
+        params: &[Param<'_>],
+        deadline: BootInstant,
+    ) -> Result<Vec<Row>, RequestError> {
+        let client = self.get(deadline).await?;
+        let place = self.place(&client, deadline).await?;
+        if asker.has_left() {
+            place.answered();
+            return Err(RequestError::Unsent(
+                "nobody waits for it any more".to_owned(),
+            ));
+        }
+        // We use an unnamed statement. Behind a pooler the next request may run in a session without the named one.
+        let query = client.query_typed(statement, params);
+        let answer = self.settle(&client, query, deadline).await;
+        place.answered();
+        answer
+    }
+
+    /// Runs statements without parameters or results as one transaction.
+    pub(crate) async fn run(&self, statements: &str) -> Result<(), RequestError> {
+        let deadline = self.deadline();
+        let client = self.get(deadline).await?;
+        let done = client.batch_execute(statements);
+        self.settle(&client, done, deadline).await
+    }
+
+    /// Waits for a free slot among the statements in flight.
+    async fn place(
+        &self,
+        client: &Arc<Client>,
+        deadline: BootInstant,
+    ) -> Result<StatementPermit, RequestError> {
+        let free = Arc::clone(&self.0.places).acquire_owned();
+        let Some(Ok(permit)) = self.0.timers.until(deadline, free).await else {
+            return Err(RequestError::Unsent(format!(
+                "the server did not come to it within {:?}",
+                self.0.limit
+            )));
+        };
+        Ok(StatementPermit {
+            client: Arc::clone(client),
+            background: self.0.background.clone(),
+            permit: Some(permit),
+        })
+    }
+
+    async fn settle<T>(
+        &self,
+        client: &Arc<Client>,
+        asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
+        deadline: BootInstant,
+    ) -> Result<T, RequestError> {
+        // Pinned here: passed by value, the future would be stored twice in the caller's future.
+        let asked = std::pin::pin!(asked);
+        let answer = match self.0.timers.until(deadline, asked).await {
+            Some(answer) => answer.map_err(|error| RequestError::of(&error)),
+            None => Err(RequestError::Broken(format!(
+                "no answer within {:?}",
+                self.0.limit
+            ))),
+        };
+        // After a timeout the connection may be half-open, and TCP takes minutes to notice. So we reconnect.
+        if answer.as_ref().is_err_and(RequestError::ends_connection) {
+            self.retire(client);
+        }
+        answer
+    }
+}
+
+/// The slot of a statement in flight. It stays taken until the server has finished the statement, even when the caller
+/// leaves. Otherwise callers that come and go would fill the connection with abandoned statements.
+struct StatementPermit {
+    client: Arc<Client>,
+    background: Background,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl StatementPermit {
+    fn answered(mut self) {
+        self.permit.take();
+    }
+}
+
+impl Drop for StatementPermit {
+    fn drop(&mut self) {
+        if let Some(permit) = self.permit.take() {
+            let client = Arc::clone(&self.client);
+            self.background.spawn(async move {
+                // The server answers this after everything sent before it. An error means that the connection is gone.
+                let _ = client.batch_execute("").await;
+                drop(permit);
+            });
+        }
+    }
+}
+
+impl fmt::Display for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.place.fmt(f)
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,144 @@
+//! Maps errors of the server and the driver to an [`ErrorKind`]. The distinction that matters: the statement certainly
+//! did not run, or it may have run.
+
+use tokio_postgres::error::{DbError, SqlState};
+
+use crate::error::{Error, ErrorKind};
+use crate::store::tls;
+
+const NO_TLS: &str = "write sslmode=disable";
+const NO_TLS_HERE: &str =
+    "; let the server speak it (ssl = on), or write sslmode=disable if everybody may read along";
+
+/// Why a statement has no result.
+#[derive(Debug)]
+pub(crate) enum RequestError {
+    /// No effect: the client's settings do not fit the server (TLS, credentials, a pooler). A retry fails the same way.
+    Setup(Error),
+    /// Not sent: no connection, no time left, or the caller left.
+    Unsent(String),
+    /// The server rejected the statement and rolled it back.
+    Refused(Box<DbError>),
+    /// No answer: the statement may have run.
+    Broken(String),
+}
+
+impl RequestError {
+    pub(crate) fn of(error: &tokio_postgres::Error) -> Self {
+        match error.as_db_error() {
+            // The server ends the connection, possibly during a commit.
+            Some(why) if ends_session(why.code()) => Self::Broken(why.message().to_owned()),
+            Some(why) => Self::Refused(Box::new(why.clone())),
+            None => Self::Broken(error.to_string()),
+        }
+    }
+
+    /// The error of a failed connect.
+    pub(crate) fn connecting(
+        place: &impl std::fmt::Display,
+        error: &tokio_postgres::Error,
+    ) -> Self {
+        match error.as_db_error() {
+            Some(why)
+                if !ends_session(why.code()) && *why.code() != SqlState::TOO_MANY_CONNECTIONS =>
+            {
+                Self::Refused(Box::new(why.clone()))
+            }
+            Some(why) => Self::Unsent(format!("{place}: {}", why.message())),
+            None => {
+                let source = std::error::Error::source(error);
+                let why = source.map_or_else(|| error.to_string(), ToString::to_string);
+                let why = tls::explain(&why, NO_TLS);
+                let no_tls = why.contains("does not support TLS");
+                let advice = if no_tls { NO_TLS_HERE } else { "" };
+                let text = format!("{place}: {why}{advice}");
+                // Our own settings do not fit the server, so a retry would fail in the same way.
+                let own = ["password missing", "unsupported authentication method"];
+                if no_tls || own.iter().any(|words| why.contains(words)) {
+                    return Self::Setup(Error::new(ErrorKind::Refused).because(text));
+                }
+                match tls::kind(&why) {
+                    ErrorKind::Refused => Self::Setup(Error::new(ErrorKind::Refused).because(text)),
+                    _ => Self::Unsent(text),
+                }
+            }
+        }
+    }
+
+    /// Another transaction locks the row.
+    pub(crate) fn is_row_taken(&self) -> bool {
+        matches!(self, Self::Refused(why) if *why.code() == SqlState::LOCK_NOT_AVAILABLE)
+    }
+
+    /// The next request must reconnect: the connection is broken, or leads to a standby.
+    pub(crate) fn ends_connection(&self) -> bool {
+        match self {
+            Self::Broken(_) => true,
+            Self::Refused(why) => *why.code() == SqlState::READ_ONLY_SQL_TRANSACTION,
+            Self::Setup(_) | Self::Unsent(_) => false,
+        }
+    }
+
+    pub(crate) fn error(self) -> Error {
+        match self {
+            Self::Setup(error) => error,
+            Self::Unsent(why) => Error::new(ErrorKind::Unavailable).because(why),
+            Self::Broken(why) => Error::new(ErrorKind::OutcomeUnknown).because(why),
+            Self::Refused(why) => {
+                let (kind, mut advice) = meaning(why.code());
+                if kind == ErrorKind::Refused && wants_tls(why.message()) {
+                    advice = "; the server wants TLS: write sslmode=verify-full";
+                }
+                Error::new(kind).because(format!("{}{advice}", why.message()))
+            }
+        }
+    }
+}
+
+/// The messages of a server whose `pg_hba.conf` admits us with TLS only. The second is from versions up to 13.
+fn wants_tls(text: &str) -> bool {
+    text.contains("no encryption") || text.contains("SSL off")
+}
+
+fn ends_session(code: &SqlState) -> bool {
+    [
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CRASH_SHUTDOWN,
+        SqlState::CANNOT_CONNECT_NOW,
+        SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+    ]
+    .contains(code)
+        || code.code().starts_with("08")
+}
+
+fn meaning(code: &SqlState) -> (ErrorKind, &'static str) {
+    match code {
+        code if *code == SqlState::INSUFFICIENT_PRIVILEGE => (
+            ErrorKind::Refused,
+            "; give the user the rights that `tidelock doctor` lists",
+        ),
+        code if code.code().starts_with("28") => (ErrorKind::Refused, "; check user and password"),
+        code if *code == SqlState::INVALID_CATALOG_NAME => (
+            ErrorKind::InvalidOptions,
+            "; name a database that exists in the URL",
+        ),
+        code if *code == SqlState::READ_ONLY_SQL_TRANSACTION => (
+            ErrorKind::Unavailable,
+            "; this server is a standby: name the primary, or all of them and target_session_attrs=read-write",
+        ),
+        code if [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_COLUMN].contains(code) => (
+            ErrorKind::Refused,
+            "; the table of the locks is missing or another one: a new connection makes it, `tidelock doctor` shows how",
+        ),
+        code if *code == SqlState::SEQUENCE_GENERATOR_LIMIT_EXCEEDED => (
+            ErrorKind::WrongType,
+            "; the sequence of the fencing tokens has no next one; nothing was acquired; set it back with setval to the largest token that was given out",
+        ),
+        // Rolled back for a reason that passes: a deadlock, a timeout, a full disk, too many connections.
+        _ => (ErrorKind::Unavailable, ""),
+    }
+}
+
+pub(crate) fn unexpected(what: &impl std::fmt::Debug) -> Error {
+    Error::new(ErrorKind::OutcomeUnknown).because(format!("an answer to something else: {what:?}"))
+}

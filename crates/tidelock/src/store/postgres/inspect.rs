@@ -1,0 +1,103 @@
+//! Inspects locks and registers clients, for operators.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::error::Result;
+use crate::snapshot::{ClientInfo, Holder, Snapshot, since_epoch};
+use crate::store::glob::matches_glob;
+use crate::store::postgres::connection::Connection;
+use crate::store::postgres::errors::RequestError;
+use crate::store::postgres::schema::Sql;
+use crate::store::postgres::{duration, fencing, micros};
+use crate::store::{ClientId, Name, Page};
+
+/// How many names one page of a list reads.
+const PAGE: i64 = 1000;
+
+pub(crate) async fn at(link: &Connection, sql: &Sql, name: &Name) -> Result<Snapshot> {
+    let mut snapshot = Snapshot::free(name.as_str());
+    let name = name.as_str();
+    let rows = link.ask(&sql.inspect, &[(&name as _, Type::TEXT)]).await;
+    let rows = rows.map_err(RequestError::error)?;
+    let Some(row) = rows.first() else {
+        return Ok(snapshot);
+    };
+    snapshot.token = fencing(row.get(0));
+    let owner: Option<String> = row.get(1);
+    let left = duration(row, 2).filter(|left| !left.is_zero());
+    if let (Some(owner), Some(left)) = (owner, left) {
+        snapshot.expires_in = Some(left);
+        let mut holder = Holder::new(owner, 1);
+        holder.client = client(row);
+        snapshot.holders.push(holder);
+    }
+    Ok(snapshot)
+}
+
+fn client(row: &Row) -> Option<ClientInfo> {
+    let host: Option<String> = row.try_get(3).ok()?;
+    let (pid, program): (i64, String) = (row.try_get(4).ok()?, row.try_get(5).ok()?);
+    let since: i64 = row.try_get(6).ok()?;
+    let since = since_epoch(u64::try_from(since).unwrap_or(0));
+    Some(ClientInfo::new(
+        host?,
+        u32::try_from(pid).unwrap_or(0),
+        program,
+        since,
+    ))
+}
+
+pub(crate) async fn page(link: &Connection, sql: &Sql, pattern: &str, cursor: u64) -> Result<Page> {
+    let skip = i64::try_from(cursor).unwrap_or(i64::MAX);
+    let params = [(&PAGE as _, Type::INT8), (&skip as _, Type::INT8)];
+    let rows = link
+        .ask(&sql.list, &params)
+        .await
+        .map_err(RequestError::error)?;
+    let full = i64::try_from(rows.len()).is_ok_and(|len| len == PAGE);
+    let names = rows.iter().map(|row| row.get::<_, String>(0));
+    Ok(Page {
+        names: names.filter(|name| matches_glob(pattern, name)).collect(),
+        next: full.then_some(cursor.saturating_add(PAGE.unsigned_abs())),
+    })
+}
+
+/// Stores the details of a client, and deletes rows that expired long ago.
+pub(crate) async fn announce(
+    link: &Connection,
+    sql: &Sql,
+    client: &ClientId,
+    info: &ClientInfo,
+    keep: Duration,
+) -> Result<()> {
+    let (client, pid) = (client.as_str(), i64::from(info.pid));
+    let (since, keep) = (millis(info.since), micros(keep));
+    let params = [
+        (&client as _, Type::TEXT),
+        (&info.host as _, Type::TEXT),
+        (&pid as _, Type::INT8),
+        (&info.program as _, Type::TEXT),
+        (&since as _, Type::INT8),
+        (&keep as _, Type::INT8),
+    ];
+    let announced = link.ask(&sql.announce, &params).await;
+    announced.map_err(RequestError::error)?;
+    link.ask(&sql.sweep, &[])
+        .await
+        .map_err(RequestError::error)?;
+    Ok(())
+}
+
+pub(crate) async fn retract(link: &Connection, sql: &Sql, client: &ClientId) -> Result<()> {
+    let params = [(&client.as_str() as _, Type::TEXT)];
+    let removed = link.ask(&sql.retract, &params).await;
+    removed.map(drop).map_err(RequestError::error)
+}
+
+fn millis(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,330 @@
+//! `postgres://`: one table row with a lease per lock, timed by the server's clock.
+//!
+//! Every operation is one SQL statement ([`sql`]) and leaves no state in the session. So it works behind a pooler that
+//! passes a server connection to another client after each transaction. A release sends `NOTIFY`; a separate connection
+//! listens and wakes waiters ([`ears`]). Where notifications do not arrive, waiters poll.
+//!
+//! The callers and the steward each have a connection ([`link`]). All connections run on the steward's thread, so they
+//! survive the end of a caller's runtime.
+//!
+//! `?locks=session` selects the server's advisory locks instead ([`session`]).
+
+mod address;
+mod connection;
+mod doctor;
+mod errors;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
+mod inspect;
+mod options;
+mod schema;
+pub(crate) mod session;
+mod tls;
+mod wake;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::fence::SqlFence;
+use crate::guard::FencingToken;
+use crate::snapshot::{ClientInfo, Finding, Snapshot};
+use crate::store::postgres::address::Address;
+use crate::store::postgres::connection::Connection;
+use crate::store::postgres::errors::{RequestError, unexpected};
+use crate::store::postgres::schema::Sql;
+use crate::store::postgres::wake::NotifyListener;
+use crate::store::{
+    Attempt, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Env, Grant, Name, Page,
+    Released, Renewal, Renewed, Store, Ticket, Wait,
+};
+
+/// The polling interval of a waiter that has no wake.
+const POLL: Duration = Duration::from_millis(50);
+
+/// What this store can do.
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    wakes: true,
+    tokens: true,
+    queues: false,
+    shared: true,
+    durable: true,
+    delays: false,
+    sequencers: false,
+    read_write: false,
+};
+
+/// Opens the store, and creates its tables if they are missing.
+pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
+    let place = Arc::new(Address::parse(url, env)?);
+    if place.session_locks {
+        return session::open(Connection::new(place, env), env).await;
+    }
+    let sql = Arc::new(Sql::new(&place.table));
+    let link = || Connection::new(Arc::clone(&place), env);
+    let front = link();
+    make_tables(&front, &sql, env.create).await?;
+    // Removes rows that ended long ago. Another process may do the same at the same time.
+    front
+        .ask(&sql.sweep, &[])
+        .await
+        .map_err(RequestError::error)?;
+    let ears = NotifyListener::new(link(), front.clone(), &sql, env);
+    let face = |link| Postgres {
+        link,
+        sql: Arc::clone(&sql),
+        ears: Arc::clone(&ears),
+        lease: env.lease,
+    };
+    Ok(Store {
+        front: Arc::new(face(front)),
+        back: Arc::new(face(link())),
+    })
+}
+
+/// Several processes may come first at the same time: one makes the tables, the others wait for it and find them.
+async fn make_tables(link: &Connection, sql: &Sql, create: bool) -> Result<()> {
+    let names = [
+        (&sql.table as _, Type::TEXT),
+        (&sql.clients as _, Type::TEXT),
+    ];
+    let there = link.ask(&sql.there, &names).await;
+    let there = there.map_err(RequestError::error)?;
+    if there.first().is_some_and(|row| row.get::<_, bool>(0)) {
+        return Ok(());
+    }
+    if !create {
+        return Err(Error::new(ErrorKind::InvalidOptions).because(format!(
+            "this database has no table {}: no lock was ever taken in it. Is the URL right? Looking at locks makes no tables; taking one does",
+            sql.table
+        )));
+    }
+    let made = link.run(&sql.make).await;
+    made.map_err(|trouble| {
+        let error = trouble.error();
+        match error.kind() {
+            ErrorKind::Refused => Error::new(ErrorKind::Refused).because(format!(
+                "the tables of the locks are missing, and this user may not make them ({}); have somebody run:\n{}",
+                error.detail().unwrap_or_default(),
+                sql.make
+            )),
+            _ => error,
+        }
+    })
+}
+
+/// The store, for callers or for the steward, with a connection each.
+struct Postgres {
+    link: Connection,
+    sql: Arc<Sql>,
+    ears: Arc<NotifyListener>,
+    lease: Duration,
+}
+
+/// Whole microseconds, rounded up. Otherwise the server's lease could end before the client's.
+pub(crate) fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX)
+}
+
+impl Postgres {
+    async fn decide(&self, ask: &AttemptRequest) -> Result<Attempt> {
+        let Ticket { name, owner, .. } = &ask.ticket;
+        let deadline = self.link.deadline();
+        // We arm the wake before we send the statement. Otherwise a release between the two would be missed.
+        let wake = if ask.armed || ask.patience.is_zero() {
+            None
+        } else {
+            self.ears.arm(name.as_str(), self.link.limit() / 2).await
+        };
+        let (name, owner) = (name.as_str(), owner.text());
+        let lease = micros(ask.lease);
+        let params = [
+            (&name as _, Type::TEXT),
+            (&owner as _, Type::TEXT),
+            (&lease as _, Type::INT8),
+        ];
+        let statement = &self.sql.attempt;
+        let asked = self.link.ask_for(&ask.asker, statement, &params, deadline);
+        let rows = match asked.await {
+            // Another transaction locks the row, with a fence or briefly: the attempt changed nothing.
+            Err(trouble) if trouble.is_row_taken() => {
+                return Ok(self.refused(ask, wake, Some(POLL)));
+            }
+            rows => rows.map_err(RequestError::error)?,
+        };
+        // No row: another attempt inserted it after this statement took its snapshot, so another owner has the lock.
+        let Some(row) = rows.first() else {
+            return Ok(self.refused(ask, wake, Some(Duration::from_millis(5))));
+        };
+        match row.get::<_, i32>(0) {
+            1 => Ok(Attempt::Acquired(Grant {
+                token: Some(fencing(row.get(1)).ok_or_else(|| not_a_token(row))?),
+                ..Grant::default()
+            })),
+            0 => {
+                let left = row.get::<_, Option<i64>>(1).unwrap_or(0);
+                // One millisecond more, so that the lease has ended at the recheck.
+                let left = Duration::from_micros(u64::try_from(left).unwrap_or(0) + 1000);
+                Ok(self.refused(ask, wake, Some(left)))
+            }
+            2 => Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn")),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn refused(
+        &self,
+        ask: &AttemptRequest,
+        wake: Option<crate::store::Wake>,
+        left: Option<Duration>,
+    ) -> Attempt {
+        // A notification can be lost, so every waiter rechecks at least once per lease.
+        let recheck = left.unwrap_or(self.lease).min(self.lease);
+        let polls = wake.is_none() && !ask.armed && !ask.patience.is_zero();
+        Attempt::Held(Wait {
+            wake,
+            recheck: Some(if polls { recheck.min(POLL) } else { recheck }),
+        })
+    }
+
+    async fn keep(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
+        let names: Vec<&str> = batch.iter().map(|one| one.ticket.name.as_str()).collect();
+        let owners: Vec<&str> = batch.iter().map(|one| one.ticket.owner.text()).collect();
+        let leases: Vec<i64> = batch.iter().map(|one| micros(one.lease)).collect();
+        let params = [
+            (&names as _, Type::TEXT_ARRAY),
+            (&owners as _, Type::TEXT_ARRAY),
+            (&leases as _, Type::INT8_ARRAY),
+        ];
+        let rows = self.link.ask(&self.sql.renew, &params).await;
+        let kept: std::collections::HashSet<i64> = rows
+            .map_err(RequestError::error)?
+            .iter()
+            .map(|row| row.get(0))
+            .collect();
+        // `WITH ORDINALITY` counts from one.
+        Ok((1..)
+            .zip(batch)
+            .map(|(number, _)| {
+                if kept.contains(&number) {
+                    Renewed::Kept
+                } else {
+                    Renewed::Gone
+                }
+            })
+            .collect())
+    }
+
+    async fn end(&self, ticket: &Ticket, statement: &str) -> Result<Released> {
+        let (name, owner) = (ticket.name.as_str(), ticket.owner.text());
+        let params = [(&name as _, Type::TEXT), (&owner as _, Type::TEXT)];
+        let rows = self.link.ask(statement, &params).await;
+        Ok(match rows.map_err(RequestError::error)?.first() {
+            Some(row) if row.get(0) => Released::Freed,
+            _ => Released::NotHeld,
+        })
+    }
+
+    async fn free(&self, name: &Name) -> Result<bool> {
+        let name = name.as_str();
+        let params = [(&name as _, Type::TEXT)];
+        let rows = self.link.ask(&self.sql.force, &params).await;
+        Ok(!rows.map_err(RequestError::error)?.is_empty())
+    }
+}
+
+/// `None`: somebody has made the sequence begin below one, where what grows has a falling distance from zero.
+fn fencing(token: i64) -> Option<FencingToken> {
+    let token = u64::try_from(token).ok().filter(|token| *token > 0);
+    token.map(FencingToken::new)
+}
+
+/// The row was taken: the ticket has to be withdrawn.
+fn not_a_token(row: &Row) -> Error {
+    let token: i64 = row.get(1);
+    Error::new(ErrorKind::OutcomeUnknown).because(format!(
+        "the sequence of the fencing tokens gave {token}, which is no token; let it begin at the largest token that was given out"
+    ))
+}
+
+/// Microseconds from a nullable column.
+fn duration(row: &Row, column: usize) -> Option<Duration> {
+    let micros: Option<i64> = row.get(column);
+    Some(Duration::from_micros(u64::try_from(micros?).unwrap_or(0)))
+}
+
+impl Backend for Postgres {
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.decide(ask))
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
+        Box::pin(self.keep(batch))
+    }
+
+    fn lane(&self, _name: &Name) -> u64 {
+        0
+    }
+
+    fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.end(ticket, &self.sql.release))
+    }
+
+    fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.end(ticket, &self.sql.withdraw))
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.free(name))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
+        Box::pin(inspect::at(&self.link, &self.sql, name))
+    }
+
+    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(inspect::page(&self.link, &self.sql, pattern, cursor))
+    }
+
+    fn announce<'a>(
+        &'a self,
+        client: &'a ClientId,
+        info: &'a ClientInfo,
+        keep: Duration,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(inspect::announce(&self.link, &self.sql, client, info, keep))
+    }
+
+    fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
+        Box::pin(inspect::retract(&self.link, &self.sql, client))
+    }
+
+    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(doctor::examine(&self.link, &self.sql, &self.ears))
+    }
+
+    fn sql_fence(&self, name: &Name, token: FencingToken) -> Option<SqlFence> {
+        let statement = self.sql.fence.clone();
+        Some(SqlFence::new(statement, name.as_str(), token))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.ears.close();
+        self.link.close();
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Postgres").field(&self.link).finish()
+    }
+}

@@ -1,0 +1,263 @@
+//! `postgres://…?locks=session`: the server's own advisory locks, held by one session per client.
+//!
+//! The server knows no leases: it keeps a lock until its session ends. So this process ends the leases ([`keep`]). If
+//! the process is frozen or cut off, the server terminates the session after the silence that we configured when we
+//! opened it ([`life`], [`probe`]).
+//!
+//! A session that takes an advisory lock twice holds it twice. So [`slots`] records which ticket of this process has
+//! which lock, and a second ticket is refused without a request to the server. The server runs the statements of one
+//! session in the order we sent them. If a statement gets no answer, we release its lock: after that its outcome no
+//! longer matters.
+
+mod inspect;
+mod life;
+mod probe;
+mod renew;
+mod slots;
+mod verbs;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use self::life::Session;
+use crate::error::{Error, ErrorKind, Result};
+use crate::snapshot::{ClientInfo, Finding, Snapshot};
+use crate::store::postgres::connection::Connection;
+use crate::store::postgres::errors::RequestError;
+use crate::store::{
+    Attempt, AttemptRequest, Backend, Background, BootInstant, BoxFuture, Capabilities, ClientId,
+    Env, Name, OwnerId, Page, Released, Renewal, Renewed, Store, Ticket, Timers,
+};
+
+/// What this kind of lock can do.
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    wakes: false,
+    tokens: false,
+    queues: false,
+    shared: true,
+    durable: false,
+    delays: false,
+    sequencers: false,
+    read_write: false,
+};
+
+/// How long a withdrawn owner is remembered. Longer than any of its requests can be in flight within this process.
+const REMEMBERED: Duration = Duration::from_secs(300);
+
+/// Opens the store and its first session. Fails if the session cannot be opened or a pooler shares it.
+pub(crate) async fn open(link: Connection, env: &Env) -> Result<Store> {
+    let shared = Arc::new(Shared {
+        link,
+        timers: env.timers.clone(),
+        background: env.background.clone(),
+        span: env.lease,
+        limit: env.response_timeout,
+        session: Mutex::default(),
+        opening: tokio::sync::Mutex::default(),
+        withdrawn: Mutex::default(),
+        bell: Arc::default(),
+    });
+    let first = Arc::clone(&shared);
+    let work = async move { first.session(first.deadline()).await.map(drop) };
+    shared.run(work).await?;
+    env.background.spawn(renew::keep(Arc::downgrade(&shared)));
+    // Callers and steward share one session: only the session that took a lock can release it. Callers cannot block
+    // it, because every request runs on the steward's thread.
+    Ok(Store::single(Arc::new(Sessions(shared))))
+}
+
+/// The state of an open store.
+struct Shared {
+    link: Connection,
+    timers: Timers,
+    background: Background,
+    /// How long the server keeps a silent session: the client's lease.
+    span: Duration,
+    limit: Duration,
+    /// The current session. Replaced after it has ended.
+    session: Mutex<Option<Arc<Session>>>,
+    /// Held while a session opens. Other requests wait for the result instead of opening sessions of their own.
+    opening: tokio::sync::Mutex<()>,
+    /// Withdrawn owners, and when they were withdrawn. Their late requests take no effect.
+    withdrawn: Mutex<HashMap<OwnerId, BootInstant>>,
+    /// Wakes the background task when something new may be due earlier.
+    bell: Arc<Notify>,
+}
+
+impl Shared {
+    fn deadline(&self) -> BootInstant {
+        self.timers.now() + self.limit
+    }
+
+    /// Runs the work on the steward's thread, to its end even if the caller leaves. Otherwise a request could change a
+    /// lock without an update of its slot.
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let done = self.background.run(work).await;
+        done.unwrap_or_else(|| {
+            Err(Error::new(ErrorKind::OutcomeUnknown).because("the client is going"))
+        })
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<Session>>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The current session. If it has ended, it is dropped, which closes its connection.
+    fn current(&self) -> Option<Arc<Session>> {
+        let mut slot = self.slot();
+        if slot.as_ref().is_some_and(|session| session.is_over()) {
+            *slot = None;
+        }
+        slot.clone()
+    }
+
+    /// The current session, or a new one opened before the deadline.
+    async fn session(&self, deadline: BootInstant) -> Result<Arc<Session>> {
+        if let Some(session) = self.current() {
+            return Ok(session);
+        }
+        let open = async {
+            let _turn = self.opening.lock().await;
+            // Another request may have opened one while this one waited.
+            if let Some(session) = self.current() {
+                return Ok(session);
+            }
+            let session = Session::open(&self.link, self.span).await?;
+            *self.slot() = Some(Arc::clone(&session));
+            self.bell.notify_one();
+            Ok(session)
+        };
+        let opened = self.timers.until(deadline, Box::pin(open)).await;
+        opened
+            .unwrap_or_else(|| {
+                let late = format!("{}: no connection in time", self.link);
+                Err(RequestError::Unsent(late))
+            })
+            .map_err(RequestError::error)
+    }
+
+    fn withdraw(&self, owner: &OwnerId) {
+        let now = self.timers.now();
+        let mut all = self
+            .withdrawn
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        // We remove old entries only when the map would grow: the cost per insert stays constant on average.
+        if all.len() == all.capacity() {
+            all.retain(|_, since| now.since(*since) < REMEMBERED);
+        }
+        all.insert(owner.clone(), now);
+    }
+
+    fn is_withdrawn(&self, owner: &OwnerId) -> bool {
+        let all = self
+            .withdrawn
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        all.contains_key(owner)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.bell.notify_one(); // wakes the background task, which then ends
+    }
+}
+
+/// The store, shared by callers and steward.
+struct Sessions(Arc<Shared>);
+
+impl Backend for Sessions {
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
+        let (shared, ask) = (Arc::clone(&self.0), ask.clone());
+        Box::pin(
+            self.0
+                .run(async move { verbs::attempt(&shared, &ask).await }),
+        )
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
+        Box::pin(verbs::renew(&self.0, batch))
+    }
+
+    fn lane(&self, _name: &Name) -> u64 {
+        0
+    }
+
+    fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        let (shared, ticket) = (Arc::clone(&self.0), ticket.clone());
+        Box::pin(
+            self.0
+                .run(async move { verbs::end(&shared, &ticket).await }),
+        )
+    }
+
+    fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        // We mark the owner before we release. Otherwise a late attempt between the two could take the lock.
+        self.0.withdraw(&ticket.owner);
+        self.release(ticket)
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        let (shared, name) = (Arc::clone(&self.0), name.clone());
+        Box::pin(
+            self.0
+                .run(async move { verbs::force(&shared, &name).await }),
+        )
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
+        let (shared, name) = (Arc::clone(&self.0), name.clone());
+        Box::pin(
+            self.0
+                .run(async move { inspect::inspect(&shared, &name).await }),
+        )
+    }
+
+    fn list<'a>(&'a self, pattern: &'a str, _cursor: u64) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(std::future::ready(Ok(inspect::list(&self.0, pattern))))
+    }
+
+    /// Does nothing: the server lists its sessions itself.
+    fn announce<'a>(
+        &'a self,
+        _client: &'a ClientId,
+        _info: &'a ClientInfo,
+        _keep: Duration,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn retract<'a>(&'a self, _client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        let shared = Arc::clone(&self.0);
+        Box::pin(self.0.run(async move { inspect::examine(&shared).await }))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        if let Some(session) = self.0.slot().take() {
+            session.leave();
+        }
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Sessions").field(&self.0.link).finish()
+    }
+}

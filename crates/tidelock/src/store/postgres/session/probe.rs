@@ -1,0 +1,82 @@
+//! Sets up a session: configures how long it may be silent, and checks that no other client shares it. Behind a pooler
+//! that passes connections on after each transaction, the next client would inherit our locks.
+
+use std::time::Duration;
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use crate::error::{Error, ErrorKind};
+use crate::store::postgres::connection::Connection;
+use crate::store::postgres::errors::RequestError;
+use crate::store::postgres::session::life::{SIGN, Session};
+
+/// How often we check whether two connections reach one session. On an idle pooler they do at once. On a busy pooler
+/// our own statement reaches another session instead, which its own check detects.
+const ROUNDS: usize = 3;
+
+/// Reads the server process's id and the mark that an earlier client left.
+const MARK: &str =
+    "SELECT pg_backend_pid(), coalesce(current_setting('tidelock.session', true), '')";
+
+/// Sets the mark.
+const SET: &str = "SELECT set_config('tidelock.session', $1, false)";
+
+/// Sets our mark, and returns the id of the server process. Fails if the session already has a mark.
+pub(crate) async fn begin(client: &Client, mark: &str) -> Result<i32, RequestError> {
+    let of = |error: tokio_postgres::Error| RequestError::of(&error);
+    let rows = client.query_typed(MARK, &[]).await.map_err(of)?;
+    let row = rows.first().ok_or_else(pooled)?;
+    let (pid, before): (i32, String) = (row.get(0), row.get(1));
+    if !before.is_empty() {
+        return Err(pooled());
+    }
+    let params = [(&mark as _, Type::TEXT)];
+    client.query_typed(SET, &params).await.map_err(of)?;
+    Ok(pid)
+}
+
+/// The statement that sets after how much silence the server ends the session: of the session itself (since version
+/// 14), and of the client's machine (TCP).
+pub(crate) fn bear(span: Duration) -> String {
+    // The TCP keepalives take whole seconds, so we round up: idle time plus two probes must not be shorter than `span`.
+    // Otherwise the server could end the session while a holder relies on its lease.
+    let (silence, third) = (
+        span.as_millis().max(1),
+        span.as_millis().div_ceil(3000).max(1),
+    );
+    format!(
+        "SELECT coalesce(pg_backend_pid() = $1 AND current_setting('tidelock.session', true) = $2, false), \
+         count(set_config(name, CASE name WHEN 'idle_session_timeout' THEN '{silence}' WHEN 'tcp_user_timeout' THEN '{silence}' \
+           WHEN 'tcp_keepalives_count' THEN '2' ELSE '{third}' END, false)) FROM pg_settings WHERE name IN \
+           ('idle_session_timeout', 'tcp_user_timeout', 'tcp_keepalives_idle', 'tcp_keepalives_interval', 'tcp_keepalives_count')"
+    )
+}
+
+/// Checks that a second connection does not reach the session, and that our own statements still do.
+pub(crate) async fn check(link: &Connection, session: &Session) -> Result<(), RequestError> {
+    let other = link.connect(None).await?;
+    for _ in 0..ROUNDS {
+        let rows = other.query_typed(MARK, &[]).await;
+        let rows = rows.map_err(|error| RequestError::of(&error))?;
+        if rows
+            .first()
+            .is_none_or(|row| row.get::<_, String>(1) == session.mark())
+        {
+            // The pooler gives this session to other clients, so we clear our mark. We ignore an error: we fail anyway.
+            let nobody = [(&"" as _, Type::TEXT)];
+            let _ = other.query_typed(SET, &nobody).await;
+            return Err(pooled());
+        }
+        session.ask(SIGN, None, link.deadline()).await?;
+    }
+    Ok(())
+}
+
+/// The error for a session that a pooler shares.
+pub(crate) fn pooled() -> RequestError {
+    RequestError::Setup(Error::new(ErrorKind::Unsupported).because(
+        "locks=session needs a session of its own, and this connection is shared: a pooler gives it away after each transaction. \
+         Connect past it, let it keep sessions (pool_mode = session), or leave locks=session out: rows with leases work behind it",
+    ))
+}

@@ -1,0 +1,227 @@
+//! Acquire, renew, release and force release. All but [`renew`] run to their end even if the caller leaves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_postgres::types::Type;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::postgres::errors::RequestError;
+use crate::store::postgres::session::Shared;
+use crate::store::postgres::session::inspect;
+use crate::store::postgres::session::life::{GIVE, SIGN, Session, TAKE};
+use crate::store::postgres::session::slots::{ServerLock, ServerLockState};
+use crate::store::{
+    Attempt, AttemptRequest, BootInstant, Grant, Name, Released, Renewal, Renewed, Ticket, Wait,
+};
+
+pub(crate) async fn attempt(shared: &Shared, ask: &AttemptRequest) -> Result<Attempt> {
+    let deadline = shared.deadline();
+    let session = shared.session(deadline).await?;
+    let key = session.key(ask.ticket.name.as_str(), deadline).await;
+    let key = key.map_err(|trouble| unsent(trouble.error()))?;
+    let slot = session.slots.slot(key);
+    let decided = decide(shared, &session, &slot, key, ask, deadline).await;
+    session.slots.tidy(key, &slot);
+    decided
+}
+
+async fn decide(
+    shared: &Shared,
+    session: &Session,
+    slot: &ServerLock,
+    key: i64,
+    ask: &AttemptRequest,
+    deadline: BootInstant,
+) -> Result<Attempt> {
+    let owner = &ask.ticket.owner;
+    let Some(_turn) = shared.timers.until(deadline, slot.turn.lock()).await else {
+        return Err(busy());
+    };
+    // We check after the slot is locked. Otherwise a withdrawal during the wait would be missed.
+    if shared.is_withdrawn(owner) {
+        return Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"));
+    }
+    let now = shared.timers.now();
+    match slot.get() {
+        ServerLockState::Held { ticket, .. } if ticket.owner == *owner => {
+            if slot.extend(owner, now, now + ask.lease) {
+                return Ok(granted(session));
+            }
+            return Ok(refused(shared, Some(Duration::ZERO)));
+        }
+        ServerLockState::Held { ends, .. } => return Ok(refused(shared, Some(ends.since(now)))),
+        // An earlier request has no answer, and the session may hold the lock. We release it first. Otherwise the
+        // session could hold it twice, and one release would not free it.
+        ServerLockState::Unclear { .. } => {
+            let settled = session.ask_for(GIVE, key, deadline).await;
+            settled.map_err(|trouble| unsent(trouble.error()))?;
+            slot.set(ServerLockState::Free);
+        }
+        ServerLockState::Free => {}
+    }
+    let taken = if ask.asker.has_left() {
+        Err(RequestError::Unsent(
+            "nobody waits for the answer".to_owned(),
+        ))
+    } else {
+        take(shared, session, slot, key, ask, deadline).await
+    };
+    match taken {
+        Ok(true) => Ok(granted(session)),
+        Ok(false) => Ok(refused(shared, None)),
+        Err(trouble) => Err(trouble.error()),
+    }
+}
+
+async fn take(
+    shared: &Shared,
+    session: &Session,
+    slot: &ServerLock,
+    key: i64,
+    ask: &AttemptRequest,
+    deadline: BootInstant,
+) -> Result<bool, RequestError> {
+    // The slot is unclear before we send: if no answer arrives, the background task releases the lock.
+    let (sent, ticket) = (shared.timers.now(), ask.ticket.clone());
+    slot.set(ServerLockState::Unclear {
+        owner: ticket.owner.clone(),
+        held: false,
+        by: deadline + shared.limit,
+    });
+    shared.bell.notify_one();
+    let taken = session.ask_for(TAKE, key, deadline).await;
+    match &taken {
+        Ok(true) => {
+            // The lease counts from the send time: this never overestimates it.
+            let ends = sent + ask.lease;
+            slot.set(ServerLockState::Held { ticket, ends });
+            shared.bell.notify_one();
+        }
+        Err(RequestError::Broken(_)) => {}
+        Ok(false) | Err(_) => slot.set(ServerLockState::Free),
+    }
+    taken
+}
+
+fn granted(session: &Session) -> Attempt {
+    Attempt::Acquired(Grant {
+        bond: Some(session.bond.clone()),
+        ..Grant::default()
+    })
+}
+
+fn refused(shared: &Shared, left: Option<Duration>) -> Attempt {
+    Attempt::Held(Wait {
+        wake: None,
+        // One millisecond more, so that the lease has ended at the recheck. Never later than the client's own lease.
+        recheck: left.map(|left| (left + Duration::from_millis(1)).min(shared.span)),
+    })
+}
+
+fn busy() -> Error {
+    Error::new(ErrorKind::Unavailable).because("the server did not come to it in time")
+}
+
+/// Converts an error from before the attempt was sent: the attempt certainly did not run, so the outcome is known.
+fn unsent(error: Error) -> Error {
+    if !error.outcome_unknown() {
+        return error;
+    }
+    let why = error.detail().unwrap_or_default();
+    Error::new(ErrorKind::Unavailable).because(why)
+}
+
+/// Renews a batch with one keepalive: the server keeps every lock as long as it keeps the session.
+pub(crate) async fn renew(shared: &Arc<Shared>, batch: &[Renewal]) -> Result<Vec<Renewed>> {
+    let gone = || batch.iter().map(|_| Renewed::Gone).collect();
+    let Some(session) = shared.current() else {
+        return Ok(gone());
+    };
+    let (asked, deadline, sent) = (Arc::clone(&session), shared.deadline(), shared.timers.now());
+    let work = async move { Ok(asked.ask(SIGN, None, deadline).await.map(drop)) };
+    match shared.run(work).await? {
+        Ok(()) => {}
+        Err(_) if session.is_over() => return Ok(gone()),
+        Err(trouble) => return Err(trouble.error()),
+    }
+    let now = shared.timers.now();
+    let each = batch.iter().map(|renewal| {
+        let Ticket { name, owner, .. } = &renewal.ticket;
+        let slot = session.known_key(name.as_str());
+        let slot = slot.and_then(|key| session.slots.find(key));
+        if slot.is_some_and(|slot| slot.extend(owner, now, sent + renewal.lease)) {
+            Renewed::Kept
+        } else {
+            Renewed::Gone
+        }
+    });
+    let each = each.collect();
+    shared.bell.notify_one();
+    Ok(each)
+}
+
+/// Releases the lock that the ticket has, or may have.
+pub(crate) async fn end(shared: &Shared, ticket: &Ticket) -> Result<Released> {
+    let deadline = shared.deadline();
+    let Some(session) = shared.current() else {
+        return Ok(Released::NotHeld); // the server has freed it with its session
+    };
+    let Some(key) = session.known_key(ticket.name.as_str()) else {
+        return Ok(Released::NotHeld);
+    };
+    let is_meant = |state: &ServerLockState| state.is_of(&ticket.owner);
+    let was_held = give_back(shared, &session, key, is_meant, deadline).await?;
+    Ok(if was_held {
+        Released::Freed
+    } else {
+        Released::NotHeld
+    })
+}
+
+/// Releases a lock if `is_meant` accepts its state. Returns whether it was held.
+pub(crate) async fn give_back(
+    shared: &Shared,
+    session: &Session,
+    key: i64,
+    is_meant: impl Fn(&ServerLockState) -> bool,
+    deadline: BootInstant,
+) -> Result<bool> {
+    let Some(slot) = session.slots.find(key) else {
+        return Ok(false);
+    };
+    let Some(turn) = shared.timers.until(deadline, slot.turn.lock()).await else {
+        return Err(busy());
+    };
+    let Some(held) = slot.begin_end(is_meant, deadline + shared.limit) else {
+        drop(turn);
+        session.slots.tidy(key, &slot);
+        return Ok(false);
+    };
+    let freed = session.ask_for(GIVE, key, deadline).await;
+    if freed.is_ok() {
+        slot.set(ServerLockState::Free);
+    }
+    drop(turn);
+    session.slots.tidy(key, &slot);
+    match freed {
+        Ok(freed) => Ok(freed || held),
+        Err(_) if session.is_over() => Ok(false),
+        Err(trouble) => Err(trouble.error()),
+    }
+}
+
+/// Force release. Terminates the session that holds the lock: no other session can release it.
+pub(crate) async fn force(shared: &Shared, name: &Name) -> Result<bool> {
+    let deadline = shared.deadline();
+    let session = shared.session(deadline).await?;
+    let key = session.key(name.as_str(), deadline).await;
+    let key = key.map_err(RequestError::error)?;
+    let held = |state: &ServerLockState| matches!(state, ServerLockState::Held { ticket, .. } if ticket.name == *name);
+    if give_back(shared, &session, key, held, deadline).await? {
+        return Ok(true);
+    }
+    let asked = session.ask(inspect::END, Some((&key, Type::INT8)), deadline);
+    let rows = asked.await.map_err(RequestError::error)?;
+    Ok(rows.first().is_some_and(|row| row.get::<_, i64>(1) > 0))
+}

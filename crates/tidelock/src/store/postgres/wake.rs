@@ -1,0 +1,192 @@
+//! The notify listener: one connection with `LISTEN` that wakes all waiters of a client.
+//!
+//! A pooler that passes connections on after each transaction accepts `LISTEN`, but delivers no notifications. So we
+//! trust the subscription only after a test message from another connection has arrived.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio_postgres::types::Type;
+
+use crate::store::postgres::connection::Connection;
+use crate::store::postgres::schema::Sql;
+use crate::store::{Env, Wake, WakeChannels};
+
+/// How long we wait before we try again behind a pooler that delivers no notifications.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// Whether notifications arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ListenState {
+    /// Not tried yet, or a try is in progress.
+    Unknown,
+    /// They arrive.
+    Live,
+    /// The server cannot be reached, or a pooler delivers no notifications.
+    Deaf,
+}
+
+pub(crate) struct NotifyListener {
+    link: Connection,
+    /// Another connection, which sends the test message.
+    mouth: Connection,
+    channel: String,
+    /// The statement that sends a notification on `channel`.
+    tell: String,
+    signals: WakeChannels,
+    state: watch::Sender<ListenState>,
+    /// The listener task has started.
+    begun: AtomicBool,
+    closed: Notify,
+    is_closed: AtomicBool,
+}
+
+impl NotifyListener {
+    pub(crate) fn new(link: Connection, mouth: Connection, sql: &Sql, env: &Env) -> Arc<Self> {
+        Arc::new(Self {
+            link,
+            mouth,
+            channel: sql.channel.clone(),
+            tell: sql.tell.clone(),
+            signals: WakeChannels::new(env.timers.clone(), |_| {}),
+            state: watch::Sender::new(ListenState::Unknown),
+            begun: AtomicBool::new(false),
+            closed: Notify::new(),
+            is_closed: AtomicBool::new(false),
+        })
+    }
+
+    /// Arms a wake, if notifications arrive now or within this time.
+    pub(crate) async fn arm(self: &Arc<Self>, name: &str, within: Duration) -> Option<Wake> {
+        (self.hears(within).await == ListenState::Live).then(|| self.signals.arm(name))
+    }
+
+    /// Starts the listener on first use, and waits at most this long for its result.
+    pub(crate) async fn hears(self: &Arc<Self>, within: Duration) -> ListenState {
+        if !self.begun.swap(true, Ordering::SeqCst) {
+            let ears = Arc::downgrade(self);
+            self.link.background().spawn(listen(ears));
+        }
+        let mut state = self.state.subscribe();
+        let known = state.wait_for(|state| *state != ListenState::Unknown);
+        match self.link.timers().limit(within, known).await {
+            Some(Ok(state)) => *state,
+            _ => ListenState::Unknown,
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.closed.notify_waiters();
+        self.mouth.close();
+    }
+}
+
+/// The listener task: connects, listens, and reconnects until the store closes.
+async fn listen(ears: Weak<NotifyListener>) {
+    let mut told = false;
+    while let Some(ears) = ears.upgrade() {
+        if ears.is_closed.load(Ordering::SeqCst) {
+            return;
+        }
+        let ended = Arc::new(Notify::new());
+        let connection = hear(&ears, &ended).await;
+        let pause = match connection {
+            Ok(client) => {
+                ears.state.send_replace(ListenState::Live);
+                // Notifications from before we listened are lost, so every waiter rechecks now.
+                ears.signals.wake_each();
+                tokio::select! {
+                    () = ended.notified() => {}
+                    () = ears.closed.notified() => return,
+                }
+                drop(client);
+                ears.state.send_replace(ListenState::Unknown);
+                Duration::from_millis(50)
+            }
+            Err(why) => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::warn!(store = %ears.link, %why, "releases are not heard of: waiters ask again and again instead of being woken");
+                }
+                ears.state.send_replace(ListenState::Deaf);
+                if why.is_pooled {
+                    AGAIN
+                } else {
+                    ears.link.limit().min(Duration::from_secs(1))
+                }
+            }
+        };
+        let timer = ears.link.timers().after(pause);
+        tokio::select! {
+            () = timer => {}
+            () = ears.closed.notified() => return,
+        }
+    }
+}
+
+/// Why no notifications arrive.
+struct ListenFailure {
+    why: String,
+    /// The server answered every request, but the test message did not arrive: there is a pooler in between.
+    is_pooled: bool,
+}
+
+impl std::fmt::Display for ListenFailure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+/// Opens a connection that listens, and proves it with a test message from another connection.
+async fn hear(
+    ears: &Arc<NotifyListener>,
+    ended: &Arc<Notify>,
+) -> Result<tokio_postgres::Client, ListenFailure> {
+    let failed = |why: String| ListenFailure {
+        why,
+        is_pooled: false,
+    };
+    let hello = format!("h{}", uuid::Uuid::new_v4());
+    let heard = Arc::new(Notify::new());
+    let ear = {
+        let (signals, end) = (ears.signals.clone(), Arc::clone(ended));
+        let (hello, heard) = (hello.clone(), Arc::clone(&heard));
+        Box::new(move |said: Option<&str>| match said {
+            Some(said) if said == hello => heard.notify_one(),
+            Some(said) => {
+                if let Some(name) = said.strip_prefix('f') {
+                    signals.wake_one(name);
+                }
+            }
+            None => end.notify_one(),
+        })
+    };
+    let timers = ears.link.timers();
+    let limit = ears.link.limit();
+    let late = || failed(format!("no answer within {limit:?}"));
+    let client = match timers.limit(limit, ears.link.connect(Some(ear))).await {
+        Some(Ok(client)) => client,
+        Some(Err(trouble)) => return Err(failed(trouble.error().to_string())),
+        None => return Err(late()),
+    };
+    let listen = format!("LISTEN {}", ears.channel);
+    let listening = client.batch_execute(&listen);
+    match timers.limit(limit, listening).await {
+        Some(Ok(())) => {}
+        Some(Err(error)) => return Err(failed(error.to_string())),
+        None => return Err(late()),
+    }
+    // We send the test message after `LISTEN` has succeeded. Otherwise it could be lost.
+    let say = [(&hello as _, Type::TEXT)];
+    let said = ears.mouth.ask(&ears.tell, &say).await;
+    said.map_err(|trouble| failed(trouble.error().to_string()))?;
+    match timers.limit(limit, heard.notified()).await {
+        Some(()) => Ok(client),
+        None => Err(ListenFailure {
+            why: "what one connection says another does not hear; a pooler between may give connections away after each transaction".to_owned(),
+            is_pooled: true,
+        }),
+    }
+}

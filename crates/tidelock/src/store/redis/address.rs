@@ -1,0 +1,140 @@
+//! Server addresses. No `Display` or `Debug` in this file shows a password.
+
+pub(crate) mod build;
+pub(crate) mod url;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::servers::PubSubMode;
+
+/// The servers, the database and, if the URL has them, user and password.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) way: ServerAddress,
+    pub(crate) db: i64,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+}
+
+/// How the client finds the server that has a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ServerAddress {
+    /// A server with a fixed address.
+    One(HostAddress),
+    /// Sentinels name the primary.
+    Sentinels(Sentinels),
+    /// The nodes of a cluster; each of them has the slot map of the whole cluster.
+    Cluster(ClusterNodes),
+}
+
+/// The nodes of a cluster at which the client starts.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct ClusterNodes {
+    pub(crate) places: Vec<HostAddress>,
+    pub(crate) sharded: PubSubMode,
+}
+
+/// The sentinels that name the primary.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Sentinels {
+    pub(crate) places: Vec<HostAddress>,
+    /// The name of the primary's group in the sentinels' configuration.
+    pub(crate) service: String,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+}
+
+/// The address of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum HostAddress {
+    Tcp { host: String, port: u16, tls: bool },
+    Unix(PathBuf),
+}
+
+impl Address {
+    pub(crate) fn is_tls(&self) -> bool {
+        match &self.way {
+            ServerAddress::One(place) => place.is_tls(),
+            ServerAddress::Sentinels(sentinels) => sentinels.places.iter().any(HostAddress::is_tls),
+            ServerAddress::Cluster(nodes) => nodes.places.iter().any(HostAddress::is_tls),
+        }
+    }
+}
+
+impl HostAddress {
+    pub(crate) fn is_tls(&self) -> bool {
+        matches!(self, Self::Tcp { tls: true, .. })
+    }
+}
+
+impl fmt::Display for HostAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port, tls } => {
+                let scheme = if *tls { "rediss" } else { "redis" };
+                if host.contains(':') {
+                    write!(f, "{scheme}://[{host}]:{port}")
+                } else {
+                    write!(f, "{scheme}://{host}:{port}")
+                }
+            }
+            Self::Unix(path) => write!(f, "redis+unix://{}", path.display()),
+        }
+    }
+}
+
+/// `host:port` of each address, joined by commas.
+pub(crate) fn short(places: &[HostAddress]) -> String {
+    let each = places.iter().map(|place| {
+        let text = place.to_string();
+        text.split_once("://")
+            .map_or(text.clone(), |(_, host)| host.to_owned())
+    });
+    each.collect::<Vec<_>>().join(",")
+}
+
+impl fmt::Display for Sentinels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tls = self.places.iter().any(HostAddress::is_tls);
+        let scheme = if tls { "rediss" } else { "redis" };
+        let (hosts, service) = (short(&self.places), &self.service);
+        write!(f, "{scheme}+sentinel://{hosts}/{service}")
+    }
+}
+
+impl fmt::Debug for Sentinels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for ClusterNodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tls = self.places.iter().any(HostAddress::is_tls);
+        let scheme = if tls { "rediss" } else { "redis" };
+        write!(f, "{scheme}+cluster://{}", short(&self.places))
+    }
+}
+
+impl fmt::Debug for ClusterNodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for ServerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(place) => place.fmt(f),
+            Self::Sentinels(sentinels) => sentinels.fmt(f),
+            Self::Cluster(nodes) => nodes.fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.way, self.db)
+    }
+}

@@ -1,0 +1,196 @@
+//! Validates the server addresses, for both a URL and a [`Topology`].
+
+use std::fmt;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::servers::{self, PubSubMode, Topology};
+use crate::store::redis::address::url;
+use crate::store::redis::address::{Address, ClusterNodes, HostAddress, Sentinels, ServerAddress};
+
+/// Why the addresses are invalid.
+#[derive(Debug)]
+pub(crate) struct AddressError(pub(crate) String);
+
+pub(crate) type AddressResult<T> = std::result::Result<T, AddressError>;
+
+/// User and password.
+#[derive(Default)]
+pub(crate) struct UrlLogin {
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+}
+
+impl ServerAddress {
+    pub(crate) fn sentinels(
+        places: Vec<HostAddress>,
+        service: &str,
+        login: UrlLogin,
+    ) -> AddressResult<Self> {
+        if service.is_empty() {
+            return Err(why(
+                "the name of the service is missing: redis+sentinel://host:26379,…/service",
+            ));
+        }
+        Ok(Self::Sentinels(Sentinels {
+            places: some_of(places)?,
+            service: service.to_owned(),
+            user: login.user,
+            password: login.password,
+        }))
+    }
+
+    pub(crate) fn cluster(
+        places: Vec<HostAddress>,
+        db: i64,
+        sharded: PubSubMode,
+    ) -> AddressResult<Self> {
+        if db != 0 {
+            return Err(why("a cluster has only the database 0"));
+        }
+        let places = some_of(places)?;
+        Ok(Self::Cluster(ClusterNodes { places, sharded }))
+    }
+}
+
+impl Address {
+    /// Like a parsed URL. The user and the password come from the client's options.
+    pub(crate) fn of(servers: &Topology) -> Result<Self> {
+        Self::from_parts(servers).map_err(|AddressError(why)| {
+            Error::new(ErrorKind::InvalidOptions)
+                .because(format!("the servers cannot be connected to: {why}"))
+        })
+    }
+
+    fn from_parts(servers: &Topology) -> AddressResult<Self> {
+        let tls = servers.tls;
+        let places = |hosts: &[String], port| -> AddressResult<Vec<HostAddress>> {
+            hosts.iter().map(|host| place(host, port, tls)).collect()
+        };
+        if servers.messages.is_some() && !matches!(servers.way, servers::TopologyKind::Cluster(_)) {
+            return Err(why("how messages are told is chosen for a cluster only"));
+        }
+        let login = servers.sentinel_credentials.clone();
+        if login.is_some() && !matches!(servers.way, servers::TopologyKind::Sentinels { .. }) {
+            return Err(why("sentinel_credentials are for sentinels only"));
+        }
+        let way = match &servers.way {
+            servers::TopologyKind::One(host) => ServerAddress::One(place(host, 6379, tls)?),
+            servers::TopologyKind::Socket(_) if tls => return Err(why("a socket speaks no TLS")),
+            servers::TopologyKind::Socket(path) if path.as_os_str().is_empty() => {
+                return Err(why("the path of the socket is missing"));
+            }
+            servers::TopologyKind::Socket(path) => {
+                ServerAddress::One(HostAddress::Unix(path.clone()))
+            }
+            servers::TopologyKind::Sentinels { service, hosts } => {
+                let login = login.map(|login| UrlLogin {
+                    user: login.user,
+                    password: login.password,
+                });
+                ServerAddress::sentinels(places(hosts, 26379)?, service, login.unwrap_or_default())?
+            }
+            servers::TopologyKind::Cluster(hosts) => {
+                let messages = servers.messages.unwrap_or(PubSubMode::Auto);
+                ServerAddress::cluster(places(hosts, 6379)?, servers.database, messages)?
+            }
+        };
+        Ok(Self {
+            way,
+            db: servers.database,
+            user: None,
+            password: None,
+        })
+    }
+}
+
+/// Adds the host to the error. We cut off the part before an `@`, which may be a password.
+fn place(host: &str, port: u16, tls: bool) -> AddressResult<HostAddress> {
+    let named = |AddressError(reason)| {
+        let name = host.rsplit('@').next().unwrap_or_default();
+        why(format_args!("{name:?}: {reason}"))
+    };
+    url::host(host, port, tls).map_err(named)
+}
+
+fn some_of(places: Vec<HostAddress>) -> AddressResult<Vec<HostAddress>> {
+    if places.is_empty() {
+        return Err(why("no host is named"));
+    }
+    Ok(places)
+}
+
+fn why(reason: impl fmt::Display) -> AddressError {
+    AddressError(reason.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Credentials;
+
+    #[test]
+    fn what_a_url_says_can_be_said_in_parts() {
+        let watcher = Credentials::new("w", "x&y");
+        let hosts = ["a", "b:7", "[::1]:9"];
+        for (url, servers) in [
+            ("redis://a", Topology::one("a")),
+            (
+                "rediss://[::1]:7/3",
+                Topology::one("[::1]:7").tls(true).database(3),
+            ),
+            (
+                "redis+unix:///run/r?db=1",
+                Topology::socket("/run/r").database(1),
+            ),
+            (
+                "redis+sentinel://a,b:7,[::1]:9/shop/2?sentinel_user=w&sentinel_password=x%26y",
+                Topology::sentinels("shop", hosts)
+                    .database(2)
+                    .sentinel_credentials(watcher),
+            ),
+            (
+                "rediss+cluster://a,b:7,[::1]:9?sharded_pubsub=both",
+                Topology::cluster(hosts)
+                    .tls(true)
+                    .messages(PubSubMode::Both),
+            ),
+            ("redis+cluster://a", Topology::cluster(["a"])),
+        ] {
+            let parsed = Address::parse(url).unwrap();
+            assert_eq!(Address::of(&servers).unwrap(), parsed, "{url}");
+        }
+        let address: std::net::SocketAddr = "[::1]:7".parse().unwrap();
+        let target = Address::of(&Topology::one(address.to_string())).unwrap();
+        assert_eq!(target, Address::parse("redis://[::1]:7").unwrap());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let none: [&str; 0] = [];
+        for (servers, why) in [
+            (Topology::one(""), "host"),
+            (Topology::one("redis://a"), "redis://a"),
+            (Topology::one("user:secret@a"), "name or an address"),
+            (Topology::one("a/3"), "name or an address"),
+            (Topology::one("::1"), "::1"),
+            (Topology::one("a:99999"), "a:99999"),
+            (Topology::sentinels("shop", none), "no host"),
+            (Topology::sentinels("", ["a"]), "service"),
+            (Topology::cluster(none), "no host"),
+            (Topology::cluster(["a"]).database(1), "database 0"),
+            (Topology::cluster(["a", ""]), "host"),
+            (Topology::one("a").messages(PubSubMode::Off), "cluster"),
+            (Topology::socket("/run/r").tls(true), "TLS"),
+            (Topology::socket(""), "path"),
+            (
+                Topology::one("a").sentinel_credentials(Credentials::password("p")),
+                "sentinels",
+            ),
+        ] {
+            let error = Address::of(&servers).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{servers:?}");
+            assert!(error.to_string().contains(why), "{servers:?}: {error}");
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! Doctor checks for Redisson locks: runs each command under probe names, which it deletes afterwards, to find out
+//! what the user may do. In a cluster, only the nodes that have those names are checked.
+
+use crate::error::{Error, Result};
+use crate::snapshot::{Finding, Severity};
+use crate::store::redis::doctor::allowed;
+use crate::store::redis::keys;
+use crate::store::redis::layouts::renew::renewed;
+use crate::store::redis::layouts::scripts;
+use crate::store::redis::pubsub::subscriber::{PublishModes, Subscriber};
+use crate::store::redis::topology::router::Router;
+use crate::store::redis::wire::reply::{MessageForm, Reply};
+use crate::store::redis::wire::request::Request;
+use crate::store::{ClientId, Name, Renewed};
+
+use Severity::{Advice, Danger, Good};
+
+pub(crate) async fn findings(
+    routes: &Router,
+    subscriber: &Subscriber,
+    ways: PublishModes,
+) -> Result<Vec<Finding>> {
+    let name = Name::new(format!("{}probe", keys::OURS))?;
+    let (channel, counter) = (keys::channel(&name), keys::token(&name));
+    Ok(vec![
+        scripts_work(routes).await?,
+        channels(routes, subscriber, ways, &channel).await?,
+        counting(routes, subscriber, ways, &channel).await?,
+        fencing(routes, &counter).await?,
+        others(routes, ways, &name).await?,
+        replicas(routes, &counter).await?,
+        operators(routes, ways, &channel, &counter).await?,
+    ])
+}
+
+/// A lock under a random name. It expires by itself if its release is lost.
+struct Probe {
+    key: String,
+    tombstone: String,
+}
+
+const OWNER: &str = "probe:1";
+
+impl Probe {
+    fn new() -> Self {
+        let key = format!("{}probe:{{{}}}", keys::OURS, ClientId::random().as_str());
+        let tombstone = format!("{key}:withdrawn");
+        Self { key, tombstone }
+    }
+
+    async fn acquire(&self, routes: &Router) -> Result<()> {
+        let keys = [&*self.key, &*self.tombstone];
+        routes
+            .eval(
+                &scripts::ACQUIRE,
+                &keys,
+                &["1000", OWNER],
+                routes.deadline(),
+            )
+            .await
+            .map(drop)
+    }
+}
+
+async fn scripts_work(routes: &Router) -> Result<Finding> {
+    let probe = Probe::new();
+    let tried = async {
+        let deadline = routes.deadline();
+        probe.acquire(routes).await?;
+        let kept = routes
+            .eval(&scripts::RENEW, &[&probe.key], &["1000", OWNER], deadline)
+            .await?;
+        // The script replies for each lock separately, also with an error.
+        if let Some(Renewed::Failed(error)) = kept.list().and_then(<[Reply]>::first).map(renewed) {
+            return Err(error);
+        }
+        routes
+            .eval(
+                &scripts::RELEASE,
+                &[&probe.key, &probe.tombstone],
+                &[OWNER, &probe.key, "publish", "1"],
+                deadline,
+            )
+            .await
+    };
+    Ok(match allowed(tried.await)? {
+        Some(_) => Finding::new(
+            Good,
+            "rights: scripts",
+            "a lock was taken, kept and freed",
+            "the user may run what locks need",
+        ),
+        None => Finding::new(Danger, "rights: scripts", "refused", "this user cannot lock").advise(
+            "allow the keys of your locks and tidelock:*, and +evalsha +eval +exists +hget +hset +hexists +hdel +pttl +pexpire +set",
+        ),
+    })
+}
+
+/// Publishes on the channel of an unused lock, in each form, and subscribes to it.
+async fn channels(
+    routes: &Router,
+    subscriber: &Subscriber,
+    ways: PublishModes,
+    channel: &str,
+) -> Result<Finding> {
+    let allow = match ways {
+        PublishModes::Plain => {
+            "allow &redisson_lock__channel:* with +publish +subscribe +unsubscribe"
+        }
+        PublishModes::Sharded => {
+            "allow &redisson_lock__channel:* with +spublish +ssubscribe +sunsubscribe"
+        }
+        PublishModes::Auto | PublishModes::Both => {
+            "allow &redisson_lock__channel:* with +publish +subscribe +unsubscribe +spublish +ssubscribe +sunsubscribe"
+        }
+    };
+    let danger = |found: String, meaning: &str| {
+        Ok(Finding::new(Danger, "rights: channels", found, meaning).advise(allow))
+    };
+    let mut refused = Vec::new();
+    for form in ways.forms() {
+        let message = Request::new(form.command()).arg(channel).arg("0");
+        let passed = routes.ask(channel, &message, routes.deadline()).await;
+        if allowed(passed)?.is_none() {
+            refused.push(form.command());
+        }
+    }
+    if refused.len() == ways.forms().len() {
+        return danger(
+            "refused".to_owned(),
+            "waiters are not woken by this client's releases; Java waiters sleep until the lease ends",
+        );
+    }
+    if !refused.is_empty() {
+        return danger(
+            format!("refused: {}", refused.join(", ")),
+            "waiters who listen in that form only are not woken by this client's releases: they sleep until the lease ends",
+        );
+    }
+    if subscriber.arm(channel, routes.limit()).await.is_none() {
+        return danger(
+            "messages can be sent, and not be heard".to_owned(),
+            "this client's waiters ask again and again instead of being woken",
+        );
+    }
+    if subscriber.is_deaf(|| channel.to_owned()) {
+        return danger(
+            "messages can be sent in both forms, and not be heard in both".to_owned(),
+            "this client's waiters are woken by some releases, and ask again and again for the others",
+        );
+    }
+    Ok(Finding::new(
+        Good,
+        "rights: channels",
+        "a message was sent, and could be heard",
+        "waiters are woken",
+    ))
+}
+
+/// Whether the server can count tidelock's waiters separately from others.
+async fn counting(
+    routes: &Router,
+    subscriber: &Subscriber,
+    ways: PublishModes,
+    channel: &str,
+) -> Result<Finding> {
+    let own = keys::own_channel(channel).unwrap_or_default();
+    let form = ways.forms().last().copied().unwrap_or(MessageForm::Plain);
+    let count = Request::new("PUBSUB").arg(form.counts()).arg(&own);
+    let counted = allowed(routes.ask(&own, &count, routes.deadline()).await)?.is_some();
+    if counted && subscriber.is_counted(channel, routes.limit()).await {
+        return Ok(Finding::new(
+            Good,
+            "rights: counting",
+            "tidelock's waiters are told from others",
+            "turns are shared with Java, and no message is sent in vain",
+        ));
+    }
+    let right = match form {
+        MessageForm::Plain => "+pubsub|numsub",
+        MessageForm::Sharded => "+pubsub|numsub +pubsub|shardnumsub",
+    };
+    Ok(Finding::new(
+        Advice,
+        "rights: counting",
+        "refused",
+        "tidelock's waiters cannot be told from others: in a cluster more messages are sent, and Java services get fewer turns at a contended lock",
+    )
+    .advise(format!("allow &tidelock:waiting:* with {right}")))
+}
+
+async fn fencing(routes: &Router, counter: &str) -> Result<Finding> {
+    let moved = routes
+        .eval(&scripts::TRY_COUNTER, &[counter], &[], routes.deadline())
+        .await;
+    Ok(match allowed(moved)? {
+        Some(Reply::Int(2)) => Finding::new(
+            Advice,
+            "rights: fencing",
+            "tokens can be taken one by one only",
+            "fenced locks work, but pass from task to task of one client by way of the server",
+        )
+        .advise("allow +incrby"),
+        Some(_) => Finding::new(
+            Good,
+            "rights: fencing",
+            "a counter was moved and removed",
+            "fenced locks work",
+        ),
+        None => Finding::new(
+            Advice,
+            "rights: fencing",
+            "refused",
+            "fenced locks fail; others work",
+        )
+        .advise("allow ~redisson_lock_token:* and +incr +get; this try also needs +del"),
+    })
+}
+
+/// The rights to wake waiters of Redisson's other lock types under the same name.
+async fn others(routes: &Router, ways: PublishModes, name: &Name) -> Result<Finding> {
+    let (key, queue) = (name.as_str(), keys::fair_queue(name));
+    let (times, told) = (keys::fair_times(name), keys::read_write_channel(name));
+    let mut asked = vec![
+        ("hlen", Request::new("HLEN").arg(key)),
+        ("hrandfield", Request::new("HRANDFIELD").arg(key)),
+        ("lindex", Request::new("LINDEX").arg(&queue).arg(0)),
+        ("zscore", Request::new("ZSCORE").arg(&times).arg(OWNER)),
+    ];
+    // No client waits on that channel.
+    let tell = |form: &MessageForm| {
+        let command = form.command();
+        (command, Request::new(command).arg(&told).arg("1"))
+    };
+    asked.extend(ways.forms().iter().map(tell));
+    let mut refused = Vec::new();
+    for (what, request) in asked {
+        let answer = routes.ask(key, &request, routes.deadline()).await;
+        if allowed(answer)?.is_none() {
+            refused.push(what);
+        }
+    }
+    Ok(if refused.is_empty() {
+        Finding::new(
+            Good,
+            "rights: other locks",
+            "a fair queue and what a read-write lock leaves can be looked at",
+            "waiters of Redisson's fair and read-write locks under a name of ours are woken",
+        )
+    } else {
+        Finding::new(
+            Advice,
+            "rights: other locks",
+            format!("refused: {}", refused.join(", ")),
+            "locks work; waiters of Redisson's fair or read-write locks under a name of ours may sleep until a lease ends",
+        )
+        .advise("allow ~redisson_lock_*:* and &redisson_*:* with +hlen +hrandfield +lindex +zscore")
+    })
+}
+
+/// `WAIT` for 0 replicas replies at once.
+async fn replicas(routes: &Router, counter: &str) -> Result<Finding> {
+    let nobody = Request::new("WAIT").arg(0).arg(0);
+    let asked = allowed(routes.ask(counter, &nobody, routes.deadline()).await);
+    // A replica rejects WAIT. Another check reports that the server is a replica.
+    let of_a_replica = |error: &Error| error.detail().is_some_and(|why| why.contains("replica"));
+    Ok(match asked {
+        Err(error) if !of_a_replica(&error) => return Err(error),
+        Ok(None) => Finding::new(
+            Advice,
+            "rights: replicas",
+            "refused",
+            "replicas cannot be asked whether they have a lock: a failover may forget what was granted just before it, and who acknowledges by majority or all gets nothing",
+        )
+        .advise("allow +wait"),
+        _ => Finding::new(
+            Good,
+            "rights: replicas",
+            "they can be asked",
+            "a lock is given when replicas have it, where there are any",
+        ),
+    })
+}
+
+/// The rights that only operators need: to inspect, list and break locks.
+async fn operators(
+    routes: &Router,
+    ways: PublishModes,
+    channel: &str,
+    counter: &str,
+) -> Result<Finding> {
+    let probe = Probe::new();
+    let ask = async |key: &str, request: Request| {
+        routes.ask(key, &request, routes.deadline()).await.map(drop)
+    };
+    let mut refused = Vec::new();
+    let mut note = |what, result: Result<()>| -> Result<()> {
+        if allowed(result)?.is_none() {
+            refused.push(what);
+        }
+        Ok(())
+    };
+    let taken = allowed(probe.acquire(routes).await)?.is_some();
+    let shown = routes
+        .eval(
+            &scripts::INSPECT,
+            &[&probe.key],
+            &[counter, channel, ways.forms()[0].counts()],
+            routes.deadline(),
+        )
+        .await;
+    note("show (+hgetall)", shown.map(drop))?;
+    note(
+        "tokens (+get)",
+        ask(counter, Request::new("GET").arg(counter)).await,
+    )?;
+    for form in ways.forms() {
+        let listeners = Request::new("PUBSUB").arg(form.counts()).arg(channel);
+        let what = match form {
+            MessageForm::Plain => "waiters (+pubsub|numsub)",
+            MessageForm::Sharded => "waiters (+pubsub|shardnumsub)",
+        };
+        note(what, ask(channel, listeners).await)?;
+    }
+    note("ls (+scan)", ask("", Request::new("SCAN").arg(0)).await)?;
+    let fields = Request::new("HSCAN").arg(&probe.key).arg(0);
+    note("ls (+hscan)", ask(&probe.key, fields).await)?;
+    if taken {
+        let freed = routes
+            .eval(
+                &scripts::FORCE_RELEASE,
+                &[&probe.key],
+                &[channel, "publish"],
+                routes.deadline(),
+            )
+            .await;
+        note("unlock (+type +del)", freed.map(drop))?;
+    }
+    Ok(if refused.is_empty() {
+        Finding::new(
+            Good,
+            "rights: operators",
+            "a lock was looked at, listed and broken",
+            "`tidelock show`, `ls` and `unlock` work",
+        )
+    } else {
+        Finding::new(
+            Advice,
+            "rights: operators",
+            format!("refused: {}", refused.join(", ")),
+            "locks work; who wants to look at them, or to break one, is refused this",
+        )
+        .advise("leave it so, or allow what is named")
+    })
+}

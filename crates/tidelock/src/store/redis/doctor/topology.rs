@@ -1,0 +1,167 @@
+//! Doctor checks for all servers: the single one, or each cluster node that has locks.
+
+use futures_util::future::try_join_all;
+
+use crate::error::Result;
+use crate::snapshot::{Finding, Severity};
+use crate::store::Timers;
+use crate::store::redis::doctor;
+use crate::store::redis::doctor::{allowed, far};
+use crate::store::redis::pubsub::subscriber::PublishModes;
+use crate::store::redis::topology::cluster::Cluster;
+use crate::store::redis::topology::router::Router;
+use crate::store::redis::wire::request::Request;
+
+/// Runs the checks on every server that has locks, and the checks of the user's rights.
+pub(crate) async fn examine(
+    routes: &Router,
+    rights: impl Future<Output = Result<Vec<Finding>>> + Send,
+    ways: PublishModes,
+    timers: &Timers,
+) -> Result<Vec<Finding>> {
+    let (cluster, face) = match routes {
+        Router::One(link) => {
+            let mut findings = doctor::examine(link, false).await?;
+            findings.extend(rights.await?);
+            findings.extend(far::findings(link, timers).await?);
+            return Ok(findings);
+        }
+        Router::Cluster(cluster, face) => (cluster, *face),
+    };
+    let nodes = cluster.primaries();
+    let each = nodes.iter().map(|node| async move {
+        let link = face.link(node);
+        let mut found = doctor::examine(&link, true).await?;
+        found.extend(far::findings(&link, timers).await?);
+        Ok((node.place.to_string(), found))
+    });
+    let mut findings = vec![slots(cluster, nodes.len()), messages(ways)];
+    findings.extend(merged(try_join_all(each).await?));
+    findings.extend(rights.await?);
+    findings.push(views(routes).await?);
+    Ok(findings)
+}
+
+/// Whether the user may query the nodes for the age of their slot map.
+async fn views(routes: &Router) -> Result<Finding> {
+    let info = Request::new("CLUSTER").arg("INFO");
+    let asked = routes.ask("", &info, routes.deadline()).await;
+    Ok(match allowed(asked)? {
+        Some(_) => Finding::new(
+            Severity::Good,
+            "rights: cluster",
+            "nodes say how many changes they have seen",
+            "one that is cut off is told from the others",
+        ),
+        None => Finding::new(
+            Severity::Advice,
+            "rights: cluster",
+            "refused",
+            "a node that is cut off is believed when it is asked: for a moment its locks may be looked for at the wrong place, and connections be given up in vain",
+        )
+        .advise("allow +cluster|info"),
+    })
+}
+
+fn slots(cluster: &Cluster, nodes: usize) -> Finding {
+    let found = format!("{nodes} nodes have slots");
+    match cluster.bare_slots() {
+        0 => Finding::new(
+            Severity::Good,
+            "slots",
+            found,
+            "each lock has a node; the locks of a node that fails cannot be had until a replica has taken over",
+        ),
+        bare => Finding::new(
+            Severity::Danger,
+            "slots",
+            format!("{found}, {bare} slots have none"),
+            "locks whose names fall in them cannot be had",
+        )
+        .advise("see what `CLUSTER NODES` says, and give the slots to a node"),
+    }
+}
+
+fn messages(ways: PublishModes) -> Finding {
+    let (found, meaning) = match ways {
+        PublishModes::Plain => (
+            "plain",
+            "a Redisson that uses sharded messages (7.0 servers, shardedSubscriptionMode AUTO or ON) and this client do not wake each other",
+        ),
+        PublishModes::Sharded => (
+            "sharded",
+            "a Redisson before 3.29, or with shardedSubscriptionMode OFF, and this client do not wake each other",
+        ),
+        PublishModes::Auto => (
+            "sharded, and plain where somebody listens who hears only that",
+            "every client is woken",
+        ),
+        PublishModes::Both => (
+            "plain and sharded",
+            "every client is woken, for two messages a release",
+        ),
+    };
+    Finding::new(Severity::Good, "messages", found, meaning)
+}
+
+/// Merges equal findings of several nodes. A finding that only some nodes have names them.
+fn merged(each: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
+    let all = each.len();
+    let mut groups: Vec<(Finding, Vec<String>)> = Vec::new();
+    for (place, findings) in each {
+        for finding in findings {
+            let same = |other: &Finding| {
+                (
+                    &other.subject,
+                    &other.severity,
+                    &other.meaning,
+                    &other.advice,
+                ) == (
+                    &finding.subject,
+                    &finding.severity,
+                    &finding.meaning,
+                    &finding.advice,
+                )
+            };
+            match groups.iter_mut().find(|(other, _)| same(other)) {
+                Some((other, places)) => {
+                    if !other.found.split(" | ").any(|found| found == finding.found) {
+                        other.found = format!("{} | {}", other.found, finding.found);
+                    }
+                    places.push(place.clone());
+                }
+                None => groups.push((finding, vec![place.clone()])),
+            }
+        }
+    }
+    let named = groups.into_iter().map(|(mut finding, places)| {
+        let is_one_place = places.len() < all && finding.severity != Severity::Good;
+        if is_one_place {
+            finding.subject = format!("{} of {}", finding.subject, places.join(", "));
+        }
+        finding
+    });
+    named.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_alike_is_said_once_and_what_is_not_with_its_place() {
+        let fine = |found: &str| Finding::new(Severity::Good, "clock", found, "fine");
+        let bad = Finding::new(Severity::Danger, "eviction", "lru", "bad");
+        let each = vec![
+            ("a".to_owned(), vec![fine("0 s"), bad]),
+            ("b".to_owned(), vec![fine("1 s")]),
+            ("c".to_owned(), vec![fine("0 s")]),
+        ];
+        let found = merged(each);
+        let seen: Vec<(&str, &str)> = found
+            .iter()
+            .map(|one| (one.subject.as_str(), one.found.as_str()))
+            .collect();
+        assert_eq!(seen, [("clock", "0 s | 1 s"), ("eviction of a", "lru")]);
+    }
+}

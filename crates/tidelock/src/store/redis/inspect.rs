@@ -1,0 +1,327 @@
+//! Inspection for operators: one lock, the list of locks, and the details of the clients.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, SystemTime};
+
+use futures_util::future::join_all;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::FencingToken;
+use crate::snapshot::{ClientInfo, Holder, Mode, Snapshot, since_epoch};
+use crate::store::redis::keys;
+use crate::store::redis::layouts::plain;
+use crate::store::redis::layouts::plain::Layout;
+use crate::store::redis::layouts::scripts;
+use crate::store::redis::millis;
+use crate::store::redis::pubsub::subscriber::PublishModes;
+use crate::store::redis::topology::router::Router;
+use crate::store::redis::wire::errors::unexpected;
+use crate::store::redis::wire::reply::Reply;
+use crate::store::redis::wire::request::Request;
+use crate::store::{BootInstant, ClientId, Name, Page};
+
+/// The suffix of the hash field of a thread that holds a read-write lock for writing.
+const WRITER: &str = ":write";
+
+/// How many keys the server examines per page (the COUNT of SCAN).
+const PAGE: &str = "250";
+
+/// Inspects one lock, and adds the details of the clients that hold it.
+pub(crate) async fn at(routes: &Router, ways: PublishModes, name: &Name) -> Result<Snapshot> {
+    routes.check(name)?;
+    let deadline = routes.deadline();
+    let (token, channel) = (keys::token(name), keys::channel(name));
+    let mut words = vec![&*token, &*channel];
+    words.extend(ways.forms().iter().map(|form| form.counts()));
+    let reply = routes
+        .eval(&scripts::INSPECT, &[name.as_str()], &words, deadline)
+        .await
+        .map_err(|error| error.on_lock(name))?;
+    let Some([fields, left, token, listeners]) = reply.list() else {
+        return Err(unexpected(&reply));
+    };
+    let mut snapshot = Snapshot::free(name.as_str());
+    snapshot.holders = holders(fields);
+    snapshot.expires_in = left
+        .int()
+        .and_then(|left| u64::try_from(left).ok())
+        .map(Duration::from_millis);
+    snapshot.token = token
+        .int()
+        .and_then(|token| u64::try_from(token).ok())
+        .map(FencingToken::new);
+    snapshot.waiters = listeners.int().and_then(|count| u64::try_from(count).ok());
+    add_clients(routes, &mut snapshot.holders, deadline).await;
+    Ok(snapshot)
+}
+
+/// The holders of a lock whose hash has these fields. A field `mode` marks Redisson's read-write lock: a writer's
+/// field ends with `:write`, and while there is a writer, only the same thread may read too. Any other field is then
+/// a holder of an exclusive lock under the same name.
+pub(crate) fn holders(fields: &Reply) -> Vec<Holder> {
+    let pairs = fields.list().unwrap_or_default().chunks_exact(2);
+    let fields: Vec<(String, &Reply)> = pairs
+        .filter_map(|pair| Some((pair[0].lossy()?.into_owned(), &pair[1])))
+        .collect();
+    let mode = fields.iter().find(|(field, _)| field == keys::MODE);
+    let is_written = mode.is_some_and(|(_, mode)| mode.text() == Some("write"));
+    let fields_of_writers = fields.iter().map(|(field, _)| field.strip_suffix(WRITER));
+    let writers: HashSet<&str> = fields_of_writers.flatten().collect();
+    let holders = fields.iter().filter(|(field, _)| field != keys::MODE);
+    holders
+        .map(|(field, count)| {
+            // Any client may have written the field. A value that is not a number counts as 0 holds.
+            let holds = count.int().and_then(|count| u64::try_from(count).ok());
+            let (owner, side) = match (mode, field.strip_suffix(WRITER)) {
+                (None, _) => (&**field, Mode::Exclusive),
+                (Some(_), Some(owner)) => (owner, Mode::Write),
+                (Some(_), None) if is_written && !writers.contains(&**field) => {
+                    (&**field, Mode::Exclusive)
+                }
+                (Some(_), None) => (&**field, Mode::Read),
+            };
+            let mut holder = Holder::new(owner, holds.unwrap_or(0));
+            holder.mode = side;
+            holder
+        })
+        .collect()
+}
+
+pub(crate) async fn add_clients(routes: &Router, holders: &mut [Holder], deadline: BootInstant) {
+    for holder in holders {
+        if let Some(uuid) = keys::owner_client(&holder.owner) {
+            let key = keys::client_of(uuid);
+            let request = Request::new("HGETALL").arg(&key);
+            // We show the lock even if its client's details are missing.
+            if let Ok(reply) = routes.ask(&key, &request, deadline).await {
+                holder.client = client(&reply);
+            }
+        }
+    }
+}
+
+/// Ignores unknown fields: a newer version may have written them.
+pub(crate) fn client(reply: &Reply) -> Option<ClientInfo> {
+    let fields: HashMap<&str, &Reply> = reply
+        .list()?
+        .chunks_exact(2)
+        .filter_map(|pair| Some((pair[0].text()?, &pair[1])))
+        .collect();
+    let since = fields
+        .get("since")
+        .and_then(|since| since.int())
+        .unwrap_or(0);
+    let since = since_epoch(u64::try_from(since).unwrap_or(0));
+    Some(ClientInfo::new(
+        fields.get("host")?.text()?,
+        u32::try_from(fields.get("pid")?.int()?).ok()?,
+        fields
+            .get("program")
+            .and_then(|program| program.text())
+            .unwrap_or_default(),
+        since,
+    ))
+}
+
+/// Writes a client's details, as one key that expires.
+pub(crate) async fn announce(
+    routes: &Router,
+    id: &ClientId,
+    info: &ClientInfo,
+    keep: Duration,
+) -> Result<()> {
+    let key = keys::client(id);
+    let since = info
+        .since
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let details = [
+        "host",
+        &info.host,
+        "pid",
+        &info.pid.to_string(),
+        "program",
+        &info.program,
+        "since",
+        &since.as_millis().to_string(),
+    ]
+    .map(str::to_owned);
+    // We send the script's text: it runs about once an hour, and EVALSHA might need a second round trip.
+    let put = Request::new("EVAL")
+        .arg(scripts::ANNOUNCE.source)
+        .arg(1)
+        .arg(&key)
+        .arg(millis(keep));
+    let put = details.iter().fold(put, Request::arg);
+    routes.ask(&key, &put, routes.deadline()).await.map(drop)
+}
+
+/// Expires the key at once instead of deleting it: a user with the right to lock may lack the right to DEL.
+pub(crate) async fn retract(routes: &Router, id: &ClientId) -> Result<()> {
+    let key = keys::client(id);
+    let end = Request::new("PEXPIRE").arg(&key).arg(0);
+    routes.ask(&key, &end, routes.deadline()).await.map(drop)
+}
+
+/// The bit of a cursor at which the number of the server begins. The lower bits are the server's own cursor.
+const SERVER: u32 = 48;
+
+/// One page of the names of the locks. The cursor goes through the servers one after the other.
+pub(crate) async fn page(
+    routes: &Router,
+    layout: Layout,
+    pattern: &str,
+    cursor: u64,
+) -> Result<Page> {
+    let deadline = routes.deadline();
+    let number = cursor >> SERVER;
+    let servers = routes.everywhere();
+    let Some(link) = usize::try_from(number).ok().and_then(|at| servers.get(at)) else {
+        return Ok(Page::default()); // the cluster has fewer servers by now
+    };
+    let cursor = cursor & ((1 << SERVER) - 1);
+    let scan = Request::new("SCAN")
+        .arg(cursor)
+        .arg("MATCH")
+        .arg(keys::glob(pattern))
+        .arg("COUNT")
+        .arg(PAGE)
+        .arg("TYPE")
+        .arg(match layout {
+            Layout::Redisson => "hash",
+            Layout::Plain => "string",
+        });
+    let reply = link.ask(&scan, deadline).await?;
+    let Some([next, found]) = reply.list() else {
+        return Err(unexpected(&reply));
+    };
+    let next = next
+        .text()
+        .and_then(|next| next.parse::<u64>().ok())
+        .ok_or_else(|| unexpected(next))?;
+    let found = found
+        .list()
+        .unwrap_or_default()
+        .iter()
+        .filter_map(Reply::text);
+    let candidates = found.filter(|key| !key.starts_with(keys::OURS));
+    let checks = candidates.map(|key| async move {
+        let is_lock = match layout {
+            Layout::Redisson => is_lock(routes, key, deadline).await?,
+            Layout::Plain => plain::is_lock(routes, key, deadline).await?,
+        };
+        Ok(is_lock.then(|| key.to_owned()))
+    });
+    let names = join_all(checks)
+        .await
+        .into_iter()
+        .collect::<Result<Vec<_>>>()?;
+    Ok(Page {
+        names: names.into_iter().flatten().collect(),
+        next: match next {
+            0 if number + 1 < servers.len() as u64 => Some((number + 1) << SERVER),
+            0 => None,
+            next => Some(number << SERVER | next),
+        },
+    })
+}
+
+/// Reads only a few fields: a hash of another application may have millions.
+async fn is_lock(routes: &Router, key: &str, deadline: BootInstant) -> Result<bool> {
+    let request = Request::new("HSCAN").arg(key).arg(0).arg("COUNT").arg(4);
+    let reply = match routes.ask(key, &request, deadline).await {
+        Ok(reply) => reply,
+        // The key has changed meanwhile, or belongs to another application: it is not a lock we can show. If the user
+        // is not allowed to run HSCAN at all, we return the error; otherwise the list would be empty although there
+        // are locks.
+        Err(error) if error.kind() == ErrorKind::WrongType => return Ok(false),
+        Err(error) if error.kind() == ErrorKind::Refused && !is_about(&error, "hscan") => {
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
+    };
+    let fields = reply
+        .list()
+        .and_then(|answer| answer.get(1)?.list())
+        .unwrap_or_default();
+    let mut names = fields.iter().step_by(2).filter_map(Reply::text);
+    Ok(names.any(|field| field == keys::MODE || keys::owner_client(field).is_some()))
+}
+
+/// Whether the server refuses the command itself, for any key.
+fn is_about(error: &Error, command: &str) -> bool {
+    let detail = error.detail().unwrap_or_default();
+    detail.to_ascii_lowercase().contains(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(words: &[&str]) -> Reply {
+        Reply::List(
+            words
+                .iter()
+                .map(|word| Reply::Text(word.as_bytes().to_vec()))
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn details_of_a_newer_version_are_read_as_far_as_they_are_known() {
+        let info = client(&text(&["host", "a", "pid", "7", "colour", "blue"])).unwrap();
+        assert_eq!(
+            (info.host.as_str(), info.pid, info.program.as_str()),
+            ("a", 7, "")
+        );
+        assert!(client(&text(&[])).is_none());
+    }
+
+    fn seen(words: &[&str]) -> Vec<(String, Mode, u64)> {
+        let holders = holders(&text(words)).into_iter();
+        holders
+            .map(|one| (one.owner, one.mode, one.holds))
+            .collect()
+    }
+
+    #[test]
+    fn each_holder_of_a_read_write_lock_is_shown_with_its_mode() {
+        let of = |owner: &str, mode, holds| (owner.to_owned(), mode, holds);
+        assert_eq!(
+            seen(&["mode", "read", "u:7", "3", "u:8", "1"]),
+            [of("u:7", Mode::Read, 3), of("u:8", Mode::Read, 1)]
+        );
+        assert_eq!(
+            seen(&["mode", "write", "u:7:write", "1", "u:7", "2"]),
+            [of("u:7", Mode::Write, 1), of("u:7", Mode::Read, 2)]
+        );
+        assert_eq!(seen(&["mode", "read"]), []);
+        // An exclusive holder and a writer under the same name.
+        assert_eq!(
+            seen(&["u:9", "1", "mode", "write", "u:7:write", "1"]),
+            [of("u:9", Mode::Exclusive, 1), of("u:7", Mode::Write, 1)]
+        );
+        assert_eq!(
+            seen(&["u:7:write", "1"]),
+            [of("u:7:write", Mode::Exclusive, 1)]
+        );
+    }
+
+    #[test]
+    fn a_holder_whose_count_is_no_count_is_shown_all_the_same() {
+        for (count, holds) in [
+            ("9223372036854775807", 9_223_372_036_854_775_807),
+            ("9223372036854775808", 0),
+            ("-3", 0),
+            ("three", 0),
+            ("", 0),
+        ] {
+            assert_eq!(
+                seen(&["u:7", count]),
+                [("u:7".to_owned(), Mode::Exclusive, holds)]
+            );
+        }
+        let bytes = Reply::List(vec![Reply::Text(vec![0xff, b'x']), Reply::Int(1)]);
+        assert_eq!(holders(&bytes).len(), 1);
+    }
+}

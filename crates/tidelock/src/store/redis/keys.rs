@@ -1,0 +1,290 @@
+//! The names of all keys, fields and channels. Redisson's locks have Redisson's names, byte for byte; our own names
+//! begin with `tidelock:`.
+
+use crate::store::{ClientId, Name};
+
+/// The prefix of tidelock's own keys.
+pub(crate) const OURS: &str = "tidelock:";
+
+/// The field that marks a hash as a `ReadWriteLock`.
+pub(crate) const MODE: &str = "mode";
+
+const CHANNEL: &str = "redisson_lock__channel";
+
+/// The channel on which a release of the lock is published.
+pub(crate) fn channel(name: &Name) -> String {
+    prefixed(CHANNEL, name.as_str())
+}
+
+/// The list in which Redisson's fair lock queues its threads.
+pub(crate) fn fair_queue(name: &Name) -> String {
+    prefixed("redisson_lock_queue", name.as_str())
+}
+
+/// The sorted set with the timeouts of the threads in [`fair_queue`].
+pub(crate) fn fair_times(name: &Name) -> String {
+    prefixed("redisson_lock_timeout", name.as_str())
+}
+
+/// The channel on which Redisson wakes the waiters of its read-write lock.
+pub(crate) fn read_write_channel(name: &Name) -> String {
+    prefixed("redisson_rwlock", name.as_str())
+}
+
+/// The channel on which Redisson's fair lock wakes the first thread of its queue.
+pub(crate) fn fair_channel(name: &Name, head: &str) -> String {
+    joined(&[&channel(name), ":", head])
+}
+
+/// The channel of the lock, if the given channel is a [`fair_channel`]. A lock whose name ends like a fair channel is
+/// taken for one.
+pub(crate) fn of_fair_channel(given: &str) -> Option<&str> {
+    if !given.starts_with(CHANNEL) {
+        return None;
+    }
+    let mut colons = given.match_indices(':');
+    let (at, _) = colons.find(|(at, _)| owner_client(&given[at + 1..]).is_some())?;
+    Some(&given[..at])
+}
+
+/// The prefix of the channels by which tidelock's waiters are counted.
+const OWN: &str = "tidelock:waiting";
+
+/// A second channel, in the same slot, to which only tidelock's waiters subscribe. `None`: the given channel does not
+/// belong to a lock.
+pub(crate) fn own_channel(channel: &str) -> Option<String> {
+    Some(joined(&[OWN, channel.strip_prefix(CHANNEL)?]))
+}
+
+/// The inverse of [`own_channel`].
+pub(crate) fn channel_of_own(own: &str) -> Option<String> {
+    Some(joined(&[CHANNEL, own.strip_prefix(OWN)?]))
+}
+
+const EVENTS: &str = "__keyspace@";
+
+/// The channel of the keyspace events of a key.
+pub(crate) fn events(db: i64, name: &Name) -> String {
+    joined(&[EVENTS, &db.to_string(), "__:", name.as_str()])
+}
+
+/// The key of a keyspace-event channel; `None` for any other channel.
+pub(crate) fn of_events(channel: &str) -> Option<&str> {
+    Some(channel.strip_prefix(EVENTS)?.split_once("__:")?.1)
+}
+
+/// The counter of a fenced lock's tokens.
+pub(crate) fn token(name: &Name) -> String {
+    prefixed("redisson_lock_token", name.as_str())
+}
+
+/// The counter of a plain lock's tokens, used only by callers that request tokens. It is not Redisson's counter: a
+/// plain lock and a Redisson lock do not exclude each other.
+pub(crate) fn plain_token(name: &Name) -> String {
+    let tag = hash_tag(name.as_str()).unwrap_or(name.as_str());
+    joined(&[OURS, "token:{", tag, "}:", name.as_str()])
+}
+
+/// The tombstone of an owner. It stops a late acquire request of a withdrawn ticket from taking effect. It lies in
+/// the slot of the lock, because one script reads both.
+pub(crate) fn tombstone(name: &Name, owner: &str) -> String {
+    let tag = hash_tag(name.as_str()).unwrap_or(name.as_str());
+    joined(&[OURS, "withdrawn:{", tag, "}:", owner])
+}
+
+/// The key with the details of a client.
+pub(crate) fn client(client: &ClientId) -> String {
+    client_of(client.as_str())
+}
+
+/// The key with the details of a client, given its UUID.
+pub(crate) fn client_of(uuid: &str) -> String {
+    format!("{OURS}client:{uuid}")
+}
+
+/// Redisson's brace rule: a name that contains a `{` anywhere stays as it is.
+fn prefixed(prefix: &str, name: &str) -> String {
+    if name.contains('{') {
+        joined(&[prefix, ":", name])
+    } else {
+        joined(&[prefix, ":{", name, "}"])
+    }
+}
+
+/// Like `concat`, which is much slower for short strings; every request builds one.
+fn joined(parts: &[&str]) -> String {
+    let mut text = String::with_capacity(parts.iter().map(|part| part.len()).sum());
+    for part in parts {
+        text.push_str(part);
+    }
+    text
+}
+
+/// The part of a key that a cluster hashes: the hash tag, or else the whole key.
+pub(crate) fn hashed(key: &str) -> &str {
+    hash_tag(key).unwrap_or(key)
+}
+
+/// Whether all keys of a lock lie in one slot. They do not if the name has a brace but no valid hash tag; in Redisson
+/// neither.
+pub(crate) fn share_a_slot(name: &Name) -> bool {
+    [channel(name), token(name)]
+        .iter()
+        .all(|key| hashed(key) == hashed(name.as_str()))
+}
+
+/// The hash tag: the text between the first `{` and the next `}`, unless that is empty.
+fn hash_tag(name: &str) -> Option<&str> {
+    let (_, after) = name.split_once('{')?;
+    let (tag, _) = after.split_once('}')?;
+    (!tag.is_empty()).then_some(tag)
+}
+
+/// The UUID of an owner field, which Redisson and tidelock write as `uuid:n`, perhaps with a suffix. `None` for any
+/// other field.
+pub(crate) fn owner_client(field: &str) -> Option<&str> {
+    let (uuid, rest) = field.split_at_checked(36)?;
+    let looks_right = uuid::Uuid::try_parse(uuid).is_ok()
+        && rest
+            .strip_prefix(':')
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '-'));
+    looks_right.then_some(uuid)
+}
+
+/// Converts a glob of `*` and `?` for the server, where brackets and backslashes are special too.
+pub(crate) fn glob(pattern: &str) -> String {
+    let mut escaped = String::with_capacity(pattern.len());
+    for c in pattern.chars() {
+        if matches!(c, '[' | ']' | '\\') {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    #[test]
+    fn braces_are_added_only_to_names_without_one() {
+        for (given, channel_name, token_key) in [
+            (
+                "abc",
+                "redisson_lock__channel:{abc}",
+                "redisson_lock_token:{abc}",
+            ),
+            (
+                "{a}:b",
+                "redisson_lock__channel:{a}:b",
+                "redisson_lock_token:{a}:b",
+            ),
+            (
+                "a{b",
+                "redisson_lock__channel:a{b",
+                "redisson_lock_token:a{b",
+            ),
+            (
+                "a}b",
+                "redisson_lock__channel:{a}b}",
+                "redisson_lock_token:{a}b}",
+            ),
+            (
+                "ä 漢",
+                "redisson_lock__channel:{ä 漢}",
+                "redisson_lock_token:{ä 漢}",
+            ),
+        ] {
+            assert_eq!(channel(&name(given)), channel_name);
+            assert_eq!(token(&name(given)), token_key);
+        }
+    }
+
+    #[test]
+    fn waiters_are_counted_in_the_slot_of_their_channel() {
+        for given in ["abc", "{a}:b", "x{y}z", "ä 漢"] {
+            let channel = channel(&name(given));
+            let own = own_channel(&channel).unwrap();
+            assert_eq!(hashed(&own), hashed(given));
+            assert_eq!(channel_of_own(&own).as_ref(), Some(&channel));
+            assert_eq!(channel_of_own(&channel), None);
+        }
+        assert_eq!(own_channel(&events(0, &name("abc"))), None);
+    }
+
+    #[test]
+    fn a_tombstone_lies_in_the_slot_of_its_lock() {
+        let owner = crate::owner::OwnerMint::new().fresh();
+        for (given, tag) in [("abc", "{abc}"), ("{a}:b", "{a}"), ("x{y}z", "{y}")] {
+            assert_eq!(
+                tombstone(&name(given), owner.text()),
+                format!("tidelock:withdrawn:{tag}:{owner}")
+            );
+        }
+    }
+
+    #[test]
+    fn braces_that_make_no_tag_part_the_keys_of_a_lock() {
+        for good in ["abc", "{a}:b", "x{y}z", "{a{b}c", "x}{y}", "ä 漢"] {
+            let owner = crate::owner::OwnerMint::new().fresh();
+            let tombstone = tombstone(&name(good), owner.text());
+            assert_eq!(hashed(&tombstone), hashed(good));
+            assert!(share_a_slot(&name(good)), "{good}");
+        }
+        for bad in ["a{b", "a{}b", "a}b", "{}x", "}x", "{"] {
+            assert!(!share_a_slot(&name(bad)), "{bad}");
+        }
+    }
+
+    #[test]
+    fn owners_are_told_from_other_fields() {
+        let uuid = "0123abcd-0123-4123-8123-0123456789ab";
+        for good in [":1", ":42:write", ":7:0123"] {
+            assert_eq!(owner_client(&format!("{uuid}{good}")), Some(uuid));
+        }
+        for bad in [
+            "mode",
+            "price",
+            uuid,
+            "0123abcd-0123-4123-8123-0123456789ab:",
+            "ä",
+        ] {
+            assert_eq!(owner_client(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_channel_of_events_is_about_its_key() {
+        for given in ["stock", "{a}:b", "__keyspace@0__:x", "a__:b"] {
+            let channel = events(3, &name(given));
+            assert_eq!(channel, format!("__keyspace@3__:{given}"));
+            assert_eq!(of_events(&channel), Some(given));
+            assert_eq!(of_events(&super::channel(&name(given))), None);
+        }
+    }
+
+    #[test]
+    fn what_is_told_to_the_head_of_a_fair_queue_concerns_the_lock() {
+        let head = "0123abcd-0123-4123-8123-0123456789ab:7";
+        for given in ["stock", "{a}:b", "a:b", "ä 漢", "half{brace"] {
+            let (name, own) = (name(given), channel(&name(given)));
+            assert_eq!(of_fair_channel(&fair_channel(&name, head)), Some(&*own));
+            assert_eq!(of_fair_channel(&own), None);
+            assert_eq!(
+                fair_queue(&name),
+                own.replace("lock__channel", "lock_queue")
+            );
+        }
+        assert_eq!(of_fair_channel(&format!("other:{head}")), None);
+    }
+
+    #[test]
+    fn brackets_of_a_pattern_mean_themselves() {
+        assert_eq!(glob("a[1]*?\\"), "a\\[1\\]*?\\\\");
+    }
+}

@@ -1,0 +1,158 @@
+//! Parses the replies of the scripts that acquire a lock.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::redis::wire::errors::unexpected;
+use crate::store::redis::wire::reply::Reply;
+
+/// Error messages quote at most this many characters of a foreign value.
+const LONGEST: usize = 64;
+
+/// The outcome of an acquire script.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum AcquireAnswer<'r> {
+    /// The owner of this request holds the lock. `last` and `more` are its tokens.
+    Granted { last: i64, more: u32 },
+    /// Another owner holds the lock.
+    Held(HeldByOther<'r>),
+    /// The ticket of this request has been withdrawn.
+    Withdrawn,
+    /// The key is another kind of lock. `mode`: the mode of a read-write lock, if it is one.
+    Stranger { mode: Option<&'r str> },
+    /// The token counter has a value without a next token.
+    NoToken { value: &'r str },
+}
+
+/// Details of the lock that another owner holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HeldByOther<'r> {
+    /// Milliseconds until the lease ends. Negative: the key has no time to live.
+    pub(crate) left: i64,
+    /// The holder is not a tidelock client, so its release may not be published to us.
+    pub(crate) silent: bool,
+    /// The first thread in the queue of Redisson's fair lock.
+    pub(crate) head: Option<&'r str>,
+}
+
+impl<'r> AcquireAnswer<'r> {
+    pub(crate) fn read(reply: &'r Reply) -> Result<Self> {
+        let parts = reply.list().unwrap_or_default();
+        let text = |at: usize| parts.get(at).and_then(Reply::text);
+        let number = |at: usize| parts.get(at).and_then(Reply::int);
+        Ok(match (number(0), number(1)) {
+            (Some(1), Some(last)) => Self::Granted {
+                last,
+                more: parts.get(2).map_or(0, Reply::count),
+            },
+            // The holder repeated its request, and another client has overwritten the counter in between.
+            (Some(1), None) if parts.len() > 1 => Self::NoToken {
+                value: text(1).unwrap_or_default(),
+            },
+            (Some(0), Some(left)) => Self::Held(HeldByOther {
+                left,
+                silent: parts.len() > 2,
+                head: text(2).filter(|head| !head.is_empty()),
+            }),
+            (Some(2), None) => Self::Withdrawn,
+            (Some(3), _) => Self::Stranger { mode: text(1) },
+            // Bytes that are not UTF-8 are not a number either.
+            (Some(4), _) => Self::NoToken {
+                value: text(1).unwrap_or_default(),
+            },
+            _ => return Err(unexpected(reply)),
+        })
+    }
+}
+
+/// The error for a key that is Redisson's read-write lock.
+pub(crate) fn read_write(mode: &str) -> Error {
+    Error::new(ErrorKind::WrongType).because(format!(
+        "the key is a read-write lock of Redisson (RReadWriteLock, mode {}), and was left as it is; use another name, or free it with Redisson's forceUnlock",
+        shown(mode)
+    ))
+}
+
+/// The error for a counter without a next token.
+pub(crate) fn no_token(counter: &str, value: &str) -> Error {
+    Error::new(ErrorKind::WrongType).because(format!(
+        "its fencing counter {counter} holds {}, after which there is no token; nothing was acquired; set it to a whole number from the largest token that was given out to {}",
+        if value.is_empty() { "no number".to_owned() } else { format!("\"{}\"", shown(value)) },
+        i64::MAX - 1
+    ))
+}
+
+/// Shortens and escapes a foreign text for an error message.
+fn shown(text: &str) -> String {
+    let short: String = text.chars().take(LONGEST).collect();
+    short.escape_debug().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(parts: &[Reply]) -> Reply {
+        Reply::List(parts.to_vec())
+    }
+
+    fn text(text: &str) -> Reply {
+        Reply::Text(text.into())
+    }
+
+    #[test]
+    fn a_token_is_exact_beyond_what_numbers_of_scripts_are() {
+        let reply = list(&[Reply::Int(1), text("9007199254740993"), Reply::Int(3)]);
+        let granted = AcquireAnswer::Granted {
+            last: 9_007_199_254_740_993,
+            more: 3,
+        };
+        assert_eq!(AcquireAnswer::read(&reply).unwrap(), granted);
+    }
+
+    #[test]
+    fn a_hold_of_another_client_may_end_without_a_word() {
+        for (third, silent, head) in [
+            (None, false, None),
+            (Some(text("")), true, None),
+            (Some(text("u:7")), true, Some("u:7")),
+        ] {
+            let mut parts = vec![Reply::Int(0), Reply::Int(-1)];
+            parts.extend(third);
+            let reply = Reply::List(parts);
+            let refusal = HeldByOther {
+                left: -1,
+                silent,
+                head,
+            };
+            assert_eq!(
+                AcquireAnswer::read(&reply).unwrap(),
+                AcquireAnswer::Held(refusal)
+            );
+        }
+    }
+
+    #[test]
+    fn what_others_have_written_is_repeated_in_part_and_without_control_characters() {
+        for error in [
+            read_write("\x1b[2J"),
+            no_token("c", "\x1b[2J"),
+            no_token("c", &"x".repeat(999)),
+        ] {
+            let said = error.to_string();
+            assert!(!said.contains('\x1b') && said.len() < 400, "{said}");
+        }
+        assert!(no_token("c", "").to_string().contains("holds no number"));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_no_answer() {
+        for reply in [
+            Reply::Nil,
+            list(&[]),
+            list(&[Reply::Int(1)]),
+            list(&[Reply::Int(0), text("x")]),
+            list(&[Reply::Int(9), Reply::Int(1)]),
+        ] {
+            assert!(AcquireAnswer::read(&reply).unwrap_err().outcome_unknown());
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! How a waiter learns of the release after a failed attempt.
+//!
+//! Redisson's fair lock uses the same hash as any other lock. But it publishes a release only to the thread at the
+//! head of its queue, on that thread's own channel; if the queue is empty, it publishes nothing. Redisson's spin lock
+//! never publishes. So a waiter subscribes to the head's channel if there is one, and polls every 190 to 250 ms while
+//! a client other than tidelock holds the lock.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use crate::store::redis::Redis;
+use crate::store::redis::keys;
+use crate::store::redis::layouts::answer::HeldByOther;
+use crate::store::redis::layouts::plain::Layout;
+use crate::store::redis::wire::reply::Reply;
+use crate::store::{AttemptRequest, Name, OwnerId, Wait, Wake};
+
+/// At most this many locks without a time to live are logged. It bounds the memory for their names.
+const MOST_WARNINGS: usize = 1000;
+
+/// The longest interval at which we poll a lock whose release may come without a message: a waiter notices the
+/// release at most this late.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// The poll interval of this client. It depends on the client's id, so that clients that start together do not poll
+/// in step.
+fn look(owner: &OwnerId) -> Duration {
+    let digits = owner.client().get(..2);
+    let share = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+    LOOK * 3 / 4 + LOOK / 4 / 256 * u32::from(share.unwrap_or(0))
+}
+
+impl Redis {
+    /// Subscribes to the channel of the head of Redisson's fair queue. `true`: the subscription is new, so the caller
+    /// must attempt the lock again. Otherwise it would miss a release before the subscription.
+    ///
+    /// No waiter owns the subscription. It ends a while after the last waiter that has seen this head.
+    pub(crate) async fn begin_to_hear(
+        &self,
+        ask: &AttemptRequest,
+        refusal: HeldByOther<'_>,
+    ) -> bool {
+        let Some(head) = refusal.head.filter(|_| !ask.patience.is_zero()) else {
+            return false;
+        };
+        let channel = keys::fair_channel(&ask.ticket.name, head);
+        let subscriber = &self.shared.subscriber;
+        if subscriber.arm_if_live(|| channel.clone()).is_some() {
+            return false;
+        }
+        // A quarter of the timeout: the second attempt needs the rest. The future is boxed because few requests need
+        // it.
+        let limit = self.routes.limit() / 4;
+        Box::pin(subscriber.arm(&channel, limit)).await.is_some()
+    }
+
+    /// In the reply for a plain lock, the third element is the holder's owner, not the head of a fair queue. We note
+    /// it for the keyspace events.
+    pub(crate) fn refusal<'r>(
+        &self,
+        ask: &AttemptRequest,
+        reply: &'r Reply,
+        refusal: HeldByOther<'r>,
+    ) -> HeldByOther<'r> {
+        if self.layout == Layout::Redisson {
+            return refusal;
+        }
+        if let Some(owner) = reply.list().and_then(|parts| parts.get(2)) {
+            self.shared.events.saw(&ask.ticket.name, owner);
+        }
+        HeldByOther {
+            silent: false,
+            head: None,
+            ..refusal
+        }
+    }
+
+    pub(crate) fn wait(
+        &self,
+        ask: &AttemptRequest,
+        wake: Option<Wake>,
+        refusal: HeldByOther<'_>,
+    ) -> Wait {
+        let cap = self.shared.lease;
+        let mut recheck = if let Ok(left) = u64::try_from(refusal.left) {
+            // One millisecond more, so that the lease is over by then.
+            Duration::from_millis(left.saturating_add(1)).min(cap)
+        } else {
+            self.warn_of_no_limit(&ask.ticket.name);
+            cap
+        };
+        if self.layout == Layout::Redisson && self.polls(ask, wake.is_some()) {
+            let often = (recheck / 20).clamp(Duration::from_millis(100), Duration::from_secs(1));
+            recheck = recheck.min(often);
+        }
+        if refusal.silent {
+            recheck = recheck.min(look(&ask.ticket.owner));
+        }
+        Wait {
+            wake,
+            recheck: Some(recheck),
+        }
+    }
+
+    /// Whether the waiter must poll, because it may not hear the release.
+    fn polls(&self, ask: &AttemptRequest, armed: bool) -> bool {
+        if ask.patience.is_zero() {
+            return false;
+        }
+        let subscriber = &self.shared.subscriber;
+        !(armed || ask.armed) || subscriber.is_deaf(|| keys::channel(&ask.ticket.name))
+    }
+
+    fn warn_of_no_limit(&self, name: &Name) {
+        let mut warned = self
+            .shared
+            .warned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if warned.len() < MOST_WARNINGS && warned.insert(name.clone()) {
+            tracing::warn!(lock = %name, "its key has no time to live: if its holder has died, only a forced release frees it");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::owner::OwnerMint;
+
+    #[test]
+    fn clients_do_not_look_at_the_same_moments() {
+        let pauses: Vec<Duration> = (0..100).map(|_| look(&OwnerMint::new().fresh())).collect();
+        assert!(
+            pauses
+                .iter()
+                .all(|pause| (LOOK * 3 / 4..=LOOK).contains(pause))
+        );
+        assert!(pauses.iter().any(|pause| *pause != pauses[0]));
+    }
+}

@@ -1,0 +1,111 @@
+//! Release, withdrawal and forced release of Redisson locks, and the message to their waiters.
+
+use crate::error::{Error, Result};
+use crate::store::redis::keys;
+use crate::store::redis::layouts::plain::Layout;
+use crate::store::redis::layouts::{answer, scripts};
+use crate::store::redis::pubsub::subscriber::Listeners;
+use crate::store::redis::wire::errors::{unanswered, unexpected};
+use crate::store::redis::wire::reply::Reply;
+use crate::store::redis::{Redis, TOMBSTONE_KEPT, millis};
+use crate::store::{Name, Released, Ticket};
+
+impl Redis {
+    /// The command that publishes a release at this moment.
+    pub(crate) fn how(&self) -> &'static str {
+        self.shared.ways.word(self.shared.stations.are_settled())
+    }
+
+    pub(crate) async fn end(&self, ticket: &Ticket, withdraw: bool) -> Result<Released> {
+        if self.layout == Layout::Plain {
+            return self.end_plain(ticket, withdraw).await;
+        }
+        let (owner, channel) = (ticket.owner.text(), keys::channel(&ticket.name));
+        let (name, deadline) = (ticket.name.as_str(), self.routes.deadline());
+        let how = self.how();
+        // We read this before the release. Afterwards it may include the message of this release, which `freed` adds
+        // itself.
+        let before = self.shared.subscriber.heard(|| channel.clone());
+        let reply = if withdraw {
+            let tombstone = keys::tombstone(&ticket.name, owner);
+            let kept = millis(TOMBSTONE_KEPT).to_string();
+            let args = [owner, &channel, how, &kept];
+            self.routes
+                .eval(&scripts::RELEASE, &[name, &tombstone], &args, deadline)
+                .await?
+        } else {
+            let args = [owner, &channel, how];
+            self.routes
+                .eval(&scripts::RELEASE, &[name], &args, deadline)
+                .await?
+        };
+        match reply {
+            Reply::Int(0) => Ok(Released::NotHeld),
+            Reply::Int(1) => Ok(Released::Freed),
+            Reply::Int(2) => {
+                muted(&ticket.name);
+                Ok(Released::Freed)
+            }
+            Reply::Int(3) => Err(unnoted()),
+            Reply::Int(4) => Ok(Released::WrongType),
+            other => match listeners(&other) {
+                Some(heard) => Ok(self.shared.subscriber.freed(&channel, heard, before)),
+                None => Err(unexpected(&other)),
+            },
+        }
+    }
+
+    pub(crate) async fn free(&self, name: &Name) -> Result<bool> {
+        self.routes.check(name)?;
+        if self.layout == Layout::Plain {
+            return self.free_plain(name).await;
+        }
+        let channel = keys::channel(name);
+        let reply = self
+            .routes
+            .eval(
+                &scripts::FORCE_RELEASE,
+                &[name.as_str()],
+                &[&channel, self.how()],
+                self.routes.deadline(),
+            )
+            .await
+            .map_err(|error| error.on_lock(name))?;
+        match reply.list().unwrap_or_default() {
+            [Reply::Int(0)] => Ok(false),
+            [Reply::Int(1)] => Ok(true),
+            [Reply::Int(2)] => {
+                muted(name);
+                Ok(true)
+            }
+            [Reply::Int(3), mode] => {
+                Err(answer::read_write(mode.text().unwrap_or_default()).on_lock(name))
+            }
+            _ => Err(unexpected(&reply)),
+        }
+    }
+}
+
+fn listeners(reply: &Reply) -> Option<Listeners> {
+    let [all, ours] = reply.list()? else {
+        return None;
+    };
+    let ours = ours.int()?;
+    Some(Listeners {
+        all: all.int()?,
+        ours: (ours >= 0).then_some(ours),
+    })
+}
+
+/// The error for a lock that is free but whose tombstone could not be written. A repeated release reports that the
+/// lock is not held; without this error, the caller would conclude that another client had taken it.
+pub(crate) fn unnoted() -> Error {
+    unanswered(
+        "freed, but a request on its way may still take it again: the server refuses to note that it must not",
+    )
+}
+
+/// Logs that the lock is free, but the user is not allowed to publish the release.
+fn muted(name: &Name) {
+    tracing::warn!(lock = %name, "freed, but the user has no right to publish on the lock's channel: waiters find out by themselves, later");
+}

@@ -1,0 +1,111 @@
+//! The Lua scripts. The text is ours; the effects are those of Redisson's scripts, as far as other clients can see
+//! them.
+//!
+//! No script starts with a `#!lua` line: Redis 6.2 does not support it, and with it a server would refuse the whole
+//! script when its memory is full. Each script checks before it writes, because Redis does not roll back a script
+//! that fails later.
+
+use crate::store::redis::wire::script::{Script, sha1};
+
+/// A script is the concatenation of its files: functions that several scripts use come first.
+macro_rules! script {
+    ($(#[$doc:meta])* $name:ident, $($file:literal),+) => {
+        $(#[$doc])*
+        pub(crate) static $name: Script = Script::new(
+            concat!($(include_str!($file)),+),
+            || sha1(concat!($(include_str!($file)),+)),
+        );
+    };
+}
+
+script!(
+    /// Redisson: `RedissonLock.tryLockInnerAsync`, `RedissonFencedLock.tryLockInnerAsync`.
+    ACQUIRE, "lua/names.lua", "lua/sweep.lua", "lua/token.lua", "lua/acquire.lua"
+);
+script!(
+    /// Redisson: `RedissonLock.unlockInnerAsync`. Also withdraws.
+    RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/others.lua", "lua/release.lua"
+);
+script!(
+    /// Redisson: `LockTask`.
+    RENEW, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/others.lua", "lua/renew.lua"
+);
+script!(
+    /// Redisson: `RedissonLock.forceUnlockAsync`.
+    FORCE_RELEASE, "lua/listeners.lua", "lua/tell.lua", "lua/names.lua", "lua/sweep.lua", "lua/others.lua", "lua/force_release.lua"
+);
+script!(
+    /// Read-only.
+    INSPECT, "lua/listeners.lua", "lua/inspect.lua"
+);
+script!(
+    /// Doctor check: whether the user may use a counter.
+    TRY_COUNTER, "lua/try_counter.lua"
+);
+script!(
+    /// Writes only a key of tidelock.
+    ANNOUNCE, "lua/announce.lua"
+);
+
+script!(
+    /// The plain lock: `SET NX PX` if the key is free.
+    PLAIN_ACQUIRE, "lua/token.lua", "lua/plain_acquire.lua"
+);
+script!(
+    /// The plain lock: compare and delete. Also withdraws.
+    PLAIN_RELEASE, "lua/listeners.lua", "lua/plain_release.lua"
+);
+script!(
+    /// The plain lock: compare and expire.
+    PLAIN_RENEW, "lua/plain_renew.lua"
+);
+script!(
+    /// The plain lock: delete, regardless of the owner.
+    PLAIN_FORCE_RELEASE, "lua/plain_force_release.lua"
+);
+script!(
+    /// The plain lock: read-only.
+    PLAIN_INSPECT, "lua/plain_inspect.lua"
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [&Script; 11] = [
+        &PLAIN_ACQUIRE,
+        &PLAIN_RELEASE,
+        &PLAIN_RENEW,
+        &PLAIN_FORCE_RELEASE,
+        &PLAIN_INSPECT,
+        &ACQUIRE,
+        &RELEASE,
+        &RENEW,
+        &FORCE_RELEASE,
+        &INSPECT,
+        &ANNOUNCE,
+    ];
+
+    #[test]
+    fn scripts_run_on_every_server_since_6_2() {
+        for script in ALL {
+            assert!(!script.source.starts_with("#!"), "{}", script.source);
+            assert_eq!(script.sha().len(), 40);
+        }
+    }
+
+    #[test]
+    fn nothing_is_counted_up_but_the_token() {
+        for script in ALL {
+            assert!(
+                !script.source.contains("hincrby"),
+                "a repeat would count twice"
+            );
+        }
+    }
+
+    #[test]
+    fn hashes_are_those_the_server_computes() {
+        assert_eq!(sha1("return 1"), "e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+    }
+}

@@ -1,0 +1,206 @@
+//! Opens the store: from a URL or its parts to the two store handles.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::servers::{PubSubMode, Topology};
+use crate::store::redis::address::{Address, ClusterNodes, ServerAddress};
+use crate::store::redis::layouts::plain;
+use crate::store::redis::layouts::plain::Layout;
+use crate::store::redis::pubsub::channel_router::ChannelRouter;
+use crate::store::redis::pubsub::keyspace_events::KeyspaceEvents;
+use crate::store::redis::pubsub::subscriber::{PublishModes, Subscriber};
+use crate::store::redis::replicas::{PoisonedTickets, ReplicaHistory};
+use crate::store::redis::topology::cluster;
+use crate::store::redis::topology::cluster::Cluster;
+use crate::store::redis::topology::connection::{Connection, ConnectionRuntime};
+use crate::store::redis::topology::endpoint::{Endpoint, EndpointLogin, PrimaryFinder};
+use crate::store::redis::topology::router::{ConnectionFace, Router};
+use crate::store::redis::topology::sentinel;
+use crate::store::redis::topology::sentinel::Sentinel;
+use crate::store::redis::wire::request::Request;
+use crate::store::redis::{Redis, Shared};
+use crate::store::{Env, Store, tls};
+
+/// Connects. Fails at once if the server cannot be reached or rejects the login.
+pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
+    let (layout, url) = plain::layout(url)?;
+    open(layout, Address::parse(&url)?, env).await
+}
+
+/// Like [`connect`], from parts.
+pub(crate) async fn connect_servers(servers: &Topology, env: &Env) -> Result<Store> {
+    let layout = if servers.plain_locks {
+        Layout::Plain
+    } else {
+        Layout::Redisson
+    };
+    open(layout, Address::of(servers)?, env).await
+}
+
+async fn open(layout: Layout, target: Address, env: &Env) -> Result<Store> {
+    if !target.is_tls() && tls::is_wanted(&env.tls) {
+        return Err(Error::new(ErrorKind::InvalidOptions).because(
+            "certificates are given, but no TLS is asked for; write rediss:// instead of redis://, or Servers::tls",
+        ));
+    }
+    let entry = EndpointLogin {
+        db: target.db,
+        user: target.user,
+        password: target.password,
+        credentials: env.credentials.clone(),
+        tls: env.tls.clone(),
+        in_cluster: matches!(target.way, ServerAddress::Cluster(_)),
+    };
+    match target.way {
+        ServerAddress::One(place) => one(layout, PrimaryFinder::Fixed(place), entry, env).await,
+        ServerAddress::Sentinels(who) => {
+            let (background, timers) = (&env.background, &env.timers);
+            let sentinel = Sentinel::new(who, &env.tls, background, timers, env.response_timeout);
+            one(
+                layout,
+                PrimaryFinder::Sentinel(Box::new(sentinel)),
+                entry,
+                env,
+            )
+            .await
+        }
+        ServerAddress::Cluster(nodes) => many(layout, nodes, entry, env).await,
+    }
+}
+
+/// A little longer than the connect itself may take, because its error message is more precise than a timeout.
+fn patience(env: &Env) -> Duration {
+    env.response_timeout + Duration::from_millis(50)
+}
+
+async fn one(
+    layout: Layout,
+    finder: PrimaryFinder,
+    entry: EndpointLogin,
+    env: &Env,
+) -> Result<Store> {
+    let (timers, db) = (&env.timers, entry.db);
+    let gate = Arc::new(Endpoint::new(
+        finder,
+        entry,
+        timers.clone(),
+        env.response_timeout,
+    ));
+    if gate.sentinel().is_some() {
+        let follow = sentinel::follow(Arc::downgrade(&gate), timers.clone());
+        env.background.spawn(follow);
+    }
+    let front = Connection::new(Arc::clone(&gate), ConnectionRuntime::Caller);
+    let back = ConnectionRuntime::Background(env.background.clone());
+    let back = Connection::new(Arc::clone(&gate), back);
+    let store = faces(
+        (layout, db),
+        [Router::One(front.clone()), Router::One(back)],
+        ChannelRouter::One(gate),
+        PublishModes::Plain,
+        env,
+    );
+    front.get(timers.now() + patience(env)).await?;
+    Ok(store)
+}
+
+async fn many(
+    layout: Layout,
+    nodes: ClusterNodes,
+    entry: EndpointLogin,
+    env: &Env,
+) -> Result<Store> {
+    let (background, timers, db) = (env.background.clone(), env.timers.clone(), entry.db);
+    let cluster = Cluster::new(
+        nodes.places,
+        entry,
+        background,
+        timers.clone(),
+        env.response_timeout,
+    );
+    let cluster = Arc::new(cluster);
+    cluster.look().await?;
+    let ways = ways(nodes.sharded, &cluster).await?;
+    let follow = cluster::follow(Arc::downgrade(&cluster), timers);
+    env.background.spawn(follow);
+    let routes = [ConnectionFace::Front, ConnectionFace::Back]
+        .map(|face| Router::Cluster(Arc::clone(&cluster), face));
+    let stations = ChannelRouter::Cluster(cluster);
+    Ok(faces((layout, db), routes, stations, ways, env))
+}
+
+/// Chooses the kind of channel. A message published with SPUBLISH does not reach a plain subscriber, nor the reverse,
+/// and servers before 7.0 know only PUBLISH.
+async fn ways(sharded: PubSubMode, cluster: &Arc<Cluster>) -> Result<PublishModes> {
+    let known = match sharded {
+        PubSubMode::Off => false,
+        PubSubMode::On => true,
+        PubSubMode::Auto | PubSubMode::Both => knows_shards(cluster).await?,
+    };
+    Ok(match (known, sharded) {
+        (false, _) => PublishModes::Plain,
+        (true, PubSubMode::Auto) => PublishModes::Auto,
+        (true, PubSubMode::Both) => PublishModes::Both,
+        (true, _) => PublishModes::Sharded,
+    })
+}
+
+async fn knows_shards(cluster: &Arc<Cluster>) -> Result<bool> {
+    let request = Request::new("PUBSUB").arg("SHARDNUMSUB");
+    let routes = Router::Cluster(Arc::clone(cluster), ConnectionFace::Back);
+    match routes.ask("", &request, routes.deadline()).await {
+        Ok(_) => Ok(true),
+        // We return the error instead of a guess: with a wrong guess, some waiters would not be woken.
+        Err(error) if error.kind() == ErrorKind::Unavailable => Err(error),
+        Err(error) => {
+            tracing::debug!(%error, "no sharded messages");
+            Ok(false)
+        }
+    }
+}
+
+fn faces(
+    (layout, db): (Layout, i64),
+    routes: [Router; 2],
+    stations: ChannelRouter,
+    ways: PublishModes,
+    env: &Env,
+) -> Store {
+    let subscriber = Arc::new(Subscriber::new(&stations, ways, &env.background));
+    let plainly = match ways {
+        PublishModes::Plain => Arc::clone(&subscriber),
+        // Servers publish keyspace events with PUBLISH only, even if clients use sharded channels.
+        _ => Arc::new(Subscriber::new(
+            &stations,
+            PublishModes::Plain,
+            &env.background,
+        )),
+    };
+    let shared = Arc::new(Shared {
+        events: KeyspaceEvents::new(db, stations.clone(), plainly),
+        subscriber,
+        stations,
+        ways,
+        lease: env.lease,
+        // The requests after the acknowledgement must still fit into the response timeout.
+        acknowledge_within: env.acknowledge_within.min(env.response_timeout / 3),
+        timers: env.timers.clone(),
+        background: env.background.clone(),
+        warned: Mutex::default(),
+        unasked: AtomicBool::new(false),
+        company: ReplicaHistory::default(),
+        undoing: PoisonedTickets::default(),
+        unscripted: AtomicBool::new(false),
+    });
+    let [front, back] = routes.map(|routes| {
+        Arc::new(Redis {
+            routes,
+            shared: Arc::clone(&shared),
+            layout,
+        })
+    });
+    Store { front, back }
+}

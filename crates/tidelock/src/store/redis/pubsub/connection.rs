@@ -1,0 +1,173 @@
+//! The task of the subscriptions on one server: it connects, sends the queued commands, pings the server, and
+//! reconnects if the connection is lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use crate::store::BoxFuture;
+use crate::store::redis::pubsub::registry::{
+    PubSubConnection, SubscribeCommand, SubscriptionRegistry,
+};
+use crate::store::redis::wire::errors::forbids;
+use crate::store::redis::wire::live_connection::LiveConnection;
+use crate::store::redis::wire::reply::{MessageForm, Reply, RequestError};
+use crate::store::redis::wire::request::Request;
+
+/// How often the task drops unneeded channels and checks the connection.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// After this many checks, we send a PING.
+const PING_EVERY: u32 = 6;
+
+/// For how many checks an idle connection stays open for the next waiter.
+const KEPT_IDLE: u32 = 60;
+
+/// The pause before a subscription that failed for a temporary reason is retried.
+const AGAIN: Duration = Duration::from_millis(30);
+
+/// Runs until no channel on this server is needed any more.
+pub(crate) async fn run(board: Arc<SubscriptionRegistry>, session: Arc<PubSubConnection>) {
+    let mut pause = Duration::from_millis(20);
+    while board.goes_on(&session) {
+        let (ears, own) = (Arc::clone(&board), Arc::clone(&session));
+        let ears = Arc::new(move |push| ears.hear(&own, push));
+        match session.gate.enter(Some(ears)).await {
+            Ok(conn) => {
+                pause = Duration::from_millis(20);
+                if serve(&board, &session, Arc::new(conn)).await.is_lost() {
+                    board.stations.doubt();
+                }
+                board.disconnected(&session);
+            }
+            Err(error) => {
+                board.unreachable(&session, &error);
+                board.stations.change(pause).await;
+                // The slot map may have changed, so the channels may belong to another server now.
+                board.disconnected(&session);
+                pause = (pause * 2).min(Duration::from_secs(1));
+            }
+        }
+    }
+}
+
+/// The outcome of a command.
+enum Sent {
+    Done,
+    Refused(MessageForm, Arc<str>, crate::Error),
+    /// The server rejects the UNSUBSCRIBE and still sends messages of this channel.
+    Stuck(MessageForm, Arc<str>),
+    /// The failure is temporary: subscribe again, here or on another server.
+    Passing(MessageForm, Arc<str>),
+    /// The server rejects the subscription by which tidelock's waiters are counted.
+    Uncounted(MessageForm, Arc<str>),
+    /// No reply: the connection can no longer be trusted.
+    Lost,
+}
+
+/// Why a connection is closed.
+enum End {
+    Lost,
+    Idle,
+}
+
+impl End {
+    fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost)
+    }
+}
+
+/// Serves one connection until it is lost or no longer needed.
+async fn serve(
+    board: &Arc<SubscriptionRegistry>,
+    session: &Arc<PubSubConnection>,
+    conn: Arc<LiveConnection>,
+) -> End {
+    let timers = board.timers();
+    let mut calls: FuturesUnordered<BoxFuture<'_, Sent>> = FuturesUnordered::new();
+    let mut look = timers.after(LOOK);
+    let (mut idle, mut looks) = (0, 0_u32);
+    while !board.is_closed() && conn.alive() {
+        for order in session.orders() {
+            calls.push(Box::pin(send(board, session, Arc::clone(&conn), order)));
+        }
+        tokio::select! {
+            () = session.bell.notified() => {}
+            () = conn.pipe.end.notified() => return End::Lost,
+            Some(sent) = calls.next(), if !calls.is_empty() => match sent {
+                Sent::Done => {}
+                Sent::Refused(form, channel, error) => {
+                    board.refused(session, form, &channel, &error);
+                }
+                Sent::Stuck(form, channel) => board.stuck(session, form, &channel),
+                Sent::Passing(form, channel) => board.retry(session, form, &channel),
+                Sent::Uncounted(form, own) => board.uncounted(session, form, &own),
+                Sent::Lost => return End::Lost,
+            },
+            () = &mut look => {
+                look = timers.after(LOOK);
+                idle = if board.sweep(session) { 0 } else { idle + 1 };
+                if idle > KEPT_IDLE {
+                    return End::Idle;
+                }
+                looks = looks.wrapping_add(1);
+                // We skip the PING while a command is in flight: its reply proves the same.
+                if calls.is_empty() && looks % PING_EVERY == 0 {
+                    calls.push(Box::pin(ping(session, Arc::clone(&conn))));
+                }
+            }
+        }
+    }
+    if board.is_closed() {
+        End::Idle
+    } else {
+        End::Lost
+    }
+}
+
+async fn send(
+    board: &SubscriptionRegistry,
+    session: &PubSubConnection,
+    conn: Arc<LiveConnection>,
+    order: SubscribeCommand,
+) -> Sent {
+    let SubscribeCommand { of, channel, own } = order;
+    let form = of.form;
+    let sent = conn.subscription(of, &channel);
+    let gate = &session.gate;
+    let complaint = match gate.timers.limit(gate.limit, sent).await {
+        Some(Ok(())) => return Sent::Done,
+        Some(Err(RequestError::Complaint(complaint))) => complaint,
+        Some(Err(RequestError::Broken(_))) | None => return Sent::Lost,
+    };
+    match (own, of.ends) {
+        // We drop the connection, which ends the subscription. Otherwise we would still be counted, and other clients
+        // would not get the message.
+        (true, true) if forbids(&complaint).is_some() => Sent::Lost,
+        // The slot has moved, and all counted subscriptions with it.
+        (true, true) => Sent::Done,
+        (true, false) => Sent::Uncounted(form, channel),
+        (false, true) => Sent::Stuck(form, channel),
+        (false, false) => {
+            if board.stations.learn(gate, &complaint) {
+                gate.timers.after(AGAIN).await;
+                return Sent::Passing(form, channel);
+            }
+            Sent::Refused(form, channel, complaint.error())
+        }
+    }
+}
+
+/// Sends a PING: a half-open connection looks alive until we send something.
+async fn ping(session: &PubSubConnection, conn: Arc<LiveConnection>) -> Sent {
+    let gate = &session.gate;
+    match gate
+        .timers
+        .limit(gate.limit, conn.ask(&Request::new("PING")))
+        .await
+    {
+        Some(Ok(Reply::Text(_)) | Err(RequestError::Complaint(_))) => Sent::Done,
+        Some(Ok(_) | Err(RequestError::Broken(_))) | None => Sent::Lost,
+    }
+}

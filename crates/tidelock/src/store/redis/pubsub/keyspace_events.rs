@@ -1,0 +1,302 @@
+//! Keyspace events: they wake the waiters of a plain lock when its key is deleted or expires.
+//!
+//! Events are off by default, and the server may lose them. So a waiter that is subscribed to them also polls, less
+//! often. We ask the server for its setting, cache the reply for a while, and ask again after each reconnect.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::store::redis::doctor::allowed;
+use crate::store::redis::keys;
+use crate::store::redis::pubsub::channel_router::ChannelRouter;
+use crate::store::redis::pubsub::subscriber::{Subscriber, released};
+use crate::store::redis::topology::connection::Connection;
+use crate::store::redis::topology::endpoint::Endpoint;
+use crate::store::redis::topology::router::Router;
+use crate::store::redis::wire::reply::Reply;
+use crate::store::redis::wire::request::Request;
+use crate::store::{AttemptRequest, Awaited, BootInstant, Heard, Name, Released, Wake};
+
+/// The poll interval of a waiter with a subscription. It bounds the delay after a lost message.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How long we trust the cached setting. An operator may change it at any time.
+const BELIEVED: Duration = Duration::from_secs(30);
+
+/// The name of the server's setting.
+const SETTING: &str = "notify-keyspace-events";
+
+/// How long we assume that foreign clients poll for a name after one of them held the lock.
+const STAYS: Duration = Duration::from_secs(10);
+
+/// The wakes of waiters for plain locks, by keyspace events.
+pub(crate) struct KeyspaceEvents {
+    db: i64,
+    stations: ChannelRouter,
+    subscriber: Arc<Subscriber>,
+    /// The names that a foreign client held recently, and when. More such clients may poll for a name, and no server
+    /// counts them.
+    strangers: Mutex<HashMap<Name, BootInstant>>,
+}
+
+impl KeyspaceEvents {
+    pub(crate) fn new(db: i64, stations: ChannelRouter, subscriber: Arc<Subscriber>) -> Self {
+        Self {
+            db,
+            stations,
+            subscriber,
+            strangers: Mutex::default(),
+        }
+    }
+
+    /// Records the holder that a request has seen, if it is a foreign client.
+    pub(crate) fn saw(&self, name: &Name, owner: &Reply) {
+        if owner.text().and_then(keys::owner_client).is_some() {
+            return;
+        }
+        let now = self.stations.timers().now();
+        let mut seen = self
+            .strangers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        seen.retain(|_, at| now.since(*at) < STAYS);
+        seen.insert(name.clone(), now);
+    }
+
+    fn is_polled(&self, name: &Name) -> bool {
+        let now = self.stations.timers().now();
+        let seen = self
+            .strangers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        seen.get(name).is_some_and(|at| now.since(*at) < STAYS)
+    }
+
+    /// The channel of a lock's events, unless we know that the server does not publish them. A process that never waits
+    /// never asks the server for its setting. Other processes may wait all the same, and it must count them; otherwise
+    /// they starve.
+    pub(crate) fn channel(&self, name: &Name) -> Option<String> {
+        let channel = keys::events(self.db, name);
+        let now = self.stations.timers().now();
+        let events = &self.stations.of(&channel)?.events;
+        events.may_be_on(now).then_some(channel)
+    }
+
+    /// The release messages of a lock that have arrived.
+    pub(crate) fn heard(&self, name: &Name) -> Option<Heard> {
+        self.subscriber.heard(|| keys::events(self.db, name))
+    }
+
+    /// The outcome of a release that reached this many listeners. `before`: the messages that had arrived before it, or
+    /// `None` if this process is not subscribed.
+    pub(crate) fn freed(&self, name: &Name, listeners: i64, before: Option<Heard>) -> Released {
+        let us = i64::from(before.is_some());
+        released(Awaited {
+            others: u32::try_from((listeners - us).max(0)).unwrap_or(u32::MAX),
+            strangers: 0,
+            polled: self.is_polled(name),
+            heard: before.map_or(0, |before| before.count + 1),
+        })
+    }
+
+    /// Subscribes to a lock's events, if the server publishes them. A process that leaves turns to polling clients
+    /// learns in this way when they release.
+    pub(crate) async fn listen(&self, name: &Name, routes: &Router) {
+        let channel = keys::events(self.db, name);
+        let Some(gate) = self.stations.of(&channel) else {
+            return;
+        };
+        self.find_out(&gate, name, routes).await;
+        if gate.events.are_on() {
+            self.subscriber.listen(&channel);
+        }
+    }
+
+    /// An armed wake. `None`: the request has one already, or the server publishes no events. A request without
+    /// patience never subscribes: it uses a live subscription or none.
+    pub(crate) async fn wake_for(&self, ask: &AttemptRequest, routes: &Router) -> Option<Wake> {
+        if ask.patience.is_zero() {
+            let channel = || keys::events(self.db, &ask.ticket.name);
+            return (!ask.armed)
+                .then(|| self.subscriber.arm_if_live(channel))
+                .flatten();
+        }
+        // Boxed, because few requests need it.
+        Box::pin(self.arm(ask, routes)).await
+    }
+
+    async fn arm(&self, ask: &AttemptRequest, routes: &Router) -> Option<Wake> {
+        let channel = keys::events(self.db, &ask.ticket.name);
+        let gate = self.stations.of(&channel)?;
+        self.find_out(&gate, &ask.ticket.name, routes).await;
+        if ask.armed || !gate.events.are_on() {
+            return None;
+        }
+        // At most half of the limit, because the script needs the rest.
+        self.subscriber.arm(&channel, routes.limit() / 2).await
+    }
+
+    /// Reads the server's setting, unless the cache is fresh or another request is reading it.
+    async fn find_out(&self, gate: &Endpoint, name: &Name, routes: &Router) {
+        let timers = self.stations.timers();
+        let Some(life) = gate.events.begin(timers.now(), routes.limit()) else {
+            return;
+        };
+        let request = Request::new("CONFIG").arg("GET").arg(SETTING);
+        let asked = routes.ask(name.as_str(), &request, routes.deadline());
+        // At most a quarter of the limit. Without a reply we learn nothing; the script that follows reports the error.
+        let Some(answer) = timers.limit(routes.limit() / 4, asked).await else {
+            return;
+        };
+        let learned = match allowed(answer) {
+            Ok(Some(reply)) => {
+                let flags = reply.list().and_then(|reply| reply.get(1)?.text());
+                (flags.is_some_and(suffice), timers.now() + BELIEVED)
+            }
+            // We do not ask again before the next connection: each refusal adds an entry to the server's ACL log.
+            Ok(None) => (false, BootInstant::FAR),
+            Err(_) => return,
+        };
+        gate.events.end(life, learned);
+    }
+
+    /// See [`Backend::pause`](crate::store::Backend::pause).
+    pub(crate) fn pause(&self, name: &Name) -> Option<Duration> {
+        let channel = keys::events(self.db, name);
+        let told = self.subscriber.listens(&channel) && self.stations.of(&channel)?.events.are_on();
+        told.then_some(LOOK)
+    }
+
+    /// Whether the server permits a subscription to the events of that name.
+    pub(crate) async fn can_listen(&self, name: &Name, limit: Duration) -> bool {
+        let channel = keys::events(self.db, name);
+        self.subscriber.arm(&channel, limit).await.is_some()
+    }
+
+    pub(crate) fn close(&self) {
+        self.subscriber.close();
+    }
+}
+
+/// The server's event flags. `None`: the server does not permit us to read them.
+pub(crate) async fn setting(link: &Connection) -> Result<Option<String>> {
+    let request = Request::new("CONFIG").arg("GET").arg(SETTING);
+    let reply = allowed(link.ask(&request, link.deadline()).await)?;
+    Ok(reply.and_then(|reply| reply.list()?.get(1)?.text().map(str::to_owned)))
+}
+
+/// Whether these flags enable the deletion and the expiry events on the channel of a key.
+pub(crate) fn suffice(flags: &str) -> bool {
+    let has = |flag| flags.contains(flag);
+    has('K') && (has('A') || (has('g') && has('x')))
+}
+
+/// Whether that event means that the key no longer exists.
+pub(crate) fn frees(event: &[u8]) -> bool {
+    matches!(
+        event,
+        b"del" | b"expired" | b"evicted" | b"rename_from" | b"move_from"
+    )
+}
+
+/// The cached event setting of the server behind an endpoint.
+#[derive(Debug, Default)]
+pub(crate) struct EventSettings(Mutex<EventSettingsState>);
+
+#[derive(Debug, Default)]
+struct EventSettingsState {
+    on: bool,
+    /// When the cache expires. `None`: it has expired.
+    until: Option<BootInstant>,
+    /// Counts the connections. A reply that was requested before the latest one may come from another server.
+    life: u64,
+}
+
+impl EventSettings {
+    fn lock(&self) -> MutexGuard<'_, EventSettingsState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether events are on, as far as we know.
+    fn are_on(&self) -> bool {
+        self.lock().on
+    }
+
+    /// Whether events are on, or the cache has expired.
+    fn may_be_on(&self, now: BootInstant) -> bool {
+        let known = self.lock();
+        known.on || known.until.is_none_or(|until| until <= now)
+    }
+
+    /// Expires the cache and invalidates requests in flight, because the server may be another one.
+    pub(crate) fn doubt(&self) {
+        let mut known = self.lock();
+        known.life += 1;
+        known.until = None;
+    }
+
+    /// Starts a refresh, unless the cache is fresh. No other caller starts one within `limit`. Returns the value for
+    /// `end`.
+    fn begin(&self, now: BootInstant, limit: Duration) -> Option<u64> {
+        let mut known = self.lock();
+        if known.until.is_some_and(|until| now < until) {
+            return None;
+        }
+        known.until = Some(now + limit);
+        Some(known.life)
+    }
+
+    fn end(&self, life: u64, (on, until): (bool, BootInstant)) {
+        let mut known = self.lock();
+        // A reply from before the latest connection may describe another server, so we discard it.
+        if known.life == life {
+            known.on = on;
+            known.until = Some(until);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_in_which_a_key_goes_must_be_told() {
+        for enough in ["AK", "KA", "gxK", "AKE", "Kgx$"] {
+            assert!(suffice(enough), "{enough}");
+        }
+        for little in ["", "AE", "Kg", "Kx", "gxE", "K"] {
+            assert!(!suffice(little), "{little}");
+        }
+    }
+
+    #[test]
+    fn only_what_frees_a_key_wakes() {
+        for event in ["del", "expired", "evicted"] {
+            assert!(frees(event.as_bytes()));
+        }
+        for event in ["set", "expire", "pexpire", "incrby", "", "1"] {
+            assert!(!frees(event.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn one_asks_and_what_was_said_before_a_new_connection_does_not_count() {
+        let (known, at) = (EventSettings::default(), BootInstant::from_nanos);
+        let limit = Duration::from_nanos(10);
+        let life = known.begin(at(1), limit).unwrap();
+        assert!(known.begin(at(5), limit).is_none() && !known.are_on());
+        known.end(life, (true, at(50)));
+        assert!(known.are_on() && known.begin(at(49), limit).is_none());
+        // The caller that started the refresh may have left.
+        let old = known.begin(at(50), limit).unwrap();
+        known.doubt();
+        known.end(old, (false, BootInstant::FAR));
+        assert!(known.are_on());
+        let life = known.begin(at(51), limit).unwrap();
+        known.end(life, (false, BootInstant::FAR));
+        assert!(!known.are_on() && known.begin(at(1 << 60), limit).is_none());
+    }
+}

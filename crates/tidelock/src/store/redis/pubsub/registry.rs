@@ -1,0 +1,429 @@
+//! The subscription registry: the phase of every channel, the pub/sub connection that serves it, and the commands that
+//! this connection still has to send.
+//!
+//! A channel has up to two forms, plain and sharded, each with an entry of its own. The algorithm:
+//!
+//! 1. A waiter wants a channel. The registry creates the entry and queues a SUBSCRIBE at the pub/sub connection of the
+//!    server that serves the channel. The first channel of a server starts the task of its pub/sub connection.
+//! 2. The confirmation makes the entry live. The waiter arms its wake and sends its attempt.
+//! 3. A message wakes a waiter. If the connection is lost, the entry is pending again; once it is live again we wake
+//!    one waiter, because a message may have been missed.
+//! 4. A periodic sweep unsubscribes channels without waiters and moves channels whose slot has a new owner.
+//!
+//! ```text
+//!              want                  confirmed, no UNSUBSCRIBE open
+//!    absent ──────────► Pending ───────────────────────────────────► Live
+//!                       ▲ │  ▲                                        │ no waiter for LINGER
+//!            retry time │ │  │ want: SUBSCRIBE again                  ▼
+//!                       │ ▼  └──────────────────────────────────── Leaving ── last confirmation ──► absent
+//!                     Refused ── retry time, no waiter ──► absent
+//!
+//!    Connection lost, or slot moved: Pending with a new SUBSCRIBE; absent if nobody waits; Refused stays.
+//!    Close: every channel is absent.
+//! ```
+//!
+//! Invariants:
+//! 1. A wake is armed under the state lock and only while a form is live. So it sees each later message in that form,
+//!    until the connection is lost.
+//! 2. A confirmed SUBSCRIBE counts only if no UNSUBSCRIBE of ours is open: otherwise it confirms an older subscription.
+//! 3. An event of a connection changes the phase only of its own entries: an entry may have moved meanwhile.
+//! 4. All forms of a channel use the same connection, except for a moment while a slot moves. So they are lost
+//!    together, and messages arrive in the order in which they were published.
+//! 5. A pub/sub task runs exactly while its connection is in `sessions`. Both change under the state lock, so a channel
+//!    either keeps the old task alive or starts a new one.
+//! 6. Only a pending entry has callers. We leave the lock before we notify or drop a caller that still waits.
+//!
+//! Lock order: the state lock first. Under it we may take a connection's queue of commands, the cluster's slot map
+//! (read), and the lock of the signals (`arm`, `is_watched`). Under none of these is the state lock taken. We wake
+//! waiters only after we have left the state lock. `notify_one` is the exception: it wakes only the pub/sub task. The
+//! idle hook of the signals takes the state lock; it runs after the signals' lock is released.
+
+mod hear;
+mod moves;
+mod own;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+
+pub(crate) use self::own::ListenerCount;
+use self::own::OwnChannel;
+use crate::store::redis::pubsub::channel_router::ChannelRouter;
+use crate::store::redis::pubsub::connection;
+use crate::store::redis::topology::endpoint::Endpoint;
+use crate::store::redis::wire::pipeline::Subscription;
+use crate::store::redis::wire::reply::MessageForm;
+use crate::store::{Background, BootInstant, Heard, Timers, Wake, WakeChannels};
+
+/// The time between a refused subscription and the next attempt. The waiters poll meanwhile.
+const REFUSED_FOR: Duration = Duration::from_secs(30);
+
+/// The registry. The callers and the tasks of the pub/sub connections share it.
+pub(crate) struct SubscriptionRegistry {
+    /// The forms in which a release may be published.
+    forms: &'static [MessageForm],
+    pub(crate) stations: ChannelRouter,
+    signals: WakeChannels,
+    background: Background,
+    state: Mutex<RegistryState>,
+    /// The number of entries. While it is zero, requests that do not wait skip the lock. Changes with the state locked.
+    known: AtomicUsize,
+    /// A warning about missing subscriptions was logged. Reset by the next confirmed subscription.
+    complained: AtomicBool,
+}
+
+#[derive(Default)]
+pub(crate) struct RegistryState {
+    books: ChannelTable,
+    /// One pub/sub connection per server.
+    sessions: Vec<Arc<PubSubConnection>>,
+    closed: bool,
+    /// The server refused the subscription by which it counts us. We do not retry before this moment.
+    uncounted_until: Option<BootInstant>,
+}
+
+/// The entries of each form, by channel.
+#[derive(Default)]
+struct ChannelTable([HashMap<Arc<str>, Channel>; 2]);
+
+/// The pub/sub connection to one server, as the registry sees it.
+pub(crate) struct PubSubConnection {
+    pub(crate) gate: Arc<Endpoint>,
+    /// The commands to send, oldest first.
+    todo: Mutex<Vec<SubscribeCommand>>,
+    /// Notified when a command is queued, and on close.
+    pub(crate) bell: Notify,
+}
+
+/// A SUBSCRIBE or UNSUBSCRIBE command to send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SubscribeCommand {
+    pub(crate) of: Subscription,
+    pub(crate) channel: Arc<str>,
+    /// The channel is the one by which the server counts tidelock's waiters, see [`own`].
+    pub(crate) own: bool,
+}
+
+struct Channel {
+    phase: ChannelPhase,
+    session: Arc<PubSubConnection>,
+    /// Callers that wait for the confirmation. Invariant: empty unless the phase is pending.
+    callers: Vec<oneshot::Sender<()>>,
+    /// Since when the channel has had no waiter. `None`: it has one, as far as we know.
+    idle_since: Option<BootInstant>,
+    /// UNSUBSCRIBE commands of ours on this connection without a confirmation.
+    leaving: u32,
+    /// Messages may have been missed. The next confirmation wakes one waiter, which asks the store.
+    missed: bool,
+    own: OwnChannel,
+    /// Plain form only: we have received a plain message, and its duplicate in the sharded form may follow.
+    twin: bool,
+    /// How many release messages arrived on this channel, and when the last one did.
+    heard: u64,
+    last: BootInstant,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ChannelPhase {
+    /// SUBSCRIBE is queued or sent.
+    Pending,
+    /// SUBSCRIBE is confirmed: every message arrives.
+    Live,
+    /// UNSUBSCRIBE is queued or sent.
+    Leaving,
+    /// The server refused SUBSCRIBE. We do not retry before this moment.
+    Refused(BootInstant),
+}
+
+pub(crate) enum SubscribeOutcome {
+    Pending(oneshot::Receiver<()>),
+    /// The subscription is live or refused, or the registry is closed.
+    Settled,
+}
+
+impl ChannelTable {
+    fn of(&self, form: MessageForm) -> &HashMap<Arc<str>, Channel> {
+        &self.0[form as usize]
+    }
+
+    fn of_mut(&mut self, form: MessageForm) -> &mut HashMap<Arc<str>, Channel> {
+        &mut self.0[form as usize]
+    }
+
+    fn get(&self, form: MessageForm, channel: &str) -> Option<&Channel> {
+        self.of(form).get(channel)
+    }
+
+    fn get_mut(&mut self, form: MessageForm, channel: &str) -> Option<&mut Channel> {
+        self.of_mut(form).get_mut(channel)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Channel> {
+        self.0.iter().flat_map(HashMap::values)
+    }
+
+    /// The channels that this connection serves.
+    fn on(&self, form: MessageForm, session: &Arc<PubSubConnection>) -> Vec<Arc<str>> {
+        let mine = self.of(form).iter().filter(|(_, one)| one.is_on(session));
+        mine.map(|(channel, _)| Arc::clone(channel)).collect()
+    }
+}
+
+impl Channel {
+    fn is_on(&self, session: &Arc<PubSubConnection>) -> bool {
+        Arc::ptr_eq(&self.session, session)
+    }
+
+    fn order(&self, form: MessageForm, ends: bool, channel: &Arc<str>) {
+        self.session.order(SubscribeCommand {
+            of: Subscription { form, ends },
+            channel: Arc::clone(channel),
+            own: false,
+        });
+    }
+}
+
+impl PubSubConnection {
+    fn order(&self, order: SubscribeCommand) {
+        self.todo().push(order);
+        self.bell.notify_one();
+    }
+
+    fn todo(&self) -> MutexGuard<'_, Vec<SubscribeCommand>> {
+        self.todo.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the commands to send.
+    pub(crate) fn orders(&self) -> Vec<SubscribeCommand> {
+        std::mem::take(&mut *self.todo())
+    }
+}
+
+impl SubscriptionRegistry {
+    pub(crate) fn new(
+        forms: &'static [MessageForm],
+        stations: ChannelRouter,
+        signals: WakeChannels,
+        background: Background,
+    ) -> Self {
+        Self {
+            forms,
+            stations,
+            signals,
+            background,
+            state: Mutex::default(),
+            known: AtomicUsize::new(0),
+            complained: AtomicBool::new(false),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RegistryState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn forms(&self) -> &'static [MessageForm] {
+        self.forms
+    }
+
+    pub(crate) fn timers(&self) -> &Timers {
+        self.stations.timers()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.known.load(Ordering::SeqCst) == 0
+    }
+
+    fn count(&self, state: &RegistryState) {
+        self.known
+            .store(state.books.all().count(), Ordering::SeqCst);
+    }
+
+    /// A wake, if no form needs another SUBSCRIBE and at least one form is live.
+    pub(crate) fn arm_if_settled(&self, channel: &str) -> Option<Wake> {
+        let state = self.lock();
+        let phases = self
+            .forms
+            .iter()
+            .map(|form| state.books.get(*form, channel));
+        let settled = |one: Option<&Channel>| {
+            one.is_some_and(|one| {
+                matches!(one.phase, ChannelPhase::Live | ChannelPhase::Refused(_))
+            })
+        };
+        let all = phases.into_iter().all(settled);
+        all.then(|| self.arm(state, channel)).flatten()
+    }
+
+    /// A wake, if at least one form is live.
+    pub(crate) fn arm_if_any(&self, channel: &str) -> Option<Wake> {
+        self.arm(self.lock(), channel)
+    }
+
+    fn arm(&self, mut state: MutexGuard<'_, RegistryState>, channel: &str) -> Option<Wake> {
+        let mut heard = false;
+        for form in self.forms {
+            if let Some(entry) = state.books.get_mut(*form, channel) {
+                heard |= entry.phase == ChannelPhase::Live;
+                entry.idle_since = None;
+            }
+        }
+        // We arm under the lock. Otherwise a sweep could unsubscribe in between.
+        heard.then(|| self.signals.arm(channel))
+    }
+
+    /// The releases received on a channel. `None`: this process is not subscribed in every form.
+    pub(crate) fn heard(&self, channel: &str) -> Option<Heard> {
+        let state = self.lock();
+        let entry = |form: &MessageForm| {
+            let entry = state.books.get(*form, channel)?;
+            matches!(entry.phase, ChannelPhase::Live | ChannelPhase::Leaving).then_some(entry)
+        };
+        let each: Option<Vec<&Channel>> = self.forms.iter().map(entry).collect();
+        let each = each?;
+        Some(Heard {
+            count: each.iter().map(|entry| entry.heard).sum(),
+            last: each.iter().map(|entry| entry.last).max()?,
+        })
+    }
+
+    /// Whether this process is subscribed in every form.
+    pub(crate) fn hears_all(&self, channel: &str) -> bool {
+        let state = self.lock();
+        self.forms.iter().all(|form| {
+            let phase = state.books.get(*form, channel).map(|one| one.phase);
+            matches!(phase, Some(ChannelPhase::Live | ChannelPhase::Leaving))
+        })
+    }
+
+    /// Subscribes to a channel, unless it is live or was refused recently.
+    pub(crate) fn want(self: &Arc<Self>, form: MessageForm, channel: &str) -> SubscribeOutcome {
+        let now = self.timers().now();
+        let mut state = self.lock();
+        if state.closed {
+            return SubscribeOutcome::Settled;
+        }
+        let (caller, subscribed) = oneshot::channel();
+        if let Some((channel, _)) = state.books.of(form).get_key_value(channel) {
+            let channel = Arc::clone(channel);
+            let Some(entry) = state.books.get_mut(form, &channel) else {
+                return SubscribeOutcome::Settled;
+            };
+            entry.idle_since = None;
+            match entry.phase {
+                ChannelPhase::Live => return SubscribeOutcome::Settled,
+                ChannelPhase::Refused(until) if now < until => return SubscribeOutcome::Settled,
+                ChannelPhase::Refused(_) | ChannelPhase::Leaving => {
+                    entry.phase = ChannelPhase::Pending;
+                    entry.order(form, false, &channel);
+                }
+                ChannelPhase::Pending => {}
+            }
+            entry.callers.retain(|caller| !caller.is_closed());
+            entry.callers.push(caller);
+            return SubscribeOutcome::Pending(subscribed);
+        }
+        let Some(session) = self.session_for(&mut state, channel) else {
+            return SubscribeOutcome::Settled;
+        };
+        let channel: Arc<str> = channel.into();
+        let entry = Channel {
+            phase: ChannelPhase::Pending,
+            session,
+            callers: vec![caller],
+            idle_since: None,
+            leaving: 0,
+            missed: false,
+            own: OwnChannel::Out,
+            twin: false,
+            heard: 0,
+            last: now,
+        };
+        entry.order(form, false, &channel);
+        state.books.of_mut(form).insert(channel, entry);
+        self.count(&state);
+        SubscribeOutcome::Pending(subscribed)
+    }
+
+    /// The pub/sub connection that serves a channel now; starts its task if needed. `None`: no server has the slot.
+    fn session_for(
+        self: &Arc<Self>,
+        state: &mut RegistryState,
+        channel: &str,
+    ) -> Option<Arc<PubSubConnection>> {
+        let gate = self.stations.of(channel)?;
+        let mut running = state.sessions.iter();
+        if let Some(session) = running.find(|session| Arc::ptr_eq(&session.gate, &gate)) {
+            return Some(Arc::clone(session));
+        }
+        let session = Arc::new(PubSubConnection {
+            gate,
+            todo: Mutex::default(),
+            bell: Notify::new(),
+        });
+        state.sessions.push(Arc::clone(&session));
+        self.background
+            .spawn(connection::run(Arc::clone(self), Arc::clone(&session)));
+        Some(session)
+    }
+
+    /// Records that the last waiter of a channel has left.
+    pub(crate) fn idle(&self, channel: &str) {
+        let now = self.timers().now();
+        let mut state = self.lock();
+        for form in self.forms {
+            if let Some(entry) = state.books.get_mut(*form, channel) {
+                entry.idle_since.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Records that the server refused a subscription.
+    pub(crate) fn refused(
+        &self,
+        session: &Arc<PubSubConnection>,
+        form: MessageForm,
+        channel: &str,
+        why: &crate::Error,
+    ) {
+        let until = self.timers().now() + REFUSED_FOR;
+        let mut callers = Vec::new();
+        if let Some(entry) = self.lock().books.get_mut(form, channel) {
+            if !entry.is_on(session) {
+                return;
+            }
+            entry.phase = ChannelPhase::Refused(until);
+            callers = std::mem::take(&mut entry.callers);
+        }
+        drop(callers); // after the lock, because it wakes them
+        // A waiter may be armed from before. It may have missed a message and will miss the next one, so it asks now.
+        self.signals.wake_one(channel);
+        self.complain(why);
+    }
+
+    /// Logs the reason why waiters poll, once until the next confirmed subscription.
+    fn complain(&self, why: &crate::Error) {
+        if !self.complained.swap(true, Ordering::SeqCst) {
+            tracing::warn!(error = %why, "no subscription just now: waiters ask again and again instead of being woken");
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        let books = std::mem::take(&mut state.books);
+        let sessions = state.sessions.clone();
+        self.count(&state);
+        drop(state);
+        drop(books); // after the lock, because it wakes the callers
+        for session in sessions {
+            session.bell.notify_one();
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Changes of subscriptions over time: unused ones end, and others move to another connection or are lost with theirs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::store::BootInstant;
+use crate::store::redis::pubsub::registry::own::OwnChannel;
+use crate::store::redis::pubsub::registry::{
+    ChannelPhase, PubSubConnection, RegistryState, SubscriptionRegistry,
+};
+use crate::store::redis::wire::reply::MessageForm;
+
+/// How long a subscription stays live after its last waiter has left, for the next waiter.
+const LINGER: Duration = Duration::from_millis(2500);
+
+/// The result of the sweep for one channel.
+enum ChannelCheck {
+    Stays,
+    Gone,
+    /// Another server serves it now.
+    Astray,
+}
+
+impl SubscriptionRegistry {
+    /// Subscribes again, at the server that serves the channel now, if this connection has served it until now.
+    pub(crate) fn again(
+        self: &Arc<Self>,
+        session: &Arc<PubSubConnection>,
+        form: MessageForm,
+        channel: &str,
+    ) {
+        let mut state = self.lock();
+        if state
+            .books
+            .get(form, channel)
+            .is_some_and(|entry| entry.is_on(session))
+        {
+            self.part(&mut state, channel);
+            self.moved(&mut state, form, channel);
+            self.count(&state);
+        }
+    }
+
+    /// As [`again`](Self::again), after a temporary refusal, if the channel is still pending.
+    pub(crate) fn retry(
+        self: &Arc<Self>,
+        session: &Arc<PubSubConnection>,
+        form: MessageForm,
+        channel: &str,
+    ) {
+        let pending = {
+            let state = self.lock();
+            let entry = state.books.get(form, channel);
+            entry.is_some_and(|entry| entry.phase == ChannelPhase::Pending)
+        };
+        if pending {
+            self.again(session, form, channel);
+        }
+    }
+
+    /// Queues a SUBSCRIBE at the server that serves the channel now. Removes the entry if it has no waiter and no
+    /// caller.
+    fn moved(self: &Arc<Self>, state: &mut RegistryState, form: MessageForm, channel: &str) {
+        let Some((channel, mut entry)) = state.books.of_mut(form).remove_entry(channel) else {
+            return;
+        };
+        entry.callers.retain(|caller| !caller.is_closed());
+        entry.leaving = 0;
+        (entry.own, entry.twin) = (OwnChannel::Out, false);
+        if !matches!(entry.phase, ChannelPhase::Refused(_)) {
+            if !self.signals.is_watched(&channel) && entry.callers.is_empty() {
+                return;
+            }
+            entry.missed |= entry.phase == ChannelPhase::Live;
+            entry.phase = ChannelPhase::Pending;
+            // If no server has the slot, the entry stays on its old connection until a sweep finds the new server.
+            if let Some(session) = self.session_for(state, &channel) {
+                entry.session = session;
+            }
+            entry.order(form, false, &channel);
+        }
+        state.books.of_mut(form).insert(channel, entry);
+    }
+
+    /// Unsubscribes channels that have had no waiter for a while, and moves channels that another server serves now.
+    /// Returns `false` if this connection has no channel left.
+    pub(crate) fn sweep(self: &Arc<Self>, session: &Arc<PubSubConnection>) -> bool {
+        let now = self.timers().now();
+        let mut state = self.lock();
+        let (mut astray, mut left) = (Vec::new(), false);
+        for &form in self.forms {
+            for channel in state.books.on(form, session) {
+                match self.look_at(&mut state, form, &channel, now) {
+                    ChannelCheck::Stays => left = true,
+                    ChannelCheck::Gone => drop(state.books.of_mut(form).remove(&channel)),
+                    ChannelCheck::Astray => {
+                        left = true;
+                        astray.push((form, channel));
+                    }
+                }
+            }
+        }
+        self.count(&state);
+        drop(state);
+        // After the lock, because `follow` takes it.
+        for (form, channel) in astray {
+            self.follow(session, form, &channel);
+        }
+        left
+    }
+
+    /// Moves a channel to the server that serves it now.
+    fn follow(
+        self: &Arc<Self>,
+        session: &Arc<PubSubConnection>,
+        form: MessageForm,
+        channel: &Arc<str>,
+    ) {
+        let mut state = self.lock();
+        self.part(&mut state, channel);
+        if form == MessageForm::Plain
+            && let Some(entry) = state.books.get(form, channel)
+            && entry.is_on(session)
+        {
+            // The server ends a sharded subscription itself when the slot leaves. A plain one must be unsubscribed.
+            entry.order(form, true, channel);
+        }
+        drop(state);
+        self.again(session, form, channel);
+        self.signals.wake_one(channel);
+    }
+
+    fn look_at(
+        &self,
+        state: &mut RegistryState,
+        form: MessageForm,
+        channel: &Arc<str>,
+        now: BootInstant,
+    ) -> ChannelCheck {
+        let watched = self.signals.is_watched(channel);
+        let Some(entry) = state.books.get_mut(form, channel) else {
+            return ChannelCheck::Gone;
+        };
+        if watched {
+            entry.idle_since = None;
+            if matches!(entry.phase, ChannelPhase::Refused(until) if now >= until) {
+                // The waiter armed its wake before the refusal and does not call `want` again, so we retry for it.
+                entry.phase = ChannelPhase::Pending;
+                entry.missed = true;
+                entry.order(form, false, channel);
+            }
+            let here = self.stations.of(channel);
+            return match here {
+                Some(gate) if !Arc::ptr_eq(&gate, &entry.session.gate) => ChannelCheck::Astray,
+                _ => {
+                    // The server may have refused to count us until now, so we try again.
+                    self.join(state, channel, now);
+                    ChannelCheck::Stays
+                }
+            };
+        }
+        match entry.phase {
+            ChannelPhase::Live if now.since(*entry.idle_since.get_or_insert(now)) >= LINGER => {
+                self.part(state, channel);
+                if let Some(entry) = state.books.get_mut(form, channel) {
+                    entry.phase = ChannelPhase::Leaving;
+                    entry.leaving += 1;
+                    entry.order(form, true, channel);
+                }
+                ChannelCheck::Stays
+            }
+            ChannelPhase::Refused(until) if now >= until => ChannelCheck::Gone,
+            _ => ChannelCheck::Stays,
+        }
+    }
+
+    /// Records that the server refused an UNSUBSCRIBE. No confirmation follows; if we kept waiting for it, no later
+    /// SUBSCRIBE would count as confirmed. Messages that still arrive wake nobody.
+    pub(crate) fn stuck(
+        &self,
+        session: &Arc<PubSubConnection>,
+        form: MessageForm,
+        channel: &Arc<str>,
+    ) {
+        let mut state = self.lock();
+        let Some(entry) = state.books.get_mut(form, channel) else {
+            return;
+        };
+        if !entry.is_on(session) {
+            return;
+        }
+        entry.leaving = entry.leaving.saturating_sub(1);
+        match entry.phase {
+            ChannelPhase::Leaving if entry.leaving == 0 => {
+                state.books.of_mut(form).remove(channel);
+                self.count(&state);
+            }
+            // The channel is wanted again, and we may have ignored the confirmation of the new SUBSCRIBE as an older
+            // one. We send SUBSCRIBE once more to get another confirmation.
+            ChannelPhase::Pending => entry.order(form, false, channel),
+            _ => {}
+        }
+    }
+
+    /// Records that the connection is lost: no subscription is live and messages may have been missed. Subscribes again
+    /// to the channels that still have a waiter or a caller.
+    pub(crate) fn disconnected(self: &Arc<Self>, session: &Arc<PubSubConnection>) {
+        // Discard the commands for the lost connection. `moved` queues new ones.
+        session.orders();
+        let mut state = self.lock();
+        for &form in self.forms {
+            for channel in state.books.on(form, session) {
+                self.moved(&mut state, form, &channel);
+            }
+        }
+        self.count(&state);
+    }
+
+    /// Records that no connection can be opened. The callers stop waiting and poll.
+    pub(crate) fn unreachable(
+        self: &Arc<Self>,
+        session: &Arc<PubSubConnection>,
+        why: &crate::Error,
+    ) {
+        let mut state = self.lock();
+        let channels: Vec<Arc<str>> = self
+            .forms
+            .iter()
+            .flat_map(|form| state.books.on(*form, session))
+            .collect();
+        let mut callers = Vec::new();
+        for form in self.forms {
+            for entry in state.books.of_mut(*form).values_mut() {
+                if entry.is_on(session) {
+                    callers.append(&mut entry.callers);
+                }
+            }
+        }
+        drop(state);
+        drop(callers); // after the lock, because it wakes them
+        self.complain(why);
+        self.stations.doubt();
+        self.disconnected(session);
+        if !why.is_retryable() {
+            // The server rejects us, and a retry does not help. We wake one waiter per channel: its attempt returns the
+            // reason. Otherwise it would sleep until the holder's lease expires.
+            for channel in channels {
+                self.signals.wake_one(&channel);
+            }
+        }
+    }
+
+    /// Whether the connection's task continues. On `false` the connection is already removed, and the task must end.
+    pub(crate) fn goes_on(&self, session: &Arc<PubSubConnection>) -> bool {
+        let mut state = self.lock();
+        let needed = !state.closed
+            && (state.books.all().any(|entry| entry.is_on(session)) || !session.todo().is_empty());
+        if !needed {
+            // Under the lock of the check above. Otherwise a channel that is added in between would have no task.
+            state.sessions.retain(|own| !Arc::ptr_eq(own, session));
+        }
+        needed
+    }
+}

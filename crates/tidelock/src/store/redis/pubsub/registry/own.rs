@@ -1,0 +1,166 @@
+//! The counting channel: a channel without messages, to which only tidelock's waiters subscribe, so that the server can
+//! count them.
+//!
+//! A waiting process subscribes to a lock's channel in every form. The number of subscribers alone does not show
+//! whether one of them, such as a Java service with Redisson, receives the plain form only; the number on the counting
+//! channel does. Invariant: a process on the counting channel is subscribed in every form. Otherwise it would hide a
+//! Java service, which would not get the plain message and would go on sleeping. So we subscribe to the counting
+//! channel last and unsubscribe from it first, on the same connection.
+
+use std::sync::Arc;
+
+use crate::store::BootInstant;
+use crate::store::redis::keys;
+use crate::store::redis::pubsub::registry::{
+    ChannelPhase, PubSubConnection, REFUSED_FOR, RegistryState, SubscribeCommand,
+    SubscriptionRegistry,
+};
+use crate::store::redis::wire::pipeline::Subscription;
+use crate::store::redis::wire::reply::MessageForm;
+
+/// Whether the server counts this process among tidelock's waiters for a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OwnChannel {
+    Out,
+    Joining,
+    In,
+}
+
+/// The part of this process in the server's counts, as far as we know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ListenerCount {
+    /// In how many forms it is subscribed.
+    pub(crate) forms: i64,
+    /// Whether it is on the counting channel. `None`: unknown, because it is not confirmed yet.
+    pub(crate) own: Option<bool>,
+}
+
+impl ListenerCount {
+    /// This process is not subscribed.
+    pub(crate) const NOWHERE: Self = Self {
+        forms: 0,
+        own: Some(false),
+    };
+}
+
+impl SubscriptionRegistry {
+    /// The form of the counting channel: the last one, which in a cluster is the form that moves with the slot.
+    fn own_form(&self) -> MessageForm {
+        self.forms.last().copied().unwrap_or(MessageForm::Plain)
+    }
+
+    fn order_own(session: &PubSubConnection, form: MessageForm, ends: bool, channel: &str) {
+        if let Some(own) = keys::own_channel(channel) {
+            session.order(SubscribeCommand {
+                of: Subscription { form, ends },
+                channel: own.into(),
+                own: true,
+            });
+        }
+    }
+
+    /// Whether this process may join. A process that is subscribed in the sharded form only must not: it would hide a
+    /// client that receives only the plain form.
+    fn may_be_counted(&self, state: &RegistryState, now: BootInstant) -> bool {
+        let refused = state.uncounted_until.is_some_and(|until| now < until);
+        self.forms.contains(&MessageForm::Plain) && !refused
+    }
+
+    /// Whether we may assume that other tidelock processes are counted. We assume that they have our settings and
+    /// rights.
+    pub(crate) fn counts_its_kind(&self) -> bool {
+        self.may_be_counted(&self.lock(), self.timers().now())
+    }
+
+    /// Subscribes to the counting channel, if every form is live on one connection.
+    pub(crate) fn join(&self, state: &mut RegistryState, channel: &str, now: BootInstant) {
+        if !self.may_be_counted(state, now) || keys::own_channel(channel).is_none() {
+            return;
+        }
+        let form = self.own_form();
+        let Some(entry) = state.books.get(form, channel) else {
+            return;
+        };
+        let session = Arc::clone(&entry.session);
+        let stands = |form: &MessageForm| {
+            let entry = state.books.get(*form, channel);
+            entry.is_some_and(|entry| entry.phase == ChannelPhase::Live && entry.is_on(&session))
+        };
+        if !self.forms.iter().all(stands) {
+            return;
+        }
+        if let Some(entry) = state.books.get_mut(form, channel)
+            && entry.own == OwnChannel::Out
+        {
+            entry.own = OwnChannel::Joining;
+            Self::order_own(&session, form, false, channel);
+        }
+    }
+
+    /// Unsubscribes from the counting channel. Callers must do this before they end or move any subscription to the
+    /// lock's channel.
+    pub(crate) fn part(&self, state: &mut RegistryState, channel: &str) {
+        let form = self.own_form();
+        if let Some(entry) = state.books.get_mut(form, channel)
+            && entry.own != OwnChannel::Out
+        {
+            entry.own = OwnChannel::Out;
+            let session = Arc::clone(&entry.session);
+            Self::order_own(&session, form, true, channel);
+        }
+    }
+
+    /// Records the confirmation: the server counts this process.
+    pub(crate) fn joined(&self, session: &Arc<PubSubConnection>, form: MessageForm, channel: &str) {
+        if let Some(entry) = self.lock().books.get_mut(form, channel)
+            && entry.is_on(session)
+            && entry.own == OwnChannel::Joining
+        {
+            entry.own = OwnChannel::In;
+        }
+    }
+
+    /// Records that the server no longer counts this process. If we did not ask for this, the slot has moved; the
+    /// lock's channel is then subscribed again at the new owner, and this channel after it.
+    pub(crate) fn parted(&self, session: &Arc<PubSubConnection>, form: MessageForm, channel: &str) {
+        if let Some(entry) = self.lock().books.get_mut(form, channel)
+            && entry.is_on(session)
+            && entry.own == OwnChannel::In
+        {
+            entry.own = OwnChannel::Out;
+        }
+    }
+
+    /// Records that the server refused the counting channel. Others then treat this process as a foreign client, which
+    /// costs one extra message per release.
+    pub(crate) fn uncounted(&self, session: &Arc<PubSubConnection>, form: MessageForm, own: &str) {
+        let until = self.timers().now() + REFUSED_FOR;
+        let mut state = self.lock();
+        state.uncounted_until = Some(until);
+        let channel = keys::channel_of_own(own);
+        if let Some(entry) = channel.and_then(|channel| state.books.get_mut(form, &channel))
+            && entry.is_on(session)
+        {
+            entry.own = OwnChannel::Out;
+        }
+    }
+
+    /// The part of this process in the server's counts for a channel.
+    pub(crate) fn counted(&self, channel: &str) -> ListenerCount {
+        let state = self.lock();
+        let heard = self.forms.iter().filter(|form| {
+            let phase = state.books.get(**form, channel).map(|entry| entry.phase);
+            matches!(phase, Some(ChannelPhase::Live | ChannelPhase::Leaving))
+        });
+        let forms = i64::try_from(heard.count()).unwrap_or(0);
+        let own = state.books.get(self.own_form(), channel).map(|one| one.own);
+        ListenerCount {
+            forms,
+            own: match own {
+                Some(OwnChannel::In) => Some(true),
+                Some(OwnChannel::Joining) => None,
+                Some(OwnChannel::Out) | None => Some(false),
+            },
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Wakes waiters through subscriptions, on connections of the steward's runtime. A connection for scripts never
+//! subscribes, because a push message could be mistaken for the reply to a script.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use crate::store::redis::pubsub::channel_router::ChannelRouter;
+use crate::store::redis::pubsub::registry::{
+    ListenerCount, SubscribeOutcome, SubscriptionRegistry,
+};
+use crate::store::redis::wire::reply::MessageForm;
+use crate::store::{Awaited, Background, Heard, Released, Wake, WakeChannels};
+
+/// How a release is published. A single server has only the plain form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PublishModes {
+    Plain,
+    Sharded,
+    /// Sharded, and also plain while a client listens that hears only plain messages.
+    Auto,
+    /// Every release in both forms.
+    Both,
+}
+
+impl PublishModes {
+    /// The option for the scripts. `settled`: subscribers have had time to follow the slot map.
+    pub(crate) fn word(self, settled: bool) -> &'static str {
+        match self {
+            Self::Plain => "publish",
+            Self::Sharded => "spublish",
+            Self::Auto if settled => "auto",
+            Self::Auto => "settling",
+            Self::Both => "both",
+        }
+    }
+
+    /// The forms to which we subscribe, and in which a release may be published.
+    pub(crate) fn forms(self) -> &'static [MessageForm] {
+        match self {
+            Self::Plain => &[MessageForm::Plain],
+            Self::Sharded => &[MessageForm::Sharded],
+            Self::Auto | Self::Both => &[MessageForm::Plain, MessageForm::Sharded],
+        }
+    }
+}
+
+impl MessageForm {
+    pub(crate) fn command(self) -> &'static str {
+        match self {
+            Self::Plain => "PUBLISH",
+            Self::Sharded => "SPUBLISH",
+        }
+    }
+
+    /// The subcommand of `PUBSUB` that counts the subscribers.
+    pub(crate) fn counts(self) -> &'static str {
+        match self {
+            Self::Plain => "numsub",
+            Self::Sharded => "shardnumsub",
+        }
+    }
+}
+
+/// The polling interval of the doctor while it waits for a subscription.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Creates wakes for channels of the server.
+pub(crate) struct Subscriber {
+    board: Arc<SubscriptionRegistry>,
+    signals: WakeChannels,
+}
+
+/// The number of waiters, as the server counted them at the release.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Listeners {
+    pub(crate) all: i64,
+    /// The waiters of tidelock. `None`: the server did not count them.
+    pub(crate) ours: Option<i64>,
+}
+
+impl Subscriber {
+    pub(crate) fn new(
+        stations: &ChannelRouter,
+        ways: PublishModes,
+        background: &Background,
+    ) -> Self {
+        let board: Arc<std::sync::OnceLock<std::sync::Weak<SubscriptionRegistry>>> = Arc::default();
+        let idle = Arc::clone(&board);
+        let signals = WakeChannels::new(stations.timers().clone(), move |channel| {
+            if let Some(board) = idle.get().and_then(std::sync::Weak::upgrade) {
+                board.idle(channel);
+            }
+        });
+        let (stations, background) = (stations.clone(), background.clone());
+        let made = SubscriptionRegistry::new(ways.forms(), stations, signals.clone(), background);
+        let made = Arc::new(made);
+        board.get_or_init(|| Arc::downgrade(&made));
+        Self {
+            board: made,
+            signals,
+        }
+    }
+
+    /// A wake on a channel that is subscribed already; sends nothing.
+    pub(crate) fn arm_if_live(&self, channel: impl FnOnce() -> String) -> Option<Wake> {
+        if self.board.is_empty() {
+            return None;
+        }
+        self.board.arm_if_settled(&channel())
+    }
+
+    /// A wake on a channel; subscribes first if necessary. `None`: there is no subscription, so the caller polls.
+    pub(crate) async fn arm(&self, channel: &str, limit: Duration) -> Option<Wake> {
+        let mut pending = Vec::new();
+        for &form in self.board.forms() {
+            if let SubscribeOutcome::Pending(subscribed) = self.board.want(form, channel) {
+                pending.push(subscribed);
+            }
+        }
+        if !pending.is_empty() {
+            // We ignore errors here: a subscription was refused, or the connect failed. Then there is no wake.
+            self.board.timers().limit(limit, join_all(pending)).await;
+        }
+        self.board.arm_if_any(channel)
+    }
+
+    /// Subscribes for a while even if no task of this process waits. Other clients take the lock before its next
+    /// waiter comes, and this process must notice that.
+    pub(crate) fn listen(&self, channel: &str) {
+        for &form in self.board.forms() {
+            drop(self.board.want(form, channel));
+        }
+    }
+
+    /// Whether a release may come in a form that we cannot hear at the moment. The waiter must then poll.
+    pub(crate) fn is_deaf(&self, channel: impl FnOnce() -> String) -> bool {
+        self.board.forms().len() > 1 && !self.board.hears_all(&channel())
+    }
+
+    /// Whether the server would count this process as a tidelock waiter.
+    pub(crate) async fn is_counted(&self, channel: &str, limit: Duration) -> bool {
+        let Some(_wake) = self.arm(channel, limit).await else {
+            return false;
+        };
+        let timers = self.board.timers();
+        let end = timers.now() + limit;
+        while self.board.counted(channel).own.is_none() && timers.now() < end {
+            timers.after(LOOK).await;
+        }
+        self.board.counted(channel).own == Some(true)
+    }
+
+    /// Whether waiters on the channel hear all its messages.
+    pub(crate) fn listens(&self, channel: &str) -> bool {
+        !self.board.is_empty() && self.board.hears_all(channel)
+    }
+
+    /// The releases heard on a channel so far.
+    pub(crate) fn heard(&self, channel: impl FnOnce() -> String) -> Option<Heard> {
+        if self.board.is_empty() {
+            return None;
+        }
+        self.board.heard(&channel())
+    }
+
+    /// The outcome of a release with these listeners. `before`: the releases this process had heard before it.
+    pub(crate) fn freed(
+        &self,
+        channel: &str,
+        listeners: Listeners,
+        before: Option<Heard>,
+    ) -> Released {
+        let ListenerCount { forms, own } = if self.board.is_empty() {
+            ListenerCount::NOWHERE
+        } else {
+            self.board.counted(channel)
+        };
+        let counts_us = i64::from(own == Some(true));
+        // The script counts a process that listens in both forms, and on the counting channel, as one.
+        let us = match listeners.ours {
+            Some(_) => forms - counts_us * (forms - 1).max(0),
+            None => forms.min(1),
+        };
+        let others = (listeners.all - us).max(0);
+        // Without a reliable count of tidelock's waiters, we treat all as tidelock's. Otherwise tidelock processes
+        // would take each other for foreign clients and delay their attempts without need.
+        let counted = self.board.counts_its_kind() && own == Some(forms > 0);
+        let kin = match listeners.ours {
+            Some(ours) if counted => (ours - counts_us).clamp(0, others),
+            _ => others,
+        };
+        let awaited = Awaited {
+            others: u32::try_from(others).unwrap_or(u32::MAX),
+            strangers: u32::try_from(others - kin).unwrap_or(u32::MAX),
+            polled: false,
+            // If this process listens, it hears the message of this release too.
+            heard: before.map_or(0, |before| before.count) + u64::from(forms > 0),
+        };
+        if awaited.strangers > 0 {
+            self.listen(channel);
+        }
+        released(awaited)
+    }
+
+    pub(crate) fn close(&self) {
+        self.board.close();
+    }
+}
+
+pub(crate) fn released(awaited: Awaited) -> Released {
+    if awaited.is_anybody() {
+        Released::Awaited(awaited)
+    } else {
+        Released::Freed
+    }
+}
+
+impl Drop for Subscriber {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Debug for Subscriber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscriber")
+            .field("signals", &self.signals)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,110 @@
+//! The ack batcher: collects scripts that need an acknowledgement and sends them in batches.
+//!
+//! One task owns the queue. It gives a batch to each idle `WAIT` connection. If all connections are busy for longer
+//! than a bound while scripts wait, the task opens another connection, up to a maximum.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::error::Result;
+use crate::store::BootInstant;
+use crate::store::redis::replicas::wait_connection::WaitConnection;
+use crate::store::redis::replicas::{AckDemand, AckResult};
+
+use crate::store::redis::topology::connection::Connection;
+use crate::store::redis::wire::reply::Reply;
+use crate::store::redis::wire::script::Script;
+
+/// The most scripts in a batch. The `WAIT` runs after the last script, so a larger batch delays the count for the
+/// first.
+const MOST: usize = 45;
+
+/// How long queued scripts wait for a busy connection. After that the next batch goes on a new connection.
+const SLOW: Duration = Duration::from_millis(25);
+
+/// The most `WAIT` connections of one batcher.
+const MOST_LINES: usize = 4;
+
+/// One script that needs an acknowledgement, and the channels to its caller.
+pub(crate) struct AckRequest {
+    /// The slot is still migrating to this node: the script needs `ASKING`.
+    pub(crate) asking: bool,
+    pub(crate) script: &'static Script,
+    pub(crate) keys: Vec<String>,
+    pub(crate) args: Vec<String>,
+    pub(crate) demand: AckDemand,
+    /// The caller waits for the reply until then.
+    pub(crate) deadline: BootInstant,
+    pub(crate) answer: oneshot::Sender<Result<Reply>>,
+    pub(crate) tally: oneshot::Sender<AckResult>,
+}
+
+/// The sender to the batching task. The first script starts the task.
+#[derive(Debug, Default)]
+pub(crate) struct AckBatcher(Mutex<Option<mpsc::UnboundedSender<AckRequest>>>);
+
+impl AckBatcher {
+    pub(crate) fn send(&self, link: &Connection, order: AckRequest) -> Result<()> {
+        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let order = match &*slot {
+            Some(orders) => match orders.send(order) {
+                Ok(()) => return Ok(()),
+                // The task's runtime has shut down. We start a new task.
+                Err(mpsc::error::SendError(order)) => order,
+            },
+            None => order,
+        };
+        let (orders, inbox) = mpsc::unbounded_channel();
+        // Cannot fail: we still own the receiver.
+        let _ = orders.send(order);
+        link.home().spawn(gather(link.sibling(), inbox))?;
+        *slot = Some(orders);
+        Ok(())
+    }
+
+    pub(crate) fn close(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// The batching task. It runs until the sender is dropped.
+async fn gather(link: Connection, mut inbox: mpsc::UnboundedReceiver<AckRequest>) {
+    let timers = link.timers().clone();
+    let mut queue: Vec<AckRequest> = Vec::new();
+    let (mut idle, mut lines) = (Vec::new(), 0);
+    let mut busy = FuturesUnordered::new();
+    let mut slow = timers.after(SLOW);
+    loop {
+        tokio::select! {
+            order = inbox.recv() => match order {
+                Some(order) => queue.push(order),
+                None => return,
+            },
+            Some(free) = busy.next(), if !busy.is_empty() => idle.push(free),
+            () = &mut slow, if !queue.is_empty() && lines < MOST_LINES => {
+                lines += 1;
+                idle.push(WaitConnection::new(link.sibling()));
+            }
+        }
+        while let Ok(order) = inbox.try_recv() {
+            queue.push(order);
+        }
+        // Discard the scripts of callers that have left. Otherwise a script could grant a lock that nobody
+        // knows of and nobody releases.
+        queue.retain(|order| !order.answer.is_closed());
+        if lines == 0 {
+            lines = 1;
+            idle.push(WaitConnection::new(link.sibling()));
+        }
+        while !queue.is_empty()
+            && let Some(free) = idle.pop()
+        {
+            let rest = queue.split_off(queue.len().min(MOST));
+            busy.push(free.serve(std::mem::replace(&mut queue, rest)));
+            slow = timers.after(SLOW);
+        }
+    }
+}

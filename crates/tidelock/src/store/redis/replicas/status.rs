@@ -1,0 +1,181 @@
+//! The replication status: the replicas of a server, as `INFO replication` reports them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::store::redis::replicas::{AckDemand, LOOK_AGAIN, Purpose};
+use crate::store::redis::wire::errors::forbids;
+use crate::store::redis::wire::live_connection::LiveConnection;
+use crate::store::redis::wire::reply::{Reply, RequestError};
+use crate::store::redis::wire::request::Request;
+use crate::store::{BootInstant, ReplicaAck, Timers};
+
+/// The last status that one connection has read, and when.
+#[derive(Debug, Default)]
+pub(crate) struct ReplicationStatus {
+    seen: Mutex<Option<(ReplicaView, BootInstant)>>,
+    /// Until this moment, in nanoseconds, we trust that the server has no replicas; zero: it has some, or we do not
+    /// know. Every request checks this, so it is an atomic and needs no lock.
+    alone_until: AtomicU64,
+}
+
+/// The replicas that are connected to a server.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Replicas {
+    pub(crate) count: u32,
+    /// The replicas that are in sync, by address.
+    pub(crate) online: Arc<[Arc<str>]>,
+    /// The replicas that still copy the data and cannot acknowledge yet, by address.
+    pub(crate) copying: Arc<[Arc<str>]>,
+    /// The server's replication id, if it reports one.
+    pub(crate) server: Option<Arc<str>>,
+}
+
+impl Replicas {
+    pub(crate) fn in_sync(&self) -> u32 {
+        u32::try_from(self.online.len()).unwrap_or(u32::MAX)
+    }
+
+    /// How many replicas must acknowledge. `Any` and renewals ignore replicas that are not in sync:
+    ///
+    /// - For `Any`, a replica's first copy of the data, which may take minutes, would otherwise block every acquire.
+    /// - If an empty replica is promoted, the lock is lost whatever the renewal reports. A renewal that waits for that
+    ///   replica would only lose the lock earlier.
+    pub(crate) fn needed(&self, policy: ReplicaAck, purpose: Purpose) -> u32 {
+        policy.needed(self.counted(policy, purpose))
+    }
+
+    fn counted(&self, policy: ReplicaAck, purpose: Purpose) -> u32 {
+        match (policy, purpose) {
+            (ReplicaAck::Any, _) | (_, Purpose::Renew) => self.in_sync(),
+            (_, Purpose::Acquire) => self.count,
+        }
+    }
+
+    /// The number of replicas for `WAIT`. Replicas that left recently count towards the majority, so this may exceed a
+    /// majority of the rest. We must ask for the full number, because the server stops counting once it is reached.
+    pub(crate) fn awaited(&self, demand: &AckDemand) -> u32 {
+        let counted = self.counted(demand.policy, demand.purpose);
+        match demand.policy {
+            ReplicaAck::Off | ReplicaAck::Any => demand.policy.needed(counted),
+            policy => policy.needed(counted + demand.missed).min(counted),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum ReplicaView {
+    Replicas(Replicas),
+    /// The server forbids `INFO`.
+    Forbidden(Arc<Error>),
+}
+
+impl ReplicationStatus {
+    /// The last status. `None`: not read yet, or the server did not report it.
+    pub(crate) fn view(&self) -> Option<(ReplicaView, BootInstant)> {
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Whether a recent check found no replicas. `deadline - limit` is the moment of the request, so this reads no
+    /// clock.
+    pub(crate) fn is_alone(&self, deadline: BootInstant, limit: Duration) -> bool {
+        let until = BootInstant(self.alone_until.load(Ordering::Relaxed));
+        until > BootInstant(0) && deadline < until + limit
+    }
+
+    pub(crate) fn set(&self, view: ReplicaView, at: BootInstant) {
+        let alone = matches!(&view, ReplicaView::Replicas(replicas) if replicas.count == 0);
+        let until = if alone { (at + LOOK_AGAIN).0 } else { 0 };
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        *seen = Some((view, at));
+        // Under the lock. Otherwise two concurrent calls could leave the view of one and the moment of the other.
+        self.alone_until.store(until, Ordering::Relaxed);
+    }
+
+    /// Records a reply to [`question`].
+    pub(crate) fn note(&self, answer: &Result<Reply, RequestError>, at: BootInstant) {
+        let view = match answer {
+            Ok(reply) => reply.text().and_then(replicas).map(ReplicaView::Replicas),
+            Err(RequestError::Complaint(complaint)) => {
+                forbids(complaint).map(|error| ReplicaView::Forbidden(Arc::new(error)))
+            }
+            Err(RequestError::Broken(_)) => None,
+        };
+        if let Some(view) = view {
+            self.set(view, at);
+        }
+    }
+}
+
+pub(crate) fn question() -> Request {
+    Request::new("INFO").arg("replication")
+}
+
+/// Reads the status with one round trip. The caller sets the timeout. Without a reply the status stays as it was.
+pub(crate) async fn look(conn: &LiveConnection, timers: &Timers) {
+    let at = timers.now();
+    let answer = conn.ask(&question()).await;
+    conn.standing.note(&answer, at);
+}
+
+/// Entry point of the fuzzer, for arbitrary text.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn has_replicas(info: &str) -> bool {
+    replicas(info).is_some_and(|replicas| replicas.in_sync() > 0)
+}
+
+fn replicas(info: &str) -> Option<Replicas> {
+    let field = |name| info.lines().find_map(|line| line.strip_prefix(name));
+    Some(Replicas {
+        count: field("connected_slaves:")?.trim().parse().ok()?,
+        online: addresses(info, true),
+        copying: addresses(info, false),
+        server: field("master_replid:").map(|id| Arc::from(id.trim())),
+    })
+}
+
+/// The addresses in lines such as `slave0:ip=…,port=…,state=online,…`.
+fn addresses(info: &str, in_sync: bool) -> Arc<[Arc<str>]> {
+    let replicas = info.lines().filter_map(|line| {
+        let (_, replica) = line.strip_prefix("slave")?.split_once(':')?;
+        replica.split_once(",state=")
+    });
+    replicas
+        .filter(|(_, rest)| rest.starts_with("online,") == in_sync)
+        .map(|(addr, _)| Arc::from(addr.replacen("ip=", "", 1).replacen(",port=", ":", 1)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replicas_are_counted_by_the_primary() {
+        let info = "role:master\r\nconnected_slaves:2\r\nslave0:ip=h,port=1,state=online,offset=1,lag=0\r\nslave1:ip=h,port=2,state=wait_bgsave,offset=0,lag=0\r\nmaster_replid:ab12\r\n";
+        let seen = replicas(info).unwrap();
+        assert_eq!((seen.count, seen.in_sync()), (2, 1));
+        assert_eq!(&*seen.online[0], "h:1");
+        assert_eq!(&*seen.copying[0], "h:2");
+        assert_eq!(seen.server.as_deref(), Some("ab12"));
+        let needed = |purpose| seen.needed(ReplicaAck::All, purpose);
+        assert_eq!(
+            needed(Purpose::Acquire),
+            2,
+            "one that copies the data counts"
+        );
+        assert_eq!(
+            needed(Purpose::Renew),
+            1,
+            "a renewal cannot wait for its copy"
+        );
+        let unnamed = replicas("connected_slaves:0\r\n").unwrap();
+        assert_eq!((unnamed.count, unnamed.server), (0, None));
+        assert_eq!(replicas("# Replication\r\nrole:master\r\n"), None);
+    }
+}

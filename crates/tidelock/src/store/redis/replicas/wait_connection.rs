@@ -1,0 +1,321 @@
+//! One connection for `WAIT`. It runs one batch at a time:
+//!
+//! 1. Connect. On a new connection, check that the server permits `WAIT` and read its replication status.
+//! 2. Pipeline the status query if needed, all scripts as `EVALSHA`, and one `WAIT`.
+//! 3. Return each script's reply as it arrives, then the replica count to all.
+//! 4. Repeat with `EVAL` for the scripts that the server did not know by their hash.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::{MaybeDone, join, maybe_done};
+use futures_util::poll;
+use tokio::sync::oneshot;
+
+use crate::store::redis::replicas::AckResult;
+use crate::store::redis::replicas::batcher::AckRequest;
+use crate::store::redis::replicas::status;
+use crate::store::redis::replicas::status::{ReplicaView, Replicas, question};
+
+use crate::error::{Error, Result};
+use crate::store::redis::topology::connection::Connection;
+use crate::store::redis::wire::errors::{forbids, unsent};
+use crate::store::redis::wire::live_connection::LiveConnection;
+use crate::store::redis::wire::reply::{Reply, RequestError};
+use crate::store::redis::wire::request::{Request, ScriptCall};
+use crate::store::{BootInstant, ReplicaAck};
+
+/// How long we trust the number of replicas if the policy needs only one of them.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// A `WAIT` connection. It runs one batch at a time.
+pub(crate) struct WaitConnection {
+    link: Connection,
+    /// The connection that passed the check of step 1.
+    known: Weak<LiveConnection>,
+    /// The refusal, if the server forbids `WAIT`.
+    forbidden: Option<Arc<Error>>,
+}
+
+/// The replicas of a server, or the reason why we may not ask them.
+type ReplicaCount = Result<Replicas, Arc<Error>>;
+
+/// How a request identifies its script.
+#[derive(Clone, Copy, PartialEq)]
+enum ScriptReference {
+    Hash,
+    Text,
+}
+
+impl WaitConnection {
+    pub(crate) fn new(link: Connection) -> Self {
+        Self {
+            link,
+            known: Weak::new(),
+            forbidden: None,
+        }
+    }
+
+    /// Runs a batch, and returns itself for the next one.
+    pub(crate) async fn serve(mut self, group: Vec<AckRequest>) -> Self {
+        let Some(deadline) = group.iter().map(|order| order.deadline).max() else {
+            return self;
+        };
+        match self.connected(deadline).await {
+            Ok((conn, replicas)) => {
+                let mut orders = turn_away(group, &replicas);
+                for by in [ScriptReference::Hash, ScriptReference::Text] {
+                    if !orders.is_empty() {
+                        orders = self.run(&conn, &replicas, orders, by, deadline).await;
+                    }
+                }
+            }
+            // Nothing was sent.
+            Err(error) => {
+                for order in group {
+                    order.refuse(&error);
+                }
+            }
+        }
+        self
+    }
+
+    /// The connection and the replicas of its server. A new connection is first checked for the right to use `WAIT`.
+    async fn connected(
+        &mut self,
+        deadline: BootInstant,
+    ) -> Result<(Arc<LiveConnection>, ReplicaCount)> {
+        let conn = self.link.get(deadline).await?;
+        let timers = self.link.timers();
+        if !Weak::ptr_eq(&self.known, &Arc::downgrade(&conn)) || conn.standing.view().is_none() {
+            let probe = Request::new("WAIT").arg(0).arg(0);
+            let tried = join(conn.ask(&probe), status::look(&conn, timers));
+            self.forbidden = match timers.until(deadline, tried).await {
+                Some((Err(RequestError::Complaint(complaint)), ())) => {
+                    forbids(&complaint).map(Arc::new)
+                }
+                Some((Ok(_), ())) => None,
+                Some((Err(RequestError::Broken(_)), ())) | None => {
+                    return Err(self.uncounted(&conn));
+                }
+            };
+            self.known = Arc::downgrade(&conn);
+        }
+        let replicas = match (conn.standing.view(), &self.forbidden) {
+            (Some((ReplicaView::Forbidden(why), _)), _) => Err(why),
+            (Some((ReplicaView::Replicas(none), _)), _) if none.count == 0 => Ok(none),
+            (Some(_), Some(why)) => Err(Arc::clone(why)),
+            (Some((ReplicaView::Replicas(replicas), _)), None) => Ok(replicas),
+            (None, _) => return Err(self.uncounted(&conn)),
+        };
+        Ok((conn, replicas))
+    }
+
+    fn uncounted(&self, conn: &Arc<LiveConnection>) -> Error {
+        self.link.retire(conn);
+        unsent("the server does not say how many replicas it has")
+    }
+
+    /// Pipelines all scripts and one `WAIT` behind them, and returns each script's reply as it arrives. The result is
+    /// the list of scripts that the server does not know by their hash. These did not run.
+    async fn run(
+        &self,
+        conn: &Arc<LiveConnection>,
+        replicas: &ReplicaCount,
+        orders: Vec<AckRequest>,
+        by: ScriptReference,
+        deadline: BootInstant,
+    ) -> Vec<AckRequest> {
+        let demands: Vec<_> = orders.iter().map(|order| order.demand).collect();
+        let needed = |replicas: &Replicas| {
+            let each = demands.iter().map(|demand| replicas.awaited(demand));
+            each.max().unwrap_or(0)
+        };
+        let limit = orders.iter().map(|order| order.demand.limit()).max();
+        let mut exchange = Exchange {
+            line: self,
+            conn,
+            deadline,
+            calls: VecDeque::new(),
+        };
+        let now = self.link.timers().now();
+        let at = conn.standing.view().map_or(now, |(_, at)| at);
+        let strict = demands.iter().any(|one| one.policy > ReplicaAck::Any);
+        let looks = replicas.is_ok() && (strict || now.since(at) >= FRESH);
+        let asked = replicas.as_ref().map_or(0, needed);
+        let mut requests = Vec::with_capacity(orders.len() + 2);
+        requests.extend(looks.then(question));
+        requests.extend(orders.iter().map(|order| order.request(by)));
+        requests.extend((asked > 0).then(|| wait(asked, limit)));
+        exchange.send(&requests).await;
+
+        if looks {
+            conn.standing.note(&exchange.answer().await, now);
+        }
+        let (mut unknown, mut tallies) = (Vec::new(), Vec::new());
+        for order in orders {
+            match exchange.answer().await {
+                Err(RequestError::Complaint(no))
+                    if no.is_no_script() && by == ScriptReference::Hash =>
+                {
+                    unknown.push(order);
+                }
+                answer => tallies.push(order.answer(answer)),
+            }
+        }
+        let heard = match (replicas, conn.standing.view()) {
+            (Err(why), _) => AckResult::Forbidden(Arc::clone(why)),
+            (Ok(_), Some((ReplicaView::Replicas(replicas), _))) => {
+                let needed = needed(&replicas);
+                exchange.tally(replicas, asked, needed, limit).await
+            }
+            (Ok(_), _) => AckResult::Nothing,
+        };
+        for tally in tallies {
+            // An error means that the script was refused, or that its caller has left.
+            let _ = tally.send(heard.clone());
+        }
+        unknown
+    }
+}
+
+/// Refuses the scripts whose policy requires replicas if we may not ask them.
+fn turn_away(group: Vec<AckRequest>, replicas: &ReplicaCount) -> Vec<AckRequest> {
+    let Err(why) = replicas else {
+        return group;
+    };
+    let stay = |order: AckRequest| match order.demand.give_up_if_strict(why) {
+        Ok(()) => Some(order),
+        Err(error) => {
+            order.refuse(&error);
+            None
+        }
+    };
+    group.into_iter().filter_map(stay).collect()
+}
+
+fn wait(replicas: u32, limit: Option<Duration>) -> Request {
+    let millis = limit.unwrap_or_default().as_millis().max(1); // zero means no timeout
+    Request::new("WAIT").arg(replicas).arg(millis.to_string())
+}
+
+type Asking<'a> = Pin<Box<dyn Future<Output = Result<Reply, RequestError>> + Send + 'a>>;
+
+/// Pipelined requests. The replies come in the order of the requests.
+struct Exchange<'a> {
+    line: &'a WaitConnection,
+    conn: &'a Arc<LiveConnection>,
+    deadline: BootInstant,
+    calls: VecDeque<MaybeDone<Asking<'a>>>,
+}
+
+impl<'a> Exchange<'a> {
+    async fn send(&mut self, requests: &[Request]) {
+        for request in requests {
+            let (conn, request) = (Arc::clone(self.conn), request.clone());
+            let call: Asking<'a> = Box::pin(async move { conn.ask(&request).await });
+            self.calls.push_back(maybe_done(call));
+        }
+        for call in &mut self.calls {
+            // The first poll queues the request. We poll all before we await one, so that they go out together.
+            let _ = poll!(Pin::new(call));
+        }
+    }
+
+    /// The next reply. If it shows that the connection or the server is unusable, we retire the connection.
+    async fn answer(&mut self) -> Result<Reply, RequestError> {
+        let link = &self.line.link;
+        let Some(mut call) = self.calls.pop_front() else {
+            return Err(RequestError::Broken("nothing was asked".to_owned()));
+        };
+        let done = async {
+            Pin::new(&mut call).await;
+            Pin::new(&mut call).take_output()
+        };
+        let answer = match link.timers().until(self.deadline, done).await {
+            Some(Some(answer)) => answer,
+            _ => Err(RequestError::Broken(format!(
+                "no answer within {:?}",
+                link.limit()
+            ))),
+        };
+        match &answer {
+            Err(RequestError::Broken(_)) => link.retire(self.conn),
+            Err(RequestError::Complaint(complaint)) if complaint.ends_session() => {
+                link.retire(self.conn);
+            }
+            Err(RequestError::Complaint(complaint)) if complaint.is_replica() => {
+                link.demoted(self.conn);
+            }
+            Ok(reply) if reply.says_replica() => link.demoted(self.conn),
+            _ => {}
+        }
+        answer
+    }
+
+    /// Reads the count of the first `WAIT`, which was for `asked` replicas. If the server has more replicas by now and
+    /// the count is too low, sends a second `WAIT`.
+    async fn tally(
+        &mut self,
+        replicas: Replicas,
+        asked: u32,
+        needed: u32,
+        limit: Option<Duration>,
+    ) -> AckResult {
+        let mut reached = 0;
+        if asked > 0 {
+            match self.answer().await {
+                Ok(Reply::Int(count)) => reached = u32::try_from(count).unwrap_or(0),
+                _ => return AckResult::Nothing,
+            }
+        }
+        if needed > asked && reached < needed {
+            // More replicas have connected than we knew of.
+            self.send(&[wait(needed, limit)]).await;
+            match self.answer().await {
+                Ok(Reply::Int(count)) => reached = u32::try_from(count).unwrap_or(0),
+                _ => return AckResult::Nothing,
+            }
+        }
+        if reached < needed {
+            // A primary without enough replicas may have been replaced. We stop using this connection, so that the
+            // next one leads to the new primary.
+            self.line.link.demoted(self.conn);
+        }
+        AckResult::Count { replicas, reached }
+    }
+}
+
+impl AckRequest {
+    fn request(&self, by: ScriptReference) -> Request {
+        let keys: Vec<&str> = self.keys.iter().map(String::as_str).collect();
+        let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
+        let (how, what) = match by {
+            ScriptReference::Hash => ("EVALSHA", self.script.sha()),
+            ScriptReference::Text => ("EVAL", self.script.source),
+        };
+        let call = ScriptCall {
+            how,
+            what,
+            keys: &keys,
+            args: &args,
+            asking: self.asking,
+        };
+        call.to_request()
+    }
+
+    fn refuse(self, error: &Error) {
+        let copy = Error::new(error.kind()).because(error.detail().unwrap_or_default());
+        // An error means that the caller has left.
+        let _ = self.answer.send(Err(copy));
+    }
+
+    /// Returns the script's reply to its caller. The replica count follows on the returned sender.
+    fn answer(self, answer: Result<Reply, RequestError>) -> oneshot::Sender<AckResult> {
+        // An error means that the caller has left.
+        let _ = self.answer.send(answer.map_err(|trouble| trouble.error()));
+        self.tally
+    }
+}

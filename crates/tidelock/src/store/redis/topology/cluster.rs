@@ -1,0 +1,350 @@
+//! A cluster: its nodes and the slot map, which assigns each slot to a node.
+//!
+//! The callers' requests, the background requests and the subscriptions share one map. It changes in two ways: a
+//! `MOVED` redirect changes one slot at once, and a periodic refresh replaces the whole map.
+//!
+//! Lock order: the map's lock and the lock of `doubtful_until` are never held together, and no other lock of this
+//! client is taken under them.
+
+mod discovery;
+
+pub(crate) use crate::store::redis::topology::cluster::discovery::follow;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+
+use crate::store::redis::address;
+use crate::store::redis::address::HostAddress;
+use crate::store::redis::slots::{Range, SLOTS};
+use crate::store::redis::topology::connection::{Connection, ConnectionRuntime};
+use crate::store::redis::topology::endpoint::{Endpoint, EndpointLogin, PrimaryFinder};
+use crate::store::{Background, BootInstant, Timers};
+
+/// How long we refresh the map more often after a sign that it is outdated. A failover takes some time.
+const IN_DOUBT: Duration = Duration::from_secs(3);
+
+/// How long after a change of the map a subscriber may still be connected to the slot's old node. It receives plain
+/// messages there, but the new node does not count it. Redisson refreshes its map every 5 s.
+const SETTLES: Duration = Duration::from_secs(30);
+
+/// The index of a slot without a node.
+const NOBODY: u16 = u16::MAX;
+
+/// The cluster, shared by the store and the subscriptions.
+pub(crate) struct Cluster {
+    seeds: Vec<HostAddress>,
+    entry: EndpointLogin,
+    background: Background,
+    pub(crate) timers: Timers,
+    pub(crate) limit: Duration,
+    map: RwLock<Arc<SlotMap>>,
+    /// Counts the changes of the map.
+    pub(crate) changes: watch::Sender<u64>,
+    /// When the map last changed, in nanoseconds of the boot clock.
+    changed_at: AtomicU64,
+    /// Counts the refreshes. It rotates the node that we ask first.
+    turn: AtomicUsize,
+    /// Notified to refresh the map early, and on close.
+    look: Arc<Notify>,
+    /// Until this moment we refresh more often.
+    doubtful_until: Mutex<Option<BootInstant>>,
+    closed: AtomicBool,
+}
+
+/// A node: its endpoint, a connection for callers and one for background requests.
+pub(crate) struct ClusterNode {
+    pub(crate) place: HostAddress,
+    pub(crate) gate: Arc<Endpoint>,
+    pub(crate) front: Connection,
+    pub(crate) back: Connection,
+}
+
+/// The slot map at one moment.
+#[derive(Default)]
+struct SlotMap {
+    /// The cluster's current epoch, as its nodes report it.
+    epoch: i64,
+    /// The epoch in which we last saw a slot change its owner. An election raises the current epoch before its result
+    /// is known, so the current epoch alone does not show a change.
+    settled: i64,
+    nodes: Vec<Arc<ClusterNode>>,
+    replicas: Vec<HostAddress>,
+    /// The index of each slot's owner in `nodes`. Empty until the first refresh.
+    owners: Vec<u16>,
+}
+
+/// The map as one node reports it.
+struct NodeView {
+    epoch: i64,
+    /// The node lists itself as a primary.
+    of_primary: bool,
+    ranges: Vec<Range>,
+}
+
+impl Cluster {
+    pub(crate) fn new(
+        seeds: Vec<HostAddress>,
+        entry: EndpointLogin,
+        background: Background,
+        timers: Timers,
+        limit: Duration,
+    ) -> Self {
+        let now = timers.now();
+        Self {
+            seeds,
+            entry,
+            background,
+            timers,
+            limit,
+            map: RwLock::default(),
+            changes: watch::Sender::default(),
+            changed_at: AtomicU64::new(now.0),
+            turn: AtomicUsize::new(0),
+            look: Arc::default(),
+            doubtful_until: Mutex::default(),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    fn map(&self) -> Arc<SlotMap> {
+        Arc::clone(&self.map.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The owner of a slot. `None`: no node has it, or the map is not known yet.
+    pub(crate) fn owner(&self, slot: u16) -> Option<Arc<ClusterNode>> {
+        let map = self.map();
+        let index = *map.owners.get(usize::from(slot))?;
+        map.nodes.get(usize::from(index)).cloned()
+    }
+
+    /// The nodes that have slots, always in the same order.
+    pub(crate) fn primaries(&self) -> Vec<Arc<ClusterNode>> {
+        self.map().nodes.clone()
+    }
+
+    /// How many slots have no node.
+    pub(crate) fn bare_slots(&self) -> usize {
+        let map = self.map();
+        let bare = map.owners.iter().filter(|owner| **owner == NOBODY);
+        bare.count()
+    }
+
+    /// The node at an address. If the map does not have it, creates one outside the map.
+    pub(crate) fn node_at(&self, place: &HostAddress) -> Arc<ClusterNode> {
+        let known = self
+            .map()
+            .nodes
+            .iter()
+            .find(|node| node.place == *place)
+            .cloned();
+        known.unwrap_or_else(|| self.node(place))
+    }
+
+    fn node(&self, place: &HostAddress) -> Arc<ClusterNode> {
+        let finder = PrimaryFinder::Fixed(place.clone());
+        let (entry, timers) = (self.entry.clone(), self.timers.clone());
+        let gate = Arc::new(Endpoint::new(finder, entry, timers, self.limit));
+        let back = ConnectionRuntime::Background(self.background.clone());
+        Arc::new(ClusterNode {
+            place: place.clone(),
+            front: Connection::new(Arc::clone(&gate), ConnectionRuntime::Caller),
+            back: Connection::new(Arc::clone(&gate), back),
+            gate,
+        })
+    }
+
+    /// Applies a `MOVED` redirect to the map.
+    pub(crate) fn moved(&self, slot: u16, place: &HostAddress) {
+        self.doubt();
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let known = map.nodes.iter().position(|node| node.place == *place);
+        let own = map.owners.get(usize::from(slot)).copied();
+        if known.is_some() && own.map(usize::from) == known {
+            return;
+        }
+        let (mut nodes, mut owners) = (map.nodes.clone(), map.owners.clone());
+        let index = known.unwrap_or_else(|| {
+            nodes.push(self.node(place));
+            nodes.len() - 1
+        });
+        if let (Some(own), Ok(index)) = (owners.get_mut(usize::from(slot)), u16::try_from(index)) {
+            *own = index;
+        }
+        *map = Arc::new(SlotMap {
+            epoch: map.epoch,
+            settled: map.epoch,
+            nodes,
+            replicas: map.replicas.clone(),
+            owners,
+        });
+        drop(map);
+        self.changed();
+    }
+
+    /// Records that the map may be outdated. Triggers a refresh, and more frequent refreshes for a while.
+    pub(crate) fn doubt(&self) {
+        let until = self.timers.now() + IN_DOUBT;
+        *self
+            .doubtful_until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(until);
+        self.look.notify_one();
+    }
+
+    fn changed(&self) {
+        self.changed_at.store(self.timers.now().0, Ordering::SeqCst);
+        self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    /// Whether the map has not changed for a while. False after the start, when we do not know yet.
+    pub(crate) fn is_settled(&self) -> bool {
+        let changed_at = BootInstant(self.changed_at.load(Ordering::SeqCst));
+        self.timers.now().since(changed_at) >= SETTLES
+    }
+
+    fn is_in_doubt(&self) -> bool {
+        let now = self.timers.now();
+        let until = *self
+            .doubtful_until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        until.is_some_and(|until| now < until)
+    }
+
+    /// Replaces the map. Closes the connections to nodes that were replaced, also those with requests in flight: a
+    /// partitioned node may never reply.
+    fn take(&self, view: NodeView) {
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let mut nodes: Vec<Arc<ClusterNode>> = Vec::new();
+        let mut owners = vec![NOBODY; usize::from(SLOTS)];
+        let mut replicas = Vec::new();
+        let mut places: Vec<&HostAddress> =
+            view.ranges.iter().map(|range| &range.primary).collect();
+        places.sort_by_key(ToString::to_string);
+        places.dedup();
+        for place in places {
+            let known = map.nodes.iter().find(|node| node.place == *place);
+            nodes.push(known.map_or_else(|| self.node(place), Arc::clone));
+        }
+        for range in view.ranges {
+            let index = nodes.iter().position(|node| node.place == range.primary);
+            let index = index.and_then(|index| u16::try_from(index).ok());
+            owners[usize::from(range.first)..=usize::from(range.last)]
+                .fill(index.unwrap_or(NOBODY));
+            replicas.extend(range.replicas);
+        }
+        replicas.sort_by_key(HostAddress::to_string);
+        replicas.dedup();
+        let gone: Vec<Arc<ClusterNode>> = map
+            .nodes
+            .iter()
+            .filter(|old| nodes.iter().all(|node| node.place != old.place))
+            .cloned()
+            .collect();
+        // We close them only if the epoch is newer than the last change, or unknown (zero). Otherwise the reporting
+        // node may just not know of a node that has taken over, and we would close the connections to the new owner.
+        let news = view.epoch > map.settled || view.epoch == 0;
+        let same = gone.is_empty() && nodes.len() == map.nodes.len() && owners == map.owners;
+        let settled = if same { map.settled } else { view.epoch };
+        *map = Arc::new(SlotMap {
+            epoch: view.epoch,
+            settled,
+            nodes,
+            replicas,
+            owners,
+        });
+        drop(map);
+        for node in gone.iter().filter(|_| news) {
+            tracing::info!(node = %node.place, "this node of the cluster has no slots any more");
+            node.gate.leave();
+        }
+        if !same {
+            self.changed();
+        }
+    }
+
+    /// Closes all connections and stops the periodic refresh.
+    pub(crate) fn close(&self) {
+        // Before we close the connections: a refresh in flight checks the flag at its end and closes what it has
+        // opened.
+        self.closed.store(true, Ordering::SeqCst);
+        self.look.notify_one();
+        for node in &self.map().nodes {
+            node.front.close();
+            node.back.close();
+        }
+    }
+}
+
+impl fmt::Display for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tls = self.seeds.iter().any(HostAddress::is_tls);
+        let scheme = if tls { "rediss" } else { "redis" };
+        write!(f, "{scheme}+cluster://{}", address::short(&self.seeds))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Clock;
+
+    fn place(port: u16) -> HostAddress {
+        let host = "h".to_owned();
+        HostAddress::Tcp {
+            host,
+            port,
+            tls: false,
+        }
+    }
+
+    fn view(epoch: i64, ranges: &[(u16, u16, u16)]) -> NodeView {
+        let range = |&(first, last, port): &(u16, u16, u16)| Range {
+            first,
+            last,
+            primary: place(port),
+            replicas: vec![],
+        };
+        NodeView {
+            epoch,
+            of_primary: true,
+            ranges: ranges.iter().map(range).collect(),
+        }
+    }
+
+    #[test]
+    fn what_nodes_say_is_believed_by_what_they_have_seen() {
+        let (background, _stop) = Background::start(Clock::Boot).unwrap();
+        let timers = Timers::new(Clock::Boot);
+        let entry = EndpointLogin::default();
+        let limit = Duration::from_secs(1);
+        let cluster = Cluster::new(vec![place(9)], entry, background, timers, limit);
+        let port = |slot| cluster.owner(slot).map(|node| node.place.clone());
+        assert_eq!(port(0), None);
+
+        cluster.take(view(1, &[(0, 99, 1), (100, 16383, 2)]));
+        assert_eq!((port(0), port(100)), (Some(place(1)), Some(place(2))));
+        let first = cluster.owner(0).unwrap();
+
+        // One slot moves to a node that the map does not have yet.
+        cluster.moved(7, &place(3));
+        assert_eq!((port(7), port(8)), (Some(place(3)), Some(place(1))));
+        let third = cluster.owner(7).unwrap();
+
+        // A report by a node that does not know of the move closes no connection.
+        cluster.take(view(1, &[(0, 99, 1), (100, 16383, 2)]));
+        assert_eq!(port(7), Some(place(1)));
+        assert_eq!(third.gate.times_left(), 0);
+        assert!(Arc::ptr_eq(&first, &cluster.owner(0).unwrap()));
+
+        // A failover: the old primary may never reply, so its connections are closed.
+        cluster.take(view(2, &[(0, 98, 4), (100, 16383, 2)]));
+        assert_eq!((port(0), port(99)), (Some(place(4)), None));
+        assert_eq!(first.gate.times_left(), 1);
+        assert_eq!((cluster.bare_slots(), cluster.primaries().len()), (1, 2));
+    }
+}

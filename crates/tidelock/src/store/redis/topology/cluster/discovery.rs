@@ -1,0 +1,282 @@
+//! The refresh of the slot map.
+//!
+//! A periodic task asks the nodes for their map. The algorithm of one refresh:
+//!
+//! 1. Ask one node. After a short time without an accepted reply, ask the next one too.
+//! 2. Accept a primary's map at once if its epoch is not older than the known one. A partitioned node reports an old
+//!    map, and it has an old epoch.
+//! 3. If all nodes have replied and none was accepted, take the best reply: primaries before replicas, then the highest
+//!    epoch. A replica's epoch means little: a partitioned replica raises its epoch with each election that it starts
+//!    and that no other node takes part in.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::redis::address::HostAddress;
+use crate::store::redis::slots;
+use crate::store::redis::topology::cluster::{Cluster, NodeView, SlotMap};
+use crate::store::redis::topology::connection::Connection;
+use crate::store::redis::wire::errors::unsent;
+use crate::store::redis::wire::reply::Reply;
+use crate::store::redis::wire::request::Request;
+use crate::store::{BootInstant, BoxFuture, Timers};
+
+/// The time between two refreshes.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The time between two refreshes while the map may be outdated.
+const LOOK_IN_DOUBT: Duration = Duration::from_millis(300);
+
+/// How long we wait for a node before we ask the next one too.
+const NEXT: Duration = Duration::from_millis(50);
+
+/// The replies of one refresh, until one is accepted.
+struct ClusterViews {
+    /// The epoch of the known map.
+    known: i64,
+    /// No map is known yet: the first reply is accepted.
+    first: bool,
+    best: Option<NodeView>,
+}
+
+impl ClusterViews {
+    fn after(map: &SlotMap) -> Self {
+        Self {
+            known: map.epoch,
+            first: map.nodes.is_empty(),
+            best: None,
+        }
+    }
+
+    /// Returns the view if it is accepted at once. Otherwise keeps it if it is the best so far.
+    fn hear(&mut self, view: NodeView) -> Option<NodeView> {
+        if view.of_primary && view.epoch >= self.known || self.first {
+            return Some(view.settled(self.known));
+        }
+        let rank = |view: &NodeView| (view.of_primary, view.epoch);
+        if self
+            .best
+            .as_ref()
+            .is_none_or(|best| rank(best) < rank(&view))
+        {
+            self.best = Some(view);
+        }
+        None
+    }
+
+    /// The best reply, after all nodes have replied. If every primary reports an older epoch, the cluster was created
+    /// again and the map is valid.
+    fn best(self) -> Option<NodeView> {
+        self.best.map(|view| view.settled(self.known))
+    }
+}
+
+impl NodeView {
+    /// Replaces a replica's epoch by the known one. Otherwise the next reply of a primary would look outdated.
+    fn settled(self, known: i64) -> Self {
+        let epoch = if self.of_primary { self.epoch } else { known };
+        Self { epoch, ..self }
+    }
+}
+
+impl Cluster {
+    /// Asks one node after the other until a reply is accepted. Fails if no node replies within half of the limit.
+    pub(crate) fn look(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let end = self.timers.now() + self.limit / 2;
+            let mut rest = self.candidates().into_iter();
+            let mut asked = FuturesUnordered::new();
+            let map = self.map();
+            let (mut words, mut troubles) = (ClusterViews::after(&map), Vec::new());
+            drop(map);
+            loop {
+                match rest.next() {
+                    Some((place, link)) => asked.push(async move {
+                        let view = view(&link, &place, end).await;
+                        view.map_err(|error| explain(&place, &error))
+                    }),
+                    None if asked.is_empty() => break,
+                    None => {}
+                }
+                match self.timers.limit(NEXT, asked.next()).await {
+                    Some(Some(Ok(view))) => {
+                        if let Some(view) = words.hear(view) {
+                            self.take(view);
+                            return Ok(());
+                        }
+                    }
+                    Some(Some(Err(error))) => troubles.push(error),
+                    Some(None) | None => {}
+                }
+            }
+            match words.best() {
+                Some(view) => self.take(view),
+                None => return Err(self.unreachable(troubles)),
+            }
+            Ok(())
+        })
+    }
+
+    /// The nodes to ask: the primaries, rotated, then their replicas, then the seed addresses.
+    fn candidates(&self) -> Vec<(HostAddress, Connection)> {
+        let map = self.map();
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let mut found: Vec<(HostAddress, Connection)> = Vec::new();
+        let count = map.nodes.len();
+        for node in map
+            .nodes
+            .iter()
+            .cycle()
+            .skip(turn % count.max(1))
+            .take(count)
+        {
+            found.push((node.place.clone(), node.back.clone()));
+        }
+        for place in map.replicas.iter().chain(&self.seeds) {
+            if found.iter().all(|(known, _)| known != place) {
+                // Its connection closes at the end of this refresh.
+                found.push((place.clone(), self.node(place).back.clone()));
+            }
+        }
+        found
+    }
+
+    fn unreachable(&self, mut troubles: Vec<Error>) -> Error {
+        if let Some(at) = troubles.iter().position(|one| !one.is_retryable()) {
+            return troubles.swap_remove(at);
+        }
+        let each: Vec<&str> = troubles.iter().filter_map(Error::detail).collect();
+        unsent(format_args!(
+            "{self}: no node says who has which slot: {}",
+            if each.is_empty() {
+                "no answer".to_owned()
+            } else {
+                each.join("; ")
+            }
+        ))
+    }
+}
+
+/// The periodic task. It ends when the client is closed or dropped.
+pub(crate) async fn follow(cluster: Weak<Cluster>, timers: Timers) {
+    loop {
+        let (look, every) = {
+            let Some(cluster) = cluster.upgrade() else {
+                return;
+            };
+            if cluster.closed.load(Ordering::SeqCst) {
+                return;
+            }
+            let every = if cluster.is_in_doubt() {
+                LOOK_IN_DOUBT
+            } else {
+                LOOK
+            };
+            (Arc::clone(&cluster.look), every)
+        };
+        // We hold no reference while we sleep. Otherwise a dropped client would stay alive.
+        timers.after(LOOK_IN_DOUBT / 2).await;
+        timers.limit(every, look.notified()).await;
+        let Some(cluster) = cluster.upgrade() else {
+            return;
+        };
+        if let Err(error) = cluster.look().await {
+            tracing::debug!(%error, "the cluster cannot be looked at");
+        }
+        if cluster.closed.load(Ordering::SeqCst) {
+            // We close again, because this refresh may have opened a connection after the first close.
+            return cluster.close();
+        }
+    }
+}
+
+async fn view(link: &Connection, place: &HostAddress, end: BootInstant) -> Result<NodeView> {
+    let ask = |what: &str| Request::new("CLUSTER").arg(what);
+    let (slots, info) = (ask("SLOTS"), ask("INFO"));
+    let (slots, info) = tokio::join!(link.ask(&slots, end), link.ask(&info, end));
+    let ranges = slots::read(&slots?, place);
+    if ranges.is_empty() {
+        return Err(unsent("it knows of no slots"));
+    }
+    // `CLUSTER INFO` may be forbidden: then the epoch is zero.
+    let info = info.ok();
+    let info = info.as_ref().and_then(Reply::text).unwrap_or_default();
+    let fields: HashMap<&str, &str> = info
+        .lines()
+        .filter_map(|line| line.trim_end().split_once(':'))
+        .collect();
+    let epoch = fields.get("cluster_current_epoch");
+    let epoch = epoch
+        .and_then(|epoch| epoch.parse().ok())
+        .unwrap_or_default();
+    Ok(NodeView {
+        epoch,
+        of_primary: ranges.iter().any(|range| range.primary == *place),
+        ranges,
+    })
+}
+
+fn explain(place: &HostAddress, error: &Error) -> Error {
+    let detail = error.detail().unwrap_or_default();
+    let (kind, advice) = if detail.contains("cluster support disabled") {
+        let advice = "it is no node of a cluster; write redis:// instead of redis+cluster://: ";
+        (ErrorKind::InvalidOptions, advice)
+    } else {
+        (error.kind(), "")
+    };
+    let place = place.to_string();
+    let detail = detail.strip_prefix(&place).unwrap_or(detail);
+    let detail = detail.trim_start_matches([':', ' ']);
+    Error::new(kind).because(format!("{place}: {advice}{detail}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(epoch: i64, of_primary: bool) -> NodeView {
+        NodeView {
+            epoch,
+            of_primary,
+            ranges: Vec::new(),
+        }
+    }
+
+    fn words(known: i64, first: bool) -> ClusterViews {
+        ClusterViews {
+            known,
+            first,
+            best: None,
+        }
+    }
+
+    #[test]
+    fn a_replica_does_not_outvote_the_primaries() {
+        let mut look = words(6, false);
+        assert!(look.hear(view(9, false)).is_none());
+        let believed = look.hear(view(6, true)).map(|view| view.epoch);
+        assert_eq!(believed, Some(6));
+
+        // Only a replica replies: we take its map, and the next primary's map replaces it.
+        let mut look = words(6, false);
+        assert!(look.hear(view(9, false)).is_none());
+        assert_eq!(look.best().map(|view| view.epoch), Some(6));
+
+        // All primaries report an older epoch: the cluster was created again.
+        let mut look = words(6, false);
+        assert!(look.hear(view(9, false)).is_none() && look.hear(view(2, true)).is_none());
+        let best = look.best().map(|view| (view.epoch, view.of_primary));
+        assert_eq!(best, Some((2, true)));
+    }
+
+    #[test]
+    fn the_first_word_is_believed_whoever_says_it() {
+        let first = words(0, true).hear(view(9, false));
+        assert_eq!(first.map(|view| view.epoch), Some(0));
+    }
+}

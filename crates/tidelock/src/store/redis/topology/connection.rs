@@ -1,0 +1,375 @@
+//! A reconnecting connection: it connects at the first request, and again after it has broken.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::Shared;
+use tokio::sync::{oneshot, watch};
+
+use crate::engine::runtime::background;
+use crate::error::{Error, Result};
+use crate::store::redis::replicas::WaitConnections;
+use crate::store::redis::topology::endpoint::Endpoint;
+use crate::store::redis::topology::transaction;
+use crate::store::redis::topology::transaction::TransactionConnection;
+use crate::store::redis::wire::errors::unsent;
+use crate::store::redis::wire::live_connection::LiveConnection;
+use crate::store::redis::wire::reply::{Reply, RequestError};
+use crate::store::redis::wire::request::{Encode, Request, ScriptCall};
+use crate::store::redis::wire::script::Script;
+use crate::store::{Background, BootInstant, BoxFuture, Timers};
+
+/// The runtime on which a connection runs.
+#[derive(Debug, Clone)]
+pub(crate) enum ConnectionRuntime {
+    /// The runtime of the caller that needs the connection: the closest to its requests.
+    Caller,
+    /// The runtime of the steward.
+    Background(Background),
+}
+
+impl ConnectionRuntime {
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+        match self {
+            Self::Caller => background::spawn_detached(work),
+            Self::Background(background) => {
+                background.spawn(work);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A connection that connects at the first request, and reconnects after it has broken.
+#[derive(Clone)]
+pub(crate) struct Connection(Arc<ConnectionInner>);
+
+struct ConnectionInner {
+    gate: Arc<Endpoint>,
+    home: ConnectionRuntime,
+    slot: RwLock<ConnectionSlot>,
+    /// Dropped with the last clone. A connect in progress then stops.
+    used: watch::Sender<()>,
+    /// Additional connections, used when replicas must acknowledge.
+    lines: WaitConnections,
+    /// Connections for transactions, used when the user is not allowed to run scripts.
+    solo: TransactionConnection,
+}
+
+#[derive(Default)]
+enum ConnectionSlot {
+    #[default]
+    Empty,
+    /// Concurrent callers share one connect.
+    Connecting(Arc<()>, Shared<BoxFuture<'static, ConnectOutcome>>),
+    Up(Arc<LiveConnection>),
+}
+
+/// `None`: the runtime that was connecting has shut down.
+type ConnectOutcome = Option<Result<Arc<LiveConnection>, Arc<Error>>>;
+
+impl Connection {
+    pub(crate) fn new(gate: Arc<Endpoint>, home: ConnectionRuntime) -> Self {
+        Self(Arc::new(ConnectionInner {
+            gate,
+            home,
+            slot: RwLock::default(),
+            used: watch::Sender::default(),
+            lines: WaitConnections::default(),
+            solo: TransactionConnection::default(),
+        }))
+    }
+
+    /// The connection, if it is open.
+    fn live(&self) -> Option<Arc<LiveConnection>> {
+        match &*self.0.slot.read().unwrap_or_else(PoisonError::into_inner) {
+            ConnectionSlot::Up(conn) if conn.alive() => Some(Arc::clone(conn)),
+            _ => None,
+        }
+    }
+
+    /// The open connection, or a new one if it can be opened before the deadline.
+    pub(crate) async fn get(&self, deadline: BootInstant) -> Result<Arc<LiveConnection>> {
+        match self.live() {
+            Some(conn) => Ok(conn),
+            None => Box::pin(self.connect(deadline)).await,
+        }
+    }
+
+    async fn connect(&self, deadline: BootInstant) -> Result<Arc<LiveConnection>> {
+        let (mark, connecting) = self.connecting()?;
+        let timers = &self.0.gate.timers;
+        match timers.until(deadline, connecting).await {
+            Some(Some(Ok(conn))) => Ok(conn),
+            Some(Some(Err(e))) => Err(Error::new(e.kind()).because(e.detail().unwrap_or_default())),
+            // The runtime that was connecting has shut down, or does not poll its tasks. The next call connects on
+            // its own runtime.
+            Some(None) | None => {
+                self.put(&mark, ConnectionSlot::Empty);
+                Err(unsent(format_args!(
+                    "{}: no connection in time",
+                    self.0.gate
+                )))
+            }
+        }
+    }
+
+    fn connecting(&self) -> Result<(Arc<()>, Shared<BoxFuture<'static, ConnectOutcome>>)> {
+        let mut slot = self.0.slot.write().unwrap_or_else(PoisonError::into_inner);
+        // We check again under the write lock: another caller may have connected since `live`.
+        match &*slot {
+            ConnectionSlot::Connecting(mark, connecting) => {
+                return Ok((Arc::clone(mark), connecting.clone()));
+            }
+            ConnectionSlot::Up(conn) if conn.alive() => {
+                let found = Arc::clone(conn);
+                let ready: BoxFuture<'static, ConnectOutcome> =
+                    Box::pin(std::future::ready(Some(Ok(found))));
+                return Ok((Arc::default(), ready.shared()));
+            }
+            _ => {}
+        }
+        let mark: Arc<()> = Arc::default();
+        let (answer, answered) = oneshot::channel();
+        let (gate, own) = (Arc::clone(&self.0.gate), Arc::clone(&mark));
+        let (link, mut used) = (Arc::downgrade(&self.0), self.0.used.subscribe());
+        let work = async move {
+            let result = tokio::select! {
+                result = gate.enter(None) => result.map(Arc::new).map_err(Arc::new),
+                // The timers stop together with the client; without them, this connect would have no deadline.
+                _ = used.changed() => return,
+            };
+            if let Some(link) = link.upgrade().map(Connection) {
+                link.put(
+                    &own,
+                    match &result {
+                        Ok(conn) => ConnectionSlot::Up(Arc::clone(conn)),
+                        Err(_) => ConnectionSlot::Empty,
+                    },
+                );
+            }
+            // A send error means that no caller waits any more. The next caller uses the connection.
+            let _ = answer.send(result);
+        };
+        self.0.home.spawn(work)?;
+        let waiting: BoxFuture<'static, ConnectOutcome> =
+            Box::pin(async move { answered.await.ok() });
+        let waiting = waiting.shared();
+        *slot = ConnectionSlot::Connecting(Arc::clone(&mark), waiting.clone());
+        Ok((mark, waiting))
+    }
+
+    /// Ends the connect with this mark, unless another one has replaced it.
+    fn put(&self, mark: &Arc<()>, new: ConnectionSlot) {
+        let mut slot = self.0.slot.write().unwrap_or_else(PoisonError::into_inner);
+        if matches!(&*slot, ConnectionSlot::Connecting(own, _) if Arc::ptr_eq(own, mark)) {
+            *slot = new;
+        }
+    }
+
+    /// The next request reconnects. Requests in flight keep this connection until they are done.
+    pub(crate) fn retire(&self, conn: &Arc<LiveConnection>) {
+        let mut slot = self.0.slot.write().unwrap_or_else(PoisonError::into_inner);
+        if matches!(&*slot, ConnectionSlot::Up(up) if Arc::ptr_eq(up, conn)) {
+            *slot = ConnectionSlot::Empty;
+        }
+    }
+
+    /// The server rejects writes, or has no replicas left: another server is or becomes the primary.
+    pub(crate) fn demoted(&self, conn: &Arc<LiveConnection>) {
+        self.retire(conn);
+        self.0.gate.doubt();
+    }
+
+    pub(crate) fn close(&self) {
+        self.0.lines.close();
+        *self.0.slot.write().unwrap_or_else(PoisonError::into_inner) = ConnectionSlot::Empty;
+    }
+
+    pub(crate) fn home(&self) -> &ConnectionRuntime {
+        &self.0.home
+    }
+
+    pub(crate) fn lines(&self) -> &WaitConnections {
+        &self.0.lines
+    }
+
+    pub(crate) fn solo(&self) -> &TransactionConnection {
+        &self.0.solo
+    }
+
+    /// A second connection to the same endpoint.
+    pub(crate) fn sibling(&self) -> Self {
+        Self::new(Arc::clone(&self.0.gate), self.0.home.clone())
+    }
+
+    pub(crate) fn timers(&self) -> &Timers {
+        &self.0.gate.timers
+    }
+
+    pub(crate) fn limit(&self) -> Duration {
+        self.0.gate.limit
+    }
+
+    pub(crate) fn deadline(&self) -> BootInstant {
+        self.0.gate.timers.now() + self.0.gate.limit
+    }
+
+    /// Sends one request and returns the reply, or an error at the deadline.
+    pub(crate) async fn ask(&self, request: &Request, deadline: BootInstant) -> Result<Reply> {
+        let conn = self.get(deadline).await?;
+        self.settle(&conn, request, deadline)
+            .await
+            .map_err(|e| e.error())
+    }
+
+    /// Runs a script with EVALSHA. If the server replies NOSCRIPT, it has not run the script, and we send it again
+    /// with EVAL.
+    pub(crate) fn eval(
+        &self,
+        script: &Script,
+        keys: &[&str],
+        args: &[&str],
+        deadline: BootInstant,
+    ) -> impl Future<Output = Result<Reply>> {
+        // We return the future without awaiting it. An `await` here would copy it, with all its arguments, once more.
+        self.eval_as(false, script, keys, args, deadline)
+    }
+
+    /// Like [`eval`](Self::eval). `asking`: the slot is being migrated to this node, so an ASKING goes first.
+    pub(crate) async fn eval_as(
+        &self,
+        asking: bool,
+        script: &Script,
+        keys: &[&str],
+        args: &[&str],
+        deadline: BootInstant,
+    ) -> Result<Reply> {
+        let conn = self.get(deadline).await?;
+        self.eval_on(&conn, asking, script, keys, args, deadline)
+            .await
+    }
+
+    /// Like [`eval_as`](Self::eval_as), on the given connection.
+    pub(crate) async fn eval_on(
+        &self,
+        conn: &Arc<LiveConnection>,
+        asking: bool,
+        script: &Script,
+        keys: &[&str],
+        args: &[&str],
+        deadline: BootInstant,
+    ) -> Result<Reply> {
+        let mut call = ScriptCall {
+            how: "EVALSHA",
+            what: script.sha(),
+            keys,
+            args,
+            asking,
+        };
+        loop {
+            match self.settle(conn, &call, deadline).await {
+                Err(RequestError::Complaint(complaint))
+                    if call.how == "EVALSHA" && complaint.is_no_script() =>
+                {
+                    (call.how, call.what) = ("EVAL", script.source);
+                }
+                other => return other.map_err(|e| e.error()),
+            }
+        }
+    }
+
+    pub(crate) async fn settle(
+        &self,
+        conn: &Arc<LiveConnection>,
+        request: &impl Encode,
+        deadline: BootInstant,
+    ) -> Result<Reply, RequestError> {
+        let timers = &self.0.gate.timers;
+        // Pinned here: passed by value, it would take its space in the caller's future twice, and be copied with it.
+        let asking = std::pin::pin!(conn.ask(request));
+        let result = timers.until(deadline, asking).await;
+        let result = result.unwrap_or_else(|| Err(self.mute()));
+        self.judge(conn, &result);
+        result
+    }
+
+    /// Sends several requests as one pipeline, and returns the replies before the deadline.
+    pub(crate) async fn settle_all(
+        &self,
+        conn: &Arc<LiveConnection>,
+        requests: &[Request],
+        deadline: BootInstant,
+    ) -> Result<Vec<transaction::CommandResult>, RequestError> {
+        let asking = conn.ask_all(requests);
+        let answers = self.0.gate.timers.until(deadline, asking).await;
+        let answers = answers.unwrap_or_else(|| Err(self.mute()));
+        match answers {
+            Err(trouble) => {
+                let result = Err(trouble);
+                self.judge(conn, &result);
+                result.map(|_: Reply| Vec::new())
+            }
+            Ok(outcomes) => {
+                for complaint in outcomes.iter().filter_map(|outcome| outcome.as_ref().err()) {
+                    let trouble = RequestError::Complaint(complaint.clone());
+                    self.judge(conn, &Err(trouble));
+                }
+                Ok(outcomes)
+            }
+        }
+    }
+
+    fn mute(&self) -> RequestError {
+        RequestError::Broken(format!("no answer within {:?}", self.0.gate.limit))
+    }
+
+    /// Retires the connection if the reply shows that it is broken, logged out, or connected to a replica.
+    fn judge(&self, conn: &Arc<LiveConnection>, result: &Result<Reply, RequestError>) {
+        match result {
+            // The connection may be half-open, and TCP would need minutes to notice.
+            Err(RequestError::Broken(_)) => self.retire(conn),
+            Err(RequestError::Complaint(complaint)) if complaint.ends_session() => {
+                self.retire(conn);
+            }
+            Err(RequestError::Complaint(complaint)) if complaint.is_replica() => self.demoted(conn),
+            Ok(reply) if reply.says_replica() => self.demoted(conn),
+            _ => {}
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.gate.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The server accepts and stays silent. Dropping the client also stops the thread that drives the timers.
+    #[tokio::test]
+    async fn a_client_that_is_given_up_while_it_connects_hangs_up() {
+        let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://{}", mute.local_addr().unwrap());
+        let limit = Duration::from_millis(200);
+        let connecting = tokio::time::timeout(limit, crate::Client::connect(&url));
+        let (peer, _) = tokio::join!(async { mute.accept().await.unwrap().0 }, connecting);
+        let hung_up = async {
+            let mut bytes = [0; 1024];
+            loop {
+                peer.readable().await.unwrap();
+                if matches!(peer.try_read(&mut bytes), Ok(0)) {
+                    break;
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), hung_up)
+            .await
+            .expect("it hangs up");
+    }
+}

@@ -1,0 +1,388 @@
+//! An endpoint: opens authenticated connections to one server, which is either a fixed address or the primary that
+//! sentinels name.
+
+mod refusal;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use futures_util::future::join;
+use tokio::sync::watch;
+
+use crate::Credentials;
+use crate::engine::runtime::background;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::redis::address::HostAddress;
+use crate::store::redis::pubsub::keyspace_events::EventSettings;
+use crate::store::redis::replicas;
+use crate::store::redis::topology::sentinel::Sentinel;
+use crate::store::redis::wire::driver::PushHandler;
+use crate::store::redis::wire::errors::unsent;
+use crate::store::redis::wire::handshake::{HandshakeLogin, ServerMode};
+use crate::store::redis::wire::live_connection::LiveConnection;
+use crate::store::redis::wire::pipeline::Pipeline;
+use crate::store::redis::wire::reply::{Reply, RequestError};
+use crate::store::redis::wire::request::Request;
+use crate::store::redis::wire::stream;
+use crate::store::{BootInstant, Timers, TlsFiles, tls};
+
+/// The longest pause between two queries to the sentinels while one connect lasts.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// The address of a server, and the login for it.
+pub(crate) struct Endpoint {
+    finder: PrimaryFinder,
+    entry: EndpointLogin,
+    pub(crate) timers: Timers,
+    pub(crate) limit: Duration,
+    /// Counts how often the server behind this endpoint has changed. Each change ends the connections made before it.
+    moves: watch::Sender<u64>,
+    /// Whether the server sends keyspace events, as far as we know.
+    pub(crate) events: EventSettings,
+    /// The connections opened so far that are still in use.
+    made: Mutex<Vec<Weak<Pipeline>>>,
+}
+
+/// The source of the server's address.
+pub(crate) enum PrimaryFinder {
+    Fixed(HostAddress),
+    Sentinel(Box<Sentinel>),
+}
+
+/// The login and the TLS files for a connection.
+#[derive(Clone, Default)]
+pub(crate) struct EndpointLogin {
+    pub(crate) db: i64,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+    /// Called at each connect, instead of using `user` and `password`. `None`: those two are used.
+    pub(crate) credentials: Option<Arc<dyn Fn() -> Credentials + Send + Sync>>,
+    pub(crate) tls: TlsFiles,
+    /// The servers are nodes of a cluster.
+    pub(crate) in_cluster: bool,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.finder {
+            PrimaryFinder::Fixed(place) => place.fmt(f),
+            PrimaryFinder::Sentinel(sentinel) => sentinel.fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}/{}", self.entry.db)
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn new(
+        finder: PrimaryFinder,
+        entry: EndpointLogin,
+        timers: Timers,
+        limit: Duration,
+    ) -> Self {
+        Self {
+            finder,
+            entry,
+            timers,
+            limit,
+            moves: watch::Sender::default(),
+            events: EventSettings::default(),
+            made: Mutex::default(),
+        }
+    }
+
+    /// The address of the server, if it is fixed.
+    pub(crate) fn place(&self) -> Option<&HostAddress> {
+        match &self.finder {
+            PrimaryFinder::Fixed(place) => Some(place),
+            PrimaryFinder::Sentinel(_) => None,
+        }
+    }
+
+    /// The sentinels, if they supply the address.
+    pub(crate) fn sentinel(&self) -> Option<&Sentinel> {
+        match &self.finder {
+            PrimaryFinder::Fixed(_) => None,
+            PrimaryFinder::Sentinel(sentinel) => Some(sentinel),
+        }
+    }
+
+    /// The endpoint now has another server, or none. We end every connection that is open or connecting, including
+    /// requests that wait for a reply: a primary that is cut off may never reply.
+    pub(crate) fn leave(&self) {
+        // We count the change before we take the list. Otherwise a connection could finish its handshake between the
+        // two, and stay connected to the old server.
+        self.moves.send_modify(|moves| *moves += 1);
+        let made = std::mem::take(&mut *self.made());
+        for pipe in made.iter().filter_map(Weak::upgrade) {
+            pipe.cut();
+        }
+    }
+
+    fn made(&self) -> MutexGuard<'_, Vec<Weak<Pipeline>>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, conn: &LiveConnection) {
+        self.events.doubt(); // the server may have changed or restarted
+        let mut made = self.made();
+        made.retain(|pipe| pipe.upgrade().is_some_and(|pipe| !pipe.is_over()));
+        made.push(Arc::downgrade(&conn.pipe));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn times_left(&self) -> u64 {
+        *self.moves.borrow()
+    }
+
+    /// A server has reported that it rejects writes. The sentinels are queried at once.
+    pub(crate) fn doubt(&self) {
+        if let Some(sentinel) = self.sentinel() {
+            sentinel.look.notify_one();
+        }
+    }
+
+    /// Stops the background command that follows the sentinels.
+    pub(crate) fn close(&self) {
+        if let Some(sentinel) = self.sentinel() {
+            sentinel.close();
+        }
+    }
+
+    /// Connects within the limit, on the current runtime. With `pushes`, the connection is for subscriptions.
+    pub(crate) async fn enter(&self, pushes: Option<PushHandler>) -> Result<LiveConnection> {
+        let end = self.timers.now() + self.limit;
+        let place = match &self.finder {
+            PrimaryFinder::Fixed(place) => place,
+            PrimaryFinder::Sentinel(sentinel) => {
+                return self.enter_primary(sentinel, pushes, end).await;
+            }
+        };
+        let moves = self.moves.subscribe();
+        if let Some(result) = self
+            .timers
+            .until(end, self.knock(place, pushes, moves))
+            .await
+        {
+            return result;
+        }
+        // A plain-text server reads the start of the TLS handshake as a command, and waits for the rest.
+        let hint = if place.is_tls() {
+            "; if the port speaks plain text, write redis:// instead of rediss://"
+        } else {
+            ""
+        };
+        Err(unsent(format_args!(
+            "{place}: no connection within {:?}{hint}",
+            self.limit
+        )))
+    }
+
+    /// Queries the sentinels again as long as the primary they name cannot be reached: a failover takes a while.
+    async fn enter_primary(
+        &self,
+        sentinel: &Sentinel,
+        pushes: Option<PushHandler>,
+        end: BootInstant,
+    ) -> Result<LiveConnection> {
+        let mut trouble = None;
+        let mut pause = PAUSE / 8;
+        loop {
+            let once = self.knock_at_primary(sentinel, pushes.clone());
+            match self.timers.until(end, once).await {
+                Some(Err(error)) if error.is_retryable() => trouble = Some(error),
+                Some(result) => return result,
+                None => break,
+            }
+            if self
+                .timers
+                .until(end, self.timers.after(pause))
+                .await
+                .is_none()
+            {
+                break;
+            }
+            pause = (pause * 2).min(PAUSE);
+        }
+        Err(trouble.unwrap_or_else(|| {
+            unsent(format_args!(
+                "{sentinel}: no connection to a primary within {:?}",
+                self.limit
+            ))
+        }))
+    }
+
+    async fn knock_at_primary(
+        &self,
+        sentinel: &Sentinel,
+        pushes: Option<PushHandler>,
+    ) -> Result<LiveConnection> {
+        let place = sentinel.find().await?;
+        if sentinel.note(&place) {
+            self.leave();
+        }
+        let moves = self.moves.subscribe();
+        let conn = self.knock(&place, pushes, moves).await?;
+        let role = conn.ask(&Request::new("ROLE")).await;
+        // We check this last. The sentinels may have named another primary while we connected, and the `leave` for
+        // the old one did not see this connection. From here on, `leave` ends it too.
+        if !sentinel.is_at(&place) {
+            return Err(unsent(format_args!(
+                "{place}: another server has taken its part"
+            )));
+        }
+        match role {
+            Ok(reply) if is_primary(&reply) => Ok(conn),
+            Ok(_) => Err(unsent(format_args!(
+                "{sentinel}: the sentinels name {place}, which is a replica: there is no primary just now"
+            ))),
+            // The user is not allowed to run ROLE, so we trust the sentinels.
+            Err(RequestError::Complaint(complaint))
+                if complaint.error().kind() == ErrorKind::Refused =>
+            {
+                Ok(conn)
+            }
+            Err(trouble) => Err(unsent(format_args!(
+                "{place}: {}",
+                trouble.error().detail().unwrap_or_default()
+            ))),
+        }
+    }
+
+    async fn knock(
+        &self,
+        place: &HostAddress,
+        pushes: Option<PushHandler>,
+        mut moves: watch::Receiver<u64>,
+    ) -> Result<LiveConnection> {
+        let opening = async {
+            let stream = stream::dial(place, &self.entry.tls).await?;
+            let commands = pushes.is_none();
+            let conn = LiveConnection::open(stream, &self.login().await?, pushes)
+                .await
+                .map_err(|closed| refusal::of(place, self.entry.db, closed))?;
+            self.check_it_is_a_node(place, &conn).await?;
+            self.note(&conn);
+            let looks = async {
+                if commands {
+                    replicas::look(&conn, &self.timers).await;
+                }
+            };
+            // We send both before we wait for either: one round trip.
+            join(self.greet(place, &conn), looks).await.0?;
+            Ok(conn)
+        };
+        tokio::select! {
+            result = opening => result,
+            _ = moves.changed() => Err(unsent(format_args!("{place}: another server has taken its part"))),
+        }
+    }
+
+    /// Reads the credentials at each connect, because passwords are rotated while clients run. This runs on a
+    /// blocking thread: a callback may read a file or query a server, and would otherwise block the steward.
+    async fn login(&self) -> Result<HandshakeLogin> {
+        let (user, password) = match self.entry.credentials.clone() {
+            Some(ask) => {
+                let given = background::blocking(move || ask())
+                    .await
+                    .ok_or_else(|| unsent("the source of the credentials panicked"))?;
+                (given.user, given.password)
+            }
+            None => (self.entry.user.clone(), self.entry.password.clone()),
+        };
+        Ok(HandshakeLogin {
+            db: self.entry.db,
+            user,
+            password,
+            in_cluster: self.entry.in_cluster,
+        })
+    }
+
+    /// Checks that the server is still a node of the cluster. Another server may have taken over the address, and a
+    /// standalone server accepts every key: it would grant a lock that the cluster grants to another client. A proxy
+    /// in front of a cluster may also report standalone mode; CLUSTER SLOTS tells the two apart.
+    async fn check_it_is_a_node(&self, place: &HostAddress, conn: &LiveConnection) -> Result<()> {
+        if !self.entry.in_cluster || conn.mode != ServerMode::Standalone {
+            return Ok(());
+        }
+        match conn.ask(&Request::new("CLUSTER").arg("SLOTS")).await {
+            Err(RequestError::Complaint(complaint)) if complaint.denies_cluster() => {
+                Err(unsent(format_args!("{place}: {complaint}")))
+            }
+            Err(RequestError::Broken(why)) => Err(unsent(format_args!("{place}: {why}"))),
+            Ok(_) | Err(RequestError::Complaint(_)) => Ok(()),
+        }
+    }
+
+    /// Sends PING, because a server that needs a password, or is still loading, reports it only in the reply to a
+    /// command.
+    async fn greet(&self, place: &HostAddress, conn: &LiveConnection) -> Result<()> {
+        match conn.ask(&Request::new("PING")).await {
+            Ok(_) => Ok(()),
+            Err(RequestError::Complaint(complaint)) => {
+                let error = complaint.error();
+                // We are logged in, but are not allowed to run PING.
+                if error.kind() == ErrorKind::Refused && !complaint.ends_session() {
+                    return Ok(());
+                }
+                Err(refusal::at(place, &error))
+            }
+            Err(RequestError::Broken(why)) => {
+                Err(Error::new(tls::kind(&why)).because(format!("{place}: {why}")))
+            }
+        }
+    }
+}
+
+/// The first element of the reply to `ROLE` is the role.
+pub(crate) fn is_primary(reply: &Reply) -> bool {
+    let role = reply.list().and_then(|words| words.first()?.text());
+    role == Some("master")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::store::redis::address::{Address, ServerAddress};
+    use crate::store::{Background, Clock};
+
+    /// A slow credentials callback must not delay renewals and deadlines.
+    #[tokio::test]
+    async fn credentials_are_asked_for_on_a_thread_of_their_own() {
+        let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (background, stop) = Background::start(Clock::Boot).unwrap();
+        let timers = Timers::new(Clock::Boot);
+        background.spawn(timers.clone().drive());
+        let asked: Arc<Mutex<Vec<std::thread::ThreadId>>> = Arc::default();
+        let seen = Arc::clone(&asked);
+        let url = format!("redis://{}", mute.local_addr().unwrap());
+        let ServerAddress::One(place) = Address::parse(&url).unwrap().way else {
+            panic!("one server");
+        };
+        let entry = EndpointLogin {
+            credentials: Some(Arc::new(move || {
+                seen.lock().unwrap().push(std::thread::current().id());
+                Credentials::default()
+            })),
+            ..EndpointLogin::default()
+        };
+        let limit = Duration::from_millis(300);
+        let gate = Endpoint::new(PrimaryFinder::Fixed(place), entry, timers, limit);
+        let steward = background.run(async move {
+            assert!(gate.enter(None).await.is_err());
+            std::thread::current().id()
+        });
+        let steward = steward.await.unwrap();
+        let asked = asked.lock().unwrap().clone();
+        assert_eq!(asked.len(), 1);
+        assert_ne!(asked[0], steward);
+        drop(stop);
+    }
+}

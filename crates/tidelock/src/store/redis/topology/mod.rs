@@ -1,0 +1,9 @@
+//! Which server has a lock, and the connection to it: endpoints, Sentinel, the slots of a cluster, and redirections.
+
+pub(crate) mod cluster;
+pub(crate) mod connection;
+pub(crate) mod endpoint;
+pub(crate) mod router;
+pub(crate) mod sentinel;
+pub(crate) mod server_run;
+pub(crate) mod transaction;

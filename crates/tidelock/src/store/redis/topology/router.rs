@@ -1,0 +1,365 @@
+//! The router: sends a request to the one server, or to the cluster node that has the slot of its key.
+//!
+//! In a cluster, a request follows redirections and is retried for a short while, but only if it certainly did not
+//! run.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::redis::address::HostAddress;
+use crate::store::redis::keys;
+use crate::store::redis::replicas::{AckDemand, PendingAck};
+use crate::store::redis::slots;
+use crate::store::redis::topology::cluster::{Cluster, ClusterNode};
+use crate::store::redis::topology::connection::Connection;
+use crate::store::redis::topology::transaction::Transaction;
+use crate::store::redis::wire::errors::{Redirect, complaint, unsent};
+use crate::store::redis::wire::reply::Reply;
+use crate::store::redis::wire::request::Request;
+use crate::store::redis::wire::script::Script;
+use crate::store::{BootInstant, Name};
+
+/// How many redirections a request follows without a pause. Nodes that do not agree yet may redirect it in a circle.
+const HOPS: u32 = 4;
+
+/// How long the router retries a request that certainly did not run. A waiter has its own deadline for longer
+/// retries.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The first pause between such retries; it doubles up to ten times this value.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// The router of one store handle.
+#[derive(Clone)]
+pub(crate) enum Router {
+    One(Connection),
+    Cluster(Arc<Cluster>, ConnectionFace),
+}
+
+/// The connections that a store handle uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConnectionFace {
+    /// Connections on the callers' runtime.
+    Front,
+    /// Connections on the steward's runtime.
+    Back,
+}
+
+impl Router {
+    pub(crate) fn limit(&self) -> Duration {
+        match self {
+            Self::One(link) => link.limit(),
+            Self::Cluster(cluster, _) => cluster.limit,
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> BootInstant {
+        match self {
+            Self::One(link) => link.deadline(),
+            Self::Cluster(cluster, _) => cluster.timers.now() + cluster.limit,
+        }
+    }
+
+    /// The lane of a lock: locks in the same lane fail together. In a cluster it is the slot, which moves between
+    /// nodes as a whole.
+    pub(crate) fn lane(&self, name: &Name) -> u64 {
+        match self {
+            Self::One(_) => 0,
+            Self::Cluster(..) => u64::from(slots::of(name.as_str())),
+        }
+    }
+
+    /// Rejects a name whose keys lie in different slots: in a cluster, a script may use keys of one slot only.
+    pub(crate) fn check(&self, name: &Name) -> Result<()> {
+        match self {
+            Self::One(_) => Ok(()),
+            Self::Cluster(..) if keys::share_a_slot(name) => Ok(()),
+            Self::Cluster(..) => Err(Error::new(ErrorKind::InvalidName).on_lock(name).because(
+                "its braces make no hash tag, so the keys of this lock would lie on different nodes of the cluster; \
+                 write no braces, or {…} with something in it and before any other brace",
+            )),
+        }
+    }
+
+    /// Runs a script on the server that has its first key.
+    pub(crate) async fn eval(
+        &self,
+        script: &Script,
+        keys: &[&str],
+        args: &[&str],
+        deadline: BootInstant,
+    ) -> Result<Reply> {
+        match self {
+            Self::One(link) => link.eval(script, keys, args, deadline).await,
+            // Boxed: inline, the state of a routed request would enlarge every request to a single server too.
+            Self::Cluster(cluster, face) => {
+                let walk =
+                    RoutedRequest::new(cluster, *face, keys.first().unwrap_or(&""), deadline);
+                Box::pin(walk.eval(script, keys, args, deadline)).await
+            }
+        }
+    }
+
+    /// Like [`eval`](Self::eval), and requests the acknowledgement of that server's replicas.
+    pub(crate) async fn eval_acknowledged(
+        &self,
+        script: &'static Script,
+        keys: &[&str],
+        args: &[&str],
+        demand: AckDemand,
+        deadline: BootInstant,
+    ) -> Result<(Reply, PendingAck)> {
+        match self {
+            Self::One(link) => {
+                link.eval_acknowledged(false, script, keys, args, demand, deadline)
+                    .await
+            }
+            Self::Cluster(cluster, face) => {
+                let walk =
+                    RoutedRequest::new(cluster, *face, keys.first().unwrap_or(&""), deadline);
+                Box::pin(walk.eval_acknowledged(script, keys, args, demand, deadline)).await
+            }
+        }
+    }
+
+    /// Runs a transaction on the server that has the key.
+    pub(crate) async fn transact(
+        &self,
+        key: &str,
+        transaction: &Transaction<'_>,
+        deadline: BootInstant,
+    ) -> Result<Reply> {
+        match self {
+            Self::One(link) => link.transact(false, transaction, deadline).await,
+            Self::Cluster(cluster, face) => {
+                let walk = RoutedRequest::new(cluster, *face, key, deadline);
+                Box::pin(walk.transact(transaction, deadline)).await
+            }
+        }
+    }
+
+    /// Sends one request to the server that has the key.
+    pub(crate) async fn ask(
+        &self,
+        key: &str,
+        request: &Request,
+        deadline: BootInstant,
+    ) -> Result<Reply> {
+        match self {
+            Self::One(link) => link.ask(request, deadline).await,
+            Self::Cluster(cluster, face) => {
+                let walk = RoutedRequest::new(cluster, *face, key, deadline);
+                Box::pin(walk.ask(request, deadline)).await
+            }
+        }
+    }
+
+    /// Closes the connections of this store handle.
+    pub(crate) fn close(&self) {
+        for link in self.everywhere() {
+            link.close();
+        }
+    }
+
+    /// A connection to each server that has locks, always in the same order.
+    pub(crate) fn everywhere(&self) -> Vec<Connection> {
+        match self {
+            Self::One(link) => vec![link.clone()],
+            Self::Cluster(cluster, face) => {
+                let nodes = cluster.primaries().into_iter();
+                nodes.map(|node| face.link(&node)).collect()
+            }
+        }
+    }
+}
+
+impl ConnectionFace {
+    pub(crate) fn link(self, node: &ClusterNode) -> Connection {
+        match self {
+            Self::Front => node.front.clone(),
+            Self::Back => node.back.clone(),
+        }
+    }
+}
+
+/// A routed request: it goes to the node that has the key, and follows that node's redirections. We retry it only if
+/// it certainly did not run.
+struct RoutedRequest<'a> {
+    cluster: &'a Cluster,
+    face: ConnectionFace,
+    slot: u16,
+    give_up: BootInstant,
+    /// The node to which the request was sent last.
+    place: Option<HostAddress>,
+    /// The target of an `ASK` redirection, for the next step only.
+    asked_for: Option<Arc<ClusterNode>>,
+    hops: u32,
+    pause: Duration,
+    /// The last error that was not a redirection.
+    trouble: Option<Error>,
+}
+
+/// Sends the request until there is a final reply. This is a macro, not a function: the compiler cannot prove that
+/// the function's future, which borrows the request, is `Send`.
+macro_rules! walk {
+    ($walk:ident, |$link:ident, $asking:ident| $send:expr) => {
+        loop {
+            let answer = match $walk.step() {
+                Ok(($link, $asking)) => $walk.attend($send).await,
+                Err(error) => Err(error),
+            };
+            if let Some(answer) = $walk.judge(answer).await {
+                return answer;
+            }
+        }
+    };
+}
+
+impl<'a> RoutedRequest<'a> {
+    fn new(cluster: &'a Cluster, face: ConnectionFace, key: &str, deadline: BootInstant) -> Self {
+        let patience = PATIENCE.min(cluster.limit / 3);
+        Self {
+            cluster,
+            face,
+            slot: slots::of(key),
+            give_up: deadline.min(cluster.timers.now() + patience),
+            place: None,
+            asked_for: None,
+            hops: 0,
+            pause: PAUSE,
+            trouble: None,
+        }
+    }
+
+    async fn eval(
+        mut self,
+        script: &Script,
+        keys: &[&str],
+        args: &[&str],
+        deadline: BootInstant,
+    ) -> Result<Reply> {
+        walk!(self, |link, asking| link
+            .eval_as(asking, script, keys, args, deadline))
+    }
+
+    async fn eval_acknowledged(
+        mut self,
+        script: &'static Script,
+        keys: &[&str],
+        args: &[&str],
+        demand: AckDemand,
+        deadline: BootInstant,
+    ) -> Result<(Reply, PendingAck)> {
+        walk!(self, |link, asking| link.eval_acknowledged(
+            asking, script, keys, args, demand, deadline
+        ))
+    }
+
+    async fn transact(
+        mut self,
+        transaction: &Transaction<'_>,
+        deadline: BootInstant,
+    ) -> Result<Reply> {
+        walk!(self, |link, asking| link.transact(
+            asking,
+            transaction,
+            deadline
+        ))
+    }
+
+    async fn ask(mut self, request: &Request, deadline: BootInstant) -> Result<Reply> {
+        walk!(self, |link, asking| link
+            .ask(&request.clone().asking(asking), deadline))
+    }
+
+    /// The next node, and whether ASKING must come first.
+    fn step(&mut self) -> Result<(Connection, bool)> {
+        let asked_for = self.asked_for.take();
+        let asking = asked_for.is_some();
+        let node = asked_for.or_else(|| self.cluster.owner(self.slot));
+        self.place = node.as_ref().map(|node| node.place.clone());
+        let node = node.ok_or_else(|| {
+            unsent(format_args!(
+                "{}: no node has slot {}",
+                self.cluster, self.slot
+            ))
+        })?;
+        Ok((self.face.link(&node), asking))
+    }
+
+    /// Awaits the reply. If the node is slow, another one may have replaced it; we refresh the slot map while we
+    /// wait, so that the result is there before the deadline.
+    async fn attend<T>(&self, sent: impl Future<Output = Result<T>>) -> Result<T> {
+        let mut sent = std::pin::pin!(sent);
+        let slow = self.cluster.limit / 8;
+        if let Some(answer) = self.cluster.timers.limit(slow, &mut sent).await {
+            return answer;
+        }
+        self.cluster.doubt();
+        sent.await
+    }
+
+    /// Decides about a reply. `None`: the request must be sent again.
+    async fn judge<T>(&mut self, answer: Result<T>) -> Option<Result<T>> {
+        let error = match answer {
+            Ok(answer) => return Some(Ok(answer)),
+            Err(error) => error,
+        };
+        let words = complaint(&error);
+        let place = self.place.take();
+        let redirection = place.and_then(|place| words?.redirection(&place));
+        let sent_on = redirection.is_some();
+        match redirection {
+            Some(Redirect::Moved(slot, to)) => self.cluster.moved(slot, &to),
+            Some(Redirect::Ask(_, to)) => self.asked_for = Some(self.cluster.node_at(&to)),
+            // We return these errors: a refused request would be refused again, and one that may have run must not
+            // run twice.
+            None if error.kind() != ErrorKind::Unavailable
+                || words.is_some_and(|words| !words.passes()) =>
+            {
+                if error.outcome_unknown() {
+                    self.cluster.doubt();
+                }
+                return Some(Err(error));
+            }
+            // Not a redirection: pause before the next attempt.
+            None => self.hops = HOPS,
+        }
+        self.hops += 1;
+        if self.hops > HOPS {
+            self.cluster.doubt();
+            let mut changes = self.cluster.changes.subscribe();
+            let rest = self.cluster.timers.limit(self.pause, changes.changed());
+            let over = self
+                .cluster
+                .timers
+                .until(self.give_up, rest)
+                .await
+                .is_none();
+            if !sent_on {
+                self.trouble = Some(error);
+            }
+            if over {
+                return Some(Err(self.trouble.take().unwrap_or_else(|| {
+                    unsent(format_args!(
+                        "{}: its nodes do not agree who has slot {}",
+                        self.cluster, self.slot
+                    ))
+                })));
+            }
+            self.pause = (self.pause * 2).min(PAUSE * 10);
+        }
+        None
+    }
+}
+
+impl fmt::Debug for Router {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(link) => link.fmt(f),
+            Self::Cluster(cluster, _) => write!(f, "{cluster}"),
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! Finds the primary by querying sentinels.
+//!
+//! It queries all sentinels at once, and the answer with the highest epoch wins. It repeats this regularly, because
+//! the message about a failover may get lost, and a primary that is cut off continues to reply as before.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::Notify;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::redis::address;
+use crate::store::redis::address::HostAddress;
+use crate::store::redis::topology::connection::{Connection, ConnectionRuntime};
+use crate::store::redis::topology::endpoint::{Endpoint, EndpointLogin, PrimaryFinder};
+use crate::store::redis::wire::errors::unsent;
+use crate::store::redis::wire::reply::Reply;
+use crate::store::redis::wire::request::Request;
+use crate::store::{Background, BootInstant, BoxFuture, Timers, TlsFiles};
+
+/// The interval between two queries to the sentinels.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// After this many queries, we also query for further sentinels of the service.
+const LEARN_EVERY: u32 = 20;
+
+/// The most sentinels we query. It bounds the connections.
+const MOST: usize = 16;
+
+/// How long we wait for the other sentinels after the first reply, which may come from a sentinel that is cut off.
+const OTHERS: Duration = Duration::from_millis(100);
+
+/// The sentinels of one service, and the primary they name.
+pub(crate) struct Sentinel {
+    who: address::Sentinels,
+    /// The sentinels of the URL, and those they have named.
+    known: RwLock<Vec<(HostAddress, Connection)>>,
+    tls: TlsFiles,
+    background: Background,
+    timers: Timers,
+    limit: Duration,
+    /// The last known address of the primary.
+    current: Mutex<Option<HostAddress>>,
+    /// Notified to query the sentinels at once.
+    pub(crate) look: Arc<Notify>,
+    closed: AtomicBool,
+    /// The epoch of the last answer that we trusted.
+    newest: AtomicI64,
+}
+
+/// The answer of one sentinel. The larger one wins.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct SentinelReply {
+    /// The number of failovers; a sentinel that is cut off has missed the last one.
+    epoch: i64,
+    /// The two queries name different servers: a failover is about to finish.
+    promoted: bool,
+    host: String,
+    port: u16,
+}
+
+impl Sentinel {
+    pub(crate) fn new(
+        who: address::Sentinels,
+        tls: &TlsFiles,
+        background: &Background,
+        timers: &Timers,
+        limit: Duration,
+    ) -> Self {
+        let sentinel = Self {
+            known: RwLock::default(),
+            who,
+            tls: tls.clone(),
+            background: background.clone(),
+            timers: timers.clone(),
+            limit,
+            current: Mutex::default(),
+            look: Arc::default(),
+            closed: AtomicBool::new(false),
+            newest: AtomicI64::new(0),
+        };
+        for place in &sentinel.who.places {
+            sentinel.add(place.clone());
+        }
+        sentinel
+    }
+
+    fn add(&self, place: HostAddress) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST || known.iter().any(|(other, _)| *other == place) {
+            return;
+        }
+        let entry = EndpointLogin {
+            user: self.who.user.clone(),
+            password: self.who.password.clone(),
+            tls: self.tls.clone(),
+            ..EndpointLogin::default()
+        };
+        let finder = PrimaryFinder::Fixed(place.clone());
+        let gate = Endpoint::new(finder, entry, self.timers.clone(), self.limit);
+        let home = ConnectionRuntime::Background(self.background.clone());
+        known.push((place, Connection::new(Arc::new(gate), home)));
+    }
+
+    fn known(&self) -> Vec<(HostAddress, Connection)> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.clone()
+    }
+
+    /// Queries the sentinels for the others of the service: those of the URL may all be gone one day.
+    async fn learn(&self) {
+        let end = self.timers.now() + OTHERS;
+        let request = Request::new("SENTINEL")
+            .arg("SENTINELS")
+            .arg(&self.who.service);
+        for (asked, link) in self.known() {
+            let said = link.ask(&request, end).await.ok();
+            let others = said.as_ref().and_then(Reply::list).unwrap_or_default();
+            for other in others.iter().map(fields) {
+                let host = other.get("ip").map(|&host| host.to_owned());
+                let port = other.get("port").and_then(|port| port.parse().ok());
+                if let Some((host, port)) = host.zip(port) {
+                    let tls = asked.is_tls();
+                    self.add(HostAddress::Tcp { host, port, tls });
+                }
+            }
+        }
+    }
+
+    /// The address of the primary, from the sentinel with the highest epoch.
+    pub(crate) fn find(&self) -> BoxFuture<'_, Result<HostAddress>> {
+        // Boxed, because the type is recursive: the connection to a sentinel uses an endpoint too.
+        Box::pin(async move {
+            // Half of the limit: the connect to the primary needs the rest.
+            let mut end = self.timers.now() + self.limit / 2;
+            let known = self.known();
+            let each = known.iter().map(|(place, link)| self.ask(place, link, end));
+            let mut asked: FuturesUnordered<_> = each.collect();
+            let (mut best, mut troubles, mut strangers) = (None, Vec::new(), 0);
+            let mut words = 0;
+            while let Some(Some(said)) = self.timers.until(end, asked.next()).await {
+                match said {
+                    Ok(Some(word)) => {
+                        words += 1;
+                        best = best.max(Some(word));
+                        end = end.min(self.timers.now() + OTHERS);
+                    }
+                    Ok(None) => strangers += 1,
+                    Err(error) => troubles.push(error),
+                }
+            }
+            drop(asked);
+            match best {
+                // These sentinels have missed a failover that others have reported, so we do not trust them. A
+                // majority with a lower epoch is right nevertheless: an operator has set up the sentinels again.
+                Some(SentinelReply { epoch, .. })
+                    if epoch < self.newest.load(Ordering::SeqCst) && words * 2 <= known.len() =>
+                {
+                    Err(unsent(format_args!(
+                        "the sentinels {} that answer have missed the last failover",
+                        address::short(&self.who.places)
+                    )))
+                }
+                Some(SentinelReply {
+                    host, port, epoch, ..
+                }) => {
+                    self.newest.store(epoch, Ordering::SeqCst);
+                    let tls = self.who.places.iter().any(HostAddress::is_tls);
+                    Ok(HostAddress::Tcp { host, port, tls })
+                }
+                None if strangers > 0 => Err(self.unknown_service(strangers).await),
+                None => Err(self.unreachable(&troubles)),
+            }
+        })
+    }
+
+    /// Queries one sentinel. `None`: it does not know the service.
+    async fn ask(
+        &self,
+        place: &HostAddress,
+        link: &Connection,
+        end: BootInstant,
+    ) -> Result<Option<SentinelReply>> {
+        let ask = |what: &str| Request::new("SENTINEL").arg(what).arg(&self.who.service);
+        let (at, more) = (ask("GET-MASTER-ADDR-BY-NAME"), ask("MASTER"));
+        let (at, more) = tokio::join!(link.ask(&at, end), link.ask(&more, end));
+        let at = at.map_err(|error| explain(place, &error))?;
+        let words: Vec<&str> = at
+            .list()
+            .unwrap_or_default()
+            .iter()
+            .filter_map(Reply::text)
+            .collect();
+        let [host, port] = words[..] else {
+            return Ok(None);
+        };
+        let port = port
+            .parse()
+            .map_err(|_| unsent(format_args!("{place}: {port:?} is no port")))?;
+        // If the user is not allowed to run SENTINEL MASTER, we do without the epoch.
+        let (epoch, before) = more.ok().as_ref().map(details).unwrap_or_default();
+        Ok(Some(SentinelReply {
+            epoch,
+            promoted: before.is_some_and(|before| before != (host.to_owned(), port)),
+            host: host.to_owned(),
+            port,
+        }))
+    }
+
+    /// Stores the address of the primary. `true`: it differs from the previous one.
+    pub(crate) fn note(&self, place: &HostAddress) -> bool {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.as_ref() == Some(place) {
+            return false;
+        }
+        current.replace(place.clone()).is_some()
+    }
+
+    /// Whether this is the last known address of the primary.
+    pub(crate) fn is_at(&self, place: &HostAddress) -> bool {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current.as_ref() == Some(place)
+    }
+
+    /// The error for an unknown service. It lists the known services, if the user may see them.
+    async fn unknown_service(&self, strangers: usize) -> Error {
+        let end = self.timers.now() + OTHERS;
+        let mut known = Vec::new();
+        for (_, link) in self.known() {
+            let masters = link
+                .ask(&Request::new("SENTINEL").arg("MASTERS"), end)
+                .await;
+            let masters = masters.ok();
+            let each = masters.as_ref().and_then(Reply::list).unwrap_or_default();
+            let names = each
+                .iter()
+                .filter_map(|one| fields(one).get("name").copied());
+            known.extend(names.map(str::to_owned));
+        }
+        known.sort();
+        known.dedup();
+        let known = match &known[..] {
+            [] => String::new(),
+            known => format!("; they know {}", known.join(", ")),
+        };
+        // Only a first connect fails for good. A sentinel that was reset or has lost its configuration must not break
+        // a client that has worked until now.
+        let never = self.current.lock().is_ok_and(|current| current.is_none());
+        let kind = if never && strangers == self.known().len() {
+            ErrorKind::InvalidOptions
+        } else {
+            ErrorKind::Unavailable
+        };
+        let (hosts, service) = (address::short(&self.who.places), &self.who.service);
+        Error::new(kind).because(format!(
+            "the sentinels {hosts} know no service {service:?}{known}"
+        ))
+    }
+
+    fn unreachable(&self, troubles: &[Error]) -> Error {
+        let kind = match troubles {
+            [first, ..] if troubles.iter().all(|one| one.kind() == first.kind()) => first.kind(),
+            _ => ErrorKind::Unavailable,
+        };
+        // The request has not reached a server with locks, so its outcome is known.
+        let kind = match kind {
+            ErrorKind::OutcomeUnknown => ErrorKind::Unavailable,
+            kind => kind,
+        };
+        let each: Vec<&str> = troubles.iter().filter_map(Error::detail).collect();
+        Error::new(kind).because(format!(
+            "no sentinel of {} could be asked: {}",
+            self.who,
+            if each.is_empty() {
+                "no answer".to_owned()
+            } else {
+                each.join("; ")
+            }
+        ))
+    }
+
+    /// Closes the connections to the sentinels and stops `follow`.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.look.notify_one();
+        for (_, link) in self.known() {
+            link.close();
+        }
+    }
+}
+
+/// Queries the sentinels regularly until the client is dropped. If the primary has changed, it ends all connections
+/// to the old one.
+pub(crate) async fn follow(gate: Weak<Endpoint>, timers: Timers) {
+    for round in 0_u32.. {
+        let look = {
+            let Some(gate) = gate.upgrade() else { return };
+            let Some(sentinel) = gate.sentinel() else {
+                return;
+            };
+            match sentinel.find().await {
+                Ok(place) if sentinel.note(&place) => {
+                    tracing::info!(primary = %place, service = %sentinel.who.service, "the sentinels name another primary");
+                    gate.leave();
+                }
+                Ok(_) => {}
+                Err(error) => tracing::debug!(%error, "the sentinels cannot be asked"),
+            }
+            if round % LEARN_EVERY == 0 {
+                sentinel.learn().await;
+            }
+            if sentinel.closed.load(Ordering::SeqCst) {
+                // We close again: this round may have reconnected after the first `close`.
+                return sentinel.close();
+            }
+            Arc::clone(&sentinel.look)
+        };
+        // We hold no reference to the endpoint while we sleep, so that the client can be dropped.
+        timers.after(LOOK / 20).await;
+        timers.limit(LOOK, look.notified()).await;
+    }
+}
+
+/// The epoch, and the address of the primary in the reply to SENTINEL MASTER. During a failover it is still the old
+/// one.
+pub(crate) fn details(master: &Reply) -> (i64, Option<(String, u16)>) {
+    let fields = fields(master);
+    let epoch = fields
+        .get("config-epoch")
+        .and_then(|epoch| epoch.parse().ok());
+    let host = fields.get("ip").map(|&host| host.to_owned());
+    let port = fields.get("port").and_then(|port| port.parse().ok());
+    (epoch.unwrap_or_default(), host.zip(port))
+}
+
+/// A list of alternating names and values, as a map.
+fn fields(reply: &Reply) -> HashMap<&str, &str> {
+    let words = reply.list().unwrap_or_default();
+    let pairs = words.chunks_exact(2);
+    pairs
+        .filter_map(|pair| Some((pair[0].text()?, pair[1].text()?)))
+        .collect()
+}
+
+fn explain(place: &HostAddress, error: &Error) -> Error {
+    let detail = error.detail().unwrap_or_default();
+    let advice = if detail.contains("unknown command") {
+        "it is no sentinel; the port may be the server's own: "
+    } else if error.kind() == ErrorKind::Refused {
+        "sentinels have users of their own, sentinel_user and sentinel_password: "
+    } else {
+        ""
+    };
+    let place = place.to_string();
+    let detail = detail.strip_prefix(&place).unwrap_or(detail);
+    let detail = detail.trim_start_matches([':', ' ']);
+    Error::new(error.kind()).because(format!("{place}: {advice}{detail}"))
+}
+
+impl fmt::Display for Sentinel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.who.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(epoch: i64, promoted: bool, port: u16) -> SentinelReply {
+        let host = "h".to_owned();
+        SentinelReply {
+            epoch,
+            promoted,
+            host,
+            port,
+        }
+    }
+
+    #[test]
+    fn who_has_seen_more_failovers_is_believed() {
+        let stale = word(3, false, 9);
+        let fresh = word(4, false, 1);
+        let about_to = word(3, true, 1);
+        assert!(fresh > stale && about_to > stale && fresh > about_to);
+    }
+}

@@ -1,0 +1,94 @@
+//! The server run behind a connection: its `run_id` and uptime. We ask once per connection, because a server that
+//! restarts ends its connections.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{ErrorKind, Result};
+use crate::store::redis::topology::router::Router;
+use crate::store::redis::wire::request::Request;
+use crate::store::{BootInstant, Incarnation, Timers};
+
+/// The reply to `INFO server`, and when it arrived.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerRun {
+    id: Arc<str>,
+    /// A lower bound of the uptime at `heard`.
+    up: Duration,
+    heard: BootInstant,
+}
+
+/// The server run that the connection leads to now. `None`: the server does not report it, or the store has several
+/// servers.
+pub(crate) async fn incarnation(routes: &Router, timers: &Timers) -> Result<Option<Incarnation>> {
+    let Router::One(link) = routes else {
+        return Ok(None);
+    };
+    let deadline = link.deadline();
+    let conn = link.get(deadline).await?;
+    let birth = conn.birth.get_or_try_init(|| async {
+        let info = Request::new("INFO").arg("server");
+        match link.settle(&conn, &info, deadline).await {
+            Ok(reply) => Ok(read(reply.text().unwrap_or_default(), timers.now())),
+            // We cache a refusal as `None`. Another error is not cached, so the next call asks again.
+            Err(trouble) => match trouble.error() {
+                error if error.kind() == ErrorKind::Refused => Ok(None),
+                error => Err(error),
+            },
+        }
+    });
+    let birth = birth.await?.as_ref();
+    Ok(birth.map(|birth| birth.by(timers.now())))
+}
+
+impl ServerRun {
+    /// The server run at that time, if it has not ended.
+    pub(crate) fn by(&self, now: BootInstant) -> Incarnation {
+        Incarnation {
+            id: Arc::clone(&self.id),
+            // Saturating, because the server may report any number.
+            up: self.up.saturating_add(now.since(self.heard)),
+        }
+    }
+}
+
+pub(crate) fn read(info: &str, heard: BootInstant) -> Option<ServerRun> {
+    let field = |name: &str| {
+        let mut lines = info.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+    };
+    // The server subtracts whole seconds: a server that started at 0.9 s reports 1 at 1.0 s. So we subtract one second.
+    // Otherwise a restarted server would vote before the leases that it has forgotten have expired.
+    let told: u64 = field("uptime_in_seconds")?.trim().parse().ok()?;
+    Some(ServerRun {
+        id: field("run_id")?.trim().into(),
+        up: Duration::from_secs(told.saturating_sub(1)),
+        heard,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn t39_a_server_is_never_taken_for_older_than_it_is() {
+        let heard = BootInstant::from_nanos(7);
+        for (told, least) in [(0, 0), (1, 0), (12, 11)] {
+            let info = format!("run_id:abc\r\nuptime_in_seconds:{told}\r\n");
+            assert_eq!(read(&info, heard).unwrap().by(heard).up.as_secs(), least);
+        }
+    }
+
+    #[test]
+    fn what_is_not_said_is_not_made_up() {
+        let heard = BootInstant::from_nanos(7);
+        let info = "# Server\r\nredis_version:8.0.2\r\nrun_id:abc\r\nuptime_in_seconds:12\r\n";
+        let birth = read(info, heard).unwrap();
+        assert_eq!(&*birth.id, "abc");
+        let ancient = read("run_id:a\nuptime_in_seconds:18446744073709551615", heard).unwrap();
+        assert_eq!(ancient.by(BootInstant::FAR).up, Duration::MAX);
+        assert!(read("run_id:abc\r\n", heard).is_none());
+        assert!(read("uptime_in_seconds:12\r\nrun_id_of_another:abc", heard).is_none());
+    }
+}

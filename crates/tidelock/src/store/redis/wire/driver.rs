@@ -1,0 +1,405 @@
+//! The driver of a live connection: one future that writes queued requests, reads replies and pushes, and delivers
+//! them.
+//!
+//! One poll repeats these steps:
+//!
+//! 1. Send. If the write buffer is empty, swap it with the pipeline's queue. Write until the stream blocks or the queue
+//!    is empty, then flush.
+//! 2. Read once. Decode all complete messages: pushes go to the push handler, replies and confirmations to the
+//!    pipeline. Wake the callers. Continue with step 1.
+//! 3. If the stream has no bytes, store our waker in the pipeline and sleep.
+//!
+//! Batching: the callers just woken in step 2 may send again at once. If the queue holds fewer requests than that, the
+//! driver yields once and runs behind these callers. One write then serves them all.
+//!
+//! ```text
+//!               queue empty and flushed, or write blocked
+//!      ┌─► send ──────────────────────────────────────────► read ── no bytes ──► sleep
+//!      │    │ fewer requests than callers just woken         │ │                   │
+//!      │    ▼                                          bytes │ │ end of stream,    │ request queued, stream ready,
+//!      │  yield once ─► send                                 ▼ │ error or junk     │ or cut
+//!      ├──────────────────────────────────────────────── deliver ▼                 │
+//!      │                                                       end                 │
+//!      └───────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Invariants:
+//! 1. Requests leave in queue order: the driver takes the next batch only after the last byte of the previous one.
+//! 2. A blocked write never stops reading. A server whose replies we do not read stops reading our requests, and both
+//!    sides would wait for each other.
+//! 3. A write error ends the connection only after all bytes that the server sent are read: these may be replies.
+//! 4. The driver sleeps only if the queue is empty or the write is blocked. The pipeline checks this and stores the
+//!    waker under one lock. Otherwise a request that is queued in between would not be sent.
+//! 5. Messages before junk are delivered; then the connection ends.
+//! 6. The push handler runs before the subscription request of the same confirmation completes.
+//! 7. A push on a connection without a push handler ends it: such a connection never subscribes.
+//! 8. However the driver ends, also by `drop`, it ends the pipeline, so no caller waits for a reply that cannot come.
+//!
+//! Lock order: the driver takes only the pipeline's mutex, and holds no lock while it calls the push handler or a
+//! waker.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use tokio::io::ReadBuf;
+
+use crate::engine::runtime::wakes::wake;
+use crate::store::redis::wire::decode::{Decoder, Frame};
+use crate::store::redis::wire::pipeline::{
+    BatchHint, Confirmation, KEPT, Pipeline, ReceivedReply, Subscription,
+};
+use crate::store::redis::wire::reply::{MessageForm, Push, Reply};
+use crate::store::redis::wire::stream::ByteStream;
+
+/// The initial size of the input buffer. Each read has room for at least half of it.
+const READ: usize = 16 << 10;
+
+/// The push handler: the driver calls it for each push, without a lock. It must not block.
+pub(crate) type PushHandler = Arc<dyn Fn(Push) + Send + Sync>;
+
+/// Sends and reads until the connection ends. Dropping it, for example with its runtime, ends the connection.
+pub(crate) struct ConnectionDriver {
+    stream: Pin<Box<dyn ByteStream>>,
+    pipe: Arc<Pipeline>,
+    ears: Option<PushHandler>,
+    /// The write buffer. `sending[sent..]` is not yet written. Invariant: `sent` is zero if the buffer is empty.
+    sending: Vec<u8>,
+    sent: usize,
+    /// Bytes were written since the last flush, and the stream may buffer them.
+    unflushed: bool,
+    input: ReadBuffer,
+    decoder: Decoder,
+    heard: Vec<ReceivedReply>,
+    wakers: Vec<Waker>,
+    /// How many callers the last delivery woke. They may send again at once, and one write for all costs little more
+    /// than one write for the first.
+    likely: usize,
+}
+
+impl ConnectionDriver {
+    pub(crate) fn new(
+        stream: Pin<Box<dyn ByteStream>>,
+        pipe: Arc<Pipeline>,
+        ears: Option<PushHandler>,
+    ) -> Self {
+        Self {
+            stream,
+            pipe,
+            ears,
+            sending: Vec::new(),
+            sent: 0,
+            unflushed: false,
+            input: ReadBuffer::default(),
+            decoder: Decoder::default(),
+            heard: Vec::new(),
+            wakers: Vec::new(),
+            likely: 0,
+        }
+    }
+
+    /// Writes and reads in turn until both block. Resolves with the reason for the end. Invariant 2 explains the turns.
+    fn drive(&mut self, cx: &mut Context<'_>) -> Poll<String> {
+        loop {
+            let failed = match self.send(cx) {
+                Poll::Ready(Ok(BatchHint::Few)) => {
+                    // Yield once, so that the callers just woken run first and queue their next requests.
+                    self.likely = 0;
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Poll::Ready(result) => result.err(),
+                Poll::Pending => None,
+            };
+            match self.input.read(self.stream.as_mut(), cx) {
+                Poll::Ready(Ok(0)) => return Poll::Ready("the server has closed it".to_owned()),
+                Poll::Ready(Ok(_)) => {
+                    if let Err(why) = self.hear() {
+                        return Poll::Ready(why.to_owned());
+                    }
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(error.to_string()),
+                Poll::Pending => {
+                    // We report a write error only after all input is read, because the server may have replied before
+                    // it closed the connection.
+                    if let Some(error) = failed {
+                        return Poll::Ready(error.to_string());
+                    }
+                    if self.pipe.is_over() {
+                        return Poll::Ready(String::new());
+                    }
+                    if self.pipe.sleep(cx.waker(), !self.sending.is_empty()) {
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes and flushes all queued requests.
+    fn send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<BatchHint>> {
+        loop {
+            if self.sending.is_empty() {
+                match self.pipe.gathered(&mut self.sending, self.likely) {
+                    BatchHint::Taken => self.likely = 0,
+                    BatchHint::Few => return Poll::Ready(Ok(BatchHint::Few)),
+                    BatchHint::Nothing => break,
+                }
+            }
+            let rest = &self.sending[self.sent..];
+            let sent = ready!(self.stream.as_mut().poll_write(cx, rest))?;
+            if sent == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.sent += sent;
+            self.unflushed = true;
+            if self.sent == self.sending.len() {
+                self.sent = 0;
+                self.sending.clear();
+                if self.sending.capacity() > KEPT {
+                    self.sending = Vec::new();
+                }
+            }
+        }
+        if self.unflushed {
+            ready!(self.stream.as_mut().poll_flush(cx))?;
+            self.unflushed = false;
+        }
+        Poll::Ready(Ok(BatchHint::Nothing))
+    }
+
+    /// Decodes and delivers all complete messages in the input.
+    fn hear(&mut self) -> Result<(), &'static str> {
+        let junk = loop {
+            let (used, said) = match self.decoder.next(self.input.bytes()) {
+                Ok(next) => next,
+                Err(junk) => break Some(junk),
+            };
+            self.input.used(used);
+            match said {
+                Some(Frame::Answer(answer)) => self.heard.push(ReceivedReply::Answer(answer)),
+                Some(Frame::Push(words)) => {
+                    let Some(ears) = &self.ears else {
+                        break Some("a push that nobody listens to");
+                    };
+                    let (push, confirmed) = understood(words);
+                    if let Some(push) = push {
+                        ears(push);
+                    }
+                    self.heard.extend(confirmed.map(ReceivedReply::Confirmed));
+                }
+                None => break None,
+            }
+        };
+        // Messages before the junk are valid, so we deliver them first.
+        let delivered = self.pipe.deliver(&mut self.heard, &mut self.wakers);
+        self.likely = self.wakers.len();
+        self.wakers.drain(..).for_each(wake);
+        delivered.and(junk.map_or(Ok(()), Err))
+    }
+}
+
+impl Future for ConnectionDriver {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let why = ready!(self.drive(cx));
+        self.pipe.finish(&why);
+        Poll::Ready(())
+    }
+}
+
+impl Drop for ConnectionDriver {
+    fn drop(&mut self) {
+        self.pipe.finish("the runtime it lived on has gone");
+    }
+}
+
+/// The input buffer. `buffer[start..end]` is received and not yet decoded. Invariant: `start <= end <= buffer.len()`.
+struct ReadBuffer {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Default for ReadBuffer {
+    fn default() -> Self {
+        Self {
+            buffer: vec![0; READ],
+            start: 0,
+            end: 0,
+        }
+    }
+}
+
+impl ReadBuffer {
+    fn bytes(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    fn used(&mut self, count: usize) {
+        self.start += count;
+    }
+
+    fn read(
+        &mut self,
+        stream: Pin<&mut dyn ByteStream>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        self.make_room();
+        let mut room = ReadBuf::new(&mut self.buffer[self.end..]);
+        ready!(stream.poll_read(cx, &mut room))?;
+        let count = room.filled().len();
+        self.end += count;
+        Poll::Ready(Ok(count))
+    }
+
+    /// Makes room for the next read: moves the rest of an incomplete message to the front, and doubles the buffer if
+    /// that is not enough. The decoder limits the size of a message and so the size of the buffer.
+    fn make_room(&mut self) {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+            if self.buffer.len() > KEPT {
+                *self = Self::default();
+            }
+        }
+        if self.buffer.len() - self.end >= READ / 2 {
+            return;
+        }
+        self.buffer.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        if self.buffer.len() - self.end < READ / 2 {
+            self.buffer.resize(self.buffer.len() * 2, 0);
+        }
+    }
+}
+
+/// Parses a push: the event for the push handler, and the request that it confirms, if any. Ignores other kinds.
+pub(crate) fn understood(words: Vec<Reply>) -> (Option<Push>, Option<Confirmation>) {
+    let mut words = words.into_iter().map(|word| match word {
+        Reply::Text(text) => text,
+        _ => Vec::new(),
+    });
+    let (kind, channel) = (words.next().unwrap_or_default(), words.next());
+    let Some(channel) = channel.and_then(|text| String::from_utf8(text).ok()) else {
+        return (None, None);
+    };
+    let (form, ends) = match &*kind {
+        b"message" => (MessageForm::Plain, None),
+        b"smessage" => (MessageForm::Sharded, None),
+        b"subscribe" => (MessageForm::Plain, Some(false)),
+        b"unsubscribe" => (MessageForm::Plain, Some(true)),
+        b"ssubscribe" => (MessageForm::Sharded, Some(false)),
+        b"sunsubscribe" => (MessageForm::Sharded, Some(true)),
+        _ => return (None, None),
+    };
+    let Some(ends) = ends else {
+        let payload = words.next().unwrap_or_default();
+        let message = Push::Message {
+            form,
+            channel,
+            payload,
+        };
+        return (Some(message), None);
+    };
+    let push = if ends {
+        Push::Unsubscribed(form, channel.clone())
+    } else {
+        Push::Subscribed(form, channel.clone())
+    };
+    let of = Subscription { form, ends };
+    (Some(push), Some(Confirmation { of, channel }))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::poll;
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+    use crate::store::redis::wire::live_connection::LiveConnection;
+    use crate::store::redis::wire::live_connection::peer::{
+        GREETED, GREETING, Peer, connected, in_time, is_broken, nobody, words,
+    };
+
+    /// Replies that the server sent before it closed the connection count, even if writes fail already.
+    #[tokio::test]
+    async fn last_answers_are_heard() {
+        let (conn, mut peer) = connected().await;
+        let (one, two) = (words("ONE"), words("TWO"));
+        let mut first = Box::pin(conn.ask(&one));
+        assert!(poll!(first.as_mut()).is_pending());
+        peer.hears(&["ONE"]).await;
+        peer.says(":1\r\n").await;
+        let mut second = Box::pin(conn.ask(&two));
+        assert!(poll!(second.as_mut()).is_pending());
+        drop(peer);
+        let both = async { tokio::join!(first, second) };
+        let (first, second) = in_time(both).await;
+        assert_eq!(first, Ok(Reply::Int(1)));
+        is_broken(&second, "before the answer");
+    }
+
+    /// A server whose replies we do not read stops reading. So we must read while a write is blocked.
+    #[tokio::test]
+    async fn both_sides_may_be_full_at_once() {
+        let (ours, theirs) = tokio::io::duplex(64);
+        let mut peer = Peer(theirs);
+        let login = nobody();
+        let opening = LiveConnection::open(Box::pin(ours), &login, None);
+        let greeting = async {
+            peer.hears(&GREETING).await;
+            peer.says(GREETED).await;
+        };
+        let (conn, ()) = in_time(async { tokio::join!(opening, greeting) }).await;
+        let conn = conn.unwrap();
+        let long = "x".repeat(1000);
+        let request = words(&long);
+        let serve = async {
+            for _ in 0..20 {
+                peer.hears(&[&long]).await;
+                peer.says(format!("$1000\r\n{long}\r\n")).await;
+            }
+        };
+        let asks = futures_util::future::join_all((0..20).map(|_| conn.ask(&request)));
+        let (answers, ()) = in_time(async { tokio::join!(asks, serve) }).await;
+        for answer in answers {
+            assert_eq!(answer, Ok(Reply::Text(long.clone().into_bytes())));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cut_is_told_at_once() {
+        let (conn, mut peer) = connected().await;
+        let ask = words("ONE");
+        let mut waits = Box::pin(conn.ask(&ask));
+        assert!(poll!(waits.as_mut()).is_pending());
+        conn.pipe.cut();
+        match poll!(waits.as_mut()) {
+            Poll::Ready(answer) => is_broken(&answer, "given up"),
+            Poll::Pending => panic!("it waits"),
+        }
+        let mut rest = Vec::new();
+        in_time(peer.0.read_to_end(&mut rest)).await.unwrap();
+    }
+
+    /// The connection's runtime may end before its callers do.
+    #[test]
+    fn the_end_of_its_runtime_ends_a_connection() {
+        let runtime = || {
+            tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap()
+        };
+        let (home, other) = (runtime(), runtime());
+        let (conn, peer) = home.block_on(connected());
+        let ask = words("ONE");
+        let mut waits = Box::pin(conn.ask(&ask));
+        other.block_on(async { assert!(poll!(waits.as_mut()).is_pending()) });
+        drop(home);
+        is_broken(&other.block_on(in_time(waits)), "runtime");
+        drop(peer);
+    }
+}

@@ -1,0 +1,298 @@
+//! Maps the errors of servers and connections to an [`ErrorKind`]. The main question is whether the request certainly
+//! did not run, or may have run.
+
+use std::fmt;
+
+use crate::error::{Error, ErrorKind};
+use crate::store::redis::address::HostAddress;
+use crate::store::redis::slots;
+
+/// An error reply of the server, without the arguments of the request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ServerError {
+    code: String,
+    text: String,
+}
+
+impl ServerError {
+    pub(crate) fn new(code: impl Into<String>, text: impl Into<String>) -> Self {
+        let (code, mut text) = (code.into(), text.into());
+        hide_arguments(&mut text);
+        Self {
+            code: meaning(&code, &text).map_or(code, str::to_owned),
+            text,
+        }
+    }
+
+    /// Parses an error text as a script sees it: the code is its first word.
+    pub(crate) fn parse(text: &str) -> Self {
+        let text = text.trim_start_matches('-');
+        let (code, rest) = text.split_once(' ').unwrap_or((text, ""));
+        Self::new(code, rest)
+    }
+
+    /// The server does not know the script's hash, so the script did not run.
+    pub(crate) fn is_no_script(&self) -> bool {
+        self.code == "NOSCRIPT"
+    }
+
+    /// The connection is no longer authenticated.
+    pub(crate) fn ends_session(&self) -> bool {
+        matches!(self.code.as_str(), "NOAUTH" | "WRONGPASS")
+    }
+
+    /// The redirection of a cluster node. If it names no host, it means the host of `asked`, the node that replied.
+    pub(crate) fn redirection(&self, asked: &HostAddress) -> Option<Redirect> {
+        let to = |kind: fn(u16, HostAddress) -> Redirect| {
+            slots::redirection(&self.text, asked).map(|(slot, place)| kind(slot, place))
+        };
+        match self.code.as_str() {
+            "MOVED" => to(Redirect::Moved),
+            "ASK" => to(Redirect::Ask),
+            _ => None,
+        }
+    }
+
+    /// The slot is migrating, and its keys are not all on one node.
+    pub(crate) fn is_torn(&self) -> bool {
+        self.code == "TRYAGAIN"
+    }
+
+    /// The server is not a node of a cluster.
+    pub(crate) fn denies_cluster(&self) -> bool {
+        self.text.contains("cluster support disabled")
+    }
+
+    /// The error is temporary and the request did not run: a retry, here or at another node, may succeed.
+    pub(crate) fn passes(&self) -> bool {
+        PASSING.contains(&self.code.as_str())
+    }
+
+    /// The server has become a replica. It rejects writes, and a retry here does not help soon.
+    pub(crate) fn is_replica(&self) -> bool {
+        matches!(self.code.as_str(), "READONLY" | "MASTERDOWN")
+    }
+
+    pub(crate) fn error(&self) -> Error {
+        let Self { code, text } = self;
+        let (kind, advice) = match code.as_str() {
+            "WRONGTYPE" => (
+                ErrorKind::WrongType,
+                "the key was left as it is; choose another name, or find out who writes it",
+            ),
+            "NOPERM" => (
+                ErrorKind::Refused,
+                "give the user the rights that `tidelock doctor` lists",
+            ),
+            "NOAUTH" | "WRONGPASS" => (
+                ErrorKind::Refused,
+                "authentication: check user and password",
+            ),
+            "OOM" => (
+                ErrorKind::Unavailable,
+                "the server's memory is full; nothing was acquired",
+            ),
+            "MISCONF" => (
+                ErrorKind::Unavailable,
+                "the server cannot write its data to disk and takes no changes",
+            ),
+            "READONLY" | "MASTERDOWN" => (ErrorKind::Unavailable, "this server is a replica now"),
+            "LOADING" | "BUSY" | "CLUSTERDOWN" | "TRYAGAIN" | "NOREPLICAS" | "UNKILLABLE" => {
+                (ErrorKind::Unavailable, "it may answer soon")
+            }
+            // A cluster store follows redirects and never reports them. A store with one server would be redirected
+            // each time, so this is a configuration error.
+            "MOVED" | "ASK" => (
+                ErrorKind::InvalidOptions,
+                "another node of the cluster has this lock; connect with redis+cluster:// (or Servers::cluster)",
+            ),
+            "ERR" if text.contains("max number of clients") => (
+                ErrorKind::Unavailable,
+                "the server has as many clients as it takes (maxclients)",
+            ),
+            "DENIED" => (
+                ErrorKind::Refused,
+                "the server takes nobody from this address; give it a password, or an address to bind to",
+            ),
+            "ERR" if text.contains("DB index") => {
+                (ErrorKind::InvalidOptions, "the server has no such database")
+            }
+            "ERR" if text.contains("unknown command") => (
+                ErrorKind::Refused,
+                "the server does not have a command that locks need",
+            ),
+            // Any other error may have occurred after a part of the script had run.
+            _ => (
+                ErrorKind::OutcomeUnknown,
+                "an error this client does not know",
+            ),
+        };
+        let error = Error::new(kind).because(format!("{advice} (server: {code} {text})"));
+        if self.passes() || matches!(code.as_str(), "MOVED" | "ASK") {
+            // A cluster store reads the cause to follow the redirect or to retry.
+            return error.caused_by(self.clone());
+        }
+        error
+    }
+}
+
+/// A redirection by a cluster node.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Redirect {
+    /// The slot has moved permanently.
+    Moved(u16, HostAddress),
+    /// The slot is migrating: the redirect is valid for this request only.
+    Ask(u16, HostAddress),
+}
+
+/// The server error that caused this error.
+pub(crate) fn complaint(error: &Error) -> Option<&ServerError> {
+    std::error::Error::source(error)?.downcast_ref()
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.code, self.text)
+    }
+}
+
+impl std::error::Error for ServerError {}
+
+/// Codes of temporary errors. A request with one of these certainly did not run.
+const PASSING: [&str; 7] = [
+    "TRYAGAIN",
+    "CLUSTERDOWN",
+    "LOADING",
+    "MASTERDOWN",
+    "READONLY",
+    "BUSY",
+    "NOREPLICAS",
+];
+
+/// Codes that we recognize even if a script has wrapped them in text.
+const CODES: [&str; 9] = [
+    "WRONGTYPE",
+    "NOPERM",
+    "OOM",
+    "MISCONF",
+    "READONLY",
+    "MASTERDOWN",
+    "NOREPLICAS",
+    "LOADING",
+    "NOSCRIPT",
+];
+
+/// The actual code of an error with a generic code. Within a script some errors have no code of their own, and Redis
+/// 6.2 wraps all of them in text.
+fn meaning(code: &str, text: &str) -> Option<&'static str> {
+    let own_code = !matches!(code, "ERR" | "Error") && !code.starts_with('@');
+    if own_code {
+        return None;
+    }
+    if text.contains("not an integer") {
+        return Some("WRONGTYPE");
+    }
+    if text.contains("user executing the script") || text.contains("ACL failure in script") {
+        return Some("NOPERM");
+    }
+    CODES.into_iter().find(|known| names_code(text, known))
+}
+
+/// Removes the arguments from the text of an unknown-command error. The server repeats them, and for a handshake they
+/// are the user and the password.
+pub(crate) fn hide_arguments(text: &mut String) {
+    if let Some(at) = text.find("with args beginning with") {
+        text.truncate(at);
+        text.push('…');
+    }
+}
+
+fn names_code(text: &str, code: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_alphanumeric())
+        .any(|word| word == code)
+}
+
+/// The error of a command that is forbidden or does not exist. `None`: another error.
+pub(crate) fn forbids(complaint: &ServerError) -> Option<Error> {
+    let error = complaint.error();
+    (error.kind() == ErrorKind::Refused && !complaint.ends_session()).then_some(error)
+}
+
+/// The error of a request that was certainly not sent.
+pub(crate) fn unsent(why: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Unavailable).because(why.to_string())
+}
+
+/// The error of a request that was sent and got no usable reply.
+pub(crate) fn unanswered(why: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::OutcomeUnknown).because(why.to_string())
+}
+
+/// The error for a reply of an unexpected shape. Such a reply is never a success.
+pub(crate) fn unexpected(reply: &impl std::fmt::Debug) -> Error {
+    unanswered(format!("the server's answer makes no sense: {reply:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn complaints_tell_what_surely_did_not_run() {
+        for (text, kind) in [
+            ("WRONGTYPE Operation against a key", ErrorKind::WrongType),
+            ("NOPERM this user has no permissions", ErrorKind::Refused),
+            ("NOAUTH Authentication required.", ErrorKind::Refused),
+            (
+                "LOADING Redis is loading the dataset in memory",
+                ErrorKind::Unavailable,
+            ),
+            (
+                "BUSY Redis is busy running a script.",
+                ErrorKind::Unavailable,
+            ),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                ErrorKind::Unavailable,
+            ),
+            (
+                "READONLY You can't write against a read only replica.",
+                ErrorKind::Unavailable,
+            ),
+            ("ERR max number of clients reached", ErrorKind::Unavailable),
+            (
+                "DENIED Redis is running in protected mode",
+                ErrorKind::Refused,
+            ),
+            ("ERR something new", ErrorKind::OutcomeUnknown),
+            (
+                "ERR The user executing the script can't run this command or subcommand script: 00, on @user_script:23.",
+                ErrorKind::Refused,
+            ),
+            (
+                "ERR value is not an integer or out of range",
+                ErrorKind::WrongType,
+            ),
+            (
+                "ERR Error running script (call to f_00): @user_script:5: @user_script: 5: -OOM command not allowed",
+                ErrorKind::Unavailable,
+            ),
+        ] {
+            assert_eq!(ServerError::parse(text).error().kind(), kind, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_echo_of_a_greeting_shows_no_password() {
+        let echo =
+            "ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'me' 'hunter2' ";
+        let error = ServerError::parse(echo).error();
+        assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+        assert!(error.to_string().contains("HELLO"));
+    }
+
+    #[test]
+    fn an_answer_of_the_wrong_shape_is_never_a_success() {
+        assert!(unexpected(&"sunsubscribe").outcome_unknown());
+    }
+}

@@ -1,0 +1,341 @@
+//! The handshake: authentication, protocol version, database, and client name, sent as one pipeline.
+
+use crate::error::ErrorKind;
+use crate::store::redis::wire::errors::ServerError;
+use crate::store::redis::wire::pipeline::{Answer, Pipeline};
+use crate::store::redis::wire::reply::{Reply, RequestError};
+use crate::store::redis::wire::request::Request;
+
+/// The user, the password, and the database of a connection.
+pub(crate) struct HandshakeLogin {
+    pub(crate) db: i64,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+    /// We expect a node of a cluster, not a standalone server.
+    pub(crate) in_cluster: bool,
+}
+
+/// The mode that a server reports in its reply to `HELLO`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ServerMode {
+    Standalone,
+    ClusterNode,
+    /// The server reports another mode, or does not know `HELLO`.
+    Unknown,
+}
+
+/// Why the handshake failed.
+#[derive(Debug)]
+pub(crate) enum HandshakeError {
+    /// The server rejected the user or the password.
+    Stranger(String),
+    /// The connection ended, or the peer does not speak the Redis protocol.
+    Ended(String),
+    Complaint(ServerError),
+    /// The server is a node of a cluster, but we expect a standalone server.
+    ClusterNode,
+    Other(String),
+}
+
+/// Runs the handshake in one round trip. With `pushes` it switches to RESP3, which marks push messages. Connections
+/// for commands stay with RESP2: their plain `HELLO` only queries the mode, and the server may reject it.
+pub(crate) async fn greet(
+    pipe: &Pipeline,
+    login: &HandshakeLogin,
+    pushes: bool,
+) -> Result<ServerMode, HandshakeError> {
+    let user = login.user.as_deref();
+    match introduce(pipe, login, user, pushes).await {
+        // A proxy in front of an old server may accept `AUTH` with a password only.
+        Err(HandshakeError::Stranger(why))
+            if user.is_some() && why.contains("number of arguments") =>
+        {
+            introduce(pipe, login, None, pushes).await
+        }
+        done => done,
+    }
+}
+
+async fn introduce(
+    pipe: &Pipeline,
+    login: &HandshakeLogin,
+    user: Option<&str>,
+    pushes: bool,
+) -> Result<ServerMode, HandshakeError> {
+    let mut words = Vec::with_capacity(5);
+    let auth = !pushes && login.password.is_some();
+    if auth {
+        words.push(login.credentials(Request::new("AUTH"), false, user));
+    }
+    words.push(if pushes {
+        login.credentials(Request::new("HELLO").arg("3"), true, user)
+    } else {
+        Request::new("HELLO")
+    });
+    let select = login.db != 0;
+    if select {
+        words.push(Request::new("SELECT").arg(login.db));
+    }
+    let about = |what: &str, word: &str| Request::new("CLIENT").arg("SETINFO").arg(what).arg(word);
+    // For operators that read CLIENT LIST. Old servers do not know the command, and some users are not allowed to run
+    // it; we ignore the error.
+    words.push(about("LIB-NAME", "tidelock"));
+    words.push(about("LIB-VER", env!("CARGO_PKG_VERSION")));
+
+    let asked = pipe.send_all(&words).map_err(|trouble| ended(&trouble))?;
+    let mut answers = Vec::with_capacity(asked.len());
+    for asked in asked {
+        let answer = asked.await;
+        match &answer {
+            Err(trouble @ RequestError::Broken(_)) if pipe.is_over() => {
+                // A server that rejects connections gives the reason before it closes this one.
+                let said = answers.iter().find_map(|answer| login.complaint(answer));
+                return Err(said.unwrap_or_else(|| ended(trouble)));
+            }
+            _ => answers.push(answer),
+        }
+    }
+    let mut answers = answers.into_iter();
+    let mut answer = |asked: bool| if asked { answers.next() } else { None };
+    match answer(auth) {
+        Some(Err(RequestError::Complaint(complaint))) => {
+            // The server is loading, or has too many clients: the password may be right.
+            return Err(match complaint.error().kind() {
+                ErrorKind::Unavailable => HandshakeError::Complaint(complaint),
+                _ => HandshakeError::Stranger(login.discreet(&complaint)),
+            });
+        }
+        Some(answer) if !is_ok(&answer) => {
+            return Err(HandshakeError::Ended(
+                "a password was not answered".to_owned(),
+            ));
+        }
+        _ => {}
+    }
+    let hello = answer(true);
+    let mode = mode(hello.as_ref());
+    if pushes {
+        no_complaint(hello)?;
+    }
+    // We check the mode before the reply to SELECT. A cluster node refuses every database but 0, and its error
+    // message does not help the user.
+    if mode == ServerMode::ClusterNode && !login.in_cluster {
+        return Err(HandshakeError::ClusterNode);
+    }
+    no_complaint(answer(select))?;
+    Ok(mode)
+}
+
+/// Reads the mode from the reply to `HELLO`, which is a list of names and values.
+fn mode(hello: Option<&Answer>) -> ServerMode {
+    let Some(Ok(Reply::List(words))) = hello else {
+        return ServerMode::Unknown;
+    };
+    let pairs = words.chunks_exact(2);
+    let said = pairs.filter_map(|pair| Some((pair[0].text()?, pair[1].text()?)));
+    match said.into_iter().find(|(name, _)| *name == "mode") {
+        Some((_, "cluster")) => ServerMode::ClusterNode,
+        Some((_, "standalone")) => ServerMode::Standalone,
+        _ => ServerMode::Unknown,
+    }
+}
+
+impl HandshakeLogin {
+    fn credentials(&self, request: Request, hello: bool, user: Option<&str>) -> Request {
+        match &self.password {
+            None => request,
+            Some(password) if hello => {
+                let user = user.unwrap_or("default");
+                request.arg("AUTH").arg(user).arg(password)
+            }
+            Some(password) => user.into_iter().fold(request, Request::arg).arg(password),
+        }
+    }
+
+    /// The error text without the password: a server may repeat the command in its error.
+    fn discreet(&self, complaint: &ServerError) -> String {
+        let text = complaint.to_string();
+        if self.is_repeated_in(&text) {
+            "refused".to_owned()
+        } else {
+            text
+        }
+    }
+
+    fn is_repeated_in(&self, text: &str) -> bool {
+        let password = self.password.as_ref();
+        password.is_some_and(|password| text.contains(password))
+    }
+
+    /// The server's error, unless it contains the password.
+    fn complaint(&self, answer: &Answer) -> Option<HandshakeError> {
+        match answer {
+            Err(RequestError::Complaint(complaint))
+                if !self.is_repeated_in(&complaint.to_string()) =>
+            {
+                Some(HandshakeError::Complaint(complaint.clone()))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn no_complaint(answer: Option<Answer>) -> Result<(), HandshakeError> {
+    match answer {
+        Some(Err(RequestError::Complaint(complaint))) => Err(HandshakeError::Complaint(complaint)),
+        _ => Ok(()),
+    }
+}
+
+fn is_ok(answer: &Answer) -> bool {
+    matches!(answer, Ok(Reply::Text(text)) if text == b"OK")
+}
+
+fn ended(trouble: &RequestError) -> HandshakeError {
+    match trouble {
+        RequestError::Broken(why) => HandshakeError::Ended(why.clone()),
+        RequestError::Complaint(complaint) => HandshakeError::Complaint(complaint.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::store::redis::wire::driver::PushHandler;
+    use crate::store::redis::wire::live_connection::LiveConnection;
+    use crate::store::redis::wire::live_connection::peer::{Peer, SETINFO, in_time};
+
+    #[tokio::test]
+    async fn a_greeting_says_what_a_server_has_against_us() {
+        let login = |db, user: Option<&str>| HandshakeLogin {
+            db,
+            user: user.map(str::to_owned),
+            password: Some("hunter2".to_owned()),
+            in_cluster: false,
+        };
+        for (login, pushes, greeting, answers, expected) in [
+            (
+                login(0, None),
+                false,
+                vec!["AUTH hunter2", "HELLO"],
+                "-WRONGPASS no hunter2\r\n-NOAUTH no\r\n",
+                "Stranger",
+            ),
+            (
+                login(0, Some("me")),
+                false,
+                vec!["AUTH me hunter2", "HELLO"],
+                "-WRONGPASS no\r\n-NOAUTH no\r\n",
+                "Stranger",
+            ),
+            (
+                login(3, Some("me")),
+                false,
+                vec!["AUTH me hunter2", "HELLO", "SELECT 3"],
+                "+OK\r\n-ERR unknown\r\n-ERR DB index\r\n",
+                "Complaint",
+            ),
+            (
+                login(3, None),
+                true,
+                vec!["HELLO 3 AUTH default hunter2", "SELECT 3"],
+                "-WRONGPASS no\r\n+OK\r\n",
+                "Complaint",
+            ),
+            (
+                login(0, None),
+                false,
+                vec!["AUTH hunter2", "HELLO"],
+                ":1\r\n-ERR unknown\r\n",
+                "Ended",
+            ),
+            (
+                login(0, None),
+                false,
+                vec!["AUTH hunter2", "HELLO"],
+                "\x15\x03\r\n",
+                "Ended",
+            ),
+        ] {
+            let (ours, theirs) = tokio::io::duplex(1 << 16);
+            let mut peer = Peer(theirs);
+            let ears: PushHandler = Arc::new(|_| {});
+            let opening = LiveConnection::open(Box::pin(ours), &login, pushes.then_some(ears));
+            let talk = async {
+                peer.hears(&greeting).await;
+                peer.hears(&SETINFO).await;
+                peer.says(format!("{answers}+OK\r\n+OK\r\n")).await;
+            };
+            let (closed, ()) = in_time(async { tokio::join!(opening, talk) }).await;
+            let closed = format!("{:?}", closed.unwrap_err());
+            assert!(closed.starts_with(expected), "{closed}");
+            assert!(!closed.contains("hunter2"), "{closed}");
+        }
+    }
+
+    /// A proxy in front of an old server rejects AUTH with a user name.
+    #[tokio::test]
+    async fn a_user_that_is_not_understood_is_left_out() {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let mut peer = Peer(theirs);
+        let login = HandshakeLogin {
+            db: 0,
+            user: Some("me".to_owned()),
+            password: Some("secret".to_owned()),
+            in_cluster: false,
+        };
+        let opening = LiveConnection::open(Box::pin(ours), &login, None);
+        let talk = async {
+            peer.hears(&["AUTH me secret", "HELLO", SETINFO[0], SETINFO[1]])
+                .await;
+            peer.says(
+                "-ERR wrong number of arguments for 'auth' command\r\n-NOAUTH\r\n-NOAUTH\r\n-NOAUTH\r\n",
+            )
+            .await;
+            peer.hears(&["AUTH secret", "HELLO", SETINFO[0], SETINFO[1]])
+                .await;
+            peer.says("+OK\r\n-ERR unknown\r\n+OK\r\n+OK\r\n").await;
+        };
+        let (conn, ()) = in_time(async { tokio::join!(opening, talk) }).await;
+        assert!(conn.unwrap().alive());
+    }
+
+    /// In both protocols, and before we read the error of SELECT, which does not help the user.
+    #[tokio::test]
+    async fn a_node_of_a_cluster_is_told_from_a_single_server() {
+        for (in_cluster, pushes, said, expected) in [
+            (false, false, "cluster", "Err(ClusterNode)"),
+            (false, true, "cluster", "Err(ClusterNode)"),
+            (true, false, "cluster", "Err(Complaint("),
+            (false, false, "standalone", "Err(Complaint("),
+        ] {
+            let (ours, theirs) = tokio::io::duplex(1 << 16);
+            let mut peer = Peer(theirs);
+            let login = HandshakeLogin {
+                db: 3,
+                user: None,
+                password: None,
+                in_cluster,
+            };
+            let ears: PushHandler = Arc::new(|_| {});
+            let opening = LiveConnection::open(Box::pin(ours), &login, pushes.then_some(ears));
+            let talk = async {
+                let hello = if pushes { "HELLO 3" } else { "HELLO" };
+                peer.hears(&[hello, "SELECT 3", SETINFO[0], SETINFO[1]])
+                    .await;
+                let head = if pushes { "%3" } else { "*6" };
+                peer.says(format!(
+                    "{head}\r\n+server\r\n+redis\r\n+mode\r\n+{said}\r\n+modules\r\n*0\r\n"
+                ))
+                .await;
+                peer.says("-ERR SELECT is not allowed\r\n+OK\r\n+OK\r\n")
+                    .await;
+            };
+            let (opened, ()) = in_time(async { tokio::join!(opening, talk) }).await;
+            let opened = format!("{:?}", opened.map(drop));
+            assert!(opened.starts_with(expected), "{opened}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Replies and push messages of a server, independent of the protocol version.
+
+use crate::error::Error;
+use crate::store::redis::wire::errors::{ServerError, unanswered};
+
+/// A reply of the server.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Reply {
+    Nil,
+    Int(i64),
+    Text(Vec<u8>),
+    List(Vec<Reply>),
+}
+
+impl Reply {
+    pub(crate) fn int(&self) -> Option<i64> {
+        match self {
+            Self::Int(number) => Some(*number),
+            Self::Text(text) => std::str::from_utf8(text).ok()?.parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// The reply as a count. Anything that is not a `u32` is 0.
+    pub(crate) fn count(&self) -> u32 {
+        self.int()
+            .and_then(|number| u32::try_from(number).ok())
+            .unwrap_or(0)
+    }
+
+    pub(crate) fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => std::str::from_utf8(text).ok(),
+            _ => None,
+        }
+    }
+
+    /// A text written by any client: invalid UTF-8 is replaced.
+    pub(crate) fn lossy(&self) -> Option<std::borrow::Cow<'_, str>> {
+        match self {
+            Self::Text(text) => Some(String::from_utf8_lossy(text)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn list(&self) -> Option<&[Reply]> {
+        match self {
+            Self::List(list) => Some(list),
+            _ => None,
+        }
+    }
+}
+
+impl Reply {
+    /// Whether an element of a script's reply list is the error of a replica.
+    pub(crate) fn says_replica(&self) -> bool {
+        let texts = self.list().unwrap_or_default().iter();
+        texts
+            .filter_map(Reply::text)
+            .any(|text| text.len() < 1000 && ServerError::parse(text).is_replica())
+    }
+}
+
+/// Why a request has no reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum RequestError {
+    /// The server replied with an error.
+    Complaint(ServerError),
+    /// There is no usable reply; the request may have run.
+    Broken(String),
+}
+
+impl RequestError {
+    pub(crate) fn error(&self) -> Error {
+        match self {
+            Self::Complaint(complaint) => complaint.error(),
+            Self::Broken(why) => unanswered(why),
+        }
+    }
+}
+
+/// The kind of a channel. A message of one kind does not reach subscribers of the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MessageForm {
+    /// `PUBLISH`, `SUBSCRIBE`: a cluster forwards the message to all of its nodes.
+    Plain,
+    /// `SPUBLISH`, `SSUBSCRIBE`: the message stays on the node that has the channel's slot.
+    Sharded,
+}
+
+/// A push message of the server, on a connection for subscriptions.
+#[derive(Debug)]
+pub(crate) enum Push {
+    Message {
+        form: MessageForm,
+        channel: String,
+        payload: Vec<u8>,
+    },
+    Subscribed(MessageForm, String),
+    Unsubscribed(MessageForm, String),
+}

@@ -1,0 +1,79 @@
+//! Opens byte streams to a server: TCP, TLS or a Unix socket.
+
+use std::path::Path;
+use std::pin::Pin;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+use crate::error::{Error, Result};
+use crate::store::TlsFiles;
+use crate::store::redis::address::HostAddress;
+use crate::store::redis::wire::errors::unsent;
+use crate::store::tls;
+use crate::store::tls::Check;
+
+/// A byte stream of any transport.
+pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Sync {}
+impl<S: AsyncRead + AsyncWrite + Send + Sync> ByteStream for S {}
+
+/// Connects. The caller sets the timeout.
+pub(crate) async fn dial(
+    place: &HostAddress,
+    files: &TlsFiles,
+) -> Result<Pin<Box<dyn ByteStream>>> {
+    match place {
+        HostAddress::Tcp { host, port, tls } => {
+            let tcp = TcpStream::connect((host.as_str(), *port))
+                .await
+                .map_err(|e| unreachable_at(place, &e))?;
+            // A script is one small write: Nagle's algorithm would only delay it.
+            tcp.set_nodelay(true)
+                .map_err(|e| unreachable_at(place, &e))?;
+            if *tls {
+                secure(tcp, place, host, files).await
+            } else {
+                Ok(Box::pin(tcp))
+            }
+        }
+        HostAddress::Unix(path) => dial_socket(path, place).await,
+    }
+}
+
+#[cfg(unix)]
+async fn dial_socket(path: &Path, place: &HostAddress) -> Result<Pin<Box<dyn ByteStream>>> {
+    match tokio::net::UnixStream::connect(path).await {
+        Ok(socket) => Ok(Box::pin(socket)),
+        Err(e) => Err(unreachable_at(place, &e)),
+    }
+}
+
+#[cfg(not(unix))]
+#[allow(
+    clippy::unused_async,
+    reason = "the same shape as where sockets have files"
+)]
+async fn dial_socket(_path: &Path, _place: &HostAddress) -> Result<Pin<Box<dyn ByteStream>>> {
+    Err(Error::new(crate::error::ErrorKind::Unsupported).because("this system has no socket files"))
+}
+
+fn unreachable_at(place: &HostAddress, why: &std::io::Error) -> Error {
+    unsent(format_args!("{place}: {why}"))
+}
+
+async fn secure(
+    tcp: TcpStream,
+    place: &HostAddress,
+    host: &str,
+    files: &TlsFiles,
+) -> Result<Pin<Box<dyn ByteStream>>> {
+    let name = tls::name(host)?;
+    let connector = tls::connector(files, Check::Everything, &[]).await?;
+    match connector.connect(name, tcp).await {
+        Ok(stream) => Ok(Box::pin(stream)),
+        Err(e) => {
+            let why = tls::explain(&e, "write redis:// instead of rediss://");
+            Err(Error::new(tls::kind(&why)).because(format!("{place}: TLS: {why}")))
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The only list of stores: URL scheme → constructor.
+
+use crate::error::{Error, ErrorKind, Result};
+#[cfg(feature = "testing")]
+use crate::store::Capabilities;
+use crate::store::{Env, Store, memory};
+
+/// The capabilities of the stores in this build, by URL scheme.
+#[cfg(feature = "testing")]
+pub(crate) const ABILITIES: &[(&str, Capabilities)] = &[
+    ("memory:", memory::CAPABILITIES),
+    #[cfg(feature = "sqlite")]
+    ("sqlite:", crate::store::sqlite::CAPABILITIES),
+    #[cfg(feature = "redis")]
+    (
+        "redis:",
+        crate::store::redis::Layout::Redisson.capabilities(),
+    ),
+    #[cfg(feature = "redis")]
+    (
+        "redis:…?locks=plain",
+        crate::store::redis::Layout::Plain.capabilities(),
+    ),
+    #[cfg(feature = "postgres")]
+    ("postgres:", crate::store::postgres::CAPABILITIES),
+    #[cfg(feature = "postgres")]
+    (
+        "postgres:…?locks=session",
+        crate::store::postgres::session::CAPABILITIES,
+    ),
+    #[cfg(feature = "mysql")]
+    ("mysql:", crate::store::mysql::CAPABILITIES),
+    #[cfg(feature = "zookeeper")]
+    ("zookeeper:", crate::store::zookeeper::CAPABILITIES),
+    #[cfg(feature = "etcd")]
+    ("etcd:", crate::store::etcd::CAPABILITIES),
+    #[cfg(feature = "memcached")]
+    ("memcached:", crate::store::memcached::CAPABILITIES),
+];
+
+/// Opens the store that a URL names.
+pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
+    let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
+    match scheme {
+        "memory" => Ok(memory::open(rest, env)),
+        #[cfg(feature = "memcached")]
+        "memcached" => crate::store::memcached::connect(url, env).await,
+        #[cfg(feature = "sqlite")]
+        "sqlite" => crate::store::sqlite::open(rest, env).await,
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => crate::store::mysql::connect(url, env).await,
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => crate::store::etcd::connect(url, env).await,
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
+        | "redis+cluster" | "rediss+cluster" => crate::store::redis::connect(url, env).await,
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => crate::store::postgres::connect(url, env).await,
+        #[cfg(feature = "zookeeper")]
+        "zookeeper" => crate::store::zookeeper::connect(url, env).await,
+        _ => Err(unknown(scheme)),
+    }
+}
+
+/// Opens the store on servers that are described without a URL.
+#[cfg(feature = "redis")]
+pub(crate) async fn connect_servers(servers: &crate::Topology, env: &Env) -> Result<Store> {
+    crate::store::redis::connect_servers(servers, env).await
+}
+
+fn unknown(scheme: &str) -> Error {
+    Error::new(ErrorKind::InvalidOptions).because(format!(
+        "no store for URLs that begin with {scheme:?}; there are memory:, sqlite:PATH, redis://, rediss://, redis+unix:, redis+sentinel://, redis+cluster://, \
+         postgres://, mysql://, mariadb://, zookeeper://, etcd://, etcds:// and memcached:// \
+         (a store may be missing because its cargo feature is off)"
+    ))
+}

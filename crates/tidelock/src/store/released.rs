@@ -1,0 +1,50 @@
+//! The result of a release, and the store's count of other waiters.
+
+use crate::store::BootInstant;
+
+/// The other clients that wait for a released lock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Awaited {
+    /// The number of waiting processes, as far as the store can count them.
+    pub others: u32,
+    /// The number of those processes that are not tidelock clients.
+    pub strangers: u32,
+    /// A client other than tidelock held the lock a short time ago. Such clients may poll for the lock, and the store
+    /// cannot count them.
+    pub polled: bool,
+    /// The count of [`Heard`], including this release.
+    pub heard: u64,
+}
+
+impl Awaited {
+    pub(crate) fn kin(&self) -> u32 {
+        self.others.saturating_sub(self.strangers)
+    }
+
+    pub(crate) fn is_anybody(&self) -> bool {
+        self.others > 0 || self.polled
+    }
+}
+
+/// The releases of a lock that a client has noticed, including its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heard {
+    /// The number of releases since the client began to listen.
+    pub count: u64,
+    /// The time of the last noticed release.
+    pub last: BootInstant,
+}
+
+/// The outcome of a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Released {
+    /// The ticket held the lock and no longer holds it. Waiters have been woken.
+    Freed,
+    /// Like `Freed`, and the store knows that other clients wait for the lock.
+    Awaited(Awaited),
+    /// The ticket did not hold the lock.
+    NotHeld,
+    /// The ticket held the lock until now, but another kind of lock was taken at the same key as well. The entry of
+    /// this ticket has been removed.
+    WrongType,
+}

@@ -1,0 +1,202 @@
+//! A lock on all members, or on none.
+//!
+//! 1. Ask the members one after another, without patience.
+//! 2. At the first refusal, release everything. Only then, with no part held, wait for the member that refused;
+//!    otherwise two sets could deadlock.
+//! 3. A caller that had to release a part has collided with another set, so it retries after a random pause.
+//!    Otherwise two callers that ask in opposite order could take and release in step without end.
+
+use std::time::Duration;
+
+use crate::engine::runtime::jitter;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::set::errors::of_part;
+use crate::store::set::release::{doubt, give_back};
+use crate::store::set::{Shared, Side};
+use crate::store::{Attempt, AttemptRequest, Bond, Wait, Wake};
+
+/// The smallest range of the random pause after a collision.
+const PAUSE: Duration = Duration::from_millis(4);
+
+pub(crate) async fn attempt(set: &Shared, ask: &AttemptRequest) -> Result<Attempt> {
+    set.refuse_if_one_is_closed()?;
+    let begun = set.timers.now();
+    let mut place = SweepStart::of(set, ask);
+    let mut collisions = 0;
+    loop {
+        let round = set.timers.now();
+        let refusal = match sweep(set, ask, &place).await? {
+            Swept::All(bonds) => return Ok(set.granted(bonds)),
+            Swept::Refused(refusal) => refusal,
+        };
+        let SweepRefusal {
+            part,
+            mut wait,
+            in_vain,
+        } = refusal;
+        if wait.wake.is_none() && place.part == part {
+            wait.wake = place.wake.take();
+        }
+        let now = set.timers.now();
+        let spent = now.since(begun);
+        let doubt = set.notes.in_doubt(&ask.ticket.owner);
+        let comes_back = in_vain && !ask.patience.is_zero();
+        if !comes_back || wait.wake.is_some() && (doubt || spent > set.response_timeout / 2) {
+            wait.wake = wait.wake.map(|wake| wake.of_part(part));
+            return Ok(Attempt::Held(wait));
+        }
+        // We have no wake, so nothing would wake the caller after a refusal.
+        if doubt || spent > set.response_timeout {
+            return Err(of_part(
+                set,
+                part,
+                Error::new(ErrorKind::Unavailable)
+                    .because("held by others again and again when the rest had been taken"),
+            ));
+        }
+        collisions += 1;
+        // We scale the pause by the duration of a round, so it fits any latency: a caller that starts a round earlier
+        // gets through.
+        let range = (now.since(round) * 2).max(PAUSE) * (1 << collisions.min(5));
+        let pause = range.mul_f64(jitter::share());
+        set.timers.after(pause.min(set.response_timeout / 4)).await;
+        place = SweepStart {
+            part,
+            patient: true,
+            armed: ask.armed && ask.part == part,
+            wake: wait.wake,
+        };
+    }
+}
+
+/// The member that a sweep starts with.
+struct SweepStart {
+    part: usize,
+    /// No part is held, so this member may arm a wake.
+    patient: bool,
+    /// The caller already has a wake of this member.
+    armed: bool,
+    /// We already have a wake of this member.
+    wake: Option<Wake>,
+}
+
+impl SweepStart {
+    fn of(set: &Shared, ask: &AttemptRequest) -> Self {
+        let known = ask.armed && ask.part < set.members.len();
+        Self {
+            part: if known { ask.part } else { 0 },
+            patient: !ask.patience.is_zero(),
+            armed: known,
+            wake: None,
+        }
+    }
+}
+
+enum Swept {
+    /// All parts were granted, with these bonds.
+    All(Vec<Option<Bond>>),
+    Refused(SweepRefusal),
+}
+
+struct SweepRefusal {
+    part: usize,
+    wait: Wait,
+    /// Other parts had been granted, and were released.
+    in_vain: bool,
+}
+
+/// Asks every member for its part. Unless all of them grant it, no part is held at the end.
+async fn sweep(set: &Shared, ask: &AttemptRequest, place: &SweepStart) -> Result<Swept> {
+    let parts = set.members.len();
+    let begun = set.timers.now();
+    let others = (0..parts).filter(|part| *part != place.part);
+    let mut taken = Vec::with_capacity(parts);
+    let mut bonds = Vec::with_capacity(parts);
+    for part in std::iter::once(place.part).chain(others) {
+        if set.members[part].is_twin() {
+            continue;
+        }
+        let answer = match look_for_twin(set, ask, &taken, part).await {
+            Ok(true) => continue,
+            Ok(false) => ask_part(set, ask, place, part).await,
+            Err(error) => Err(error),
+        };
+        let wait = match answer {
+            Ok(Attempt::Acquired(grant)) => {
+                taken.push(part);
+                bonds.push(grant.bond);
+                if set.timers.now().since(begun) < set.response_timeout {
+                    continue;
+                }
+                give_back(set, &ask.ticket, &taken).await;
+                return Err(Error::new(ErrorKind::Unavailable)
+                    .because("the parts answer too slowly, one after the other"));
+            }
+            Ok(Attempt::Held(wait)) => wait,
+            Err(error) => {
+                if error.outcome_unknown() {
+                    doubt(set, &ask.ticket, part);
+                }
+                give_back(set, &ask.ticket, &taken).await;
+                return Err(of_part(set, part, error));
+            }
+        };
+        give_back(set, &ask.ticket, &taken).await;
+        return Ok(Swept::Refused(SweepRefusal {
+            part,
+            wait,
+            in_vain: !taken.is_empty(),
+        }));
+    }
+    Ok(Swept::All(bonds))
+}
+
+async fn ask_part(
+    set: &Shared,
+    ask: &AttemptRequest,
+    place: &SweepStart,
+    part: usize,
+) -> Result<Attempt> {
+    let first = part == place.part;
+    let own = AttemptRequest {
+        spare: 0,
+        delay: Duration::ZERO,
+        ticket: set.members[part].ticket(&ask.ticket),
+        lease: ask.lease,
+        patience: if first && place.patient {
+            ask.patience
+        } else {
+            Duration::ZERO
+        },
+        armed: first && (place.armed || place.wake.is_some()),
+        asker: ask.asker.clone(),
+        part: 0,
+        wish: ask.wish,
+    };
+    set.member(part, Side::Front).attempt(&own).await
+}
+
+/// Whether a member is the same lock as one that was already taken, by another address: then our own ticket holds it,
+/// although we have not asked this member yet. We check each member once, and only if a taken member has the same
+/// lock name.
+async fn look_for_twin(
+    set: &Shared,
+    ask: &AttemptRequest,
+    taken: &[usize],
+    part: usize,
+) -> Result<bool> {
+    let member = &set.members[part];
+    let name = member.name(&ask.ticket.name);
+    let alike = |other: &usize| set.members[*other].name(&ask.ticket.name) == name;
+    if member.is_known_apart() || !taken.iter().any(alike) {
+        return Ok(false);
+    }
+    let seen = set.member(part, Side::Front).inspect(name).await?;
+    let ours = ask.ticket.owner.text();
+    let twin = seen.holders.iter().any(|holder| holder.owner == ours);
+    member.set_twin(twin);
+    if twin {
+        tracing::info!(lock = %name, "two parts of a set are one lock by two addresses; it is taken once");
+    }
+    Ok(twin)
+}

@@ -1,0 +1,45 @@
+//! Combines the errors of several members into one.
+
+use crate::error::{Error, ErrorKind};
+use crate::store::set::Shared;
+
+/// The error of one member, with the member's label.
+pub(crate) fn of_part(set: &Shared, part: usize, error: Error) -> Error {
+    let detail = said(set, part, &error);
+    Error::new(error.kind()).because(detail).caused_by(error)
+}
+
+/// One error of the given kind, with the details of several members.
+pub(crate) fn of_parts(set: &Shared, kind: ErrorKind, failed: Vec<(usize, Error)>) -> Error {
+    let details: Vec<String> = failed
+        .iter()
+        .map(|(part, error)| said(set, *part, error))
+        .collect();
+    let whole = Error::new(kind).because(details.join("; "));
+    match failed.into_iter().next() {
+        Some((_, first)) => whole.caused_by(first),
+        None => whole,
+    }
+}
+
+fn said(set: &Shared, part: usize, error: &Error) -> String {
+    let label = &set.members[part].label;
+    match error.detail() {
+        Some(detail) => format!("{label}: {detail}"),
+        None => format!("{label}: {error}"),
+    }
+}
+
+/// The kind of the combined error. An error that no retry can fix comes first.
+pub(crate) fn kind_of<'a>(failed: impl Iterator<Item = &'a Error>) -> ErrorKind {
+    let mut kind = ErrorKind::Unavailable;
+    for error in failed {
+        if !error.is_retryable() {
+            return error.kind();
+        }
+        if error.outcome_unknown() {
+            kind = ErrorKind::OutcomeUnknown;
+        }
+    }
+    kind
+}

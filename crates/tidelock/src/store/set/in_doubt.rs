@@ -1,0 +1,168 @@
+//! The in-doubt log: what a set remembers of a ticket. It is empty as long as every member answers.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::store::{BootInstant, OwnerId};
+
+/// How long an entry is kept. It exceeds the time that a request can lie in the buffers of a frozen server.
+const KEPT: Duration = Duration::from_secs(600);
+
+/// Entries by ticket.
+#[derive(Debug, Default)]
+pub(crate) struct InDoubtLog(Mutex<HashMap<OwnerId, InDoubtEntry>>);
+
+#[derive(Debug)]
+struct InDoubtEntry {
+    since: BootInstant,
+    marks: Vec<MemberDoubt>,
+    /// A release or withdrawal has begun, so a renewal must no longer restore the lock at a member.
+    ending: bool,
+    /// The release or withdrawal has ended.
+    done: bool,
+    /// How many renewals are in flight.
+    renewals: u32,
+}
+
+/// The state of a ticket at one member.
+#[derive(Debug, Default, Clone, Copy)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "independent facts, not a state"
+)]
+pub(crate) struct MemberDoubt {
+    /// A request got no answer and may still take effect.
+    pub(crate) doubt: bool,
+    /// A release got no answer and may have taken effect.
+    pub(crate) tried: bool,
+    /// The member has answered the release: nothing is left there.
+    pub(crate) over: bool,
+    /// The member confirmed that it freed the lock.
+    pub(crate) freed: bool,
+    /// The lock is not held there; an earlier release whose answer was lost may have freed it.
+    pub(crate) perhaps: bool,
+    /// Something else stands there, beside what was held or in its place.
+    pub(crate) wrong_type: bool,
+}
+
+impl InDoubtEntry {
+    fn new(since: BootInstant, parts: usize) -> Self {
+        Self {
+            since,
+            marks: vec![MemberDoubt::default(); parts],
+            ending: false,
+            done: false,
+            renewals: 0,
+        }
+    }
+
+    fn is_in_doubt(&self) -> bool {
+        self.marks.iter().any(|mark| mark.doubt && !mark.over)
+    }
+
+    /// The entry holds nothing that a later call needs.
+    fn is_void(&self) -> bool {
+        self.renewals == 0 && (self.done || !self.ending && !self.is_in_doubt())
+    }
+}
+
+impl InDoubtLog {
+    /// Records that a request of the ticket got no answer from a member.
+    pub(crate) fn doubt(&self, owner: &OwnerId, part: usize, parts: usize, now: BootInstant) {
+        let mut notes = self.lock();
+        note(&mut notes, owner, parts, now).marks[part].doubt = true;
+    }
+
+    /// Whether a request of the ticket may still take effect at a member.
+    pub(crate) fn in_doubt(&self, owner: &OwnerId) -> bool {
+        self.lock()
+            .get(owner)
+            .is_some_and(InDoubtEntry::is_in_doubt)
+    }
+
+    /// Records that a release or withdrawal begins, and returns the state of the ticket at each member.
+    pub(crate) fn begin_end(
+        &self,
+        owner: &OwnerId,
+        parts: usize,
+        now: BootInstant,
+    ) -> Vec<MemberDoubt> {
+        let mut notes = self.lock();
+        let note = note(&mut notes, owner, parts, now);
+        note.ending = true;
+        note.marks.clone()
+    }
+
+    /// Records the state after an attempt to release or withdraw.
+    pub(crate) fn end(&self, owner: &OwnerId, marks: &[MemberDoubt], done: bool) {
+        self.change(owner, |note| {
+            note.marks.copy_from_slice(marks);
+            note.done = done;
+        });
+    }
+
+    /// Records that a renewal is in flight. Its entry stays until it ends, so that the renewal sees a release that
+    /// begins meanwhile.
+    pub(crate) fn begin_renewal(&self, owner: &OwnerId, parts: usize, now: BootInstant) {
+        note(&mut self.lock(), owner, parts, now).renewals += 1;
+    }
+
+    /// Records that a renewal has ended.
+    pub(crate) fn end_renewal(&self, owner: &OwnerId) {
+        self.change(owner, |note| {
+            note.renewals = note.renewals.saturating_sub(1);
+        });
+    }
+
+    /// Whether a renewal may restore the lock at a member that has lost it. If so, the ticket is in doubt there from
+    /// now on.
+    pub(crate) fn may_mend(&self, owner: &OwnerId, part: usize) -> bool {
+        match self.lock().get_mut(owner) {
+            Some(note) if !note.ending => {
+                note.marks[part].doubt = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Records that the request that restores the lock was answered.
+    pub(crate) fn mended(&self, owner: &OwnerId, part: usize) {
+        self.change(owner, |note| {
+            if !note.ending {
+                note.marks[part].doubt = false;
+            }
+        });
+    }
+
+    fn change(&self, owner: &OwnerId, change: impl FnOnce(&mut InDoubtEntry)) {
+        let mut notes = self.lock();
+        if let Some(note) = notes.get_mut(owner) {
+            change(note);
+            if note.is_void() {
+                notes.remove(owner);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<OwnerId, InDoubtEntry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn note<'a>(
+    notes: &'a mut HashMap<OwnerId, InDoubtEntry>,
+    owner: &OwnerId,
+    parts: usize,
+    now: BootInstant,
+) -> &'a mut InDoubtEntry {
+    if notes.len() >= 64 && notes.len().is_power_of_two() {
+        // We remove entries that no steward will complete. The scan visits every entry, so it runs only at powers of
+        // two.
+        notes.retain(|_, note| now.since(note.since) < KEPT || note.renewals > 0);
+    }
+    notes
+        .entry(owner.clone())
+        .or_insert_with(|| InDoubtEntry::new(now, parts))
+}

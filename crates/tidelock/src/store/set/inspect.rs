@@ -1,0 +1,168 @@
+//! Inspects, lists, force-releases and examines a set.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use crate::error::{Error, Result};
+use crate::snapshot::{ClientInfo, Finding, Holder, Mode, Snapshot};
+use crate::store::set::errors::{kind_of, of_part, of_parts};
+use crate::store::set::{Rule, Shared, Side};
+use crate::store::{ClientId, Name, Page};
+
+/// Reports a holder that holds enough of the set to block others: any part of a multi lock, or a majority.
+pub(crate) async fn inspect(set: &Shared, name: &Name) -> Result<Snapshot> {
+    let asked = set
+        .members
+        .iter()
+        .map(|member| member.store.front.inspect(member.name(name)));
+    let (mut seen, mut failed) = (Vec::new(), Vec::new());
+    for (part, answer) in join_all(asked).await.into_iter().enumerate() {
+        match answer {
+            Ok(snapshot) => seen.push(snapshot),
+            Err(error) => failed.push((part, error)),
+        }
+    }
+    if seen.len() < set.needed() {
+        return Err(together(set, failed));
+    }
+    Ok(merge(name, &seen, in_the_way(set)))
+}
+
+/// How many members one holder must hold to block everybody else.
+fn in_the_way(set: &Shared) -> usize {
+    match set.rule {
+        Rule::All => 1,
+        Rule::Majority(_) => set.needed(),
+    }
+}
+
+/// An owner, and whether it writes: a writer may read as well, and counts as two holders then.
+type SeenHold<'s> = (&'s str, bool);
+
+fn merge(name: &Name, seen: &[Snapshot], enough: usize) -> Snapshot {
+    let mut whole = Snapshot::free(name.as_str());
+    whole.waiters = seen.iter().filter_map(|one| one.waiters).max();
+    let mut found: BTreeMap<SeenHold<'_>, (Holder, Vec<Option<Duration>>)> = BTreeMap::new();
+    for one in seen {
+        for holder in &one.holders {
+            let known = found
+                .entry((&holder.owner, holder.mode == Mode::Write))
+                .or_insert_with(|| (holder.clone(), Vec::new()));
+            known.0.holds = known.0.holds.max(holder.holds);
+            known.0.client = known.0.client.take().or_else(|| holder.client.clone());
+            known.1.push(one.expires_in);
+        }
+    }
+    for (holder, mut left) in found.into_values() {
+        if left.len() < enough {
+            continue;
+        }
+        // A holder blocks others until so many of its leases have ended that fewer than `enough` are left.
+        left.sort_by_key(|left| left.unwrap_or(Duration::MAX));
+        whole.expires_in = whole.expires_in.max(left[left.len() - enough]);
+        whole.holders.push(holder);
+    }
+    whole
+}
+
+/// Frees the lock at every member. Returns whether enough members were held to block others.
+pub(crate) async fn force_release(set: &Shared, name: &Name) -> Result<bool> {
+    let asked = set
+        .members
+        .iter()
+        .map(|member| member.store.front.force_release(member.name(name)));
+    let (mut held, mut failed) = (0, Vec::new());
+    for (part, answer) in join_all(asked).await.into_iter().enumerate() {
+        match answer {
+            Ok(one) => held += usize::from(one),
+            Err(error) => failed.push((part, error)),
+        }
+    }
+    if failed.is_empty() {
+        Ok(held >= in_the_way(set))
+    } else {
+        Err(together(set, failed))
+    }
+}
+
+/// The names that enough members hold. There is only one page, because the cursors of all members do not fit into
+/// one.
+pub(crate) async fn list(set: &Shared, pattern: &str) -> Result<Page> {
+    let mut found: BTreeMap<String, usize> = BTreeMap::new();
+    let mut failed = Vec::new();
+    for part in 0..set.members.len() {
+        match list_of(set, part, pattern).await {
+            Ok(names) => {
+                for name in names {
+                    *found.entry(name).or_default() += 1;
+                }
+            }
+            Err(error) => failed.push((part, error)),
+        }
+    }
+    if set.members.len() - failed.len() < set.needed() {
+        return Err(together(set, failed));
+    }
+    let held = found
+        .into_iter()
+        .filter(|(_, count)| *count >= set.needed());
+    let names = held.map(|(name, _)| name).collect();
+    Ok(Page { names, next: None })
+}
+
+async fn list_of(
+    set: &Shared,
+    part: usize,
+    pattern: &str,
+) -> Result<std::collections::BTreeSet<String>> {
+    let (mut names, mut cursor) = (std::collections::BTreeSet::new(), 0);
+    loop {
+        let page = set.member(part, Side::Front).list(pattern, cursor).await?;
+        names.extend(page.names);
+        match page.next {
+            Some(next) => cursor = next,
+            None => return Ok(names),
+        }
+    }
+}
+
+pub(crate) async fn announce(
+    set: &Shared,
+    client: &ClientId,
+    info: &ClientInfo,
+    keep: Duration,
+) -> Result<()> {
+    for part in 0..set.members.len() {
+        let told = set.member(part, Side::Back).announce(client, info, keep);
+        told.await.map_err(|error| of_part(set, part, error))?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn retract(set: &Shared, client: &ClientId) -> Result<()> {
+    for part in 0..set.members.len() {
+        let gone = set.member(part, Side::Back).retract(client);
+        gone.await.map_err(|error| of_part(set, part, error))?;
+    }
+    Ok(())
+}
+
+/// Collects the findings of all members.
+pub(crate) async fn examine(set: &Shared) -> Result<Vec<Finding>> {
+    let mut all = Vec::new();
+    for (part, member) in set.members.iter().enumerate() {
+        let findings = member.store.front.examine().await;
+        for mut finding in findings.map_err(|error| of_part(set, part, error))? {
+            finding.subject = format!("{}: {}", member.label, finding.subject);
+            all.push(finding);
+        }
+    }
+    Ok(all)
+}
+
+fn together(set: &Shared, failed: Vec<(usize, Error)>) -> Error {
+    let kind = kind_of(failed.iter().map(|(_, error)| error));
+    of_parts(set, kind, failed)
+}

@@ -1,0 +1,276 @@
+//! A lock on more than half of several independent servers.
+//!
+//! 1. Ask all servers at the same time, each with a short time limit.
+//! 2. A majority of grants is a grant.
+//! 3. Otherwise release every grant. A request without an answer leaves the ticket in doubt; the acquire loop then
+//!    withdraws the ticket.
+//! 4. If the votes were split, start over after a random pause, so that one of several callers succeeds.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use crate::engine::runtime::jitter;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::set::errors::{kind_of, of_parts};
+use crate::store::set::release::{doubt, give_back};
+use crate::store::set::{Shared, Side};
+use crate::store::{Attempt, AttemptRequest, Bond, Incarnation, NotYet, Wait};
+
+/// The smallest range of the random pause after a split vote.
+const PAUSE: Duration = Duration::from_millis(4);
+
+/// The settings of a majority.
+#[derive(Debug)]
+pub(crate) struct Quorum {
+    /// How long we wait for one server.
+    pub(crate) node_timeout: Duration,
+    /// A server votes only after it has been up for the longest lease. Otherwise it may have forgotten a lock that it
+    /// granted.
+    pub(crate) restart_guard: bool,
+    /// The longest lease that was ever requested, in nanoseconds.
+    longest_lease: AtomicU64,
+}
+
+impl Quorum {
+    pub(crate) fn new(
+        node_timeout: Duration,
+        restart_guard: bool,
+        longest_lease: Duration,
+    ) -> Self {
+        let quorum = Self {
+            node_timeout,
+            restart_guard,
+            longest_lease: AtomicU64::new(0),
+        };
+        quorum.note_lease(longest_lease);
+        quorum
+    }
+
+    pub(crate) fn longest_lease(&self) -> Duration {
+        Duration::from_nanos(self.longest_lease.load(Ordering::SeqCst))
+    }
+
+    fn note_lease(&self, lease: Duration) {
+        let nanos = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
+        self.longest_lease.fetch_max(nanos, Ordering::SeqCst);
+    }
+}
+
+pub(crate) async fn attempt(
+    set: &Shared,
+    quorum: &Quorum,
+    ask: &AttemptRequest,
+) -> Result<Attempt> {
+    set.refuse_if_one_is_closed()?;
+    quorum.note_lease(ask.lease);
+    let begun = set.timers.now();
+    let mut rounds = 0;
+    loop {
+        let round = set.timers.now();
+        let mut votes = Votes::count(set, quorum, ask).await;
+        if votes.for_us.len() >= set.needed() {
+            return Ok(set.granted(votes.bonds));
+        }
+        give_back(set, &ask.ticket, &votes.granted()).await;
+        if let Some(error) = votes.failure(set, quorum) {
+            return Err(error);
+        }
+        let now = set.timers.now();
+        // With votes for us, perhaps nobody has the lock. Then no release will wake us, so we must retry ourselves.
+        let split = !votes.for_us.is_empty();
+        let most = if ask.patience.is_zero() { 2 } else { u32::MAX };
+        let doubt = set.notes.in_doubt(&ask.ticket.owner);
+        let over = now.since(begun) > set.response_timeout / 2 || rounds >= most;
+        if !split || doubt || over {
+            return Ok(Attempt::Held(votes.wait(ask)));
+        }
+        rounds += 1;
+        let range = (now.since(round) * 2).max(PAUSE) * (1 << rounds.min(5));
+        let pause = range.mul_f64(jitter::share());
+        set.timers.after(pause.min(set.response_timeout / 4)).await;
+    }
+}
+
+/// The result of one round.
+struct Votes {
+    /// Members whose grant counts.
+    for_us: Vec<usize>,
+    /// The bonds of those grants.
+    bonds: Vec<Option<Bond>>,
+    /// Members that granted, but have not been up long enough to vote.
+    young: Vec<(usize, Duration)>,
+    against: Vec<(usize, Wait)>,
+    failed: Vec<(usize, Error)>,
+}
+
+enum Vote {
+    /// With the id of the server run, if the server tells it.
+    Granted(Option<Arc<str>>, Option<Bond>),
+    Young(Duration),
+    Held(Wait),
+}
+
+impl Votes {
+    async fn count(set: &Shared, quorum: &Quorum, ask: &AttemptRequest) -> Self {
+        let asked = (0..set.members.len())
+            .map(|part| async move { (part, vote(set, quorum, ask, part).await) });
+        let mut votes = Self {
+            for_us: Vec::with_capacity(set.members.len()),
+            bonds: Vec::with_capacity(set.members.len()),
+            young: Vec::new(),
+            against: Vec::new(),
+            failed: Vec::new(),
+        };
+        let mut lives: HashMap<Arc<str>, usize> = HashMap::new();
+        for (part, answer) in join_all(asked).await {
+            match answer {
+                Ok(Vote::Granted(Some(life), _)) if lives.contains_key(&life) => {
+                    set.members[part].set_twin(true); // it must not count in renewals either
+                    let error = counted_already(set, part, lives[&life]);
+                    votes.failed.push((part, error));
+                }
+                Ok(Vote::Granted(life, bond)) => {
+                    set.members[part].set_twin(false);
+                    lives.extend(life.map(|life| (life, part)));
+                    votes.for_us.push(part);
+                    votes.bonds.push(bond);
+                }
+                Ok(Vote::Young(up)) => votes.young.push((part, up)),
+                Ok(Vote::Held(wait)) => votes.against.push((part, wait)),
+                Err(error) => {
+                    if error.outcome_unknown() {
+                        doubt(set, &ask.ticket, part);
+                    }
+                    votes.failed.push((part, error));
+                }
+            }
+        }
+        votes
+    }
+
+    /// All members that granted, also those whose grant does not count.
+    fn granted(&self) -> Vec<usize> {
+        let young = self.young.iter().map(|(part, _)| *part);
+        self.for_us.iter().copied().chain(young).collect()
+    }
+
+    /// Why no majority is possible. `None`: enough servers refused, so somebody else may hold the lock.
+    fn failure(&mut self, set: &Shared, quorum: &Quorum) -> Option<Error> {
+        // These refusals alone rule out a majority, whatever the other servers would have answered.
+        if self.against.len() + set.needed() > set.members.len() {
+            return None;
+        }
+        if self.failed.is_empty() || self.granted().len() >= set.needed() {
+            let need = quorum.longest_lease();
+            let young = self
+                .young
+                .iter()
+                .map(|(part, up)| format!("{} has been up for {up:?}", set.members[*part].label));
+            let young: Vec<String> = young.collect();
+            let error = Error::new(ErrorKind::Unavailable).because(format!(
+                "{}: a server votes when it has been up for {need:?}, the longest lease, because it may have forgotten a lock; \
+                 wait, or for a new deployment build the RedLock without its restart guard",
+                young.join(", ")
+            ));
+            let youngest = self.young.iter().map(|(_, up)| *up).min();
+            return Some(match youngest {
+                Some(up) => error.caused_by(NotYet {
+                    // Servers report their uptime in whole seconds, rounded down.
+                    within: need.saturating_sub(up) + Duration::from_secs(1),
+                }),
+                None => error,
+            });
+        }
+        let failed = std::mem::take(&mut self.failed);
+        let kind = kind_of(failed.iter().map(|(_, error)| error));
+        Some(of_parts(set, kind, failed))
+    }
+
+    /// A wake of one server that refused, and a recheck in case that server dies before it sends the wake.
+    fn wait(self, ask: &AttemptRequest) -> Wait {
+        let split = !self.for_us.is_empty();
+        let mut rechecks: Vec<Duration> = Vec::new();
+        let mut wake = None;
+        for (part, wait) in self.against {
+            rechecks.extend(wait.recheck);
+            wake = wake.or_else(|| wait.wake.map(|wake| wake.of_part(part)));
+        }
+        let most = ask.lease / if split { 60 } else { 10 };
+        let recheck = rechecks.into_iter().min().unwrap_or(most).min(most);
+        Wait {
+            wake,
+            recheck: Some(recheck),
+        }
+    }
+}
+
+async fn vote(set: &Shared, quorum: &Quorum, ask: &AttemptRequest, part: usize) -> Result<Vote> {
+    let own = AttemptRequest {
+        spare: 0,
+        delay: Duration::ZERO,
+        ticket: set.members[part].ticket(&ask.ticket),
+        lease: ask.lease,
+        patience: if ask.armed {
+            Duration::ZERO
+        } else {
+            ask.patience
+        },
+        armed: ask.armed && ask.part == part,
+        part: 0,
+        wish: ask.wish,
+        asker: ask.asker.clone(),
+    };
+    let store = Arc::clone(set.member(part, Side::Front));
+    let call = Box::pin(async move {
+        match store.attempt(&own).await? {
+            Attempt::Held(wait) => Ok(Err(wait)),
+            // We ask for the server run after the grant, so it is the run that granted, or a later one. A connection
+            // asks only once.
+            Attempt::Acquired(grant) => Ok(Ok((grant.bond, store.incarnation().await))),
+        }
+    });
+    Ok(match set.bounded(call).await? {
+        Err(wait) => Vote::Held(wait),
+        Ok((bond, life)) if quorum.restart_guard => by_age(set, quorum, part, bond, life),
+        Ok((bond, life)) => Vote::Granted(life.ok().flatten().map(|life| life.id), bond),
+    })
+}
+
+/// Two addresses of one server share one vote. Otherwise two holders could have a majority each.
+fn counted_already(set: &Shared, part: usize, first: usize) -> Error {
+    let (member, first) = (&set.members[part], &set.members[first].label);
+    if member.is_news() {
+        tracing::error!(server = %member.label, %first, "two clients of a majority lead to one server; it has one vote");
+    }
+    Error::new(ErrorKind::InvalidOptions).because(format!(
+        "is the same server as {first}, and has one vote; give each server one client"
+    ))
+}
+
+/// Whether a grant counts, by the uptime of the server that granted it.
+fn by_age(
+    set: &Shared,
+    quorum: &Quorum,
+    part: usize,
+    bond: Option<Bond>,
+    life: Result<Option<Incarnation>>,
+) -> Vote {
+    let member = &set.members[part];
+    match life {
+        Ok(Some(life)) if life.up < quorum.longest_lease() => Vote::Young(life.up),
+        Ok(Some(life)) => Vote::Granted(Some(life.id), bond),
+        Err(error) if error.is_retryable() => Vote::Young(Duration::ZERO),
+        // The server does not tell its uptime. We warn once and count the vote; otherwise every lock would be
+        // refused.
+        Ok(None) | Err(_) => {
+            if member.is_news() && member.store.front.capabilities().shared {
+                tracing::warn!(server = %member.label, "does not say since when it is up (INFO), so after a restart it may vote although it has forgotten a lock");
+            }
+            Vote::Granted(None, bond)
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Releases or withdraws a lock of a set: asks every member, and reports every failure.
+
+use futures_util::future::join_all;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::LostReason;
+use crate::store::set::errors::of_parts;
+use crate::store::set::in_doubt::MemberDoubt;
+use crate::store::set::janitor::Janitor;
+use crate::store::set::{Rule, Shared, Side};
+use crate::store::{Released, Ticket};
+
+/// Releases or withdraws a ticket at every member. A repeated call asks only the members that have not answered.
+pub(crate) async fn end(
+    set: &Shared,
+    side: Side,
+    ticket: &Ticket,
+    withdraw: bool,
+) -> Result<Released> {
+    let parts = set.members.len();
+    let mut marks = set.notes.begin_end(&ticket.owner, parts, set.timers.now());
+    // A member that answered every request gets a plain release. Only a member with an unanswered request needs a
+    // withdrawal, whose tombstone stops the late request. If no doubt is recorded, a withdrawal goes to every member.
+    let doubts_known = marks.iter().any(|mark| mark.doubt);
+    let open = |part: &usize| {
+        let twin = set.members[*part].is_twin();
+        !marks[*part].over && (!twin || withdraw)
+    };
+    let asked = (0..parts).filter(open).map(|part| {
+        let how = marks[part].doubt || (withdraw && !doubts_known);
+        async move { (part, how, ask_one(set, side, part, ticket, how).await) }
+    });
+    let mut failed = Vec::new();
+    for (part, how, answer) in join_all(asked).await {
+        match note(&mut marks[part], answer) {
+            Ok(()) => {}
+            Err(error) => failed.push((part, how, error)),
+        }
+    }
+    let verdict = match &set.rule {
+        Rule::All => all(set, &marks, failed, withdraw),
+        Rule::Majority(_) => majority(set, ticket, &marks, failed),
+    };
+    set.notes.end(&ticket.owner, &marks, is_done(&verdict));
+    verdict
+}
+
+type Failed = Vec<(usize, bool, Error)>;
+
+/// Releases the parts that an attempt took without success. If a member does not answer, the ticket is in doubt
+/// there.
+pub(crate) async fn give_back(set: &Shared, ticket: &Ticket, parts: &[usize]) {
+    let asked = parts.iter().map(|part| async move {
+        let answer = ask_one(set, Side::Front, *part, ticket, false).await;
+        (*part, answer)
+    });
+    for (part, answer) in join_all(asked).await {
+        if let Err(error) = answer {
+            tracing::debug!(lock = %ticket.name, %error, "what was taken in vain could not be given back; withdrawing it in the background");
+            doubt(set, ticket, part);
+        }
+    }
+}
+
+/// Records that a request of the ticket may still take effect at that member.
+pub(crate) fn doubt(set: &Shared, ticket: &Ticket, part: usize) {
+    let (parts, now) = (set.members.len(), set.timers.now());
+    set.notes.doubt(&ticket.owner, part, parts, now);
+}
+
+async fn ask_one(
+    set: &Shared,
+    side: Side,
+    part: usize,
+    ticket: &Ticket,
+    withdraw: bool,
+) -> Result<Released> {
+    let own = set.members[part].ticket(ticket);
+    let store = set.member(part, side).clone();
+    let call = Box::pin(async move {
+        if withdraw {
+            store.withdraw(&own).await
+        } else {
+            store.release(&own).await
+        }
+    });
+    match set.rule {
+        // The member bounds its own requests.
+        Rule::All => call.await,
+        Rule::Majority(_) => set.bounded(call).await,
+    }
+}
+
+fn note(mark: &mut MemberDoubt, answer: Result<Released>) -> Result<()> {
+    match answer {
+        Ok(Released::Freed | Released::Awaited(_)) => mark.freed = true,
+        Ok(Released::NotHeld) => mark.perhaps = mark.tried,
+        Ok(Released::WrongType) => mark.wrong_type = true,
+        Err(error) if error.kind() == ErrorKind::WrongType => {
+            mark.perhaps = mark.tried;
+            mark.wrong_type = !mark.tried;
+        }
+        Err(error) => {
+            mark.tried |= error.outcome_unknown();
+            return Err(error);
+        }
+    }
+    mark.over = true;
+    Ok(())
+}
+
+fn all(set: &Shared, marks: &[MemberDoubt], failed: Failed, withdraw: bool) -> Result<Released> {
+    if !failed.is_empty() {
+        return Err(unfinished(set, failed));
+    }
+    let own = || (0..marks.len()).filter(|part| !set.members[*part].is_twin());
+    let gone = |part: &usize| !marks[*part].freed && !marks[*part].perhaps;
+    let missing: Vec<usize> = own().filter(gone).collect();
+    let freed = own().any(|part| marks[part].freed);
+    if missing.is_empty() || withdraw && freed {
+        return Ok(Released::Freed);
+    }
+    let wrong_type = marks.iter().any(|mark| mark.wrong_type);
+    if withdraw || !freed {
+        return Ok(not_held(wrong_type));
+    }
+    let reason = if wrong_type {
+        LostReason::WrongType
+    } else {
+        LostReason::Taken
+    };
+    let names: Vec<&str> = missing
+        .iter()
+        .map(|part| &*set.members[*part].label)
+        .collect();
+    Err(Error::lost(reason).because(format!(
+        "not held any more: {}; the others were released",
+        names.join(", ")
+    )))
+}
+
+fn majority(
+    set: &Shared,
+    ticket: &Ticket,
+    marks: &[MemberDoubt],
+    failed: Failed,
+) -> Result<Released> {
+    let freed = marks
+        .iter()
+        .filter(|mark| mark.freed || mark.perhaps)
+        .count();
+    if marks.len() - failed.len() < set.needed() {
+        return Err(unfinished(set, failed));
+    }
+    // A majority has answered, so others can take the lock. The caller does not wait for the rest; the janitor
+    // retries there.
+    let held = freed + failed.len() >= set.needed();
+    for (part, withdraw, error) in failed {
+        let member = &set.members[part];
+        tracing::debug!(lock = %ticket.name, member = %member.label, %error, "release without an answer; trying again in the background");
+        Janitor::hand(set, part, member.ticket(ticket), withdraw);
+    }
+    Ok(if held {
+        Released::Freed
+    } else {
+        not_held(marks.iter().any(|mark| mark.wrong_type))
+    })
+}
+
+fn not_held(wrong_type: bool) -> Released {
+    if wrong_type {
+        Released::WrongType
+    } else {
+        Released::NotHeld
+    }
+}
+
+/// Some have not answered. Others have been freed, so it surely has taken effect in part.
+fn unfinished(set: &Shared, failed: Failed) -> Error {
+    let kind = match failed.iter().find(|(_, _, error)| !error.is_retryable()) {
+        Some((_, _, error)) => error.kind(),
+        None => ErrorKind::OutcomeUnknown,
+    };
+    let failed = failed.into_iter().map(|(part, _, error)| (part, error));
+    of_parts(set, kind, failed.collect())
+}
+
+/// The caller will not repeat the call.
+fn is_done(verdict: &Result<Released>) -> bool {
+    match verdict {
+        Ok(_) => true,
+        Err(error) => !error.is_retryable(),
+    }
+}

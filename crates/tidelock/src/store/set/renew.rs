@@ -1,0 +1,161 @@
+//! Renews the locks of a set, and restores a lock at a server that has lost it.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::set::{Rule, Shared, Side};
+use crate::store::{Attempt, AttemptRequest, BoxFuture, Liveness, Renewal, Renewed};
+
+/// Renews a batch at every member. Returns one result for each lock, in order.
+pub(crate) async fn renew(
+    set: &Arc<Shared>,
+    side: Side,
+    batch: &[Renewal],
+) -> Result<Vec<Renewed>> {
+    let mends = matches!(set.rule, Rule::Majority(_));
+    let (parts, now) = (set.members.len(), set.timers.now());
+    // We register the renewals before we send them. Otherwise a release that begins meanwhile could not stop a
+    // restore.
+    if mends {
+        for renewal in batch {
+            let owner = &renewal.ticket.owner;
+            set.notes.begin_renewal(owner, parts, now);
+        }
+    }
+    let asked = (0..parts)
+        .filter(|part| !set.members[*part].is_twin())
+        .map(|part| async move { (part, renew_at(set, side, batch, part).await) });
+    let mut tallies: Vec<Tally> = batch.iter().map(|_| Tally::default()).collect();
+    for (part, answers) in join_all(asked).await {
+        match answers {
+            Ok(answers) => {
+                for (tally, answer) in tallies.iter_mut().zip(answers) {
+                    tally.add(part, answer);
+                }
+            }
+            Err(error) => {
+                for tally in &mut tallies {
+                    let again =
+                        Error::new(error.kind()).because(error.detail().unwrap_or_default());
+                    tally.add(part, Renewed::Failed(again));
+                }
+            }
+        }
+    }
+    let each = batch.iter().zip(tallies);
+    let verdicts = each.map(|(renewal, tally)| verdict(set, side, renewal, tally));
+    let verdicts = verdicts.collect();
+    if mends {
+        for renewal in batch {
+            set.notes.end_renewal(&renewal.ticket.owner);
+        }
+    }
+    Ok(verdicts)
+}
+
+/// The answers of the members for one lock.
+#[derive(Default)]
+struct Tally {
+    kept: usize,
+    /// Where it is not held, or not alone.
+    gone: Vec<usize>,
+    /// At one of these something else stands.
+    wrong_type: bool,
+    failed: Vec<(usize, Error)>,
+}
+
+impl Tally {
+    fn add(&mut self, part: usize, answer: Renewed) {
+        match answer {
+            Renewed::Kept => self.kept += 1,
+            Renewed::Gone => self.gone.push(part),
+            Renewed::WrongType => {
+                self.gone.push(part);
+                self.wrong_type = true;
+            }
+            Renewed::Failed(error) => self.failed.push((part, error)),
+        }
+    }
+}
+
+async fn renew_at(
+    set: &Shared,
+    side: Side,
+    batch: &[Renewal],
+    part: usize,
+) -> Result<Vec<Renewed>> {
+    let member = &set.members[part];
+    let own = batch.iter().map(|renewal| Renewal {
+        ticket: member.ticket(&renewal.ticket),
+        lease: renewal.lease,
+        wish: renewal.wish,
+    });
+    let own: Vec<Renewal> = own.collect();
+    let store = Arc::clone(set.member(part, side));
+    let call: BoxFuture<'static, _> = Box::pin(async move { store.renew(&own).await });
+    match set.rule {
+        Rule::All => call.await,
+        Rule::Majority(_) => set.bounded(call).await,
+    }
+}
+
+fn verdict(set: &Arc<Shared>, side: Side, renewal: &Renewal, tally: Tally) -> Renewed {
+    let name = &renewal.ticket.name;
+    let asked = tally.kept + tally.gone.len() + tally.failed.len();
+    let needed = set.needed().min(asked); // of members that are the same lock, only one is asked
+    if tally.kept >= needed {
+        for part in tally.gone {
+            tracing::info!(lock = %name, member = %set.members[part].label, "this server has lost the lock; it is put back");
+            mend(set, side, renewal, part);
+        }
+        return Renewed::Kept;
+    }
+    // Even if every member that failed still holds the lock, too few members are left.
+    if asked - tally.gone.len() < needed {
+        let labels: Vec<&str> = tally
+            .gone
+            .iter()
+            .map(|part| &*set.members[*part].label)
+            .collect();
+        tracing::warn!(lock = %name, gone = %labels.join(", "), "lost");
+        return if tally.wrong_type {
+            Renewed::WrongType
+        } else {
+            Renewed::Gone
+        };
+    }
+    let kind = ErrorKind::OutcomeUnknown;
+    Renewed::Failed(crate::store::set::errors::of_parts(set, kind, tally.failed))
+}
+
+/// Restores a lock at a server that has lost it, while a majority holds it. The server counts again from the next
+/// renewal on. This runs in the background, because nothing depends on it now.
+fn mend(set: &Arc<Shared>, side: Side, renewal: &Renewal, part: usize) {
+    let owner = renewal.ticket.owner.clone();
+    if !set.notes.may_mend(&owner, part) {
+        return;
+    }
+    let ask = AttemptRequest {
+        spare: 0,
+        delay: std::time::Duration::ZERO,
+        ticket: set.members[part].ticket(&renewal.ticket),
+        lease: renewal.lease,
+        patience: std::time::Duration::ZERO,
+        armed: false,
+        part: 0,
+        wish: renewal.wish,
+        asker: Liveness::default(),
+    };
+    let set = Arc::clone(set);
+    let background = set.background.clone();
+    background.spawn(async move {
+        match set.member(part, side).attempt(&ask).await {
+            Ok(Attempt::Acquired(_) | Attempt::Held(_)) => set.notes.mended(&owner, part),
+            Err(error) if !error.outcome_unknown() => set.notes.mended(&owner, part),
+            // The outcome is unknown, so the ticket stays in doubt there and the release withdraws it.
+            Err(error) => tracing::debug!(lock = %ask.ticket.name, %error, "not put back"),
+        }
+    });
+}

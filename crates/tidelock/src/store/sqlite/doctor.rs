@@ -1,0 +1,160 @@
+//! The doctor of the SQLite store: finds conditions of a lock file that weaken its locks.
+
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use crate::snapshot::{Finding, Severity};
+use crate::store::sqlite::file_system;
+use crate::store::sqlite::files::DatabasePaths;
+
+/// Bytes of free space below which we warn: the lock file may soon be unable to grow.
+const LITTLE_SPACE: u64 = 64 << 20;
+/// Log size in bytes from which we warn. SQLite restarts its log at 4 MB, so a log this large means that a reader
+/// prevents the restart.
+const LONG_LOG: u64 = 64 << 20;
+
+/// Returns all findings about the file.
+pub(crate) fn examine(place: &DatabasePaths, connection: &Connection) -> Vec<Finding> {
+    let path = &*place.main;
+    let mut findings = vec![
+        Finding::new(
+            Severity::Good,
+            "reach",
+            format!("the file {}", path.display()),
+            "shared by the processes of this machine only",
+        )
+        .advise("for several machines use redis:// or another store made for them"),
+        file_system(path),
+        journal(connection),
+        Finding::new(
+            Severity::Good,
+            "durability",
+            "synchronous=FULL for grants",
+            "a grant and its token are on the disk before they are reported, as far as the disk tells the truth",
+        ),
+        log_size(&place.wal),
+        Finding::new(
+            Severity::Good,
+            "version",
+            format!("SQLite {}", rusqlite::version()),
+            "the one built into this program",
+        ),
+    ];
+    findings.extend(free_space(path));
+    findings.extend(rights(path));
+    findings
+}
+
+fn file_system(path: &Path) -> Finding {
+    let kind = file_system::of(path.parent().unwrap_or(path)).kind;
+    match kind.as_str() {
+        "" => Finding::new(
+            Severity::Advice,
+            "file system",
+            "of unknown type",
+            "if it is shared over a network, two processes could have the same lock",
+        )
+        .advise("make sure that it is a local disk"),
+        "tmpfs" | "ramfs" => Finding::new(
+            Severity::Advice,
+            "file system",
+            kind.as_str(),
+            "in memory: fencing tokens begin anew after a restart of the machine",
+        )
+        .advise("put the file on a disk if tokens are compared with what a disk remembers"),
+        _ => Finding::new(
+            Severity::Good,
+            "file system",
+            kind.as_str(),
+            "local: SQLite's locks hold",
+        ),
+    }
+}
+
+fn journal(connection: &Connection) -> Finding {
+    let mode = connection
+        .query_row("PRAGMA journal_mode", [], |row| row.get::<_, String>(0))
+        .unwrap_or_else(|error| error.to_string());
+    let good = mode.eq_ignore_ascii_case("wal");
+    let finding = Finding::new(
+        if good {
+            Severity::Good
+        } else {
+            Severity::Danger
+        },
+        "journal mode",
+        mode,
+        "with the write-ahead log, looking never keeps anybody from renewing",
+    );
+    if good {
+        finding
+    } else {
+        finding.advise("let no other tool change the file; stop all that use it and connect again")
+    }
+}
+
+fn log_size(wal: &Path) -> Finding {
+    let size = std::fs::metadata(wal).map_or(0, |meta| meta.len());
+    let found = format!("{} KB", size / 1024);
+    if size < LONG_LOG {
+        let meaning = "started anew now and again";
+        return Finding::new(Severity::Good, "log", found, meaning);
+    }
+    Finding::new(
+        Severity::Advice,
+        "log",
+        found,
+        "somebody reads the file in one long transaction, so the log cannot be started anew",
+    )
+    .advise("end the tool that has the file open")
+}
+
+fn free_space(path: &Path) -> Option<Finding> {
+    let free = file_system::free_space(path)?;
+    let text = format!("{} MB free", free >> 20);
+    Some(if free < LITTLE_SPACE {
+        Finding::new(
+            Severity::Danger,
+            "free space",
+            text,
+            "on a full disk nothing more is granted; what is held is kept as long as the file has room inside",
+        )
+        .advise("make room")
+    } else {
+        Finding::new(
+            Severity::Good,
+            "free space",
+            text,
+            "enough for the log to grow",
+        )
+    })
+}
+
+#[cfg(unix)]
+fn rights(path: &Path) -> Option<Finding> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o777;
+    let found = format!("{mode:o}");
+    Some(if mode & 0o002 != 0 {
+        Finding::new(
+            Severity::Danger,
+            "rights",
+            found,
+            "every user of this machine can take, free and forge locks",
+        )
+        .advise("chmod o-rwx the file, its -wal and its -shm")
+    } else {
+        Finding::new(
+            Severity::Good,
+            "rights",
+            found,
+            "who may write the file may take and free its locks",
+        )
+    })
+}
+
+#[cfg(not(unix))]
+fn rights(_path: &Path) -> Option<Finding> {
+    None
+}

@@ -1,0 +1,160 @@
+//! The files of a lock file, and their identities. A file that was removed or replaced has the same path as before, but
+//! another identity.
+
+use std::path::{Path, PathBuf};
+
+/// The paths of the database, of the two files that SQLite keeps beside it, and of our own `-lock` file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DatabasePaths {
+    pub(crate) main: PathBuf,
+    pub(crate) wal: PathBuf,
+    pub(crate) shm: PathBuf,
+    /// Used by [`entry`](crate::store::sqlite::entry) and [`queue`](crate::store::sqlite::queue).
+    pub(crate) lock: PathBuf,
+}
+
+impl DatabasePaths {
+    pub(crate) fn of(main: PathBuf) -> Self {
+        let beside = |ending| {
+            let mut name = main.clone().into_os_string();
+            name.push(ending);
+            PathBuf::from(name)
+        };
+        Self {
+            wal: beside("-wal"),
+            shm: beside("-shm"),
+            lock: beside("-lock"),
+            main,
+        }
+    }
+}
+
+/// The identity of a file, independent of its path: device and inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Id {
+    device: u64,
+    inode: u64,
+}
+
+impl Id {
+    /// Never opens the file. On POSIX, closing any descriptor of a file drops all locks that this process has on it,
+    /// including those that SQLite holds through another connection.
+    #[cfg(unix)]
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        use std::os::unix::fs::MetadataExt;
+        let meta = std::fs::metadata(path).ok()?;
+        Some(Self {
+            device: meta.dev(),
+            inode: meta.ino(),
+        })
+    }
+
+    /// On these systems an open file can be neither removed nor replaced, so existence is enough.
+    #[cfg(not(unix))]
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        path.exists().then_some(Self {
+            device: 0,
+            inode: 0,
+        })
+    }
+
+    fn written(id: Option<Self>) -> String {
+        id.map_or_else(
+            || "none".to_owned(),
+            |id| format!("{}:{}", id.device, id.inode),
+        )
+    }
+}
+
+/// The identities of the files in use. `None`: the file does not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Files {
+    pub(crate) main: Option<Id>,
+    pub(crate) wal: Option<Id>,
+    pub(crate) shm: Option<Id>,
+    pub(crate) lock: Option<Id>,
+}
+
+impl Files {
+    /// Reads the identities of the files that are there now.
+    pub(crate) fn at(place: &DatabasePaths) -> Self {
+        Self {
+            main: Id::of(&place.main),
+            wal: Id::of(&place.wal),
+            shm: Id::of(&place.shm),
+            lock: Id::of(&place.lock),
+        }
+    }
+
+    /// True if both have the same database with the same log. Processes that use them see each other's writes.
+    pub(crate) fn share_a_log_with(&self, other: &Self) -> bool {
+        (self.main, self.wal, self.shm) == (other.main, other.wal, other.shm)
+    }
+
+    /// The record in `-lock` that says which log belongs to which database.
+    pub(crate) fn as_line(&self) -> String {
+        let [main, wal, shm] = [self.main, self.wal, self.shm].map(Id::written);
+        format!("{main} {wal} {shm}\n")
+    }
+
+    pub(crate) fn are_complete(&self) -> bool {
+        self.main.is_some() && self.wal.is_some() && self.shm.is_some()
+    }
+
+    /// True if the record names these files and all of them exist.
+    pub(crate) fn are_those_of(&self, line: &str) -> bool {
+        self.are_complete() && line == self.as_line()
+    }
+
+    /// True if none of the files that existed before was replaced.
+    pub(crate) fn fit(&self, before: &Self) -> bool {
+        let pairs = [
+            (before.main, self.main),
+            (before.wal, self.wal),
+            (before.shm, self.shm),
+        ];
+        pairs.iter().all(|(was, is)| was.is_none() || was == is)
+    }
+
+    /// True if, by the record, the existing log belongs to another database, or the database to another log.
+    pub(crate) fn have_a_foreign_log(&self, line: &str) -> bool {
+        let mut words = line.split_whitespace();
+        let mut is = |id| words.next().map(|word| word == Id::written(id));
+        match (is(self.main), is(self.wal)) {
+            (Some(main), Some(wal)) => self.wal.is_some() && main != wal,
+            _ => false,
+        }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_replaced_is_another_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = DatabasePaths::of(folder.path().join("a.db"));
+        for path in [&place.main, &place.wal, &place.shm] {
+            std::fs::write(path, "").unwrap();
+        }
+        let files = Files::at(&place);
+        let line = files.as_line();
+        assert!(files.are_those_of(&line) && !files.have_a_foreign_log(&line));
+        // We do not remove the old file first. Otherwise the new one might get its inode.
+        std::fs::write(folder.path().join("new"), "").unwrap();
+        std::fs::rename(folder.path().join("new"), &place.wal).unwrap();
+        let now = Files::at(&place);
+        assert!(!now.share_a_log_with(&files));
+        assert!(!now.are_those_of(&line) && now.have_a_foreign_log(&line));
+        std::fs::remove_file(&place.wal).unwrap();
+        let now = Files::at(&place);
+        assert!(!now.are_those_of(&now.as_line()), "a log that is not there");
+        assert!(!now.have_a_foreign_log(&line) && !now.have_a_foreign_log(""));
+        std::fs::write(&place.wal, "").unwrap();
+        std::fs::write(folder.path().join("new"), "").unwrap();
+        let line = Files::at(&place).as_line();
+        std::fs::rename(folder.path().join("new"), &place.main).unwrap();
+        assert!(Files::at(&place).have_a_foreign_log(&line));
+    }
+}

@@ -1,0 +1,73 @@
+//! Shows the other processes which locks this client holds, so that a release wakes the first waiting process: see
+//! [`queue`](crate::store::sqlite::queue).
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::store::sqlite::byte_locks::ByteLocks;
+use crate::store::sqlite::queue_place::NameBytes;
+
+/// Bounds the shown locks, because the kernel keeps them in a linear list. The first waiter of a lock that is not shown
+/// checks the file every few milliseconds instead.
+const MOST: usize = 256;
+/// Bounds the retries of a lock call: the first process of the queue may lock the byte for a moment between its wake
+/// and its attempt.
+const TRIES: u32 = 20;
+
+#[derive(Debug)]
+pub(crate) struct HolderBytes {
+    lock: PathBuf,
+    inner: Mutex<HolderBytesInner>,
+}
+
+#[derive(Debug, Default)]
+struct HolderBytesInner {
+    ranges: Option<ByteLocks>,
+    held: HashSet<i64>,
+}
+
+impl HolderBytes {
+    pub(crate) fn beside(lock: &Path) -> Self {
+        Self {
+            lock: lock.to_owned(),
+            inner: Mutex::default(),
+        }
+    }
+
+    /// Shows that this client holds the lock.
+    pub(crate) fn show(&self, name: &str) {
+        let mut inner = self.lock();
+        let HolderBytesInner { ranges, held } = &mut *inner;
+        // We open `-lock` on first use, because it may not exist when the client starts.
+        if ranges.is_none() {
+            *ranges = ByteLocks::on(&self.lock).ok();
+        }
+        let byte = NameBytes::of(name).held;
+        let Some(ranges) = ranges.as_ref().filter(|_| held.len() < MOST) else {
+            return;
+        };
+        for _ in 0..TRIES {
+            if ranges.try_lock(byte).unwrap_or(false) {
+                held.insert(byte);
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Shows that this client no longer holds the lock.
+    pub(crate) fn hide(&self, name: &str) {
+        let mut inner = self.lock();
+        let byte = NameBytes::of(name).held;
+        if inner.held.remove(&byte)
+            && let Some(ranges) = &inner.ranges
+        {
+            ranges.unlock(byte);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HolderBytesInner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

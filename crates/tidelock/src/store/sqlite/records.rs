@@ -1,0 +1,279 @@
+//! The row-lease algorithm in SQL: the statements of each operation inside one transaction.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Result, params};
+
+use crate::snapshot::{ClientInfo, since_epoch};
+use crate::store::sqlite::rows::{ForeignRows, Now, Row, RowOwner, nanos};
+use crate::store::sqlite::timebase::Timebase;
+use crate::store::{ClientId, Name, Released, Renewal, Ticket};
+
+/// Bounds how long a withdrawn ticket is remembered: far longer than its request can stay in the worker queue of its
+/// process.
+const REMEMBERED: Duration = Duration::from_secs(300);
+
+/// The context of one transaction.
+pub(crate) struct LockTransaction<'a> {
+    pub(crate) connection: &'a Connection,
+    pub(crate) now: Now<'a>,
+    pub(crate) seen: &'a ForeignRows,
+}
+
+/// The answer to an attempt.
+#[derive(Debug)]
+pub(crate) enum Decision {
+    /// The token, and the number of tokens reserved after it.
+    Granted(Option<i64>, u32),
+    Held(Duration),
+    Withdrawn,
+    /// The counter has this value, which has no next token. Nothing was written.
+    NoToken(String),
+}
+
+impl LockTransaction<'_> {
+    pub(crate) fn row(&self, name: &str) -> Result<Option<Row>> {
+        self.connection
+            .prepare_cached(
+                "SELECT owner, revision, lease, ends, domain, token FROM locks WHERE name = ?1",
+            )?
+            .query_row([name], |row| {
+                Ok(Row {
+                    owner: row.get(0)?,
+                    revision: row.get(1)?,
+                    lease: row.get(2)?,
+                    ends: row.get(3)?,
+                    domain: row.get(4)?,
+                    token: row.get(5)?,
+                })
+            })
+            .optional()
+    }
+
+    fn standing(&self, row: Option<&Row>, name: &str, owner: &str) -> RowOwner {
+        row.map_or(RowOwner::Free, |row| {
+            row.standing(name, owner, self.now, self.seen)
+        })
+    }
+
+    /// Returns the remaining time if another owner holds the lock. Only reads.
+    pub(crate) fn held_by_other(&self, name: &str, owner: &str) -> Result<Option<Duration>> {
+        Ok(match self.standing(self.row(name)?.as_ref(), name, owner) {
+            RowOwner::Theirs(left) => Some(left),
+            RowOwner::Free | RowOwner::Ours => None,
+        })
+    }
+
+    pub(crate) fn attempt(&self, ticket: &Ticket, lease: Duration, spare: u32) -> Result<Decision> {
+        let (name, owner) = (ticket.name.as_str(), ticket.owner.to_string());
+        // The attempt of a withdrawn ticket may arrive after the withdrawal. It must not acquire the lock.
+        if self.is_withdrawn(&owner)? {
+            return Ok(Decision::Withdrawn);
+        }
+        let row = self.row(name)?;
+        match self.standing(row.as_ref(), name, &owner) {
+            RowOwner::Theirs(left) => Ok(Decision::Held(left)),
+            RowOwner::Ours => {
+                self.extend(name, &owner, lease)?;
+                // The tokens reserved by the first attempt may be in use, so we do not hand them out again.
+                Ok(Decision::Granted(row.and_then(|row| row.token), 0))
+            }
+            RowOwner::Free => {
+                let (token, spare) = match self.next_token(spare)? {
+                    Ok(next) => next,
+                    Err(value) => return Ok(Decision::NoToken(value)),
+                };
+                let revision = row.map_or(1, |row| row.revision + 1);
+                self.connection
+                    .prepare_cached("REPLACE INTO locks (name, owner, revision, lease, ends, domain, token, since) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?
+                    .execute(params![name, owner, revision, nanos(lease), self.now.plus(lease), self.now.domain, token, millis(SystemTime::now())])?;
+                self.seen.forget(name);
+                Ok(Decision::Granted(Some(token), spare))
+            }
+        }
+    }
+
+    /// Returns the next token, and how many tokens after it were reserved (zero if the counter would overflow). The
+    /// counter is shared by all names and never set back, so each token is larger than all before. Returns the
+    /// counter's content as an error if it is no valid counter: any user with write access to the file may have changed
+    /// it.
+    fn next_token(&self, spare: u32) -> Result<std::result::Result<(i64, u32), String>> {
+        let counter = self
+            .connection
+            .prepare_cached("SELECT token FROM counter")?
+            .query_row([], |row| row.get::<_, Value>(0))
+            .optional()?;
+        let last = match counter {
+            Some(Value::Integer(last)) if (0..i64::MAX).contains(&last) => last,
+            other => return Ok(Err(shown(other))),
+        };
+        let token = last + 1;
+        let (newest, spare) = match token.checked_add(i64::from(spare)) {
+            Some(newest) => (newest, spare),
+            None => (token, 0),
+        };
+        self.connection
+            .prepare_cached("UPDATE counter SET token = ?1")?
+            .execute([newest])?;
+        Ok(Ok((token, spare)))
+    }
+
+    /// The end of the lease never moves backwards.
+    fn extend(&self, name: &str, owner: &str, lease: Duration) -> Result<()> {
+        self.connection
+            .prepare_cached("UPDATE locks SET revision = revision + 1, lease = max(lease, ?3), ends = max(ends, ?4) WHERE name = ?1 AND owner = ?2")?
+            .execute(params![name, owner, nanos(lease), self.now.plus(lease)])?;
+        Ok(())
+    }
+
+    /// Returns false if this ticket does not hold the lock any more.
+    pub(crate) fn renew(&self, renewal: &Renewal) -> Result<bool> {
+        let (name, owner) = (
+            renewal.ticket.name.as_str(),
+            renewal.ticket.owner.to_string(),
+        );
+        let row = self.row(name)?;
+        let ours = self.standing(row.as_ref(), name, &owner) == RowOwner::Ours;
+        if ours {
+            self.extend(name, &owner, renewal.lease)?;
+        }
+        Ok(ours)
+    }
+
+    pub(crate) fn release(&self, ticket: &Ticket) -> Result<Released> {
+        let (name, owner) = (ticket.name.as_str(), ticket.owner.to_string());
+        let row = self.row(name)?;
+        let ours = self.standing(row.as_ref(), name, &owner) == RowOwner::Ours;
+        self.connection
+            .prepare_cached("DELETE FROM locks WHERE name = ?1 AND owner = ?2")?
+            .execute([name, owner.as_str()])?;
+        // An expired row of this owner is deleted too, but only a live one counts as a release.
+        Ok(if ours {
+            Released::Freed
+        } else {
+            Released::NotHeld
+        })
+    }
+
+    /// Releases, and leaves a tombstone so that a later attempt of the ticket has no effect.
+    pub(crate) fn withdraw(&self, ticket: &Ticket, base: &Timebase) -> Result<Released> {
+        self.sweep("withdrawn", base)?;
+        self.connection
+            .prepare_cached("REPLACE INTO withdrawn (owner, ends, domain) VALUES (?1, ?2, ?3)")?
+            .execute(params![
+                ticket.owner.to_string(),
+                self.now.plus(REMEMBERED),
+                self.now.domain
+            ])?;
+        self.release(ticket)
+    }
+
+    fn is_withdrawn(&self, owner: &str) -> Result<bool> {
+        self.connection
+            .prepare_cached("SELECT 1 FROM withdrawn WHERE owner = ?1")?
+            .exists([owner])
+    }
+
+    pub(crate) fn force_release(&self, name: &Name) -> Result<bool> {
+        let name = name.as_str();
+        let row = self.row(name)?;
+        let held = self.standing(row.as_ref(), name, "") != RowOwner::Free;
+        self.connection
+            .prepare_cached("DELETE FROM locks WHERE name = ?1")?
+            .execute([name])?;
+        self.seen.forget(name);
+        Ok(held)
+    }
+
+    pub(crate) fn newest_token(&self, name: &str) -> Result<Option<i64>> {
+        self.connection
+            .prepare_cached("SELECT token FROM locks WHERE name = ?1")?
+            .query_row([name], |row| row.get(0))
+            .optional()
+    }
+
+    /// Returns up to `most` names in order, held or not, after skipping the first `skip` names.
+    pub(crate) fn names(&self, most: i64, skip: i64) -> Result<Vec<String>> {
+        self.connection
+            .prepare_cached("SELECT name FROM locks ORDER BY name LIMIT ?1 OFFSET ?2")?
+            .query_map([most, skip], |row| row.get(0))?
+            .collect()
+    }
+
+    pub(crate) fn announce(
+        &self,
+        client: &ClientId,
+        info: &ClientInfo,
+        keep: Duration,
+        base: &Timebase,
+    ) -> Result<()> {
+        self.sweep("clients", base)?;
+        self.sweep("locks", base)?;
+        self.connection
+            .prepare_cached("REPLACE INTO clients (client, host, pid, program, since, ends, domain) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
+            .execute(params![client.as_str(), info.host, info.pid, info.program, millis(info.since), self.now.plus(keep), self.now.domain])?;
+        Ok(())
+    }
+
+    pub(crate) fn retract(&self, client: &ClientId) -> Result<()> {
+        self.connection
+            .prepare_cached("DELETE FROM clients WHERE client = ?1")?
+            .execute([client.as_str()])?;
+        Ok(())
+    }
+
+    pub(crate) fn client(&self, client: &str) -> Result<Option<ClientInfo>> {
+        self.connection
+            .prepare_cached("SELECT host, pid, program, since FROM clients WHERE client = ?1")?
+            .query_row([client], |row| {
+                let since = u64::try_from(row.get::<_, i64>(3)?).unwrap_or(0);
+                Ok(ClientInfo::new(
+                    row.get::<_, String>(0)?,
+                    row.get(1)?,
+                    row.get::<_, String>(2)?,
+                    since_epoch(since),
+                ))
+            })
+            .optional()
+    }
+
+    /// Deletes expired rows. Tombstones and client details of an earlier boot are deleted too, because their processes
+    /// ended with that boot. A lock row of another clock stays: only a waiter that watches it knows when it may be
+    /// taken.
+    fn sweep(&self, table: &str, base: &Timebase) -> Result<()> {
+        let Now { stamp, domain } = self.now;
+        self.connection
+            .prepare_cached(&format!(
+                "DELETE FROM {table} WHERE domain = ?1 AND ends <= ?2"
+            ))?
+            .execute(params![domain, stamp])?;
+        if table != "locks" && !domain.starts_with("process:") {
+            self.connection
+                .prepare_cached(&format!(
+                    "DELETE FROM {table} WHERE domain NOT LIKE ?1 || '+%' AND domain NOT LIKE 'process:%'"
+                ))?
+                .execute([base.boot()])?;
+        }
+        Ok(())
+    }
+}
+
+fn millis(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Formats a value that another program may have written, for use in an error.
+fn shown(value: Option<Value>) -> String {
+    match value {
+        None | Some(Value::Null) => "nothing".to_owned(),
+        Some(Value::Integer(number)) => number.to_string(),
+        Some(Value::Real(number)) => number.to_string(),
+        Some(Value::Text(text)) => {
+            let short: String = text.chars().take(64).collect();
+            format!("\"{}\"", short.escape_debug())
+        }
+        Some(Value::Blob(_)) => "bytes".to_owned(),
+    }
+}

@@ -1,0 +1,195 @@
+//! The lease in a row: decides from a lock's row whether an owner holds the lock. Contains no SQL.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Bounds the names whose rows of another clock are remembered. At the limit all are forgotten, which only makes
+/// waiters wait longer.
+const MOST_SIGHTS: usize = 10_000;
+
+/// An instant, and the clock it was read on. Readings of two clocks cannot be compared.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Now<'a> {
+    /// Nanoseconds.
+    pub(crate) stamp: i64,
+    /// The name of the clock: see [`Timebase`](crate::store::sqlite::timebase::Timebase).
+    pub(crate) domain: &'a str,
+}
+
+impl Now<'_> {
+    /// The reading of this clock `time` later.
+    pub(crate) fn plus(&self, time: Duration) -> i64 {
+        self.stamp.saturating_add(nanos(time))
+    }
+
+    fn until(&self, stamp: i64) -> Duration {
+        Duration::from_nanos(u64::try_from(stamp.saturating_sub(self.stamp)).unwrap_or(0))
+    }
+}
+
+/// A duration in nanoseconds, as rows store it.
+pub(crate) fn nanos(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// The stored state of a granted lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) owner: String,
+    /// Changes with every write, so that a renewed row can be told from an unchanged one.
+    pub(crate) revision: i64,
+    /// Nanoseconds.
+    pub(crate) lease: i64,
+    /// The deadline: a reading of the clock `domain`.
+    pub(crate) ends: i64,
+    pub(crate) domain: String,
+    pub(crate) token: Option<i64>,
+}
+
+/// The state of a lock from the viewpoint of one owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RowOwner {
+    /// The lock is free.
+    Free,
+    /// The given owner holds the lock.
+    Ours,
+    /// Another owner holds the lock, for this long as far as we know.
+    Theirs(Duration),
+}
+
+impl Row {
+    /// Tells whether the lock is free, held by this owner or held by another owner.
+    pub(crate) fn standing(
+        &self,
+        name: &str,
+        owner: &str,
+        now: Now<'_>,
+        seen: &ForeignRows,
+    ) -> RowOwner {
+        let left = self.left(name, now, seen);
+        if left.is_zero() {
+            RowOwner::Free
+        } else if self.owner == owner {
+            RowOwner::Ours
+        } else {
+            RowOwner::Theirs(left)
+        }
+    }
+
+    /// Returns the time until the lease ends, at most. The deadline of another clock means nothing to us, so such a row
+    /// counts for one whole lease from the first time we saw its current revision.
+    pub(crate) fn left(&self, name: &str, now: Now<'_>, seen: &ForeignRows) -> Duration {
+        if self.domain == now.domain {
+            now.until(self.ends)
+        } else {
+            now.until(seen.first(name, self, now.stamp).saturating_add(self.lease))
+        }
+    }
+}
+
+/// The rows of other clocks that this process has seen, and when it first saw each in its current revision.
+#[derive(Debug, Default)]
+pub(crate) struct ForeignRows(Mutex<HashMap<String, ForeignRow>>);
+
+#[derive(Debug)]
+struct ForeignRow {
+    owner: String,
+    revision: i64,
+    since: i64,
+}
+
+impl ForeignRows {
+    /// Returns when we first saw this row in this revision.
+    fn first(&self, name: &str, row: &Row, now: i64) -> i64 {
+        let mut sights = self.lock();
+        if let Some(sight) = sights.get(name)
+            && sight.owner == row.owner
+            && sight.revision == row.revision
+        {
+            return sight.since;
+        }
+        if sights.len() >= MOST_SIGHTS {
+            sights.clear();
+        }
+        let sight = ForeignRow {
+            owner: row.owner.clone(),
+            revision: row.revision,
+            since: now,
+        };
+        sights.insert(name.to_owned(), sight);
+        now
+    }
+
+    /// Forgets a row that was deleted or taken over.
+    pub(crate) fn forget(&self, name: &str) {
+        self.lock().remove(name);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, ForeignRow>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: i64 = 1_000_000_000;
+
+    fn row() -> Row {
+        Row {
+            owner: "a:1".to_owned(),
+            revision: 7,
+            lease: 10 * SECOND,
+            ends: 100 * SECOND,
+            domain: "here".to_owned(),
+            token: None,
+        }
+    }
+
+    fn at(seconds: i64, domain: &str) -> Now<'_> {
+        Now {
+            stamp: seconds * SECOND,
+            domain,
+        }
+    }
+
+    #[test]
+    fn a_deadline_of_the_same_clock_is_taken_at_its_word() {
+        let seen = ForeignRows::default();
+        let standing = |owner, seconds| row().standing("n", owner, at(seconds, "here"), &seen);
+        assert_eq!(standing("a:1", 99), RowOwner::Ours);
+        assert_eq!(
+            standing("b:1", 99),
+            RowOwner::Theirs(Duration::from_secs(1))
+        );
+        assert_eq!(standing("b:1", 100), RowOwner::Free);
+        assert_eq!(standing("a:1", 100), RowOwner::Free);
+    }
+
+    #[test]
+    fn a_deadline_of_another_clock_counts_from_when_the_row_was_first_seen() {
+        let seen = ForeignRows::default();
+        // The readings do not matter: 5000 s is long past the deadline, 5 s is long before it.
+        for start in [5000_i64, 5] {
+            let seen_at =
+                |seconds: i64| row().standing("n", "b:1", at(start + seconds, "there"), &seen);
+            seen.forget("n");
+            assert_eq!(seen_at(0), RowOwner::Theirs(Duration::from_secs(10)));
+            assert_eq!(seen_at(9), RowOwner::Theirs(Duration::from_secs(1)));
+            assert_eq!(seen_at(10), RowOwner::Free);
+        }
+    }
+
+    #[test]
+    fn a_row_of_another_clock_that_is_renewed_is_never_taken() {
+        let seen = ForeignRows::default();
+        for step in 0..10 {
+            let mut row = row();
+            row.revision += step;
+            let standing = row.standing("n", "b:1", at(step * 9, "there"), &seen);
+            assert_eq!(standing, RowOwner::Theirs(Duration::from_secs(10)));
+        }
+    }
+}

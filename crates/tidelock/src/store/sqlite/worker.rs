@@ -1,0 +1,204 @@
+//! A thread for each database connection, so that no async executor waits for the disk.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::sqlite::busy::be_patient_for;
+use crate::store::sqlite::connection::Database;
+use crate::store::sqlite::wake::FileWatch;
+use crate::store::{Clock, Timers};
+
+/// Bounds how long an idle connection may wait for other processes after its files were removed.
+const IDLE_PATIENCE: Duration = Duration::from_millis(50);
+
+type Job = Box<dyn FnOnce(&mut Database) + Send>;
+
+/// Runs jobs on one connection, one after the other. Its thread ends when the worker is dropped.
+pub(crate) struct Worker {
+    how: Mutex<WorkerMode>,
+    timers: Timers,
+    limit: Duration,
+}
+
+/// Notifies the workers of a client that one of the files was removed or replaced.
+#[derive(Debug, Default)]
+pub(crate) struct IdleAlarm(Mutex<Vec<Weak<mpsc::Sender<Job>>>>);
+
+impl IdleAlarm {
+    pub(crate) fn ring(&self) {
+        for jobs in self.lock().iter().filter_map(Weak::upgrade) {
+            // An ended worker has already closed its connection.
+            let _ = jobs.send(Box::new(Database::leave_if_replaced));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<mpsc::Sender<Job>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The background checks of an idle worker.
+#[derive(Debug, Default)]
+pub(crate) struct Idle {
+    /// How often to check that the connection's files still exist. `None`: another worker checks, and notifies this
+    /// one.
+    pub(crate) every: Option<Duration>,
+    /// The watch whose queues to check for frozen processes.
+    pub(crate) watch: Option<Arc<FileWatch>>,
+}
+
+enum WorkerMode {
+    Thread(Arc<mpsc::Sender<Job>>),
+    /// In simulated time jobs run on the caller's thread. Otherwise the simulated clock would run ahead of the disk.
+    Here(Box<Database>),
+    Closed,
+}
+
+impl Worker {
+    pub(crate) fn start(
+        name: &str,
+        desk: Database,
+        timers: Timers,
+        limit: Duration,
+        idle: Idle,
+    ) -> Result<Self> {
+        let how = if matches!(timers.clock(), Clock::Simulated(_)) {
+            WorkerMode::Here(Box::new(desk))
+        } else {
+            let alarm = Arc::clone(&desk.setting.alarm);
+            let jobs = Arc::new(thread(name, desk, idle)?);
+            alarm.lock().push(Arc::downgrade(&jobs));
+            WorkerMode::Thread(jobs)
+        };
+        Ok(Self {
+            how: Mutex::new(how),
+            timers,
+            limit,
+        })
+    }
+
+    /// Runs a job, and stops waiting for it after the response timeout.
+    pub(crate) async fn call<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Database) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.call_or_undo(job, |_, _| {}).await
+    }
+
+    /// Like [`call`](Self::call), but `undo` gets the result if the caller no longer waits for it.
+    pub(crate) async fn call_or_undo<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Database) -> Result<T> + Send + 'static,
+        undo: impl FnOnce(&mut Database, T) + Send + 'static,
+    ) -> Result<T> {
+        let place = JobClaim::default();
+        let (answer, answered) = oneshot::channel();
+        let begun = place.clone();
+        let (timers, limit) = (self.timers.clone(), self.limit);
+        let end = timers.now() + limit;
+        self.submit(Box::new(move |desk| {
+            // The caller has timed out with an error that promises "nothing was changed", so the job must not start.
+            if !begun.take() {
+                return;
+            }
+            // The job stops a little before the caller's timeout, so that the caller gets "busy" instead of an unknown
+            // outcome.
+            let left = end.since(timers.now());
+            be_patient_for(left.saturating_sub(limit / 10));
+            desk.leave_if_replaced();
+            if let Err(Ok(value)) = answer.send(job(desk)) {
+                undo(desk, value);
+            }
+        }))?;
+        match self.timers.limit(limit, answered).await {
+            Some(Ok(result)) => result,
+            Some(Err(_)) => Err(Error::new(ErrorKind::OutcomeUnknown)
+                .because("the thread of the lock file has ended")),
+            None if place.take() => Err(Error::new(ErrorKind::Unavailable)
+                .because(format!("the lock file has been busy with earlier requests for {limit:?}; nothing was changed"))),
+            None => Err(Error::new(ErrorKind::OutcomeUnknown)
+                .because(format!("writing to the lock file took longer than {limit:?}"))),
+        }
+    }
+
+    /// Refuses later calls. The thread ends after the jobs that are already queued.
+    pub(crate) fn close(&self) {
+        *self.how.lock().unwrap_or_else(PoisonError::into_inner) = WorkerMode::Closed;
+    }
+
+    fn submit(&self, job: Job) -> Result<()> {
+        match &mut *self.how.lock().unwrap_or_else(PoisonError::into_inner) {
+            WorkerMode::Here(desk) => {
+                job(desk);
+                Ok(())
+            }
+            WorkerMode::Thread(jobs) => jobs.send(job).map_err(|_| {
+                Error::new(ErrorKind::Unavailable).because("the thread of the lock file has ended")
+            }),
+            WorkerMode::Closed => Err(Error::new(ErrorKind::Closed)),
+        }
+    }
+}
+
+fn thread(name: &str, mut desk: Database, idle: Idle) -> Result<mpsc::Sender<Job>> {
+    let (jobs, todo) = mpsc::channel::<Job>();
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || {
+            while let Some(job) = next(&todo, &mut desk, &idle) {
+                job(&mut desk);
+            }
+        })
+        .map_err(|error| {
+            Error::new(ErrorKind::Runtime)
+                .because("the thread of the lock file could not be started")
+                .caused_by(error)
+        })?;
+    Ok(jobs)
+}
+
+/// Returns the next job. `None`: the worker was dropped.
+fn next(todo: &mpsc::Receiver<Job>, desk: &mut Database, idle: &Idle) -> Option<Job> {
+    while let Some(every) = idle.every {
+        match todo.recv_timeout(every) {
+            Ok(job) => return Some(job),
+            Err(mpsc::RecvTimeoutError::Disconnected) => return None,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                be_patient_for(IDLE_PATIENCE);
+                if desk.is_open() {
+                    desk.leave_if_replaced();
+                } else {
+                    // Another connection of this client may be open and idle. If the file was replaced, it would block
+                    // all processes from opening it.
+                    desk.setting.alarm.ring();
+                }
+                idle.watch.iter().for_each(|watch| watch.peek());
+            }
+        }
+    }
+    todo.recv().ok()
+}
+
+/// The claim on a queued job: either the thread claims it and starts, or the caller takes it back after the timeout.
+#[derive(Clone, Default)]
+struct JobClaim(Arc<AtomicBool>);
+
+impl JobClaim {
+    /// Returns true for the first call only.
+    fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::SeqCst)
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker")
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}

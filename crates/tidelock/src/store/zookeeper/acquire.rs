@@ -1,0 +1,418 @@
+//! One acquire attempt: creates a node in the queue, and grants the lock if no other node blocks it.
+//!
+//! 1. Without a node, create one and list the queue in the same round trip. Otherwise only list the queue.
+//! 2. If a node in front blocks ours, watch it and refuse.
+//! 3. Otherwise wait for a running lock-delay to end, then grant.
+//!
+//! The attempt starts over if the queue changes in between.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{AbortHandle, Abortable};
+use zookeeper_client as zk;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::FencingToken;
+use crate::store::zookeeper::connection::{Connection, ZooKeeperSession};
+use crate::store::zookeeper::delay;
+use crate::store::zookeeper::delay::{DelayDecision, DelayMark, FirstInQueue};
+use crate::store::zookeeper::entry::{NodePosition, QueueNode, WatchTask};
+use crate::store::zookeeper::keys;
+use crate::store::zookeeper::release::leave;
+use crate::store::zookeeper::{Shared, errors};
+use crate::store::{Attempt, AttemptRequest, BootInstant, Grant, Wait};
+
+/// Repeats the step until it decides: the queue may change between our read and the request that relies on it.
+pub(crate) async fn attempt(shared: &Shared, ask: &AttemptRequest) -> Result<Attempt> {
+    let deadline = shared.link.deadline();
+    let waits = !ask.armed && !ask.patience.is_zero();
+    // We arm the wake before we read the queue. Otherwise a wake between the two would be lost.
+    let wake = waits.then(|| shared.signals.arm(ask.ticket.owner.text()));
+    let link = shared.link_for(&ask.ticket, ask.lease);
+    let turn = QueueAttempt {
+        shared,
+        link: &link,
+        ask,
+        deadline,
+        parent: shared.path(&ask.ticket.name),
+        prefix: keys::prefix(&ask.ticket),
+    };
+    loop {
+        let session = link.session(deadline).await?;
+        match turn.step(&session).await? {
+            Step::Granted(node) => {
+                let bond = Some(session.bond());
+                let token = FencingToken::new(node.zxid.unsigned_abs());
+                return Ok(Attempt::Acquired(Grant {
+                    token: Some(token),
+                    bond,
+                    ..Grant::default()
+                }));
+            }
+            // No recheck: the watch reports when the node in front is gone, and only the holder's own process knows
+            // when its lease ends.
+            Step::Refused => {
+                return Ok(Attempt::Held(Wait {
+                    wake,
+                    recheck: None,
+                }));
+            }
+            Step::Barred(left) => {
+                return Ok(Attempt::Held(Wait {
+                    wake,
+                    recheck: Some(left),
+                }));
+            }
+            Step::Again => {}
+        }
+    }
+}
+
+struct QueueAttempt<'a> {
+    shared: &'a Shared,
+    link: &'a Arc<Connection>,
+    ask: &'a AttemptRequest,
+    deadline: BootInstant,
+    parent: String,
+    prefix: String,
+}
+
+enum Step {
+    Granted(QueueNode),
+    Refused,
+    /// No node blocks ours, but the last hold ended without a release: its lock-delay runs for this much longer.
+    Barred(Duration),
+    /// The queue has changed since we read it.
+    Again,
+}
+
+impl QueueAttempt<'_> {
+    async fn step(&self, session: &ZooKeeperSession) -> Result<Step> {
+        let sent = self.shared.timers.now();
+        let owner = &self.ask.ticket.owner;
+        let books = &self.shared.books;
+        match books.standing(owner, session.id())? {
+            NodePosition::Nowhere => self.queue(session, sent).await,
+            NodePosition::Unknown(create) => {
+                self.find(session, create).await?;
+                Ok(Step::Again)
+            }
+            NodePosition::At(node) => {
+                let name = &self.ask.ticket.name;
+                let (nodes, mark) = delay::look(self.shared, session, name, self.deadline).await?;
+                self.decide(session, &node, nodes, mark, sent).await
+            }
+        }
+    }
+
+    /// Creates the node. With zero patience it checks first, and creates none if the lock is held.
+    async fn queue(&self, session: &ZooKeeperSession, sent: BootInstant) -> Result<Step> {
+        if self.ask.patience.is_zero() {
+            let seen = look(self.shared, session, &self.parent, self.deadline).await?;
+            let kind = self.ask.ticket.kind;
+            let free = |nodes| keys::in_the_way(&keys::in_order(nodes), kind).is_none();
+            match seen.map(free) {
+                Some(true) => {}
+                Some(false) => {
+                    // The node that blocks us may be our own, created meanwhile by a late attempt of this ticket. A
+                    // refusal here would mean that the ticket blocks itself.
+                    let standing = self
+                        .shared
+                        .books
+                        .standing(&self.ask.ticket.owner, session.id())?;
+                    return Ok(match standing {
+                        NodePosition::Nowhere => Step::Refused,
+                        NodePosition::Unknown(_) | NodePosition::At(_) => Step::Again,
+                    });
+                }
+                None => self.make_parent(session).await?,
+            }
+        }
+        let path = format!("{}/{}", self.parent, self.prefix);
+        let (data, rights) = (
+            self.shared.note(&self.ask.ticket),
+            self.shared.link.rights(),
+        );
+        let mode = zk::CreateMode::EphemeralSequential.with_acls(rights);
+        let (owner, books) = (&self.ask.ticket.owner, &self.shared.books);
+        // All three share one round trip. The session keeps their order, so the list contains the new node.
+        let mark = delay::path(self.shared, &self.ask.ticket.name);
+        let all = || {
+            (
+                session.client.create(&path, &data, &mode),
+                session.client.list_children(&self.parent),
+                session.client.get_data(&mark),
+            )
+        };
+        let ends = self.patience_ends(sent);
+        let here = (self.link, session.id());
+        let begun = books.create(&self.ask.ticket, here, &self.parent, ends, all)?;
+        let Some((create, (created, listed, marked))) = begun else {
+            return Ok(Step::Again); // another attempt of this ticket has sent its create first
+        };
+        let answer = self.shared.timers.until(self.deadline, created).await;
+        let answer = answer.ok_or_else(|| errors::late(ErrorKind::OutcomeUnknown))?;
+        let node = match answer {
+            Ok((stat, number)) => QueueNode {
+                name: format!("{}{number}", self.prefix),
+                zxid: stat.czxid,
+            },
+            // The parent is missing: nobody has queued here lately, and the server deletes empty containers.
+            Err(zk::Error::NoNode) => {
+                books.gone(owner, create);
+                self.make_parent(session).await?;
+                return Ok(Step::Again);
+            }
+            Err(error) => {
+                let error = errors::unwritten(error);
+                if !error.outcome_unknown() {
+                    books.gone(owner, create);
+                }
+                return Err(error);
+            }
+        };
+        books.created(owner, create, node.clone());
+        let nodes = some(self.until(listed).await?)?.unwrap_or_default();
+        let mark = delay::mark(self.until(marked).await?)?;
+        let step = self.decide(session, &node, nodes, mark, sent).await?;
+        if matches!(step, Step::Refused | Step::Barred(_)) && self.ask.patience.is_zero() {
+            // Others were faster. A node whose caller never returns would block everyone behind it.
+            leave(self.shared, &self.ask.ticket, false).await?;
+        }
+        Ok(step)
+    }
+
+    /// After a lost reply, looks for the node by its prefix. If it is missing, the create never takes effect: the
+    /// session executes requests in order, so every create that was sent before this list has been executed before
+    /// it.
+    async fn find(&self, session: &ZooKeeperSession, create: u64) -> Result<()> {
+        let (owner, books) = (&self.ask.ticket.owner, &self.shared.books);
+        let nodes = look(self.shared, session, &self.parent, self.deadline).await?;
+        let own = nodes.unwrap_or_default();
+        for name in own
+            .into_iter()
+            .filter(|node| node.starts_with(&self.prefix))
+        {
+            let path = format!("{}/{name}", self.parent);
+            let stat = self.until(session.client.check_stat(&path)).await?;
+            // A node of an older session is not ours. It goes when that session expires.
+            if let Some(stat) = stat
+                .map_err(errors::unread)?
+                .filter(|stat| stat.ephemeral_owner == session.id())
+            {
+                books.created(
+                    owner,
+                    create,
+                    QueueNode {
+                        name,
+                        zxid: stat.czxid,
+                    },
+                );
+                return Ok(());
+            }
+        }
+        books.gone(owner, create);
+        Ok(())
+    }
+
+    /// Grants or refuses, by the listed queue. A refusal with patience watches the node that blocks ours.
+    async fn decide(
+        &self,
+        session: &ZooKeeperSession,
+        node: &QueueNode,
+        nodes: Vec<String>,
+        mark: Option<DelayMark>,
+        sent: BootInstant,
+    ) -> Result<Step> {
+        let (owner, books) = (&self.ask.ticket.owner, &self.shared.books);
+        let queue = keys::in_order(nodes);
+        let Some(at) = queue.iter().position(|name| *name == node.name) else {
+            books.lost(owner, node);
+            return Ok(Step::Again);
+        };
+        let Some(before) = keys::in_the_way(&queue[..at], self.ask.ticket.kind) else {
+            return self.come_first(session, node, mark, sent).await;
+        };
+        let watch = if self.ask.patience.is_zero() {
+            None
+        } else {
+            let path = format!("{}/{before}", self.parent);
+            let Some(watch) = self.watch(session, &path).await? else {
+                return Ok(Step::Again); // it has just gone
+            };
+            Some(watch)
+        };
+        let kept = books.waits(owner, node, self.patience_ends(sent), watch);
+        Ok(if kept { Step::Refused } else { Step::Again })
+    }
+
+    /// No node blocks ours: grants the lock unless a lock-delay is running.
+    async fn come_first(
+        &self,
+        session: &ZooKeeperSession,
+        node: &QueueNode,
+        mark: Option<DelayMark>,
+        sent: BootInstant,
+    ) -> Result<Step> {
+        let (owner, books) = (&self.ask.ticket.owner, &self.shared.books);
+        let first = FirstInQueue {
+            shared: self.shared,
+            session,
+            ask: self.ask,
+            node,
+            deadline: self.deadline,
+        };
+        match first.pass(mark).await? {
+            DelayDecision::Open => {}
+            DelayDecision::Again => return Ok(Step::Again),
+            DelayDecision::Barred(left) => {
+                let mut watch = None;
+                if !self.ask.patience.is_zero() {
+                    // An operator may end the delay, so we watch the delay node too.
+                    let path = delay::path(self.shared, &self.ask.ticket.name);
+                    watch = self.watch(session, &path).await?;
+                    if watch.is_none() {
+                        return Ok(Step::Again);
+                    }
+                }
+                let kept = books.waits(owner, node, self.patience_ends(sent), watch);
+                return Ok(if kept {
+                    Step::Barred(left)
+                } else {
+                    Step::Again
+                });
+            }
+        }
+        session.heard(sent);
+        let ends = sent + self.ask.lease;
+        let granted = books.grant(owner, node, ends, session.next_sign(ends));
+        Ok(if granted {
+            Step::Granted(node.clone())
+        } else {
+            Step::Again
+        })
+    }
+
+    /// Wakes the ticket when that node changes or goes. `None`: it is already gone.
+    async fn watch(&self, session: &ZooKeeperSession, path: &str) -> Result<Option<WatchTask>> {
+        let answer = self
+            .until(session.client.check_and_watch_stat(path))
+            .await?;
+        let (stat, watcher) = answer.map_err(errors::unread)?;
+        if stat.is_none() {
+            return Ok(None);
+        }
+        let (signals, channel) = (self.shared.signals.clone(), self.ask.ticket.owner.clone());
+        let (handle, ended) = AbortHandle::new_pair();
+        let wait = async move {
+            watcher.changed().await;
+            signals.wake_one(channel.text());
+        };
+        self.shared
+            .background
+            .spawn(Abortable::new(wait, ended).map(drop));
+        Ok(Some(WatchTask(handle)))
+    }
+
+    async fn make_parent(&self, session: &ZooKeeperSession) -> Result<()> {
+        let mode = zk::CreateMode::Container.with_acls(self.shared.link.rights());
+        let answer = self
+            .until(session.client.mkdir(&self.parent, &mode))
+            .await?;
+        answer.map_err(|error| match error {
+            zk::Error::NoNode => Error::new(ErrorKind::Unavailable)
+                .because("a node above the lock went while it was made"),
+            // A parent that may or may not exist does no harm, so this failure never counts as an unknown outcome.
+            other => errors::unread(other),
+        })
+    }
+
+    /// Until when a waiting node is kept if its caller does not return. Without this bound, a task that is never
+    /// polled would block the whole queue.
+    fn patience_ends(&self, sent: BootInstant) -> BootInstant {
+        sent + self.shared.lease * 2 + self.shared.response_timeout
+    }
+
+    async fn until<T>(&self, request: impl Future<Output = T>) -> Result<T> {
+        let answer = self.shared.timers.until(self.deadline, request).await;
+        answer.ok_or_else(|| errors::late(ErrorKind::Unavailable))
+    }
+}
+
+/// Lists the nodes under a lock, after a `sync` with the leader. Without it, a lagging server could still list a
+/// released lock.
+pub(crate) async fn look(
+    shared: &Shared,
+    session: &ZooKeeperSession,
+    parent: &str,
+    deadline: BootInstant,
+) -> Result<Option<Vec<String>>> {
+    Ok(see(shared, session, parent, None, deadline).await?.nodes)
+}
+
+/// The same list and, in the same round trip, the delay node at `mark`. Concurrent callers share one request.
+pub(crate) async fn see(
+    shared: &Shared,
+    session: &ZooKeeperSession,
+    parent: &str,
+    mark: Option<String>,
+    deadline: BootInstant,
+) -> Result<QueueView> {
+    let (client, path) = (session.client.clone(), parent.to_owned());
+    let at = (session.id(), parent.to_owned(), mark.is_some());
+    let ask = move || ask(client.clone(), path.clone(), mark.clone());
+    let seen = shared.looks.next(&shared.background, at, ask);
+    match shared.timers.until(deadline, seen).await.flatten() {
+        Some(Ok(sight)) => Ok(Arc::unwrap_or_clone(sight)),
+        Some(Err((kind, why))) => Err(Error::new(kind).because(why)),
+        None => Err(errors::late(ErrorKind::Unavailable)),
+    }
+}
+
+/// The result of one queue read.
+#[derive(Debug, Clone)]
+pub(crate) struct QueueView {
+    /// `None`: the lock's node does not exist.
+    pub(crate) nodes: Option<Vec<String>>,
+    pub(crate) mark: Option<DelayMark>,
+}
+
+/// The key of a shared read: the session, the lock's path, and whether the delay node is read too.
+pub(crate) type At = (i64, String, bool);
+
+/// The result that all callers of a shared read get. The error is a kind and a text, because `Error` cannot be
+/// cloned.
+pub(crate) type SharedView = std::result::Result<Arc<QueueView>, (ErrorKind, String)>;
+
+async fn ask(client: zk::Client, parent: String, mark: Option<String>) -> SharedView {
+    // We send all requests before we await the first, so they share one round trip. The delay node comes last:
+    // otherwise a holder could write it and go between the two reads, and we would see neither.
+    let synced = client.sync(&parent);
+    let listed = client.list_children(&parent);
+    let marked = mark.as_deref().map(|path| client.get_data(path));
+    let all = async {
+        match synced.await {
+            Ok(()) | Err(zk::Error::NoNode) => {}
+            Err(error) => return Err(errors::unread(error)),
+        }
+        let nodes = some(listed.await)?;
+        let mark = match marked {
+            Some(marked) => delay::mark(marked.await)?,
+            None => None,
+        };
+        Ok(Arc::new(QueueView { nodes, mark }))
+    };
+    all.await
+        .map_err(|error: Error| (error.kind(), error.detail().unwrap_or_default().to_owned()))
+}
+
+/// `None`: the node does not exist.
+pub(crate) fn some<T>(answer: std::result::Result<T, zk::Error>) -> Result<Option<T>> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(zk::Error::NoNode) => Ok(None),
+        Err(error) => Err(errors::unread(error)),
+    }
+}

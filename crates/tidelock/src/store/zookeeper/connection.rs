@@ -1,0 +1,351 @@
+//! A reconnecting session: opens a new one when the old one has ended.
+//!
+//! Callers and steward share it. A node lives as long as the session that created it, so only requests on that
+//! session can renew a lock. A session executes requests in the order in which they were sent: a withdrawal that is
+//! sent after an acquire arrives after it. The driver's task runs on the steward's thread, where no caller can block
+//! it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use zookeeper_client as zk;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::zookeeper::address::Address;
+use crate::store::zookeeper::errors;
+use crate::store::{Bond, BootInstant, Env};
+
+/// The connection to the servers.
+pub(crate) struct Connection {
+    env: Env,
+    place: Address,
+    /// The longest lease that this session serves, as far as the server grants its timeout.
+    lease: Duration,
+    slot: Arc<ConnectionSlot>,
+}
+
+#[derive(Default)]
+struct ConnectionSlot {
+    state: Mutex<ConnectionState>,
+    /// Notified when a connect attempt has ended.
+    bell: Notify,
+}
+
+#[derive(Default)]
+struct ConnectionState {
+    session: Option<Arc<ZooKeeperSession>>,
+    /// The state of the last session that was closed, so that concurrent `close` calls wait for the same end.
+    closing: Option<zk::StateWatcher>,
+    connecting: bool,
+    /// How many connect attempts have ended.
+    tries: u64,
+    /// The error of the last attempt, if it failed.
+    trouble: Option<(ErrorKind, String)>,
+}
+
+/// One session with the servers. Its nodes live as long as it does.
+pub(crate) struct ZooKeeperSession {
+    pub(crate) client: zk::Client,
+    /// The send time of the latest request that is known to have reached the leader.
+    heard: Arc<AtomicU64>,
+    /// When the last keep-alive was sent.
+    asked: AtomicU64,
+}
+
+impl ZooKeeperSession {
+    fn new(client: zk::Client) -> Self {
+        Self {
+            client,
+            heard: Arc::default(),
+            asked: AtomicU64::new(0),
+        }
+    }
+
+    /// Records that the leader has answered a request sent at this time. A read does not count, because another
+    /// server may have answered it: cut off from the leader, that server still answers for a while, and the leader
+    /// expires the session.
+    pub(crate) fn heard(&self, sent: BootInstant) {
+        self.heard.fetch_max(sent.0, Ordering::SeqCst);
+    }
+
+    /// How long nodes live at least after the session was last heard from.
+    ///
+    /// A leader learns every half tick which sessions the other servers have heard from, and may lose such a server
+    /// before it reports. No session is shorter than two ticks, so half a tick is at most a quarter of its timeout.
+    fn span(&self) -> Duration {
+        self.client.session_timeout() * 3 / 4
+    }
+
+    /// The condition that every hold in this session depends on.
+    pub(crate) fn bond(&self) -> Bond {
+        let (heard, states) = (Arc::clone(&self.heard), self.client.state_watcher());
+        Bond::suspendable(
+            self.span(),
+            move || BootInstant(heard.load(Ordering::SeqCst)),
+            move || states.peek_state() == zk::SessionState::SyncConnected,
+        )
+    }
+
+    /// When the leader must hear from this session again, so that a node lives until `ends`. `FAR`: no keep-alive is
+    /// needed.
+    pub(crate) fn next_sign(&self, ends: BootInstant) -> BootInstant {
+        let heard = BootInstant(self.heard.load(Ordering::SeqCst));
+        if ends <= heard + self.span() {
+            return BootInstant::FAR;
+        }
+        let asked = BootInstant(self.asked.load(Ordering::SeqCst));
+        // If a keep-alive gets no answer, we send the next one before the session can expire, but not at once.
+        (heard + self.span() / 2).max(asked + self.span() / 8)
+    }
+
+    pub(crate) fn asked(&self, now: BootInstant) {
+        self.asked.store(now.0, Ordering::SeqCst);
+    }
+
+    pub(crate) fn id(&self) -> i64 {
+        self.client.session_id().0
+    }
+
+    fn has_ended(&self) -> bool {
+        self.client.state().is_terminated()
+    }
+
+    /// The session is connected, so a request reaches a server now.
+    fn is_connected(&self) -> bool {
+        self.client.state() == zk::SessionState::SyncConnected
+    }
+
+    /// Resolves when the session is connected or has ended.
+    async fn settled(&self) {
+        let mut states = self.client.state_watcher();
+        while !self.is_connected() && !self.has_ended() {
+            states.changed().await;
+        }
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(env: &Env, place: Address, lease: Duration) -> Self {
+        Self {
+            env: env.clone(),
+            place,
+            lease,
+            slot: Arc::default(),
+        }
+    }
+
+    pub(crate) fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    pub(crate) fn place(&self) -> &Address {
+        &self.place
+    }
+
+    pub(crate) fn deadline(&self) -> BootInstant {
+        self.env.timers.now() + self.env.response_timeout
+    }
+
+    /// The live session, even while it is disconnected. `None`: there is no live session, so no nodes either.
+    pub(crate) fn current(&self) -> Option<Arc<ZooKeeperSession>> {
+        let session = self.slot.lock().session.clone();
+        session.filter(|session| !session.has_ended())
+    }
+
+    /// The session, once it is connected. On a disconnected session the driver would keep a request until the server
+    /// returns. Fails with `Unavailable` at the deadline.
+    pub(crate) async fn session(&self, deadline: BootInstant) -> Result<Arc<ZooKeeperSession>> {
+        let connected = self.env.timers.until(deadline, self.connected()).await;
+        connected.unwrap_or_else(|| Err(errors::late(ErrorKind::Unavailable)))
+    }
+
+    async fn connected(&self) -> Result<Arc<ZooKeeperSession>> {
+        let mut seen = None;
+        loop {
+            let mut bell = std::pin::pin!(self.slot.bell.notified());
+            bell.as_mut().enable(); // before we read the state; otherwise we could miss the end of an attempt
+            let Some(session) = self.look(&mut seen)? else {
+                bell.await;
+                continue;
+            };
+            session.settled().await;
+            if !session.has_ended() {
+                return Ok(session);
+            }
+        }
+    }
+
+    /// The live session. Without one, starts a connect attempt unless one is in flight. `seen`: how many attempts had
+    /// ended when this caller arrived, so that it does not get the error of an earlier attempt.
+    fn look(&self, seen: &mut Option<u64>) -> Result<Option<Arc<ZooKeeperSession>>> {
+        let mut state = self.slot.lock();
+        if let Some(session) = state
+            .session
+            .as_ref()
+            .filter(|session| !session.has_ended())
+        {
+            return Ok(Some(Arc::clone(session)));
+        }
+        if *seen.get_or_insert(state.tries) < state.tries
+            && let Some((kind, why)) = &state.trouble
+        {
+            return Err(Error::new(*kind).because(why.clone()));
+        }
+        if !state.connecting {
+            state.connecting = true;
+            let old = state.session.as_ref();
+            let old = old.map(|session| session.client.session().clone());
+            let connect = ConnectAttempt {
+                place: self.place.clone(),
+                credentials: self.env.credentials.clone(),
+                timeout: self.session_timeout(),
+                patience: self.env.response_timeout,
+                old,
+            };
+            let slot = Arc::clone(&self.slot);
+            self.env.background.spawn(async move {
+                let outcome = connect.establish().await;
+                slot.settle(outcome);
+            });
+        }
+        Ok(None)
+    }
+
+    /// The session timeout that we request; the server may grant less or more.
+    pub(crate) fn session_timeout(&self) -> Duration {
+        self.place
+            .session_timeout
+            .unwrap_or_else(|| self.lease * 4 / 3)
+    }
+
+    /// The user name that we log in with.
+    pub(crate) fn user(&self) -> Option<String> {
+        match &self.env.credentials {
+            Some(ask) => ask().user,
+            None => self.place.login.as_ref().map(|(user, _)| user.clone()),
+        }
+    }
+
+    /// The access rights of every node that we create.
+    pub(crate) fn rights(&self) -> zk::Acls<'static> {
+        if self.env.credentials.is_some() || self.place.login.is_some() {
+            zk::Acls::creator_all()
+        } else {
+            zk::Acls::anyone_all()
+        }
+    }
+
+    /// Closes the session, which deletes all of its nodes. Concurrent calls wait for the same end.
+    pub(crate) async fn close(&self) {
+        let states = {
+            let mut state = self.slot.lock();
+            if let Some(session) = state.session.take() {
+                state.closing = Some(session.client.state_watcher());
+            }
+            state.closing.clone()
+        };
+        let Some(mut states) = states else { return };
+        let closed = async {
+            while !states.peek_state().is_terminated() {
+                states.changed().await;
+            }
+        };
+        // Without an answer, the session expires on the server after its timeout.
+        self.env
+            .timers
+            .limit(self.env.response_timeout, closed)
+            .await;
+    }
+}
+
+impl ConnectionSlot {
+    fn lock(&self) -> MutexGuard<'_, ConnectionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settle(&self, outcome: Result<zk::Client>) {
+        let mut state = self.lock();
+        state.connecting = false;
+        state.tries += 1;
+        match outcome {
+            Ok(client) => {
+                state.session = Some(Arc::new(ZooKeeperSession::new(client)));
+                state.trouble = None;
+            }
+            Err(error) => {
+                let why = error.detail().unwrap_or_default().to_owned();
+                state.trouble = Some((error.kind(), why));
+            }
+        }
+        drop(state);
+        self.bell.notify_waiters();
+    }
+}
+
+/// One connect attempt.
+struct ConnectAttempt {
+    place: Address,
+    credentials: Option<Arc<dyn Fn() -> crate::Credentials + Send + Sync>>,
+    timeout: Duration,
+    patience: Duration,
+    old: Option<zk::SessionInfo>,
+}
+
+impl ConnectAttempt {
+    /// Opens a session, but first makes sure that the old one has ended. This process may have given the old session
+    /// up before the server has: then its nodes would still stand, and requests sent in it could still take effect.
+    async fn establish(&self) -> Result<zk::Client> {
+        if let Some(old) = &self.old {
+            let resumed = self.connector()?.with_session(old.clone());
+            match resumed.connect(&self.place.servers).await {
+                Ok(resumed) => {
+                    let mut states = resumed.state_watcher();
+                    drop(resumed); // dropping the client closes the session
+                    while !states.peek_state().is_terminated() {
+                        states.changed().await;
+                    }
+                }
+                Err(zk::Error::SessionExpired) => {}
+                Err(error) => return Err(errors::unread(error)),
+            }
+        }
+        let fresh = self.connector()?.connect(&self.place.servers).await;
+        fresh.map_err(errors::unread)
+    }
+
+    fn connector(&self) -> Result<zk::Connector> {
+        let connector = zk::Client::connector()
+            .with_session_timeout(self.timeout)
+            // After this much silence the driver switches to another server.
+            .with_connection_timeout(self.patience.min(self.timeout / 2))
+            .with_fail_eagerly()
+            .with_server_version(3, 5, 0);
+        Ok(match self.login()? {
+            Some((user, password)) => {
+                connector.with_auth("digest", format!("{user}:{password}").as_bytes())
+            }
+            None => connector,
+        })
+    }
+
+    fn login(&self) -> Result<Option<(String, String)>> {
+        let Some(ask) = &self.credentials else {
+            return Ok(self.place.login.clone());
+        };
+        let given = ask();
+        let user = given.user.ok_or_else(|| {
+            Error::new(ErrorKind::InvalidOptions)
+                .because("ZooKeeper has no default user: give a user with the password")
+        })?;
+        Ok(Some((user, given.password.unwrap_or_default())))
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.place.fmt(f)
+    }
+}

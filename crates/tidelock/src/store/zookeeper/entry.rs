@@ -1,0 +1,98 @@
+//! What the node registry stores for one ticket.
+
+use std::sync::Arc;
+
+use futures_util::future::AbortHandle;
+
+use crate::store::zookeeper::connection::{Connection, ZooKeeperSession};
+use crate::store::{BootInstant, Ticket};
+
+/// The state of one ticket.
+#[derive(Debug)]
+pub(crate) struct TicketEntry {
+    pub(crate) link: Arc<Connection>,
+    /// The session that created the node. In a later session the node is not ours (CURATOR-604).
+    pub(crate) session: i64,
+    /// The number of the create this entry stands for. A late reply to an older create must not change the entry.
+    pub(crate) create: u64,
+    pub(crate) node: Option<QueueNode>,
+    pub(crate) granted: bool,
+    /// A delay node may exist for this hold, so a release must delete it too.
+    pub(crate) marked: bool,
+    /// When the lease task deletes the node, unless the ticket is polled or renewed before.
+    pub(crate) ends: BootInstant,
+    pub(crate) ticket: Ticket,
+    /// The path of the lock.
+    pub(crate) path: String,
+    pub(crate) watch: Option<WatchTask>,
+}
+
+/// A node that exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct QueueNode {
+    /// Its name under the lock's path.
+    pub(crate) name: String,
+    /// The transaction that created it.
+    pub(crate) zxid: i64,
+}
+
+/// The task that waits for the blocking node to go. Dropping this value aborts the task.
+#[derive(Debug)]
+pub(crate) struct WatchTask(pub(crate) AbortHandle);
+
+impl Drop for WatchTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Which node a ticket has.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NodePosition {
+    /// It has no node, and no create is in flight.
+    Nowhere,
+    /// This create was sent, and its reply has not arrived.
+    Unknown(u64),
+    /// It has this node.
+    At(QueueNode),
+}
+
+/// What a release must delete.
+#[derive(Debug)]
+pub(crate) struct Leftovers {
+    pub(crate) link: Arc<Connection>,
+    pub(crate) create: u64,
+    pub(crate) node: Option<QueueNode>,
+    pub(crate) granted: bool,
+    pub(crate) marked: bool,
+}
+
+/// A ticket whose node has run out of time.
+pub(crate) struct Ended<T> {
+    pub(crate) ticket: Ticket,
+    pub(crate) how: EndCause<T>,
+}
+
+/// How its node is deleted.
+pub(crate) enum EndCause<T> {
+    /// By this request, for this path.
+    Asked(Arc<ZooKeeperSession>, String, T),
+    /// It went with its session.
+    Over,
+    /// Its name is unknown, because the reply to its create has not arrived.
+    Unknown,
+}
+
+impl TicketEntry {
+    /// The session that created the node. `None`: it has ended.
+    pub(crate) fn session(&self) -> Option<Arc<ZooKeeperSession>> {
+        let session = self.link.current();
+        session.filter(|session| session.id() == self.session)
+    }
+
+    /// When this hold needs a keep-alive of its session. `None`: it is no live hold.
+    pub(crate) fn sign(&self) -> Option<(BootInstant, Arc<ZooKeeperSession>)> {
+        let session = self.granted.then(|| self.session()).flatten()?;
+        Some((session.next_sign(self.ends), session))
+    }
+}

@@ -1,0 +1,87 @@
+//! Fuzz checks: invariants of node names, of node contents and of ZooKeeper URLs.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "what must hold is asserted"
+)]
+
+use std::time::{Duration, SystemTime};
+
+use crate::error::Result;
+use crate::snapshot::ClientInfo;
+use crate::store::Name;
+use crate::store::fuzz::FuzzLogin;
+use crate::store::zookeeper::address::Address;
+use crate::store::zookeeper::{delay, doctor, keys, note};
+
+pub(crate) fn url(text: &str) -> Result<FuzzLogin> {
+    let place = Address::parse(text)?;
+    assert!(place.base.starts_with('/') && !place.base.ends_with('/'));
+    let shown = format!("{place:?} {}", place.servers);
+    let (user, password) = place.login.unzip();
+    Ok(FuzzLogin {
+        user,
+        password,
+        shown,
+    })
+}
+
+/// Each line is a node of one queue, and the whole text is the content of a node.
+pub(crate) fn node(text: &str) {
+    let nodes: Vec<String> = text.lines().map(str::to_owned).collect();
+    let queue = keys::in_order(nodes.clone());
+    assert!(queue.len() <= nodes.len());
+    assert_eq!(keys::in_order(queue.clone()), queue);
+    let holders = keys::holders(&queue).len();
+    assert!(holders <= queue.len() && (holders == 0) == queue.is_empty());
+    let shared = |node: &String| keys::mode(node) == crate::snapshot::Mode::Read;
+    assert!(holders <= 1 || queue[..holders].iter().all(shared));
+    let mut turned = nodes;
+    turned.reverse();
+    assert_eq!(
+        keys::in_order(turned),
+        queue,
+        "everybody sees the same order"
+    );
+    for node in text.lines() {
+        if let Some(name) = keys::name_of(node) {
+            assert_eq!(keys::escape(&name), node);
+        }
+    }
+    doctor::voters(text);
+    let (generation, delay, seen) = delay::read(text.as_bytes());
+    let again = delay::written(generation, delay, seen);
+    assert_eq!(delay::read(again.as_bytes()), (generation, delay, seen));
+    let holder = note::read("node", text.as_bytes());
+    assert!(!holder.owner.is_empty());
+    written(text);
+}
+
+/// The client details with that start time, as they are parsed from a node.
+pub(crate) fn client(since: u64) -> Option<ClientInfo> {
+    let owner = crate::owner::OwnerMint::new().fresh();
+    let text = format!("{}\nhost\n7\nshop\n{since}", owner.text());
+    note::read("node", text.as_bytes()).client
+}
+
+fn written(text: &str) {
+    let owner = crate::owner::OwnerMint::new().fresh();
+    let since = SystemTime::UNIX_EPOCH + Duration::from_millis(5);
+    let info = ClientInfo::new(text, 7, text, since);
+    let holder = note::read("node", &note::write(owner.text(), Some(&info)));
+    assert_eq!(holder.owner, owner.text());
+    let seen = holder.client.expect("details are read");
+    let plain: String = text.chars().filter(|c| !c.is_control()).collect();
+    assert_eq!(
+        seen,
+        ClientInfo::new(plain.as_str(), 7, plain.as_str(), since)
+    );
+}
+
+pub(crate) fn name(name: &Name) {
+    let segment = keys::escape(name.as_str());
+    assert_eq!(keys::name_of(&segment).as_deref(), Some(name.as_str()));
+    assert!(!segment.is_empty() && !matches!(&*segment, "." | ".."));
+    let refused = |c: char| c == '/' || c.is_control() || c >= '\u{e000}';
+    assert!(!segment.chars().any(refused), "{segment:?}");
+}

@@ -1,0 +1,230 @@
+//! The ZooKeeper store, `zookeeper://host:port,…/base`: a queue of ephemeral nodes, in the layout of Curator's
+//! `InterProcessMutex` and `InterProcessReadWriteLock`.
+//!
+//! Each ticket that wants the lock creates an ephemeral sequential node under the lock's path. The first node in the
+//! queue holds the lock. If it belongs to a reader, the readers directly behind it hold the lock too. Each waiter
+//! watches only the last node that blocks it; otherwise every release would wake every waiter.
+//!
+//! A node lives as long as the session that created it. The server knows no leases, so this process enforces them: it
+//! deletes each node that was not renewed in time. If it cannot, because it is frozen or cut off, the session expires
+//! and takes the node with it.
+
+mod acquire;
+mod address;
+mod connection;
+mod delay;
+mod doctor;
+mod entry;
+mod errors;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
+mod inspect;
+mod keys;
+mod note;
+mod registry;
+mod release;
+mod renew;
+mod single_flight;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::FencingToken;
+use crate::snapshot::{ClientInfo, Finding, Snapshot};
+use crate::store::glob::matches_glob;
+use crate::store::zookeeper::address::Address;
+use crate::store::zookeeper::connection::Connection;
+use crate::store::zookeeper::registry::NodeRegistry;
+use crate::store::zookeeper::single_flight::SingleFlight;
+use crate::store::{
+    Attempt, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId, Env, Name,
+    Page, Released, Renewal, Renewed, Store, Ticket, Timers, TlsFiles, WakeChannels,
+};
+
+/// Bounds the number of extra sessions for short leases: the n-th one serves leases up to the client's lease / 2^n.
+const HALVINGS: u32 = 5;
+
+/// The capabilities of this store.
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    wakes: true,
+    tokens: true,
+    queues: true,
+    shared: true,
+    durable: true,
+    delays: true,
+    sequencers: true,
+    read_write: true,
+};
+
+/// Connects to the servers and opens the store. TLS files are refused with `InvalidOptions`.
+pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
+    if env.tls != TlsFiles::default() {
+        return Err(Error::new(ErrorKind::InvalidOptions)
+            .because("certificates are given, but this client speaks no TLS to ZooKeeper"));
+    }
+    let place = Address::parse(url)?;
+    let link = |lease| Arc::new(Connection::new(env, place.clone(), lease));
+    // A session timeout in the URL applies to every session, so shorter sessions are pointless.
+    let halvings = if place.session_timeout.is_some() {
+        0
+    } else {
+        HALVINGS
+    };
+    let shared = Arc::new(Shared {
+        link: link(env.lease),
+        short: (1..=halvings).map(|n| link(env.lease / (1 << n))).collect(),
+        books: NodeRegistry::default(),
+        sights: delay::DelaySightings::default(),
+        looks: SingleFlight::default(),
+        signals: WakeChannels::new(env.timers.clone(), |_| {}),
+        timers: env.timers.clone(),
+        background: env.background.clone(),
+        lease: env.lease,
+        response_timeout: env.response_timeout,
+        info: Mutex::default(),
+    });
+    shared.link.session(shared.link.deadline()).await?;
+    env.background
+        .spawn(renew::keep_leases(Arc::downgrade(&shared)));
+    // One store handle serves callers and steward: only the session that created a node can renew it, and no caller
+    // can block that session.
+    Ok(Store::single(Arc::new(ZooKeeper(shared))))
+}
+
+/// The state of an open store.
+struct Shared {
+    /// The session for leases as long as the client's, and for requests that belong to no lease.
+    link: Arc<Connection>,
+    /// Sessions for leases of half that length, a quarter and so on, opened on demand. A session expires for all of
+    /// its leases at once. With a single long session, a crashed holder of a short lease would block others for the
+    /// client's full lease.
+    short: Vec<Arc<Connection>>,
+    /// Which node each ticket has.
+    books: NodeRegistry,
+    sights: delay::DelaySightings,
+    /// Single flight: callers that read the same queue share one request.
+    looks: SingleFlight<acquire::At, acquire::SharedView>,
+    /// One channel per ticket, so that a watch wakes only its own waiter.
+    signals: WakeChannels,
+    timers: Timers,
+    background: Background,
+    lease: Duration,
+    response_timeout: Duration,
+    /// The process details that each new node carries.
+    info: Mutex<Option<ClientInfo>>,
+}
+
+impl Shared {
+    /// The session for this ticket: the one that created its node, otherwise the shortest one that serves its lease.
+    fn link_for(&self, ticket: &Ticket, lease: Duration) -> Arc<Connection> {
+        if let Some(link) = self.books.link(&ticket.owner) {
+            return link;
+        }
+        let fits = |link: &&Arc<Connection>| lease <= link.lease();
+        let link = self.short.iter().rev().find(fits).unwrap_or(&self.link);
+        Arc::clone(link)
+    }
+
+    /// The path of the node under which a lock's tickets queue.
+    fn path(&self, name: &Name) -> String {
+        self.link.place().path(&keys::escape(name.as_str()))
+    }
+
+    fn note(&self, ticket: &Ticket) -> Vec<u8> {
+        let info = self.info.lock().unwrap_or_else(PoisonError::into_inner);
+        note::write(ticket.owner.text(), info.as_ref())
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.books.bell.notify_one(); // wakes the lease task, which then finds the store dropped and ends
+    }
+}
+
+struct ZooKeeper(Arc<Shared>);
+
+impl fmt::Debug for ZooKeeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ZooKeeper").field(&self.0.link).finish()
+    }
+}
+
+impl Backend for ZooKeeper {
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(acquire::attempt(&self.0, ask))
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
+        Box::pin(renew::renew(&self.0, batch))
+    }
+
+    fn lane(&self, _name: &Name) -> u64 {
+        0
+    }
+
+    fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(release::leave(&self.0, ticket, false))
+    }
+
+    fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(release::leave(&self.0, ticket, true))
+    }
+
+    fn check<'a>(
+        &'a self,
+        name: &'a Name,
+        generation: FencingToken,
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(inspect::check(&self.0, name, generation))
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(release::force(&self.0, name))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
+        Box::pin(inspect::inspect(&self.0, name))
+    }
+
+    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(inspect::list(&self.0, pattern, cursor))
+    }
+
+    /// Sends no request: each node created from now on carries the details, and disappears with its session.
+    fn announce<'a>(
+        &'a self,
+        _client: &'a ClientId,
+        info: &'a ClientInfo,
+        _keep: Duration,
+    ) -> BoxFuture<'a, Result<()>> {
+        *self.0.info.lock().unwrap_or_else(PoisonError::into_inner) = Some(info.clone());
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn retract<'a>(&'a self, _client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
+        Box::pin(std::future::ready(Ok(()))) // the details are in the nodes of the held locks, and disappear with them
+    }
+
+    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(doctor::examine(&self.0))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            self.0.books.clear();
+            // We close the sessions in parallel. In sequence, a mute server would cost one response timeout per
+            // session.
+            let links = self.0.short.iter().chain([&self.0.link]);
+            join_all(links.map(|link| link.close())).await;
+        })
+    }
+}

@@ -1,0 +1,370 @@
+//! The node registry: which node each ticket has in the store.
+//!
+//! Each request that changes a ticket's node is sent while the registry is locked, and the session keeps the order of
+//! requests. So a withdrawn ticket sends no further create, and a withdrawal finds every create that was sent before
+//! it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::zookeeper::connection::{Connection, ZooKeeperSession};
+use crate::store::zookeeper::entry::{
+    EndCause, Ended, Leftovers, NodePosition, QueueNode, TicketEntry, WatchTask,
+};
+use crate::store::{BootInstant, OwnerId, Ticket};
+
+/// Bounds how long a withdrawn ticket is remembered. Its late attempts run in this process; only the scheduler delays
+/// them.
+const REMEMBERED: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Default)]
+pub(crate) struct NodeRegistry {
+    inner: Mutex<NodeRegistryState>,
+    /// Notified when a node ends before the lease task would wake.
+    pub(crate) bell: Arc<Notify>,
+}
+
+#[derive(Debug)]
+struct NodeRegistryState {
+    entries: HashMap<OwnerId, TicketEntry>,
+    withdrawn: HashMap<OwnerId, BootInstant>,
+    /// When expired entries of `withdrawn` are removed next.
+    sweep_at: BootInstant,
+    /// The number of the latest create.
+    creates: u64,
+    /// When the lease task wakes. It may be earlier than the first end, never later.
+    looks_at: BootInstant,
+}
+
+impl Default for NodeRegistryState {
+    fn default() -> Self {
+        Self {
+            entries: HashMap::new(),
+            withdrawn: HashMap::new(),
+            sweep_at: BootInstant(0),
+            creates: 0,
+            looks_at: BootInstant::FAR,
+        }
+    }
+}
+
+impl NodeRegistry {
+    fn lock(&self) -> MutexGuard<'_, NodeRegistryState> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection on which the ticket has sent a create.
+    pub(crate) fn link(&self, owner: &OwnerId) -> Option<Arc<Connection>> {
+        let inner = self.lock();
+        inner
+            .entries
+            .get(owner)
+            .map(|entry| Arc::clone(&entry.link))
+    }
+
+    /// Which node the ticket has in that session. Fails with `Cancelled` if the ticket was withdrawn.
+    pub(crate) fn standing(&self, owner: &OwnerId, session: i64) -> Result<NodePosition> {
+        let inner = self.lock();
+        inner.refuse_withdrawn(owner)?;
+        Ok(match inner.entries.get(owner) {
+            Some(entry) if entry.session == session => match &entry.node {
+                Some(node) => NodePosition::At(node.clone()),
+                None => NodePosition::Unknown(entry.create),
+            },
+            _ => NodePosition::Nowhere,
+        })
+    }
+
+    /// Sends a create for the ticket, and returns its number. `None`: another attempt of the ticket has already sent
+    /// one.
+    pub(crate) fn create<T>(
+        &self,
+        ticket: &Ticket,
+        (link, session): (&Arc<Connection>, i64),
+        path: &str,
+        ends: BootInstant,
+        send: impl FnOnce() -> T,
+    ) -> Result<Option<(u64, T)>> {
+        let mut inner = self.lock();
+        inner.refuse_withdrawn(&ticket.owner)?;
+        let known = inner.entries.get(&ticket.owner);
+        if known.is_some_and(|entry| entry.session == session) {
+            return Ok(None);
+        }
+        inner.creates += 1;
+        let create = inner.creates;
+        let entry = TicketEntry {
+            link: Arc::clone(link),
+            session,
+            create,
+            node: None,
+            granted: false,
+            marked: false,
+            ends,
+            ticket: ticket.clone(),
+            path: path.to_owned(),
+            watch: None,
+        };
+        // We register the ticket and send the create under one lock. Otherwise a withdrawal between the two would
+        // miss the node.
+        inner.entries.insert(ticket.owner.clone(), entry);
+        let request = send();
+        self.look_by(inner, ends);
+        Ok(Some((create, request)))
+    }
+
+    /// Records that the create has succeeded.
+    pub(crate) fn created(&self, owner: &OwnerId, create: u64, node: QueueNode) {
+        if let Some(entry) = self.lock().of_create(owner, create) {
+            entry.node = Some(node);
+        }
+    }
+
+    /// Records that the create has made no node, or that its node was deleted.
+    pub(crate) fn gone(&self, owner: &OwnerId, create: u64) {
+        let mut inner = self.lock();
+        if inner.of_create(owner, create).is_some() {
+            inner.entries.remove(owner);
+        }
+    }
+
+    /// Records that the node has gone.
+    pub(crate) fn lost(&self, owner: &OwnerId, node: &QueueNode) {
+        let mut inner = self.lock();
+        let known = inner.entries.get(owner);
+        if known.is_some_and(|entry| entry.node.as_ref() == Some(node)) {
+            inner.entries.remove(owner);
+        }
+    }
+
+    /// Records that the ticket waits with that node. False: it has lost the node meanwhile.
+    pub(crate) fn waits(
+        &self,
+        owner: &OwnerId,
+        node: &QueueNode,
+        ends: BootInstant,
+        watch: Option<WatchTask>,
+    ) -> bool {
+        let mut inner = self.lock();
+        let Some(entry) = inner.at(owner, node) else {
+            return false;
+        };
+        entry.ends = entry.ends.max(ends);
+        let old = std::mem::replace(&mut entry.watch, watch);
+        drop(inner);
+        drop(old); // after the unlock, because this may drop a task
+        true
+    }
+
+    /// Records that a delay node is about to be written for that node.
+    pub(crate) fn marks(&self, owner: &OwnerId, node: &QueueNode) {
+        if let Some(entry) = self.lock().at(owner, node) {
+            entry.marked = true;
+        }
+    }
+
+    /// Records that the ticket holds the lock until `ends`, and wakes the lease task by `sign` for a keep-alive.
+    /// False: the ticket was withdrawn or has lost the node meanwhile.
+    pub(crate) fn grant(
+        &self,
+        owner: &OwnerId,
+        node: &QueueNode,
+        ends: BootInstant,
+        sign: BootInstant,
+    ) -> bool {
+        let mut inner = self.lock();
+        if inner.withdrawn.contains_key(owner) {
+            return false;
+        }
+        let Some(entry) = inner.at(owner, node) else {
+            return false;
+        };
+        // The time limit of a waiting node may be longer than the lease.
+        entry.ends = if entry.granted {
+            entry.ends.max(ends)
+        } else {
+            ends
+        };
+        entry.granted = true;
+        let watch = entry.watch.take();
+        let ends = entry.ends;
+        self.look_by(inner, ends.min(sign));
+        drop(watch);
+        true
+    }
+
+    /// The node that holds the ticket's lock in that session.
+    pub(crate) fn held(&self, owner: &OwnerId, session: i64) -> Option<QueueNode> {
+        let inner = self.lock();
+        let entry = inner.entries.get(owner)?;
+        let node = (entry.granted && entry.session == session).then(|| entry.node.clone());
+        node.flatten()
+    }
+
+    /// When that node ends unless it is renewed. `None`: it holds no lock of this client.
+    pub(crate) fn ends(&self, path: &str, node: &str) -> Option<BootInstant> {
+        let inner = self.lock();
+        let mut entries = inner.entries.values();
+        let entry = entries.find(|entry| {
+            entry.granted
+                && entry.path == path
+                && entry.node.as_ref().is_some_and(|own| own.name == node)
+        })?;
+        Some(entry.ends)
+    }
+
+    /// Extends a hold. False: the node no longer holds the lock.
+    pub(crate) fn extend(
+        &self,
+        owner: &OwnerId,
+        node: &QueueNode,
+        ends: BootInstant,
+        sign: BootInstant,
+    ) -> bool {
+        let mut inner = self.lock();
+        match inner.at(owner, node) {
+            Some(entry) if entry.granted => {
+                entry.ends = entry.ends.max(ends);
+                self.look_by(inner, sign);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// What the ticket has in the store. If it is `withdrawn`, no attempt of it takes effect from now on.
+    pub(crate) fn leave(
+        &self,
+        owner: &OwnerId,
+        now: BootInstant,
+        withdrawn: bool,
+    ) -> Option<Leftovers> {
+        let mut inner = self.lock();
+        if withdrawn {
+            inner.withdraw(owner, now);
+        }
+        let entry = inner.entries.get_mut(owner)?;
+        let watch = entry.watch.take();
+        let left = Leftovers {
+            link: Arc::clone(&entry.link),
+            create: entry.create,
+            node: entry.node.clone(),
+            granted: entry.granted,
+            marked: entry.marked,
+        };
+        drop(inner);
+        drop(watch);
+        Some(left)
+    }
+
+    /// Forgets every node that has run out of time, and sends the request that deletes it under the same lock. So an
+    /// attempt that is sent later finds the node gone.
+    pub(crate) fn end<T>(
+        &self,
+        now: BootInstant,
+        mut remove: impl FnMut(&ZooKeeperSession, &str) -> T,
+    ) -> Vec<Ended<T>> {
+        let mut inner = self.lock();
+        let due: Vec<OwnerId> = inner
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.ends <= now)
+            .map(|(owner, _)| owner.clone())
+            .collect();
+        let mut ended = Vec::new();
+        let mut watches = Vec::new();
+        for owner in due {
+            let Some(entry) = inner.entries.get_mut(&owner) else {
+                continue;
+            };
+            let (ticket, session) = (entry.ticket.clone(), entry.session());
+            let how = match (&entry.node, session) {
+                (Some(node), Some(session)) => {
+                    let path = format!("{}/{}", entry.path, node.name);
+                    let request = remove(&session, &path);
+                    EndCause::Asked(session, path, request)
+                }
+                (Some(_), None) => EndCause::Over,
+                (None, _) => EndCause::Unknown,
+            };
+            if matches!(how, EndCause::Unknown) {
+                entry.ends = BootInstant::FAR; // a withdrawal settles this ticket
+            } else {
+                watches.extend(inner.entries.remove(&owner).and_then(|entry| entry.watch));
+            }
+            ended.push(Ended { ticket, how });
+        }
+        drop(inner);
+        ended
+    }
+
+    /// When the lease task must wake next: when the first node ends, or when a session needs a keep-alive.
+    pub(crate) fn next_look(&self) -> BootInstant {
+        let mut inner = self.lock();
+        let next = inner.entries.values().map(|entry| {
+            let sign = entry.sign().map_or(BootInstant::FAR, |(at, _)| at);
+            entry.ends.min(sign)
+        });
+        inner.looks_at = next.min().unwrap_or(BootInstant::FAR);
+        inner.looks_at
+    }
+
+    /// The sessions that need a keep-alive now.
+    pub(crate) fn silent(&self, now: BootInstant) -> Vec<Arc<ZooKeeperSession>> {
+        let inner = self.lock();
+        let signs = inner.entries.values().filter_map(TicketEntry::sign);
+        let mut silent: Vec<Arc<ZooKeeperSession>> = Vec::new();
+        for (at, session) in signs {
+            if at <= now && !silent.iter().any(|known| Arc::ptr_eq(known, &session)) {
+                silent.push(session);
+            }
+        }
+        silent
+    }
+
+    /// Forgets all nodes, because the session was closed.
+    pub(crate) fn clear(&self) {
+        let entries = std::mem::take(&mut self.lock().entries);
+        drop(entries);
+    }
+
+    /// Wakes the lease task if it would sleep past `ends`.
+    fn look_by(&self, inner: MutexGuard<'_, NodeRegistryState>, ends: BootInstant) {
+        let late = ends < inner.looks_at;
+        drop(inner);
+        if late {
+            self.bell.notify_one();
+        }
+    }
+}
+
+impl NodeRegistryState {
+    fn refuse_withdrawn(&self, owner: &OwnerId) -> Result<()> {
+        if self.withdrawn.contains_key(owner) {
+            return Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"));
+        }
+        Ok(())
+    }
+
+    fn withdraw(&mut self, owner: &OwnerId, now: BootInstant) {
+        if now >= self.sweep_at {
+            self.withdrawn.retain(|_, until| *until > now);
+            self.sweep_at = now + REMEMBERED / 4;
+        }
+        self.withdrawn.insert(owner.clone(), now + REMEMBERED);
+    }
+
+    fn of_create(&mut self, owner: &OwnerId, create: u64) -> Option<&mut TicketEntry> {
+        let entry = self.entries.get_mut(owner)?;
+        (entry.create == create).then_some(entry)
+    }
+
+    fn at(&mut self, owner: &OwnerId, node: &QueueNode) -> Option<&mut TicketEntry> {
+        let entry = self.entries.get_mut(owner)?;
+        (entry.node.as_ref() == Some(node)).then_some(entry)
+    }
+}

@@ -1,0 +1,189 @@
+//! Renews held nodes, and deletes those that nobody renews.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use zookeeper_client as zk;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::zookeeper::connection::Connection;
+use crate::store::zookeeper::entry::EndCause;
+use crate::store::zookeeper::release::leave;
+use crate::store::zookeeper::{Shared, errors};
+use crate::store::{Renewal, Renewed, Ticket};
+
+/// The pause between two attempts to delete a node.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Renews a batch with one round trip per session. A failure in one session does not affect the locks of another.
+pub(crate) async fn renew(shared: &Shared, batch: &[Renewal]) -> Result<Vec<Renewed>> {
+    let mut parts: Vec<(Arc<Connection>, Vec<usize>)> = Vec::new();
+    for (at, renewal) in batch.iter().enumerate() {
+        // A ticket without a node has lost its lock; no request is needed.
+        let Some(link) = shared.books.link(&renewal.ticket.owner) else {
+            continue;
+        };
+        match parts
+            .iter_mut()
+            .find(|(known, _)| Arc::ptr_eq(known, &link))
+        {
+            Some((_, of_link)) => of_link.push(at),
+            None => parts.push((link, vec![at])),
+        }
+    }
+    let asked = parts.iter().map(async |(link, of_link)| {
+        let batch: Vec<&Renewal> = of_link.iter().map(|at| &batch[*at]).collect();
+        (of_link, renew_on(shared, link, &batch).await)
+    });
+    let mut answers: Vec<Renewed> = batch.iter().map(|_| Renewed::Gone).collect();
+    for (of_link, each) in join_all(asked).await {
+        match each {
+            Ok(each) => {
+                for (at, kept) in of_link.iter().zip(each) {
+                    if kept {
+                        answers[*at] = Renewed::Kept;
+                    }
+                }
+            }
+            Err(error) if parts.len() == 1 => return Err(error),
+            Err(error) => {
+                for at in of_link {
+                    let why = error.detail().unwrap_or_default();
+                    answers[*at] = Renewed::Failed(Error::new(error.kind()).because(why));
+                }
+            }
+        }
+    }
+    Ok(answers)
+}
+
+/// Renews the holds of one session. The leader answers the `sync`, so the answer also extends the life of the
+/// session.
+async fn renew_on(shared: &Shared, link: &Connection, batch: &[&Renewal]) -> Result<Vec<bool>> {
+    let deadline = link.deadline();
+    let session = link.session(deadline).await?;
+    let sent = shared.timers.now();
+    // We send the `sync` and all reads before we await the first, so they share one round trip.
+    let synced = session.client.sync(&link.place().base);
+    let asked: Vec<_> = batch
+        .iter()
+        .map(|renewal| {
+            let node = shared.books.held(&renewal.ticket.owner, session.id())?;
+            let path = format!("{}/{}", shared.path(&renewal.ticket.name), node.name);
+            let stat = session.client.check_stat(&path);
+            Some((node, stat))
+        })
+        .collect();
+    let answers = async {
+        match synced.await {
+            Ok(()) | Err(zk::Error::NoNode) => {}
+            Err(error) => return Err(error),
+        }
+        let each = asked.into_iter().map(async |asked| {
+            let Some((node, stat)) = asked else {
+                return Ok(None);
+            };
+            let stat = stat.await?.filter(|stat| stat.czxid == node.zxid);
+            Ok(stat.map(|_| node))
+        });
+        join_all(each).await.into_iter().collect()
+    };
+    let answers = shared.timers.until(deadline, answers).await;
+    let answers: std::result::Result<Vec<_>, _> =
+        answers.ok_or_else(|| errors::late(ErrorKind::Unavailable))?;
+    let answers = answers.map_err(errors::unread)?;
+    session.heard(sent);
+    let each = batch.iter().zip(answers).map(|(renewal, node)| {
+        node.is_some_and(|node| {
+            let (owner, ends) = (&renewal.ticket.owner, sent + renewal.lease);
+            shared
+                .books
+                .extend(owner, &node, ends, session.next_sign(ends))
+        })
+    });
+    Ok(each.collect())
+}
+
+/// The lease task. It deletes nodes that were not renewed in time, and sends a keep-alive where a node must outlive
+/// the proved part of its session. Runs until the store is dropped.
+///
+/// A node lives as long as its session, and the session as long as this process sends heartbeats. So this process
+/// must end each lease itself. If it cannot, because it is frozen or cut off, the session expires and takes the nodes
+/// with it.
+pub(crate) async fn keep_leases(shared: Weak<Shared>) {
+    loop {
+        let Some(strong) = shared.upgrade() else {
+            return;
+        };
+        let (timers, bell) = (strong.timers.clone(), Arc::clone(&strong.books.bell));
+        let next = strong.books.next_look();
+        // We keep no strong reference while we sleep. Otherwise the store would never be dropped.
+        drop(strong);
+        tokio::select! {
+            () = timers.at(next) => {}
+            () = bell.notified() => continue,
+        }
+        let Some(strong) = shared.upgrade() else {
+            return;
+        };
+        end_due(&strong);
+        show_life(&strong);
+    }
+}
+
+/// Sends a keep-alive to the leader in each session that is due for one.
+fn show_life(shared: &Arc<Shared>) {
+    let now = shared.timers.now();
+    for session in shared.books.silent(now) {
+        session.asked(now);
+        let keeper = Arc::clone(shared);
+        shared.background.spawn(async move {
+            let synced = session.client.sync(&keeper.link.place().base);
+            let synced = keeper.timers.limit(keeper.response_timeout, synced).await;
+            if let Some(Ok(()) | Err(zk::Error::NoNode)) = synced {
+                session.heard(now);
+            }
+        });
+    }
+}
+
+/// Deletes the nodes that have run out of time.
+fn end_due(shared: &Arc<Shared>) {
+    let now = shared.timers.now();
+    let ended = shared
+        .books
+        .end(now, |session, path| session.client.delete(path, None));
+    for one in ended {
+        let keeper = Arc::clone(shared);
+        shared.background.spawn(async move {
+            match one.how {
+                EndCause::Asked(session, path, request) => {
+                    let mut answer = request.await;
+                    // The connection broke while the delete was in flight. We retry until the session ends, which
+                    // deletes the node.
+                    while matches!(
+                        answer,
+                        Err(zk::Error::ConnectionLoss | zk::Error::Custom(_))
+                    ) {
+                        keeper.timers.after(PAUSE).await;
+                        answer = session.client.delete(&path, None).await;
+                    }
+                }
+                EndCause::Over => {}
+                EndCause::Unknown => withdraw(&keeper, &one.ticket).await,
+            }
+        });
+    }
+}
+
+/// Withdraws a ticket that nobody has polled since its create was sent. Ends when the session has ended.
+async fn withdraw(shared: &Shared, ticket: &Ticket) {
+    while let Err(error) = leave(shared, ticket, true).await {
+        let link = shared.books.link(&ticket.owner);
+        if !error.is_retryable() || link.is_none_or(|link| link.current().is_none()) {
+            return;
+        }
+        shared.timers.after(PAUSE).await;
+    }
+}

@@ -1,0 +1,172 @@
+//! The floor plan: which room may name which, one meaning for each type name, and comments that a stranger can read.
+
+use std::collections::BTreeMap;
+
+use super::{sources, used};
+
+/// Type names that mean the same thing in every store, so each store may have its own.
+const FLOOR_PLAN: [&str; 14] = [
+    "Address",
+    "ByteStream",
+    "Connection",
+    "ConnectionInner",
+    "ConnectionRuntime",
+    "ConnectionSlot",
+    "Endpoint",
+    "HostAddress",
+    "LiveConnection",
+    "Reply",
+    "RequestError",
+    "Shared",
+    // What the standard library's traits call it.
+    "Output",
+    "Error",
+];
+
+/// The blocking verbs have the names of the asynchronous ones.
+const BLOCKING: [&str; 4] = ["Client", "Guard", "Lock", "ReadWriteLock"];
+
+/// The types a file defines, without the associated types of traits.
+fn defined(code: &str) -> impl Iterator<Item = &str> {
+    code.lines().filter_map(|line| {
+        let line = line.strip_prefix("pub ").unwrap_or(line);
+        let line = match line.strip_prefix("pub(") {
+            Some(rest) => rest.split_once(") ")?.1,
+            None => line,
+        };
+        let rest = ["struct ", "enum ", "trait ", "type "]
+            .iter()
+            .find_map(|word| line.strip_prefix(word))?;
+        rest.split(|c: char| !c.is_alphanumeric() && c != '_')
+            .next()
+    })
+}
+
+#[test]
+fn no_type_name_means_two_things() {
+    let mut homes: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (file, code) in sources() {
+        if file.starts_with("testing/") || file.contains("/tests") {
+            continue;
+        }
+        for name in defined(&code) {
+            homes.entry(name.to_owned()).or_default().push(file.clone());
+        }
+    }
+    for (name, files) in homes {
+        let shared = FLOOR_PLAN.contains(&&*name)
+            || BLOCKING.contains(&&*name) && files.iter().any(|file| file.starts_with("blocking"));
+        assert!(
+            files.len() == 1 || shared,
+            "{name} is defined in {}: give each its own name",
+            files.join(", ")
+        );
+    }
+}
+
+/// The first room of a list is the lowest. A room may name those before it, and itself.
+fn lower_rooms_name_no_higher_one(rooms: &[&str], exceptions: &[(&str, &str)]) {
+    for (file, code) in sources() {
+        let here = file.trim_end_matches(".rs").replace('/', "::");
+        let Some(level) = rooms.iter().position(|room| here.starts_with(room)) else {
+            continue;
+        };
+        for path in used(&code) {
+            let Some(other) = rooms.iter().position(|room| path.starts_with(room)) else {
+                continue;
+            };
+            let known = exceptions
+                .iter()
+                .any(|(from, to)| here.starts_with(from) && path.starts_with(to));
+            assert!(
+                other <= level || known,
+                "{file} must not use crate::{path}: {} is above {}",
+                rooms[other],
+                rooms[level]
+            );
+        }
+    }
+}
+
+#[test]
+fn rooms_of_the_engine_name_lower_ones() {
+    lower_rooms_name_no_higher_one(
+        &[
+            "engine::runtime",
+            "engine::lease",
+            "engine::local_queue",
+            "engine::acquire",
+        ],
+        &[
+            // A hold that leads a local queue hands itself on; the steward looks after waiters.
+            ("engine::lease", "engine::local_queue"),
+            // A waiter keeps its request.
+            ("engine::local_queue", "engine::acquire::request"),
+        ],
+    );
+}
+
+#[test]
+fn rooms_of_redis_name_lower_ones() {
+    lower_rooms_name_no_higher_one(
+        &[
+            "store::redis::keys",
+            "store::redis::address",
+            "store::redis::wire",
+            "store::redis::slots",
+            "store::redis::topology",
+            "store::redis::replicas",
+            "store::redis::pubsub",
+            "store::redis::layouts",
+            "store::redis::inspect",
+            "store::redis::doctor",
+            "store::redis::open",
+        ],
+        &[
+            // An error reply can name a slot.
+            ("store::redis::wire::errors", "store::redis::slots"),
+            // A connection carries what is known of the server behind it.
+            (
+                "store::redis::wire::live_connection",
+                "store::redis::topology::server_run",
+            ),
+            (
+                "store::redis::wire::live_connection",
+                "store::redis::replicas",
+            ),
+            (
+                "store::redis::topology::connection",
+                "store::redis::replicas",
+            ),
+            ("store::redis::topology::endpoint", "store::redis::replicas"),
+            (
+                "store::redis::topology::endpoint",
+                "store::redis::pubsub::keyspace_events",
+            ),
+            ("store::redis::topology::router", "store::redis::replicas"),
+            // An error of the doctor's requests is read here too.
+            (
+                "store::redis::pubsub::keyspace_events",
+                "store::redis::doctor",
+            ),
+            ("store::redis::layouts::plain", "store::redis::inspect"),
+        ],
+    );
+}
+
+#[test]
+fn no_comment_begins_with_a_riddle() {
+    for (file, code) in sources() {
+        for line in code.lines().map(str::trim_start) {
+            let Some(text) = line
+                .strip_prefix("//")
+                .map(|rest| rest.trim_start_matches(['/', '!']).trim_start())
+            else {
+                continue;
+            };
+            for word in ["Who ", "Whoever ", "What is "] {
+                assert!(!text.starts_with(word), "{file}: {line}");
+            }
+        }
+    }
+}
