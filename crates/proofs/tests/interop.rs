@@ -29,8 +29,6 @@ mod mixed;
 mod remains;
 #[path = "interop/sets.rs"]
 mod sets;
-#[path = "interop/shares.rs"]
-mod shares;
 #[path = "interop/topologies.rs"]
 mod topologies;
 #[path = "interop/turns.rs"]

@@ -99,7 +99,7 @@ impl Client {
         Self::start(settings.connect(url))
     }
 
-    /// Connects to servers without a URL. See [`Topology`](crate::Servers).
+    /// Connects to servers without a URL. See [`Topology`](crate::Topology).
     ///
     /// # Errors
     /// As [`connect`](Self::connect).

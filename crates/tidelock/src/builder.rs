@@ -463,7 +463,7 @@ impl ClientBuilder {
         .await
     }
 
-    /// Connects to servers described without a URL. See [`Topology`](crate::Servers).
+    /// Connects to servers described without a URL. See [`Topology`](crate::Topology).
     ///
     /// # Errors
     /// The errors of [`connect`](Self::connect).

@@ -1,7 +1,7 @@
 //! The reference store, in the memory of this process: for tests, examples and the simulator.
 //!
 //! Each client of `memory:` has a separate store. All clients of `memory:NAME` in one process share one. One mutex
-//! guards all records; each lock has a queue of holders and waiters ([`queue`]).
+//! guards all records; each lock has a queue of holders and waiters (`queue`).
 
 mod queue;
 

@@ -122,7 +122,7 @@ pub struct AttemptRequest {
     pub asker: Liveness,
 }
 
-/// The answer to an [`Ask`].
+/// The answer to an [`AttemptRequest`].
 #[derive(Debug)]
 pub enum Attempt {
     /// The ticket holds the lock.
@@ -134,7 +134,7 @@ pub enum Attempt {
 /// The details of a grant.
 #[derive(Debug, Clone, Default)]
 pub struct Grant {
-    /// The fencing token, if the store counts. Always present for [`Kind::Fenced`].
+    /// The fencing token, if the store counts. Always present for [`LockKind::Fenced`].
     pub token: Option<FencingToken>,
     /// How many tokens after this one were reserved with it. No later grant of this lock gets one of them.
     pub more: u32,
@@ -187,7 +187,7 @@ pub enum Renewed {
 pub struct Capabilities {
     /// The store wakes waiters. Otherwise the acquire loop polls.
     pub wakes: bool,
-    /// Grants carry fencing tokens for [`Kind::Fenced`].
+    /// Grants carry fencing tokens for [`LockKind::Fenced`].
     pub tokens: bool,
     /// A refused ticket keeps a position in a queue of the store until it is withdrawn.
     pub queues: bool,
@@ -195,11 +195,11 @@ pub struct Capabilities {
     pub shared: bool,
     /// A reported grant survives a crash of the store.
     pub durable: bool,
-    /// After a hold that ended without a release, the store can delay the next grant: [`Ask::delay`].
+    /// After a hold that ended without a release, the store can delay the next grant: [`AttemptRequest::delay`].
     pub delays: bool,
     /// The store can tell whether a given grant has the lock now: [`Backend::check`].
     pub sequencers: bool,
-    /// The store supports [`Kind::Read`] and [`Kind::Write`].
+    /// The store supports [`LockKind::Read`] and [`LockKind::Write`].
     pub read_write: bool,
 }
 
@@ -233,7 +233,7 @@ pub struct Page {
 ///    own timers or sockets of the runtime that first polled it; use [`Timers`].
 /// 8. A grant is valid until its lease ends or the condition of its [`Bond`] ends; nobody else gets the lock before. If
 ///    a store can only detect the end, it severs the bond at that moment.
-/// 9. Tickets of a read-write lock are served in order of arrival. A ticket of [`Kind::Read`] waits until no other kind
+/// 9. Tickets of a read-write lock are served in order of arrival. A ticket of [`LockKind::Read`] waits until no other kind
 ///    is ahead of it; all other tickets wait until nothing is ahead. A ticket that was refused with patience keeps its
 ///    position until it is withdrawn, or until it makes no attempt for two leases. All kinds on one name compete with
 ///    each other, and every grant of a read-write lock has a token.

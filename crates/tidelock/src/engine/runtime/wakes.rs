@@ -28,7 +28,7 @@
 //! 3. Only the lookout has a timer. If the lookout leaves, or the recheck time moves closer, we poke the current
 //!    lookout: it runs again and sets its timer.
 //! 4. A channel has an entry exactly while it has a waiter. `idle` runs after the last waiter has left and after the
-//!    lock is released, so a new waiter may have come by then: the hook must check [`Signals::is_watched`].
+//!    lock is released, so a new waiter may have come by then: the hook must check [`WakeChannels::is_watched`].
 //!
 //! Lock order: one lock per value, and it is the last one to take. While we hold it we take no other lock, call no
 //! waker, drop no waker and do not call `idle`: an executor may run or drop a task in each of these, and that task's

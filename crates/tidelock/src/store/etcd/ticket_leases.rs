@@ -329,7 +329,7 @@ fn ids(leases: &[Lease]) -> Vec<i64> {
 }
 
 impl TicketRecord {
-    /// See [`Claims::needless`].
+    /// See [`TicketLeases::needless`].
     fn needless(&self, released: bool) -> Vec<i64> {
         if released || !self.granted {
             ids(&self.markers)

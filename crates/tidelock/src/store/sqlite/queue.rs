@@ -1,4 +1,4 @@
-//! The queue of the processes that wait for one lock. The kernel keeps it, as locks on bytes of `-lock` ([`Ranges`]).
+//! The queue of the processes that wait for one lock. The kernel keeps it, as locks on bytes of `-lock` ([`ByteLocks`]).
 //! Waiting processes sleep, a release wakes one of them, and a killed process leaves the queue.
 //!
 //! Each lock name has three bytes:
@@ -53,7 +53,7 @@ impl ProcessQueue {
         }
         let spot = Arc::new(QueuePlace::of(name, Arc::clone(&self.ranges)));
         spots.insert(Arc::clone(&spot.name), Arc::clone(&spot));
-        // We unlock before the start. If the thread cannot start, the drop of `Serving` locks the map again.
+        // We unlock before the start. If the thread cannot start, the drop of `QueueThread` locks the map again.
         drop(spots);
         let (serving, caller) = (self.serving(spot), Arc::clone(caller));
         let started = std::thread::Builder::new()

@@ -1,7 +1,16 @@
 //! How processes of both languages share the turns at one lock.
 //!
+//! These tests have a binary of their own, because cargo runs one binary at a time. Beside other tests the JVMs here would
+//! wait for a processor, and not for the lock.
+//!
 //! Each test counts turns; none measures speed. A busy machine delays a JVM more than a Rust process, so each bound lies
 //! between what the rule gives on a calm machine and what Java got without the rule.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
 
 use std::path::Path;
 
@@ -31,11 +40,43 @@ fn assert_nobody_is_left_out(shares: &Shares) {
     }
 }
 
-with_each_redisson!(
-    t72_equal_crowds_of_both_languages_share_a_lock,
-    t72_short_waits_do_not_keep_java_out,
-    t72_without_hand_off_java_gets_its_share,
-);
+mod newest {
+    #[test]
+    fn t72_equal_crowds_of_both_languages_share_a_lock() {
+        super::t72_equal_crowds_of_both_languages_share_a_lock(
+            testkit::java::RedissonVersion::Newest,
+        );
+    }
+
+    #[test]
+    fn t72_short_waits_do_not_keep_java_out() {
+        super::t72_short_waits_do_not_keep_java_out(testkit::java::RedissonVersion::Newest);
+    }
+
+    #[test]
+    fn t72_without_hand_off_java_gets_its_share() {
+        super::t72_without_hand_off_java_gets_its_share(testkit::java::RedissonVersion::Newest);
+    }
+}
+
+mod redisson_3_15_6 {
+    #[test]
+    fn t72_equal_crowds_of_both_languages_share_a_lock() {
+        super::t72_equal_crowds_of_both_languages_share_a_lock(
+            testkit::java::RedissonVersion::V3_15_6,
+        );
+    }
+
+    #[test]
+    fn t72_short_waits_do_not_keep_java_out() {
+        super::t72_short_waits_do_not_keep_java_out(testkit::java::RedissonVersion::V3_15_6);
+    }
+
+    #[test]
+    fn t72_without_hand_off_java_gets_its_share() {
+        super::t72_without_hand_off_java_gets_its_share(testkit::java::RedissonVersion::V3_15_6);
+    }
+}
 
 /// Java got 24 to 28 % without the rule.
 fn t72_equal_crowds_of_both_languages_share_a_lock(version: RedissonVersion) {
