@@ -1,4 +1,4 @@
-//! The lines of a history, put together: one acquisition from the question to the release.
+//! Joins the lines of a history into acquisitions: one `Acquisition` spans the request to the release.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub(crate) struct Acquisition {
     pub(crate) asked: Duration,
     pub(crate) granted: Option<Duration>,
     pub(crate) token: Option<u64>,
-    /// When its holder did something, and how far what was proved went then.
+    /// Each time the holder acted, with the time up to which the guard was valid then.
     pub(crate) steps: Vec<(Duration, Duration)>,
     pub(crate) over: Option<Duration>,
     pub(crate) lost: Option<(Duration, String)>,
@@ -25,21 +25,22 @@ pub(crate) struct Acquisition {
 }
 
 impl Acquisition {
-    /// Since when, and until when, its holder acted on it. Each end was stamped before it looked whether it holds.
+    /// The period in which the holder acted on the lock. The worker takes each timestamp before it checks the guard, so
+    /// the period is never too long.
     pub(crate) fn belief(&self) -> Option<(Duration, Duration)> {
         let granted = self.granted?;
         let stepped = self.steps.last().map(|(at, _)| *at);
         Some((granted, self.left.or(stepped).unwrap_or(granted)))
     }
 
-    /// When its end was told, seen, or nobody was left to tell it.
+    /// The end of that period: the recorded end, or else the last step, or else the grant.
     pub(crate) fn believed_until(&self) -> Option<Duration> {
         self.belief().map(|(_, end)| end)
     }
 
-    /// Whether it was lost, told or seen, rather than given back.
+    /// Whether the lock was lost (reported or observed) rather than released.
     pub(crate) fn was_lost(&self) -> bool {
-        // A client that closes says so to all of its holders; that is no loss.
+        // A client that closes reports `Closed` to all of its holders. That is not a loss.
         let told = self.lost.as_ref().is_some_and(|(_, why)| why != "Closed");
         told || self.over.is_some()
     }
@@ -64,7 +65,7 @@ impl Acquisition {
     }
 }
 
-/// A time in which a process did not run although nobody had stopped it.
+/// A period in which a process did not run although no test froze it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stall {
     pub(crate) process: u32,
@@ -72,16 +73,16 @@ pub(crate) struct Stall {
     pub(crate) time: Duration,
 }
 
-/// What all processes of a run have written down.
+/// Everything the processes of a run recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Histories {
-    /// In the order in which they were asked for.
+    /// In the order of their requests.
     pub(crate) acquisitions: Vec<Acquisition>,
     pub(crate) stalls: Vec<Stall>,
 }
 
 impl Histories {
-    /// `lines` of each process, by its number.
+    /// `lines` of each process, by process number.
     pub(crate) fn of<'a>(processes: impl IntoIterator<Item = (u32, &'a [Line])>) -> Self {
         let mut found: BTreeMap<String, Acquisition> = BTreeMap::new();
         let mut stalls = Vec::new();
@@ -109,7 +110,7 @@ impl Histories {
         }
     }
 
-    /// Every lock's acquisitions that were granted, in the order of their grants.
+    /// The granted acquisitions of each lock, in the order of their grants.
     pub(crate) fn by_name(&self) -> BTreeMap<&str, Vec<&Acquisition>> {
         let mut names: BTreeMap<&str, Vec<&Acquisition>> = BTreeMap::new();
         for one in &self.acquisitions {

@@ -1,4 +1,4 @@
-//! Stores with a bug, to see that the checkers find it.
+//! Stores with a deliberate bug. They show that the checkers find it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,22 +10,22 @@ use tidelock::store::{
 use tidelock::testing::{Twist, Twisted};
 use tidelock::{FencingToken, Result};
 
-/// What is wrong with it.
+/// The bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// Everybody gets the lock.
+    /// Every request gets the lock.
     LetsEverybodyIn,
-    /// A grant comes with an old token now and then.
+    /// Every third grant carries an old token.
     OldTokens,
-    /// Whoever gives back frees the lock, whoever has it, and nobody is woken.
+    /// A release frees the lock even when another client holds it, and wakes no waiter.
     FreesForAnybody,
-    /// It renews what it does not have.
+    /// It confirms the renewal of locks that the caller does not hold.
     ConfirmsEverything,
-    /// What is given back stays, and for much longer than a lease.
+    /// A release has no effect, and leases last a thousand times longer.
     KeepsEverything,
 }
 
-/// The store with that bug in it.
+/// Wraps the store so that it has that bug.
 pub(crate) fn with(store: Store, env: &Env, flaw: Flaw) -> Store {
     Twisted::wrap(
         Store::single(store.front),
@@ -40,7 +40,7 @@ pub(crate) fn with(store: Store, env: &Env, flaw: Flaw) -> Store {
 #[derive(Debug)]
 struct Broken {
     flaw: Flaw,
-    /// Nobody rings them.
+    /// Waiters subscribe to these channels, and nothing notifies them.
     deaf: WakeChannels,
     grants: AtomicU64,
 }

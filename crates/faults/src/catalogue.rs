@@ -1,4 +1,4 @@
-//! The rows of the matrix: what goes wrong, and how it is answered for each store.
+//! The rows of the matrix: each fault, and the stories and tests that cover it for each store.
 
 mod command;
 mod files;
@@ -12,13 +12,13 @@ use crate::stage::Story;
 use crate::store::Store::{self, Cluster, Memory, Redis, Replicas, Sentinel, Sqlite};
 use crate::stories as s;
 
-/// How a row is answered for one store.
+/// The stories and tests that cover a row for one store.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) stories: Vec<Story>,
-    /// Names of tests, besides those that begin with the row's number: the promises of the suite, mostly.
+    /// Names of tests besides those that begin with the row's number. Most are promises of the suite.
     pub(crate) tests: Vec<&'static str>,
-    /// Why there is nothing to answer.
+    /// The reason why the row does not apply.
     pub(crate) not_applicable: Option<&'static str>,
 }
 
@@ -49,7 +49,7 @@ impl Answer {
         self
     }
 
-    /// By tests that begin with the row's number.
+    /// Covered by tests that begin with the row's number.
     fn own() -> Self {
         Self::default()
     }
@@ -80,7 +80,7 @@ const CORE: &str = "leases are counted by the core, the same for all stores; sho
 const ELSEWHERE: &str = "about another store";
 const SAME_SERVER: &str = "the same code and servers as redis; shown there";
 
-/// For every store but that of one process.
+/// Applies to every store except the in-process one.
 fn several(store: Store, stories: &[Story]) -> Answer {
     match store {
         Memory => Answer::no(ONE_PROCESS),
@@ -88,7 +88,7 @@ fn several(store: Store, stories: &[Story]) -> Answer {
     }
 }
 
-/// For every store that is a server.
+/// Applies to every store that has a server.
 fn served(store: Store, stories: &[Story]) -> Answer {
     if store.has_server() {
         Answer::played(stories)
@@ -97,7 +97,7 @@ fn served(store: Store, stories: &[Story]) -> Answer {
     }
 }
 
-/// For every store with a proxy before it.
+/// Applies to every store that the clients reach through a proxy.
 fn proxied(store: Store, stories: &[Story]) -> Answer {
     if store.has_server() && !store.has_proxy() {
         return Answer::no(NAMED_ADDRESSES);
@@ -105,7 +105,7 @@ fn proxied(store: Store, stories: &[Story]) -> Answer {
     served(store, stories)
 }
 
-/// For Redis in whatever form.
+/// Applies to every Redis topology.
 fn redis(store: Store, stories: &[Story]) -> Answer {
     if store.is_redis() {
         Answer::played(stories)
@@ -114,7 +114,7 @@ fn redis(store: Store, stories: &[Story]) -> Answer {
     }
 }
 
-/// Answered by tests of some stores.
+/// Covered by tests of some stores only.
 fn only(store: Store, of: &[Store], otherwise: &'static str) -> Answer {
     if of.contains(&store) {
         Answer::own()
@@ -139,13 +139,13 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
 
 fn lost_replies(store: Store) -> Answer {
     match store {
-        // The suite loses them in front of any store.
+        // The suite loses replies in front of every store.
         Sentinel | Cluster | Sqlite | Memory => Answer::own(),
         _ => Answer::played(&[s::REPLIES_LOST]),
     }
 }
 
-/// By promises of the suite, which runs on every store.
+/// Covered by promises of the suite, which runs on every store.
 fn promised(store: Store, promises: &[&'static str]) -> Answer {
     match store {
         Replicas => Answer::no(SAME_SERVER),

@@ -1,4 +1,4 @@
-//! The processes of a run, and what they have written so far.
+//! The worker processes of a run, and the histories they have written so far.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -14,13 +14,13 @@ use crate::acquisition::Histories;
 use crate::history::{Line, Reader, What};
 use crate::worker::{Plan, Role};
 
-/// Longer than a start takes on a machine that has others to serve.
+/// The limit of one process start, generous enough for a busy machine.
 const START: Duration = Duration::from_secs(40);
 
-/// From one look at the histories to the next: they are files, and nobody tells.
+/// The poll interval of the histories: they are files, so we get no notification.
 const LOOK: Duration = Duration::from_millis(15);
 
-/// One process.
+/// One worker process.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) number: u32,
@@ -30,7 +30,7 @@ pub(crate) struct Member {
     pub(crate) alive: bool,
 }
 
-/// All of them.
+/// All worker processes of a run.
 #[derive(Debug)]
 pub(crate) struct Crew {
     pub(crate) members: Vec<Member>,
@@ -40,7 +40,7 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    /// So many processes, each as the plan says but for its number and its file.
+    /// Starts that many processes from the plan; each gets its own number and file.
     pub(crate) fn start(plan: Plan, processes: u32, fake_clock: bool) -> Result<Self> {
         let dir = TempDir::with_prefix("tidelock-")?;
         let clock = fake_clock.then(|| FakeClock::new(dir.path())).transpose()?;
@@ -50,6 +50,7 @@ impl Crew {
             clock,
             dir,
         };
+        // We start all processes before we wait for the first one, so that their starts overlap.
         for _ in 0..processes {
             crew.launch()?;
         }
@@ -58,13 +59,14 @@ impl Crew {
         Ok(crew)
     }
 
-    /// One more.
+    /// Starts one more process.
     pub(crate) fn reinforce(&mut self) -> Result<()> {
         self.launch()?;
         self.greet(self.members.len() - 1)
     }
 
     fn launch(&mut self) -> Result<()> {
+        // Killed members stay in the list, so numbers are unique and the checkers still see their histories.
         let number = u32::try_from(self.members.len())? + 1;
         let file = self.dir.path().join(format!("history-{number}"));
         let mut command = Command::new(std::env::current_exe()?);
@@ -109,7 +111,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Sets the wall clock of all of them ahead, or back.
+    /// Moves the wall clock of all processes ahead, or back.
     pub(crate) fn shift_clocks(&self, seconds: i64) -> Result<()> {
         let clock = self.clock.as_ref().context("they run on the true clock")?;
         clock.shift(seconds)
@@ -139,7 +141,7 @@ impl Crew {
         Histories::of(self.lines().map(|(member, lines)| (member.number, lines)))
     }
 
-    /// How many were not given their lock since then, and told that it is for this.
+    /// How many acquisitions failed after `since` with this error kind.
     pub(crate) fn failed(&self, since: Duration, kind: &str) -> usize {
         let is_it = |line: &&Line| {
             let failed = matches!(&line.what, What::Failed { kind: told } if told == kind);
@@ -150,7 +152,7 @@ impl Crew {
             .sum()
     }
 
-    /// Who holds the lock of this role just now, as far as its holder knows.
+    /// The process that holds the lock of this role now, as far as the histories show.
     pub(crate) fn holder(&self, role: Role) -> Option<u32> {
         let name = role.name(&self.plan.name, "");
         let mut newest: Option<(Duration, u32)> = None;
@@ -170,7 +172,7 @@ impl Crew {
         newest.map(|(_, number)| number)
     }
 
-    /// Every process that lives has been given a lock of each role since then, or holds one of those that are kept.
+    /// Whether every live process got a lock of each role after `since`. A keeper may instead still hold its lock.
     fn all_served_since(&self, since: Duration) -> bool {
         let alive = self.lines().filter(|(member, _)| member.alive);
         alive.map(|(_, lines)| lines).all(|lines| {
@@ -183,7 +185,7 @@ impl Crew {
         })
     }
 
-    /// Waits until every process that lives was given its locks after `since`.
+    /// Waits until every live process got its locks after `since`.
     pub(crate) fn until_served(&mut self, since: Duration, within: Duration) -> Result<()> {
         let end = boot_time() + within;
         while !self.all_served_since(since) {
@@ -226,7 +228,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Waits until it is so, as far as the histories tell.
+    /// Waits until the histories satisfy `reached`.
     pub(crate) fn until(
         &mut self,
         what: &str,
@@ -246,7 +248,7 @@ impl Crew {
         }
     }
 
-    /// Ends those that live in good order, and reads what they wrote last.
+    /// Stops the live processes in an orderly way, and reads their last lines.
     pub(crate) fn dismiss(&mut self, within: Duration) -> Result<()> {
         for member in self.members.iter_mut().filter(|member| member.alive) {
             member.process.close_stdin();
@@ -267,7 +269,7 @@ impl Crew {
         self.refresh()
     }
 
-    /// Where the histories are, for whoever wants to look at them; they stay there.
+    /// Keeps the histories on disk, and returns their directory.
     pub(crate) fn keep_files(self) -> PathBuf {
         drop(self.members);
         self.dir.keep()
@@ -280,7 +282,7 @@ impl Member {
     }
 }
 
-/// Whether one was given since then; a keeper's may be older, if it is still held.
+/// Whether a grant came after `since`. For a keeper, a step after `since` is enough: it still holds an older grant.
 fn served(lines: &[Line], role: Role, since: Duration) -> bool {
     let part = match role {
         Role::Trader => "-trade",

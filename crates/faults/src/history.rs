@@ -1,7 +1,7 @@
-//! What each process of a run writes down, a line an event, and how it is read again.
+//! The history that each process of a run writes, one event a line, and its reader.
 //!
-//! `NANOSECONDS ID WORD NAME key=value…`: the boot clock, which is one for all processes of a machine; the acquisition it
-//! is about, `process.task.number`; what happened; on which lock.
+//! `NANOSECONDS ID WORD NAME key=value…`: the boot clock (all processes of a machine share it); the acquisition,
+//! `process.task.number`; the event; the lock.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -12,28 +12,28 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-/// What happened to an acquisition.
+/// An event of an acquisition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum What {
-    /// The lock was asked for.
+    /// The task requested the lock.
     Asked,
-    /// It was given, and what is proved of it goes that far.
+    /// The store granted it; the guard is valid until `until`.
     Granted { token: Option<u64>, until: Duration },
-    /// Its holder did something, after it had seen that it holds.
+    /// The holder acted, after it had checked its guard.
     Step { until: Duration },
-    /// Its holder looked, and saw that it holds no more.
+    /// The holder checked its guard, and the lock was over.
     Over,
-    /// Its holder was told that it is lost.
+    /// The holder received the loss report.
     Lost { reason: String },
-    /// Its holder has done its last step and is about to give it back.
+    /// The holder has done its last step and is about to release.
     Left,
-    /// The store has taken it back.
+    /// The store confirmed the release.
     Released,
-    /// It could not be given back in good order.
+    /// The release failed.
     Unreleased { kind: String },
-    /// It was not given.
+    /// The acquisition failed.
     Failed { kind: String },
-    /// The process was kept from running for that long.
+    /// The process did not run for that long.
     Stall { time: Duration },
 }
 
@@ -132,18 +132,18 @@ impl Recorder {
         Ok(Self(Arc::new(Mutex::new(file))))
     }
 
-    /// In one write, so that a process that is killed leaves whole lines.
+    /// One write per line, so that a killed process leaves only whole lines.
     pub(crate) fn note(&self, at: Duration, id: &str, name: &str, what: What) {
         let (id, name) = (id.to_owned(), name.to_owned());
         let mut text = Line { at, id, name, what }.write();
         text.push('\n');
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nobody could be told; the checkers miss what is not there.
+        // We ignore a write error because nobody could receive it. The checkers notice missing events.
         let _ = file.write_all(text.as_bytes());
     }
 }
 
-/// Reads what a process writes, while it writes.
+/// Reads a history while the process still writes it.
 #[derive(Debug)]
 pub(crate) struct Reader {
     file: File,
@@ -161,12 +161,13 @@ impl Reader {
         })
     }
 
-    /// Takes in what has come since.
+    /// Reads the lines that have arrived since.
     pub(crate) fn refresh(&mut self) -> Result<()> {
         self.file.read_to_end(&mut self.begun)?;
         let Some(end) = self.begun.iter().rposition(|byte| *byte == b'\n') else {
             return Ok(());
         };
+        // The file may end in half a line. We keep that half for the next call.
         let rest = self.begun.split_off(end + 1);
         let whole = String::from_utf8(std::mem::replace(&mut self.begun, rest))?;
         for line in whole.lines() {

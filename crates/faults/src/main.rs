@@ -1,4 +1,5 @@
-//! The fault matrix: every fault of a catalogue on every store, in several processes whose histories are checked.
+//! The fault matrix: runs every fault of a catalogue on every store, with several processes, and checks their
+//! histories.
 
 #![allow(clippy::similar_names, reason = "a story is played on a store")]
 
@@ -38,26 +39,26 @@ struct Args {
     /// Only this row, as T07; may be given more than once
     #[arg(long)]
     row: Vec<String>,
-    /// What is chosen at random is chosen by this; without it the clock decides
+    /// The seed of all random choices; the default comes from the clock
     #[arg(long)]
     seed: Option<u64>,
-    /// Goes through the stories again and again, with other seeds, for so long
+    /// Repeat the stories with other seeds for this many minutes
     #[arg(long, value_name = "M")]
     minutes: Option<u64>,
-    /// Stores at a time
+    /// Number of stores to run in parallel
     #[arg(long, default_value_t = 3)]
     jobs: usize,
-    /// Only the stories, not the named tests
+    /// Run only the stories, not the named tests
     #[arg(long)]
     no_tests: bool,
-    /// Writes the page about it here
+    /// Write the report page to this file
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Inner {
-    /// One of the processes of a run
+    /// Run as one worker process of a run
     #[command(hide = true)]
     Worker(worker::Plan),
 }

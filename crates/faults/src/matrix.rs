@@ -1,4 +1,4 @@
-//! Runs what was chosen of the matrix, store by store, several at a time.
+//! Runs the chosen part of the matrix, several stores in parallel.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -18,10 +18,11 @@ use crate::stage::{self, Outcome, Story};
 use crate::store::Store;
 use crate::world::{self, On, World};
 
-/// The lease of all runs: several times what a busy machine keeps a process waiting.
+/// The lease of all runs. It is several times the longest stall of a busy machine; otherwise a stall would look like a
+/// lost lock.
 const LEASE: Duration = Duration::from_secs(2);
 
-/// What was found out.
+/// The results of all runs and tests.
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     pub(crate) seeds: Vec<u64>,
@@ -31,7 +32,7 @@ pub(crate) struct Results {
     pub(crate) took: Duration,
 }
 
-/// What a cell of the matrix is made of.
+/// A cell of the matrix: one row for one store.
 pub(crate) struct Cell {
     pub(crate) row: &'static Row,
     pub(crate) store: Store,
@@ -39,13 +40,13 @@ pub(crate) struct Cell {
     pub(crate) tests: Vec<Test>,
 }
 
-/// How a cell stands.
+/// The result of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Green,
     Red,
     NotApplicable,
-    /// It could happen, and nothing here shows what then.
+    /// The fault can happen on this store, and no test covers it.
     Open,
 }
 
@@ -73,7 +74,7 @@ impl Cell {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let start = Instant::now();
     let mut cells = chosen(args)?;
-    // Meanwhile: to build the tests takes as long as many stories.
+    // We build in the background: the build takes as long as many stories.
     let index = (!args.no_tests).then(|| thread::spawn(Index::build));
     let clock = SystemTime::now().duration_since(UNIX_EPOCH)?;
     let first = args.seed.unwrap_or(clock.as_secs() % 1_000_000);
@@ -109,7 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// Those that answer the chosen cells, each once.
+/// Runs the tests that cover the chosen cells, each once.
 fn run_tests(index: &Index, cells: &mut [Cell]) -> Result<HashMap<Test, bool>> {
     let mut tests = Vec::new();
     for cell in cells {
@@ -152,7 +153,7 @@ fn chosen(args: &Args) -> Result<Vec<Cell>> {
     Ok(cells)
 }
 
-/// Every story of every store once, so many stores at a time.
+/// Runs every story of every store once, with `jobs` stores in parallel.
 fn play_all(
     cells: &[Cell],
     seed: u64,
@@ -180,7 +181,8 @@ fn play_all(
     });
 }
 
-/// Each once, whichever rows ask for it; those that need another server last.
+/// Each story once, even if several rows need it. We sort by server so that each server starts once, the usual one
+/// first.
 fn stories(cells: &[Cell], store: Store) -> Vec<Story> {
     let mut found: Vec<Story> = Vec::new();
     for story in cells
@@ -214,7 +216,8 @@ fn play_store(store: Store, stories: &[Story], seed: u64, results: &Mutex<Result
         let outcome = stage::play(&**world, store, story, seed, LEASE);
         let outcome = outcome.unwrap_or_else(|error| Outcome::broken(&error));
         if !outcome.breaches.is_empty() {
-            // Whatever is left of it is not to be the next one's trouble.
+            // We start the next story on a fresh server. Otherwise the remains of this failure could fail the next
+            // story too.
             open = None;
         }
         record(store, story, seed, outcome, results);
@@ -224,7 +227,7 @@ fn play_store(store: Store, stories: &[Story], seed: u64, results: &Mutex<Result
 fn prepare(store: Store, story: &Story, results: &Mutex<Results>) -> Result<Box<dyn World>> {
     let world = world::open(store, story.on)?;
     let version = world.version()?;
-    // The usual server's, if there are several.
+    // If a store has several servers, we report the version of the usual one.
     lock(results).versions.entry(store).or_insert(version);
     Ok(world)
 }

@@ -1,4 +1,4 @@
-//! The tests that answer rows by their names: found, built once, run, and reported.
+//! Finds the tests that cover rows by name, builds them once, runs them, and reports the results.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -16,19 +16,19 @@ const PACKAGES: [&str; 3] = ["tidelock", "tidelock-cli", "proofs"];
 /// One test of the workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Test {
-    /// The binary it is in.
+    /// The test binary.
     target: String,
-    /// With its modules.
+    /// The name with its modules.
     path: String,
 }
 
 impl Test {
-    /// Without its modules: what a reader can search for.
+    /// The name without its modules: readers can search for it.
     pub(crate) fn name(&self) -> &str {
         self.path.rsplit("::").next().unwrap_or(&self.path)
     }
 
-    /// Whose answer it is.
+    /// The store that this test covers.
     fn store(&self) -> Option<Store> {
         let module = self.path.split("::").next().unwrap_or_default();
         if self.target == "interop" {
@@ -60,7 +60,8 @@ impl Test {
         })
     }
 
-    /// The suite runs in several ways: under faults of its own, through threads, as a part of others. Once is enough here.
+    /// The suite runs in several variants: with injected faults, from threads, as part of other tests. The plain
+    /// variant is enough here.
     fn is_plain(&self) -> bool {
         let other = [
             "all_of_one",
@@ -80,16 +81,16 @@ impl Test {
     }
 }
 
-/// All tests there are.
+/// All tests of the packages.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    /// Each binary, and where its package is.
+    /// The path of each binary, and the directory of its package.
     binaries: BTreeMap<String, (PathBuf, PathBuf)>,
     tests: Vec<Test>,
 }
 
 impl Index {
-    /// Builds them and asks each binary what it has.
+    /// Builds the tests and lists those of each binary.
     pub(crate) fn build() -> Result<Self> {
         let mut index = Self::default();
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -120,12 +121,12 @@ impl Index {
         Ok(())
     }
 
-    /// Those that answer a row for a store.
+    /// The tests that cover a row for a store.
     pub(crate) fn answering(&self, row: u32, store: Store, answer: &Answer) -> Vec<Test> {
         let number = format!("t{row:02}_");
         let fits = |test: &&Test| {
             let mut named = answer.tests.iter();
-            // With its module if it runs in several.
+            // A name with a module matches exactly; tests that run in several modules need it.
             let named = named.any(|name| {
                 if name.contains("::") {
                     test.path == *name
@@ -139,7 +140,7 @@ impl Index {
         self.tests.iter().filter(fits).cloned().collect()
     }
 
-    /// Runs these, each binary once. True: it passed. What is missing did not come to its end.
+    /// Runs these tests, each binary once. `true`: the test passed. A test without an entry did not finish.
     pub(crate) fn run(&self, chosen: &[Test]) -> Result<HashMap<Test, bool>> {
         let mut results = HashMap::new();
         for (target, (program, package)) in &self.binaries {
@@ -177,7 +178,7 @@ impl Index {
     }
 }
 
-/// Some tests start the command. A release build is not needed for what they show.
+/// Some tests start the command. A debug build is enough for them.
 fn command_built() -> Option<PathBuf> {
     let built = |profile: &str| workspace().join("target").join(profile).join("tidelock");
     let debug = built("debug");
@@ -185,7 +186,7 @@ fn command_built() -> Option<PathBuf> {
     (!set && debug.is_file()).then_some(debug)
 }
 
-/// A test binary that cargo has built: its name, where it is, and where its package is.
+/// A test binary in cargo's output: its name, its path, and the directory of its package.
 fn binary(line: &str) -> Option<(String, PathBuf, PathBuf)> {
     let message: Value = serde_json::from_str(line).ok()?;
     let program = message.get("executable")?.as_str()?;
@@ -195,7 +196,7 @@ fn binary(line: &str) -> Option<(String, PathBuf, PathBuf)> {
     }
     let name = target.get("name")?.as_str()?;
     let manifest = Path::new(message.get("manifest_path")?.as_str()?);
-    // It has no tests, and says only what others leave out.
+    // This target has no tests. It only lists what the other targets leave out.
     (name != "left_out").then(|| (name.to_owned(), program.into(), manifest.with_file_name("")))
 }
 

@@ -1,8 +1,8 @@
-//! What was done to the processes and the store of a run, and when: the checkers judge by it.
+//! The faults of a run and their times. The checkers need them to tell an excused failure from a bug.
 
 use std::time::Duration;
 
-/// From one moment to another.
+/// A period of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) from: Duration,
@@ -15,15 +15,15 @@ impl Span {
     }
 }
 
-/// The store forgot locks, or gave them away, at some moment of this time.
+/// The store forgot or freed locks at some moment of this period.
 #[derive(Debug, Clone)]
 pub(crate) struct Harm {
     pub(crate) when: Span,
-    /// `None`: all of them.
+    /// `None`: all locks.
     pub(crate) name: Option<String>,
-    /// The counters of the tokens are forgotten, too.
+    /// Whether the store also forgot its token counters.
     pub(crate) tokens: bool,
-    /// It has; without this it only may have.
+    /// `true`: it certainly did. `false`: it may have.
     pub(crate) sure: bool,
 }
 
@@ -33,28 +33,28 @@ impl Harm {
     }
 }
 
-/// The store could not be used, or not quickly.
+/// A period in which the store was unavailable or slow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outage {
     pub(crate) when: Span,
-    /// Nothing at all came from it, to anybody.
+    /// The store sent nothing at all to any client.
     pub(crate) mute: bool,
 }
 
-/// All of it.
+/// All faults of a run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Notes {
     pub(crate) harms: Vec<Harm>,
     pub(crate) outages: Vec<Outage>,
-    /// Which process stood still.
+    /// Frozen processes, by number.
     pub(crate) frozen: Vec<(u32, Span)>,
     pub(crate) killed: Vec<(u32, Duration)>,
-    /// When the processes were asked to end.
+    /// The time at which the processes were told to stop.
     pub(crate) ended: Duration,
 }
 
 impl Notes {
-    /// Whether this process did nothing at some moment of that time.
+    /// Whether this process was frozen at some moment of the period, or killed before its end.
     pub(crate) fn stood_still(&self, process: u32, from: Duration, to: Duration) -> bool {
         let froze = |(number, when): &(u32, Span)| *number == process && when.meets(from, to);
         self.frozen.iter().any(froze) || self.killed_before(process, to)
@@ -65,7 +65,7 @@ impl Notes {
         self.killed.iter().any(dead)
     }
 
-    /// The end of the last outage that a wait of that time met with.
+    /// The end of the last outage that overlaps this period.
     pub(crate) fn outage_until(&self, from: Duration, to: Duration) -> Option<Duration> {
         let met = self
             .outages

@@ -1,4 +1,4 @@
-//! What was found out, as a table for the terminal and as a page.
+//! Renders the results as a table for the terminal and as a page.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! One run: processes that take locks, a fault in the middle, and what their histories show afterwards.
+//! One run: worker processes take locks, a fault happens, and the checkers judge the histories.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -18,13 +18,13 @@ use crate::store::Store;
 use crate::worker::{Plan, Role};
 use crate::world::{self, On, World};
 
-/// How long after a fault, at most, until every process is served again: failovers take their time.
+/// The bound on the time from a fault until every process is served again. Failovers are the slowest.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(30);
 
-/// Files and connections a process may have more of after a fault than before.
+/// The bound on additional files and connections that a process may have open after a fault.
 const MORE_FILES: usize = 16;
 
-/// What happens in a run, and what may come of it.
+/// The fault of a run, and its permitted effects.
 #[derive(Clone, Copy)]
 #[allow(
     clippy::struct_excessive_bools,
@@ -33,21 +33,21 @@ const MORE_FILES: usize = 16;
 pub(crate) struct Story {
     pub(crate) name: &'static str,
     pub(crate) act: fn(&mut Stage) -> Result<()>,
-    /// No lock may be lost by it.
+    /// Whether the fault must lose no lock.
     pub(crate) keeps: bool,
-    /// Locks go from hand to hand as quickly as without it.
+    /// Whether locks change holders as quickly as without the fault.
     pub(crate) calm: bool,
-    /// The processes run on a wall clock that can be moved.
+    /// Whether the processes run on a wall clock that the story can move.
     pub(crate) fake_clock: bool,
-    /// Instead of the usual tasks so many of each process that want one lock.
+    /// If not 0: the number of tasks per process that all want one lock, instead of the usual tasks.
     pub(crate) crowd: u32,
     pub(crate) on: On,
-    /// All replicas must have heard of a grant; without this any of them.
+    /// Whether all replicas must acknowledge a grant. Otherwise any one is enough.
     pub(crate) all_replicas: bool,
 }
 
 impl Story {
-    /// One that may lose locks.
+    /// A story that may lose locks.
     pub(crate) const fn new(name: &'static str, act: fn(&mut Stage) -> Result<()>) -> Self {
         Self {
             name,
@@ -61,14 +61,14 @@ impl Story {
         }
     }
 
-    /// One that loses none.
+    /// A story that must lose no lock.
     pub(crate) const fn keeping(name: &'static str, act: fn(&mut Stage) -> Result<()>) -> Self {
         let mut story = Self::new(name, act);
         story.keeps = true;
         story
     }
 
-    /// The same on another server of the store.
+    /// The same story on another server of the store.
     pub(crate) const fn on(mut self, on: On) -> Self {
         self.on = on;
         self
@@ -81,19 +81,19 @@ impl fmt::Debug for Story {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) breaches: Vec<Breach>,
     pub(crate) grants: usize,
     pub(crate) losses: usize,
     pub(crate) took: Duration,
-    /// The histories, kept if something is wrong.
+    /// The histories, kept if the run had breaches.
     pub(crate) files: Option<PathBuf>,
 }
 
 impl Outcome {
-    /// It did not even begin.
+    /// The result of a run that did not begin.
     pub(crate) fn broken(error: &anyhow::Error) -> Self {
         Self {
             breaches: vec![Breach {
@@ -108,7 +108,7 @@ impl Outcome {
     }
 }
 
-/// Where a story is played.
+/// The environment of a story.
 pub(crate) struct Stage<'a> {
     pub(crate) world: &'a dyn World,
     pub(crate) store: Store,
@@ -120,18 +120,18 @@ pub(crate) struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// The lock of this role.
+    /// The name of the lock of this role.
     pub(crate) fn name(&self, role: Role) -> String {
         role.name(&self.base, "")
     }
 
-    /// Lets things go on for a while.
+    /// Lets the run continue for this time.
     #[allow(clippy::unused_self, reason = "a stage direction like the others")]
     pub(crate) fn pass(&self, time: Duration) {
         thread::sleep(time);
     }
 
-    /// A while, somewhere between these.
+    /// A random duration between these bounds, in milliseconds.
     pub(crate) fn between(&mut self, least: u64, most: u64) -> Duration {
         Duration::from_millis(self.rng.u64(least..=most))
     }
@@ -147,8 +147,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Does something during which the store cannot be used as usual; `mute`: it gives no sign of life at all between the
-    /// two moments that `what` returns.
+    /// Runs `what` and records its period as an outage: the store is unavailable or slow in that time.
     pub(crate) fn outage(&mut self, what: impl FnOnce(&mut Self) -> Result<()>) -> Result<Span> {
         let from = boot_time();
         what(self)?;
@@ -160,7 +159,7 @@ impl Stage<'_> {
         Ok(when)
     }
 
-    /// As [`outage`](Self::outage), between a beginning and an end, and no word comes from the store in between.
+    /// As [`outage`](Self::outage), from `begin` to `end`; in between, the store sends nothing to any client.
     pub(crate) fn mute(
         &mut self,
         begin: impl FnOnce(&dyn World) -> Result<()>,
@@ -182,22 +181,23 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// The store has forgotten all in this time.
+    /// The store forgot everything, including its token counters, in this period.
     pub(crate) fn forgot(&mut self, when: Span) {
         self.harm(when, None, true, true);
     }
 
-    /// It may have.
+    /// As [`forgot`](Self::forgot), but the store only may have forgotten.
     pub(crate) fn may_have_forgotten(&mut self, when: Span) {
         self.harm(when, None, true, false);
     }
 
-    /// It may have ended every lease, but knows how far its tokens are.
+    /// The store may have ended every lease, but kept its token counters.
     pub(crate) fn may_have_freed(&mut self, when: Span) {
         self.harm(when, None, false, false);
     }
 
-    /// It has forgotten this lock, but not how far its tokens are, unless they are counted in what was deleted.
+    /// The store forgot this lock, but kept its token counter. MariaDB keeps the counter in the deleted row, so it
+    /// forgets both.
     pub(crate) fn forgot_lock(&mut self, when: Span, name: String) {
         let counted_there = self.store == Store::Mariadb;
         self.harm(when, Some(name), counted_there, true);
@@ -212,7 +212,7 @@ impl Stage<'_> {
         });
     }
 
-    /// Waits until somebody holds the lock of this role.
+    /// Waits until a process holds the lock of this role, and returns its number.
     pub(crate) fn holder(&mut self, role: Role) -> Result<u32> {
         self.crew
             .until("somebody holds the lock", RECOVERY, |crew| {
@@ -222,7 +222,7 @@ impl Stage<'_> {
     }
 }
 
-/// Plays it once.
+/// Runs the story once.
 pub(crate) fn play(
     world: &dyn World,
     store: Store,
@@ -279,12 +279,13 @@ pub(crate) fn play(
     })
 }
 
-/// The fault, and all until the processes have ended.
+/// Runs the fault, waits for recovery, stops the processes and looks for leaks.
 fn perform(stage: &mut Stage, story: &Story) -> Result<Vec<Breach>> {
     stage.crew.until_served(Duration::ZERO, RECOVERY)?;
     let files = open_files(stage);
     (story.act)(stage).context("the fault could not be made")?;
     stage.crew.until_served(boot_time(), RECOVERY)?;
+    // We count open files before the processes stop; afterwards there is nothing to count.
     let mut found = files_left(stage, &files);
     stage.notes.ended = boot_time();
     stage.crew.dismiss(RECOVERY)?;
@@ -318,7 +319,7 @@ fn files_left(stage: &Stage, before: &[(u32, usize)]) -> Vec<Breach> {
     found
 }
 
-/// What is still in the store when every lease must have ended.
+/// Everything that is still in the store once every lease must have ended.
 fn left_over(stage: &Stage) -> Result<Vec<String>> {
     if stage.store == Store::Memory {
         return Ok(Vec::new());
@@ -329,6 +330,7 @@ fn left_over(stage: &Stage) -> Result<Vec<String>> {
     loop {
         let mut left = held(stage)?;
         left.extend(stage.world.left(&stage.base)?);
+        // Leases of killed or frozen processes may still run, so we poll until the limit.
         if left.is_empty() || boot_time() > end {
             return Ok(left);
         }
@@ -336,7 +338,7 @@ fn left_over(stage: &Stage) -> Result<Vec<String>> {
     }
 }
 
-/// What the store itself says is held.
+/// The locks that the store itself lists as held.
 fn held(stage: &Stage) -> Result<Vec<String>> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build()?.block_on(async {
@@ -351,10 +353,10 @@ fn held(stage: &Stage) -> Result<Vec<String>> {
     })
 }
 
-/// How much later than its lease a store gives a lock away whose holder has vanished.
+/// How long after the lease of a vanished holder a store may take to grant the lock again.
 fn grace(store: Store) -> Duration {
     match store {
-        // Whole seconds, and a look at them only now and then.
+        // These stores count in whole seconds and check for expired leases only at intervals.
         Store::Etcd | Store::Memcached => Duration::from_secs(2),
         // Sessions end at a tick.
         Store::Zookeeper => Duration::from_millis(500),

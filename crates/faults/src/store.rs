@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What keeps the locks.
+/// A store or topology.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Store {
     /// One Redis
@@ -63,7 +63,7 @@ impl Store {
         }
     }
 
-    /// Redis in some form.
+    /// Whether this is a Redis topology.
     pub(crate) fn is_redis(self) -> bool {
         use Store::{Cluster, Plain, Redis, Redlock, Replicas, Sentinel};
         matches!(
@@ -72,17 +72,17 @@ impl Store {
         )
     }
 
-    /// There is a server of its own.
+    /// Whether the store has a server.
     pub(crate) fn has_server(self) -> bool {
         !matches!(self, Self::Sqlite | Self::Memory)
     }
 
-    /// The clients reach it by the address they were given, so that a proxy can stand before it.
+    /// Whether the clients connect to the address they were given, so that a proxy can stand in front of the servers.
     pub(crate) fn has_proxy(self) -> bool {
         self.has_server() && !matches!(self, Self::Sentinel | Self::Cluster)
     }
 
-    /// The store tells who waits that a lock is free.
+    /// Whether the store notifies waiters when a lock becomes free.
     pub(crate) fn wakes(self) -> bool {
         !matches!(self, Self::Plain | Self::Mariadb | Self::Memcached)
     }

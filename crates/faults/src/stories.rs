@@ -1,4 +1,4 @@
-//! What can happen: each fault written once, for every store that can have it.
+//! The faults. Each is written once, for every store that can have it.
 
 mod ground;
 
@@ -30,7 +30,7 @@ pub(crate) const CALM: Story = {
     story
 };
 
-/// Three hundred that wait for one lock.
+/// Three hundred tasks wait for one lock.
 pub(crate) const CROWD: Story = {
     let mut story = Story::keeping("crowd", |stage| {
         stage.pass(stage.lease * 2);
@@ -57,7 +57,8 @@ pub(crate) const HOLDER_FROZEN: Story = Story::new("holder frozen", |stage| {
     stage.freeze(number, stage.lease * 2)
 });
 
-/// A process that waits is frozen for longer than a lease, several times, so that a request of it is on its way in some.
+/// A waiting process is frozen for longer than a lease, several times. The random pause makes some freezes hit a
+/// request in flight.
 pub(crate) const WAITER_FROZEN: Story = Story::new("waiter frozen", |stage| {
     for _ in 0..4 {
         let holder = stage.holder(Role::Relay)?;
@@ -81,7 +82,7 @@ pub(crate) const EXECUTOR_BLOCKED: Story = Story::keeping("executor blocked", |s
     process.write_line(&format!("block {}", time.as_millis()))?;
     process.wait_line("unblocked", time * 4)?;
     let to = boot_time();
-    // Its tasks stood still, its leases did not.
+    // The tasks of the process stood still, but its leases did not: the renewals do not run on the blocked executor.
     stage.notes.frozen.push((number, Span { from, to }));
     Ok(())
 });
@@ -153,7 +154,7 @@ pub(crate) const SLOW_50: Story = Story::keeping("slow 50 ms", |stage| slow(stag
 pub(crate) const SLOW_200: Story = Story::new("slow 200 ms", |stage| slow(stage, ms(200)));
 pub(crate) const SLOW_900: Story = Story::new("slow 900 ms", |stage| slow(stage, ms(900)));
 
-/// Replies are lost at random moments, whatever they are replies to.
+/// Replies are lost at random moments, for any request.
 pub(crate) const REPLIES_LOST: Story = Story::new("replies lost", |stage| {
     stage.outage(|stage| {
         for _ in 0..12 {
@@ -186,12 +187,12 @@ pub(crate) const RESETS: Story = Story::new("resets", |stage| {
     Ok(())
 });
 
-/// The same where no proxy can stand before the servers.
+/// The same fault as `RESETS`, for stores that have no proxy in front of the servers.
 pub(crate) const KILLED_CONNECTIONS: Story = Story::new("connections killed", |stage| {
     again_and_again(stage, Deed::CutAll, ms(20))
 });
 
-/// Now and then: what a database's operator or its firewall does.
+/// Connections end now and then, as when a database operator or a firewall cuts them.
 pub(crate) const TERMINATED: Story = Story::keeping("sessions terminated", |stage| {
     for _ in 0..3 {
         operate(stage, Deed::CutAll)?;
@@ -222,7 +223,7 @@ fn again_and_again(stage: &mut Stage, deed: Deed, pause: Duration) -> Result<()>
     Ok(())
 }
 
-/// Messages to listeners get lost, the connection stays.
+/// Messages to subscribers get lost while the connection stays up.
 pub(crate) const MESSAGES_LOST: Story = Story::keeping("messages lost", |stage| {
     stage.outage(|stage| {
         let proxies = stage.world.proxies();
@@ -252,7 +253,7 @@ pub(crate) const PAUSED: Story = Story::new("paused", |stage| paused(stage, stag
 /// For 1.2 seconds, of a lease of two.
 pub(crate) const ASLEEP: Story = Story::keeping("asleep", |stage| operate(stage, Deed::Sleep));
 
-/// So long that another server is made the primary.
+/// The primary is paused for so long that another server becomes the primary.
 pub(crate) const PAUSED_UNTIL_REPLACED: Story = Story::new("paused until replaced", |stage| {
     let time = stage.lease * 2;
     let when = stage.outage(|stage| {
@@ -301,7 +302,8 @@ pub(crate) const FLUSHED: Story = Story::new("flushed", |stage| {
 pub(crate) const FAILOVER: Story =
     Story::new("planned failover", |stage| operate(stage, Deed::Failover));
 
-/// Until all clients have left the old primary, and it is one no more, what it grants may be granted again.
+/// A failover. Until all clients have left the old primary and it has stepped down, both primaries may grant the same
+/// lock.
 fn replaced(stage: &mut Stage, deed: Deed, forgets: bool) -> Result<()> {
     let (world, name) = (stage.world, stage.name(Role::Relay));
     let when = stage.outage(|_| {
@@ -319,17 +321,17 @@ const fn with_all(mut story: Story) -> Story {
     story
 }
 
-/// What only the dead one had is lost, and what only those had that were not promoted.
+/// A failover loses grants that reached only the dead primary, or only replicas that were not promoted.
 pub(crate) const CRASH: Story =
     Story::new("primary killed", |stage| replaced(stage, Deed::Crash, true));
 pub(crate) const HANG: Story =
     Story::new("primary frozen", |stage| replaced(stage, Deed::Hang, true));
-/// Sentinels promote without waiting for anybody.
+/// Sentinels promote a replica without waiting for replication.
 pub(crate) const FAILOVER_BY_SENTINELS: Story = Story::new("failover by order", |stage| {
     replaced(stage, Deed::Failover, true)
 });
 
-/// All that was granted had been acknowledged by whoever is promoted.
+/// With `all_replicas`, the promoted replica had acknowledged every grant, so the failover loses none.
 pub(crate) const CRASH_ALL: Story = with_all(Story::new("primary killed, all", |stage| {
     replaced(stage, Deed::Crash, false)
 }));
@@ -340,7 +342,7 @@ pub(crate) const FAILOVER_ALL: Story = with_all(Story::new("failover by order, a
     replaced(stage, Deed::Failover, false)
 }));
 
-/// The only replica has acknowledged it.
+/// The only replica of the shard had acknowledged every grant.
 pub(crate) const SHARD_CRASH: Story = Story::new("shard's primary killed", |stage| {
     replaced(stage, Deed::Crash, false)
 });
@@ -370,7 +372,7 @@ fn some(stage: &mut Stage, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// One after another, each after the holders had time to give it their locks again.
+/// Empties one server after another, with a lease in between so that the holders can restore their locks on it.
 pub(crate) const ONE_EMPTIED: Story = Story::keeping("one of five emptied", |stage| {
     for which in 0..3 {
         stage.world.empty_one(which)?;

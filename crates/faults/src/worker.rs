@@ -1,4 +1,4 @@
-//! One process of a run: tasks that take locks, hold them, and write down what they see.
+//! One worker process of a run: its tasks take locks, hold them, and record every event.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -14,24 +14,24 @@ use tokio::task::JoinSet;
 use crate::history::{Recorder, What};
 use crate::world;
 
-/// What a process is told by its command line.
+/// The settings of a process, from its command line.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Plan {
-    /// Its number among the processes of the run
+    /// Number of this process in the run
     #[arg(long)]
     pub(crate) process: u32,
-    /// The store; several for a majority of them
+    /// Address of the store; several addresses form a majority
     #[arg(long, required = true)]
     pub(crate) store: Vec<String>,
-    /// The file with the password, if the store wants one
+    /// File with the password, if the store needs one
     #[arg(long)]
     pub(crate) secret: Option<PathBuf>,
-    /// Where it writes its history
+    /// File for the history
     #[arg(long)]
     pub(crate) file: PathBuf,
     #[arg(long)]
     pub(crate) lease_ms: u64,
-    /// The locks are called this, and something behind it
+    /// Common prefix of the lock names
     #[arg(long)]
     pub(crate) name: String,
     #[arg(long)]
@@ -39,13 +39,13 @@ pub(crate) struct Plan {
     /// The store has no tokens, so its locks are not fenced
     #[arg(long)]
     pub(crate) no_tokens: bool,
-    /// Clients, each as busy as a process
+    /// Number of clients; each does the work of one process
     #[arg(long, default_value_t = 1)]
     pub(crate) clients: u32,
-    /// No holders of several kinds, but so many that wait for one lock
+    /// Number of tasks that wait for one lock, instead of the usual roles
     #[arg(long, default_value_t = 0)]
     pub(crate) crowd: u32,
-    /// All replicas must have heard of a grant
+    /// All replicas must acknowledge a grant
     #[arg(long)]
     pub(crate) all_replicas: bool,
 }
@@ -56,21 +56,21 @@ impl Plan {
     }
 }
 
-/// How a task holds its lock.
+/// The way in which a task uses its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// For a moment, again and again, like many others.
+    /// Holds for a moment, again and again; several tasks compete.
     Trader,
-    /// For about a lease, so that it needs renewals, and then somebody else has it.
+    /// Holds for about a lease, so that it needs renewals, then lets another task have it.
     Relay,
-    /// Always; nobody else wants it.
+    /// Holds all the time; no other task wants this lock.
     Keeper,
-    /// For a moment, one of very many.
+    /// Holds for a moment; very many tasks compete.
     Crowd,
 }
 
 impl Role {
-    /// The lock of this role; a keeper's is its own.
+    /// The name of the lock of this role. A keeper has its own lock.
     pub(crate) fn name(self, base: &str, owner: &str) -> String {
         match self {
             Self::Trader => format!("{base}-trade"),
@@ -89,8 +89,8 @@ impl Role {
         }
     }
 
-    /// From the release to the next question. Who asks at once gets the lock again and again, and nobody sees that the
-    /// others were not woken.
+    /// The pause from the release to the next request. Without it, the same task would get the lock again and again,
+    /// and a missed wake of the others would go unnoticed.
     fn rest(self, lease: Duration, rng: &mut Rng) -> Duration {
         match self {
             Self::Trader => Duration::from_millis(rng.u64(1..20)),
@@ -100,18 +100,18 @@ impl Role {
         }
     }
 
-    /// From one look at the guard to the next.
+    /// The interval between two checks of the guard.
     fn pace(self) -> Duration {
         Duration::from_millis(if self == Self::Keeper { 20 } else { 4 })
     }
 }
 
-/// A worker that lies, to see that it is caught.
+/// A worker that breaks a promise on purpose. It shows that the checkers find the breach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lie {
-    /// It tells the truth.
+    /// The worker is correct.
     None,
-    /// It goes on as if it held what it has lost.
+    /// It continues to act on a lock that it has lost.
     #[cfg(test)]
     IgnoresLosses,
 }
@@ -131,7 +131,7 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Takes the lock and gives it back, until it is to stop.
+    /// Acquires and releases the lock until it is told to stop.
     pub(crate) async fn run(mut self) {
         for number in 1_u64.. {
             if *self.stop.borrow() {
@@ -153,7 +153,8 @@ impl Task {
                 Some(Err(error)) => {
                     let kind = format!("{:?}", error.kind());
                     self.note(&id, What::Failed { kind });
-                    // What fails at once, as a server that is not there does, is not asked a thousand times.
+                    // An error can come at once, such as when the server is down. Without this pause we would retry in
+                    // a busy loop.
                     self.pause(Duration::from_millis(50)).await;
                 }
                 None => {
@@ -167,7 +168,7 @@ impl Task {
     async fn hold(&mut self, id: &str, guard: Guard) {
         let (at, valid) = (boot_time(), guard.valid_for());
         if valid.is_zero() {
-            // It came so late that it was over, and the guard says so.
+            // The grant came so late that its lease was over, and the guard says so.
             let kind = "Over".to_owned();
             return self.note(id, What::Failed { kind });
         }
@@ -180,7 +181,7 @@ impl Task {
         if held {
             told.abort();
         } else {
-            // The loss is told, if it is told at all, before anybody asks for it.
+            // The library must report the loss without being asked, so we wait for the report before we call `release`.
             let _ = tokio::time::timeout(self.lease * 2, told).await;
         }
         let outcome = match guard.release().await {
@@ -201,11 +202,12 @@ impl Task {
         })
     }
 
-    /// Looks at the guard again and again. False: it is over.
+    /// Checks the guard at intervals. `false`: the lock is over.
     async fn work(&mut self, id: &str, guard: &Guard, end: Duration) -> bool {
         loop {
             let stop = self.pause(self.role.pace()).await;
-            // Before the look: whoever is frozen in between has seen nothing since.
+            // We take the timestamp before we check the guard. Otherwise a freeze between the two would date an old
+            // result too late, and the holder would seem to act on an expired lock.
             let (at, valid) = (boot_time(), guard.valid_for());
             if valid.is_zero() && !self.lies() {
                 self.note_at(at, id, What::Over);
@@ -224,7 +226,7 @@ impl Task {
         self.lie != Lie::None
     }
 
-    /// True: it is to stop.
+    /// Returns `true` if the task is to stop.
     async fn pause(&mut self, time: Duration) -> bool {
         let _ = tokio::time::timeout(time, self.stop.changed()).await;
         *self.stop.borrow()
@@ -239,7 +241,7 @@ impl Task {
     }
 }
 
-/// Notes when this process was kept waiting for the machine.
+/// Records when this process did not get to run.
 async fn feel_pulse(recorder: Recorder, process: u32) {
     const PULSE: Duration = Duration::from_millis(10);
     for number in 1_u64.. {
@@ -254,7 +256,7 @@ async fn feel_pulse(recorder: Recorder, process: u32) {
     }
 }
 
-/// One client's tasks. The first is the keeper.
+/// The tasks of one client. The first is the keeper.
 pub(crate) fn tasks(
     plan: &Plan,
     number: u32,
@@ -279,7 +281,7 @@ pub(crate) fn tasks(
     roles.into_iter().enumerate().map(task).collect()
 }
 
-/// The whole process. It ends when its stdin does.
+/// Runs the process until its stdin closes.
 pub(crate) async fn main(plan: Plan) -> Result<()> {
     let recorder = Recorder::create(&plan.file)?;
     let (stopper, stop) = watch::channel(false);
@@ -301,6 +303,7 @@ pub(crate) async fn main(plan: Plan) -> Result<()> {
     pulse.abort();
     stopper.send_replace(true);
     while running.join_next().await.is_some() {}
+    // We close the clients after all tasks have ended. Otherwise their locks would end as `Closed`.
     for client in clients.iter().flat_map(|connected| &connected.clients) {
         client.close(Duration::from_secs(1)).await;
     }
@@ -308,7 +311,7 @@ pub(crate) async fn main(plan: Plan) -> Result<()> {
     Ok(())
 }
 
-/// Does as the lines on stdin say, until they end.
+/// Executes the commands on stdin until it closes.
 async fn obey() {
     let (sender, mut lines) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -320,7 +323,7 @@ async fn obey() {
     });
     while let Some(line) = lines.recv().await {
         if let Some(time) = line.strip_prefix("block ") {
-            // The executor, and all tasks with it.
+            // This blocks the executor, and all tasks with it.
             std::thread::sleep(Duration::from_millis(time.parse().unwrap_or(0)));
             println!("unblocked");
         }
@@ -357,7 +360,7 @@ async fn connect(plan: &Plan) -> Result<Connected> {
         clients.push(client.with_context(|| store.clone())?);
     }
     let majority = if clients.len() > 1 {
-        // The servers have only just been started.
+        // The servers have just started empty, so the restart guard would only delay the run.
         let settings = RedLock::builder(clients.clone()).restart_guard(false);
         Some(settings.node_timeout(plan.lease() / 10).build()?)
     } else {
@@ -366,7 +369,7 @@ async fn connect(plan: &Plan) -> Result<Connected> {
     Ok(Connected { clients, majority })
 }
 
-/// A process may be started while the store is not there.
+/// Retries for a while: the process may start during an outage of the store.
 async fn patiently<T, F: Future<Output = tidelock::Result<T>>>(
     ask: impl Fn() -> F,
 ) -> tidelock::Result<T> {

@@ -1,4 +1,4 @@
-//! A server that takes nobody in, and does so later.
+//! Connecting to a server that refuses clients at first and accepts them later.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,14 +7,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tidelock::{Client, ClientBuilder, ErrorKind};
 
-/// Longer than anything here takes that does not hang.
+/// A limit for steps that are much faster unless they hang.
 const SOON: Duration = Duration::from_secs(20);
 
-/// A client comes while the server takes nobody in. Without patience it is told that it may come again; with patience it is
-/// let in as soon as the server is open.
+/// Connects while the server refuses clients. Without `connect_within` the error must be retryable (`Unavailable`);
+/// with it the client must connect as soon as `open` has run.
 ///
 /// # Errors
-/// When it is let in before, is told anything else, or is not let in then.
+/// Fails if the client connects too early, gets any other error, or does not connect in time.
 pub async fn is_waited_for(
     builder: ClientBuilder,
     url: &str,
@@ -33,23 +33,24 @@ pub async fn is_waited_for(
     Ok(client)
 }
 
-/// Connections that say nothing, as many as a server takes.
+/// Opens `count` idle connections, to use up the server's limit.
 ///
 /// # Errors
-/// When a connection cannot be made.
+/// Fails if a connection cannot be made.
 pub fn crowd(server: SocketAddr, count: usize) -> Result<Vec<TcpStream>> {
     let each = (0..count).map(|_| TcpStream::connect(server));
     each.collect::<Result<_, _>>().context("filling the server")
 }
 
-/// Connections until a server takes no more that says nothing to whom it lets in, and hangs up on others.
+/// Opens idle connections until the server is full. It works with a server that closes a refused connection and sends
+/// nothing on an accepted one.
 ///
 /// # Errors
-/// When a connection cannot be made.
+/// Fails if a connection cannot be made.
 pub fn fill(server: SocketAddr) -> Result<Vec<TcpStream>> {
     let mut inside = Vec::new();
     let mut refused = 0;
-    // One refusal may be because of others that are being refused at that moment.
+    // The server may still count connections that it is about to refuse, so one refusal does not prove that it is full.
     while refused < 5 {
         let mut next = TcpStream::connect(server)?;
         next.set_read_timeout(Some(Duration::from_millis(20)))?;
@@ -63,15 +64,15 @@ pub fn fill(server: SocketAddr) -> Result<Vec<TcpStream>> {
     Ok(inside)
 }
 
-/// A connection to a Redis that was let in, for commands in one line.
+/// An accepted connection to Redis, for inline commands.
 #[derive(Debug)]
 pub struct Insider(BufReader<TcpStream>);
 
 impl Insider {
-    /// Connects, and returns when the server has answered.
+    /// Connects, and returns once the server has answered.
     ///
     /// # Errors
-    /// When the server takes nobody in.
+    /// Fails if the server refuses the connection.
     pub fn enter(server: SocketAddr) -> Result<Self> {
         let mut insider = Self(BufReader::new(TcpStream::connect(server)?));
         let answer = insider.say("PING")?;
@@ -79,10 +80,10 @@ impl Insider {
         Ok(insider)
     }
 
-    /// Sends a command, and reads one line.
+    /// Sends a command and reads one line.
     ///
     /// # Errors
-    /// When the connection has ended.
+    /// Fails if the connection has ended.
     pub fn say(&mut self, command: &str) -> Result<String> {
         self.begin(command)?;
         let mut line = String::new();
@@ -90,10 +91,10 @@ impl Insider {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Sends a command, and does not wait for its answer.
+    /// Sends a command and does not wait for the answer.
     ///
     /// # Errors
-    /// When the connection has ended.
+    /// Fails if the connection has ended.
     pub fn begin(&mut self, command: &str) -> Result<()> {
         let stream = self.0.get_mut();
         stream.write_all(format!("{command}\r\n").as_bytes())?;

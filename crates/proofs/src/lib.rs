@@ -1,4 +1,4 @@
-//! Tests of the promises on real servers.
+//! Helpers for the tests of the guarantees on real servers.
 
 pub mod entering;
 pub mod machine;
@@ -7,10 +7,10 @@ pub mod waiting;
 
 use std::time::Duration;
 
-/// What the boot clock shows: the one clock that a test, its tasks and its child processes can compare.
+/// The boot clock: the only clock that a test, its tasks and its child processes can compare.
 pub fn boot_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    // Neither is ever negative on this clock.
+    // Neither part is ever negative on this clock.
     Duration::from_secs(time.tv_sec.unsigned_abs())
         + Duration::from_nanos(time.tv_nsec.unsigned_abs())
 }

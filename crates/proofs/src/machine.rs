@@ -1,14 +1,14 @@
-//! What it was measured on.
+//! Describes the machine and the server of a measurement.
 
 use std::process::Command;
 
 use anyhow::{Context, Result};
 use testkit::servers::RedisServer;
 
-/// Lines of what, and what it is.
+/// Rows of (label, value).
 ///
 /// # Errors
-/// When the server does not answer.
+/// Fails if the server does not answer.
 pub fn describe(server: &RedisServer) -> Result<Vec<(&'static str, String)>> {
     let info: String = server.query(&["INFO", "server"])?;
     let version = info

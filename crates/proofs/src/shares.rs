@@ -1,4 +1,4 @@
-//! Processes that want one lock for a while, and how they shared its turns.
+//! Measures how processes share the turns at one lock.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,32 +9,32 @@ use anyhow::{Context as _, Result};
 use testkit::java::{JavaPeer, RedissonVersion, TurnsPlan, TurnsReport};
 use testkit::process::Spawned;
 
-/// For how long everybody wants the lock.
+/// The length of each measurement.
 const TIME: Duration = Duration::from_secs(4);
 const HOLD: Duration = Duration::from_millis(1);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One test at a time: two of them would take the processors from each other.
+/// One test at a time. Otherwise two of them would compete for the processors.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A Rust process: the number of its tasks, and how they ask (see the program `turns`).
+/// A Rust process: the number of its tasks, and their mode (see the program `turns`).
 #[derive(Debug, Clone, Copy)]
 pub struct Rust(pub u32, pub &'static str);
 
-/// A Java process: its Redisson, and the number of its threads.
+/// A Java process: its Redisson version and the number of its threads.
 pub type Java = (RedissonVersion, u32);
 
-/// What each process got.
+/// The reports of all processes.
 #[derive(Debug)]
 pub struct Shares {
-    /// In the order in which they were given.
+    /// In the order of the arguments.
     pub rust: Vec<TurnsReport>,
-    /// In the order in which they were given.
+    /// In the order of the arguments.
     pub java: Vec<TurnsReport>,
 }
 
 impl Shares {
-    /// The part of all turns that these processes had.
+    /// The share of all turns that these processes had.
     pub fn of(&self, reports: &[TurnsReport]) -> f64 {
         total(reports) / (total(&self.rust) + total(&self.java))
     }
@@ -48,10 +48,10 @@ fn total(reports: &[TurnsReport]) -> f64 {
     reports.iter().map(TurnsReport::total).sum::<u64>() as f64
 }
 
-/// Lets them all want the lock at once. `program` is the program `turns`.
+/// Runs all processes at the same time. `program` is the path of `turns`.
 ///
 /// # Errors
-/// A process does not start, or ends without a report.
+/// Fails if a process does not start, or ends without a report.
 pub fn take_turns(program: &Path, url: &str, rust: &[Rust], java: &[Java]) -> Result<Shares> {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut peers = Vec::new();

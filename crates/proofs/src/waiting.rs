@@ -1,4 +1,4 @@
-//! What it costs to wait, measured the same way on each store.
+//! The cost of waiting, measured in the same way on each store.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -7,24 +7,24 @@ use anyhow::{Context, Result, ensure};
 use testkit::process::{Spawned, cpu_time};
 use tidelock::{Client, Guard};
 
-/// For how long waiters are watched, where that is done for every change.
+/// The time over which waiters are measured in every test run.
 pub const A_WHILE: Duration = Duration::from_secs(6);
 
-/// For how long they are watched by what is too long for every change.
+/// The time over which they are measured in the runs that are too slow for every change.
 pub const A_MINUTE: Duration = Duration::from_secs(60);
 
-/// The part of a core that a hundred waiters may take: a fiftieth. Unoptimised, as they are in most runs, they need several
-/// times as much as in a user's program, on a slow day more than that; then it is twice as much.
+/// The part of a core that a hundred waiters may use: a fiftieth. Most runs are unoptimised and need several times as
+/// much as a user's program, and more on a slow day; for those the limit is doubled.
 const BUSY: f64 = if cfg!(debug_assertions) { 0.04 } else { 0.02 };
 
-/// Longer than a turn takes that does not hang.
+/// A limit for a turn, which is much faster unless it hangs.
 const SOON: Duration = Duration::from_secs(20);
 
-/// From a release in one client to the lock in the hands of a task of the other, which has waited that long before: so many
-/// turns, the shortest first.
+/// Measures hand-overs between two clients: the time from a release in `one` until a task of `other` has the lock. The
+/// task of turn `n` waits for `waited(n)` before the release. Returns the times of all turns, sorted.
 ///
 /// # Errors
-/// Those of the locks, and one for a waiter that is not served.
+/// Passes on the errors of the locks, and fails if a waiter does not get the lock.
 pub async fn hand_overs(
     one: &Client,
     other: &Client,
@@ -51,25 +51,26 @@ pub async fn hand_overs(
     Ok(took)
 }
 
-/// The median hand-over is sooner than it would be by polling, and is printed.
+/// Checks that the median hand-over is faster than polling would be, and prints it.
 ///
 /// # Errors
-/// When it is later, and those of [`hand_overs`].
+/// Fails if it is slower, and passes on the errors of [`hand_overs`].
 pub async fn are_woken(one: &Client, other: &Client) -> Result<()> {
     const TURNS: u64 = 40;
     let took = hand_overs(one, other, TURNS, |_| Duration::from_millis(100)).await?;
     let (median, slowest) = (took[took.len() / 2], took[took.len() - 1]);
     println!("hand-over: median {median:?}, slowest {slowest:?}");
-    // With nobody else on the machine it takes a tenth of that.
+    // On an idle machine the median is a tenth of this.
     ensure!(median <= Duration::from_millis(50), "{took:?}");
     Ok(())
 }
 
-/// A hundred tasks of the program `peer`, in a process that does nothing else, wait for a name that is held: within that time they take next to
-/// nothing of a core, and few questions in all, where the server counts them; and when it is released one of them has it.
+/// A hundred tasks of the program `peer`, alone in their process, wait for a held name. During `window` they may use
+/// next to nothing of a core and send few requests in all, where the server counts them (`asked`). After the release
+/// one of them must get the lock.
 ///
 /// # Errors
-/// When they take more, and when the process is gone.
+/// Fails if they use more, or if the process ends.
 pub async fn cost_next_to_nothing(
     (program, url): (&str, &str),
     held: Guard,
@@ -84,7 +85,7 @@ pub async fn cost_next_to_nothing(
     for _ in 0..100 {
         peer.write_line(&format!("acquire {name}"))?;
     }
-    // All have asked.
+    // By then every task has sent its first request.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let (before, earlier) = (cpu_time(peer.pid())?, asked()?);
     tokio::time::sleep(window).await;

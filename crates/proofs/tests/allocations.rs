@@ -1,4 +1,5 @@
-//! What a lock costs in allocations on its caller's side: one too many is paid for by every request, and it creeps in unseen.
+//! The number of allocations that a lock costs on the caller's side. Every request pays for an extra one, and only a
+//! test makes it visible.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::future::Future;
@@ -14,11 +15,11 @@ use tokio::task::JoinSet;
 const ROUNDS: u64 = 500;
 
 /// One for the call of `acquire`, one for its future, two for the owner's name, one for each of the two futures behind
-/// `dyn Backend`, three for the hold, its guard and the line of its name, one for the future that releases, one for each of
-/// the two keys that are made, and one for the list in the answer of the script. The pipeline itself needs none.
+/// `dyn Backend`, three for the hold, its guard and the local queue of its name, one for the future that releases, one
+/// for each of the two keys, and one for the list in the script's answer. The pipeline itself needs none.
 const PAIR: u64 = 13;
 
-/// Per round, on this thread. The connection lives on it too; the steward does not.
+/// Allocations per round on this thread. The connection runs on this thread too, the steward does not.
 fn allocations<F: Future>(runtime: &tokio::runtime::Runtime, mut round: impl FnMut() -> F) -> u64 {
     let mut some = |rounds| {
         runtime.block_on(async {
@@ -50,7 +51,7 @@ fn a_pair_allocates_what_a_profile_excuses() -> Result<()> {
     Ok(())
 }
 
-/// What was asked for: the place in line, the hold and its status are those of the one before.
+/// The attempt itself. The ticket in the local queue, the hold and its status are reused from the previous holder.
 const HAND_OVER: u64 = 1;
 
 #[test]
@@ -69,7 +70,7 @@ fn a_hand_over_within_the_process_allocates_what_is_asked_for() -> Result<()> {
             let turns = async move {
                 for _ in 0..ROUNDS {
                     let guard = lock.acquire().await.unwrap();
-                    tokio::task::yield_now().await; // so that the others come to wait
+                    tokio::task::yield_now().await; // gives the other tasks the time to queue up
                     guard.release().await.unwrap();
                 }
             };
@@ -79,7 +80,8 @@ fn a_hand_over_within_the_process_allocates_what_is_asked_for() -> Result<()> {
     };
     turns();
     let counted = allocation_counter::measure(turns);
-    // The tasks and the one acquisition in the store are less than one for each turn.
+    // The tasks themselves and the one acquisition in the store amount to less than one allocation per turn, so the
+    // integer division drops them.
     let each = counted.count_total / (TASKS * ROUNDS);
     assert_eq!(each, HAND_OVER, "{} in all", counted.count_total);
     Ok(())
@@ -87,7 +89,8 @@ fn a_hand_over_within_the_process_allocates_what_is_asked_for() -> Result<()> {
 
 const MANY: usize = 1_000;
 
-/// Bytes that stay allocated for each of so many things, on this thread, and the things.
+/// The average number of bytes that each thing `make` returns keeps allocated on this thread, and the things
+/// themselves.
 fn bytes_each<T>(make: impl FnOnce() -> Vec<T>) -> (i64, Vec<T>) {
     let mut kept = Vec::new();
     let counted = allocation_counter::measure(|| kept = make());
@@ -110,7 +113,7 @@ fn a_held_lock_takes_less_than_a_kibibyte() -> Result<()> {
     Ok(())
 }
 
-/// With all that its executor keeps of it.
+/// The limit includes the memory that the executor keeps for the task.
 #[test]
 fn a_waiting_task_takes_less_than_two_kibibytes() -> Result<()> {
     let server = RedisServer::start()?;
@@ -126,7 +129,7 @@ fn a_waiting_task_takes_less_than_two_kibibytes() -> Result<()> {
         };
         let spawn = |_| runtime.spawn(wait(lock.clone(), Arc::clone(&begun)));
         let tasks = (0..MANY).map(spawn).collect();
-        // A task takes its place when it is polled for the first time.
+        // A task enters the local queue at its first poll.
         runtime.block_on(async {
             while begun.load(Ordering::SeqCst) < MANY {
                 tokio::task::yield_now().await;

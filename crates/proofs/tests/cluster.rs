@@ -1,4 +1,4 @@
-//! Locks in a cluster: the promises, the failovers, the slots that move, and the shards that fail alone.
+//! Locks in a cluster: the guarantees, failovers, slot migration, and failures of single shards.
 
 #![allow(
     clippy::unchecked_time_subtraction,
@@ -41,7 +41,7 @@ use anyhow::Result;
 use testkit::servers::{Cluster, RedisServer};
 use tidelock::testing::Fixture;
 
-/// The cluster all tests share that break nothing; gone with the last of them.
+/// The cluster shared by all tests that do not damage it. It ends with the last of them.
 #[allow(clippy::expect_used, reason = "a missing server is a failure")]
 fn shared() -> Arc<Cluster> {
     static SHARED: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
@@ -54,13 +54,14 @@ fn shared() -> Arc<Cluster> {
     started
 }
 
-/// Those that move slots do so one after the other.
+/// Serialises the tests that move slots.
 async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
     static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     ALONE.lock().await
 }
 
-/// How many processes listen for a lock at this node: those of the form that most listen to.
+/// The number of processes subscribed to a lock's channel at this node: the larger of the counts of the two message
+/// forms.
 fn listeners(node: &RedisServer, name: &str) -> i64 {
     let braces = if name.contains('{') {
         ("", "")
@@ -70,7 +71,7 @@ fn listeners(node: &RedisServer, name: &str) -> i64 {
     let channel = format!("redisson_lock__channel:{}{name}{}", braces.0, braces.1);
     let mut count = 0;
     for form in ["NUMSUB", "SHARDNUMSUB"] {
-        // Redis 6.2 knows only the first.
+        // Redis 6.2 supports only the first form; for the second the query fails and counts as 0.
         let said = node.query(&["PUBSUB", form, &channel]);
         let (_, listeners): (String, i64) = said.unwrap_or_default();
         count = count.max(listeners);
@@ -78,7 +79,7 @@ fn listeners(node: &RedisServer, name: &str) -> i64 {
     count
 }
 
-/// Waits until somebody listens for a lock at this node.
+/// Waits until one process is subscribed to a lock's channel at this node.
 fn heard_at(node: &RedisServer, name: &str, limit: Duration) -> Result<()> {
     let what = format!("somebody listens for {name} at {}", node.addr());
     common::eventually(limit, &what, || Ok(listeners(node, name) == 1)).map(drop)
@@ -99,7 +100,8 @@ mod promises {
     }
 
     mod chaos {
-        /// Each try waits for a replica as well: there must be time for as many as elsewhere.
+        /// Each attempt also waits for a replica, so a shorter lease would leave time for fewer attempts than on other
+        /// stores.
         const LEASE: std::time::Duration = std::time::Duration::from_millis(1500);
 
         tidelock::conformance!(faces: super::fixture().lease_of(LEASE).through_chaos());

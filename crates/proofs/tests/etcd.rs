@@ -1,4 +1,4 @@
-//! The etcd store on a real server: what it promises, what it costs, and what it survives.
+//! The etcd store on a real server: its guarantees, its costs, and faults.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

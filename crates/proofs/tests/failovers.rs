@@ -1,4 +1,4 @@
-//! Failovers one after another while locks are held and handed on: what each policy of acknowledgement is worth.
+//! Failovers one after another while locks are held and handed over: the guarantees of each acknowledgement policy.
 //!
 //! `cargo xtask full` makes two hundred of them.
 
@@ -20,9 +20,9 @@ use tidelock::ReplicaAck;
 use crowd::Crowd;
 use servers::{ENDS, Servers};
 
-/// What the clients say is shown with a test that fails: what is rare is not easily had again.
+/// Logs the clients' events, so that a failed test shows them: a rare failure is hard to reproduce.
 fn show_logs() {
-    // An error means that another test of this process has come first.
+    // An error means that another test of this process has installed the subscriber already.
     let _ = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::DEBUG)
         .with_test_writer()
@@ -30,7 +30,7 @@ fn show_logs() {
         .try_init();
 }
 
-/// That many failovers under a crowd of one policy.
+/// Runs this number of failovers under load with one policy.
 async fn survive(servers: Servers, policy: ReplicaAck, failovers: usize) -> Result<()> {
     show_logs();
     let survived = one_after_another(&servers, policy, failovers).await;
@@ -49,13 +49,14 @@ async fn one_after_another(servers: &Servers, policy: ReplicaAck, failovers: usi
         }
         crowd.holds_all().await.with_context(story)?;
         let periods = crowd.periods();
-        // In a cluster these lie on several shards.
+        // In a cluster these names lie on several shards.
         let name = crowd::kept(number);
         let limit = crowd::LEASE * 2;
         let met = tokio::task::block_in_place(|| servers.meet(end, &name, limit));
         let outage = met.with_context(story)?;
         tracing::info!("{}: another one after {outage:?}", story());
-        // The last renewal may have been a third of a lease before it: no lease outlasts more than the rest.
+        // The last renewal may be a third of a lease old, so a lease is sure to survive only an outage shorter than the
+        // rest. Half a lease leaves a margin.
         let outlasted = outage < crowd::LEASE / 2;
         settled = Some((proofs::boot_time(), outlasted));
         crowd.moves_on(periods).await.with_context(story)?;
@@ -65,7 +66,7 @@ async fn one_after_another(servers: &Servers, policy: ReplicaAck, failovers: usi
             .await
             .with_context(|| format!("{}, without a primary for {outage:?}", story()))?;
     }
-    // One may be in any run: sentinels choose at random whom they vote for first.
+    // We allow one long failover in any run: sentinels choose at random which candidate they vote for first.
     ensure!(
         long <= 1 + failovers / 10,
         "{long} of {failovers} failovers took so long that they show nothing"
@@ -75,19 +76,19 @@ async fn one_after_another(servers: &Servers, policy: ReplicaAck, failovers: usi
     crowd.disperse().await
 }
 
-/// With `all` a single failover loses no lock that was granted: whoever holds goes on holding, and nobody else gets in.
+/// With `all` a single failover loses no granted lock: each holder keeps its hold, and no other client gets in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_all_no_granted_lock_is_lost_by_a_failover() -> Result<()> {
     survive(Servers::sentinels()?, ReplicaAck::All, ENDS.len()).await
 }
 
-/// With `any` a failover may lose what was granted. Its holder is told.
+/// With `any` a failover may lose a granted lock, but its holder is told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_any_every_loss_by_a_failover_is_told() -> Result<()> {
     survive(Servers::sentinels()?, ReplicaAck::Any, ENDS.len()).await
 }
 
-/// The same two hundred times, over four sets of servers at once.
+/// The same with two hundred failovers, on four sets of servers in parallel.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "takes some minutes; `cargo xtask full` runs it"]
 async fn two_hundred_failovers() -> Result<()> {
@@ -106,7 +107,7 @@ async fn two_hundred_failovers() -> Result<()> {
     Ok(())
 }
 
-/// Sixty in clusters, over one of them for each policy, one after the other: a cluster is nine servers.
+/// Sixty failovers in clusters, one cluster per policy. They run one after another, because a cluster is nine servers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "takes some minutes; `cargo xtask full` runs it"]
 async fn sixty_failovers_of_shards() -> Result<()> {

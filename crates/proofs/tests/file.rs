@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-/// Longer than anything here takes that does not hang.
+/// A limit for steps that are much faster unless they hang.
 const SOON: Duration = Duration::from_secs(120);
 
-/// A file, and the processes that use it. They are killed with it.
+/// A file and the processes that use it. Dropping it kills them.
 struct Crowd {
     folder: TempDir,
     all: Vec<Child>,
@@ -39,7 +39,7 @@ impl Crowd {
         Ok(run)
     }
 
-    /// Holds the lock until its stdin is closed: also when this test is killed.
+    /// Holds the lock until its stdin closes, which also happens if this test is killed.
     fn holder(&self) -> Result<Child> {
         let mut holder = self.tidelock(&["sh", "-c", "echo in; read -r word"])?;
         holder.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -49,7 +49,7 @@ impl Crowd {
         Ok(holder)
     }
 
-    /// Starts processes that notice if somebody else has the lock too.
+    /// Starts processes that fail if another one holds the lock at the same time.
     fn grow(&mut self, many: usize) -> Result<()> {
         let inside = self.path("inside");
         let inside = inside.to_str().context("a path")?;
@@ -61,7 +61,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Until each of them waits in the queue.
+    /// Returns once each of them waits in the queue.
     fn wait_until_all_wait(&self) -> Result<()> {
         let end = Instant::now() + SOON;
         for one in &self.all {
@@ -76,13 +76,13 @@ impl Crowd {
         Ok(())
     }
 
-    /// The time of all of them on a processor.
+    /// The processor time of all of them.
     fn cpu_time(&self) -> Result<Duration> {
         let each = self.all.iter().map(|one| cpu_time(one.id()));
         each.sum()
     }
 
-    /// Fails unless all of them end well.
+    /// Fails unless all of them succeed.
     fn end_well(&mut self) -> Result<()> {
         let end = Instant::now() + SOON;
         for one in &mut self.all {
@@ -103,7 +103,7 @@ impl Crowd {
 impl Drop for Crowd {
     fn drop(&mut self) {
         for one in &mut self.all {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             let _ = one.kill();
             let _ = one.wait();
         }
@@ -124,7 +124,7 @@ fn threads(pid: u32) -> Result<Vec<String>> {
     tasks(pid)?.iter().map(|task| name(task)).collect()
 }
 
-/// To the nanosecond: in a second each of them uses less than the hundredths that other counters show.
+/// In nanoseconds: each process uses less in a second than the hundredths that other counters show.
 fn cpu_time(pid: u32) -> Result<Duration> {
     let mut all = Duration::ZERO;
     for task in tasks(pid)? {
@@ -135,8 +135,8 @@ fn cpu_time(pid: u32) -> Result<Duration> {
     Ok(all)
 }
 
-/// Many processes wait while somebody holds the lock, then each has its turn. Returns what part of a core they used while they
-/// waited, and how many turns there were in a second.
+/// Many processes wait while one holds the lock, then each gets its turn. Returns the part of a core that they used
+/// while they waited, and the turns per second.
 fn wait_and_go(many: usize) -> Result<(f64, f64)> {
     let mut crowd = Crowd::new()?;
     let mut holder = crowd.holder()?;
@@ -159,12 +159,12 @@ fn wait_and_go(many: usize) -> Result<(f64, f64)> {
     Ok((core, rate))
 }
 
-/// Before, each of them looked at the file every 4 to 10 ms.
+/// Regression: each waiting process used to poll the file every 4 to 10 ms.
 #[test]
 fn t74_processes_that_wait_sleep_until_it_is_their_turn() -> Result<()> {
     let (core, rate) = wait_and_go(200)?;
     ensure!(core < 0.05, "{core:.3} of a core while they wait");
-    // Other tests run beside it.
+    // The bound is low because other tests run at the same time.
     ensure!(rate > 10.0, "{rate:.1} turns a second");
     Ok(())
 }
@@ -178,7 +178,7 @@ fn t74_a_thousand_processes_wait_and_have_fifty_turns_a_second() -> Result<()> {
     Ok(())
 }
 
-/// Before, four in five ended with "database is locked".
+/// Regression: four in five used to fail with "database is locked".
 #[test]
 fn t74_processes_that_come_at_once_make_one_file() -> Result<()> {
     let mut crowd = Crowd::new()?;

@@ -1,4 +1,4 @@
-//! Whatever happens on the way, nothing piles up: not in the process, not on the server.
+//! Leak tests: no fault or cancellation leaves anything behind in the process or on the server.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

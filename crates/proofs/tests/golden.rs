@@ -1,4 +1,4 @@
-//! The recordings of real Redisson in `interop/redisson/golden/` are what it does today.
+//! The recordings of real Redisson in `interop/redisson/golden/` match its current behaviour.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -52,7 +52,7 @@ fn shown(step: Option<&Step>) -> String {
     )
 }
 
-/// The newest version has every step; 3.15.6 has those that need no fenced lock.
+/// The newest version has every step; 3.15.6 lacks those that need a fenced lock.
 #[test]
 fn the_wire_protocol_points_at_recorded_steps() {
     let text = std::fs::read_to_string(testkit::workspace().join("docs/wire-protocol.md")).unwrap();

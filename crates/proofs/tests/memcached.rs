@@ -1,4 +1,4 @@
-//! The memcached store on a real server: the promises, and what breaks them.
+//! The memcached store on a real server: the conformance promises, and the faults that can break them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "memcached/costs.rs"]
@@ -15,7 +15,7 @@ use std::time::Duration;
 use testkit::servers::MemcachedServer;
 use tidelock::testing::Fixture;
 
-/// A server of its own, for as long as the promise is being proved. Its clock counts whole seconds, so its leases are long.
+/// A separate server for each promise. memcached counts whole seconds, so the leases are long.
 #[allow(clippy::expect_used, reason = "a missing server is a failure")]
 fn fixture() -> Fixture {
     let server = MemcachedServer::start().expect("a server starts");

@@ -1,4 +1,4 @@
-//! The MySQL store on a real server: its promises, what it costs, and what it survives.
+//! The MySQL store on a real server: its promises, its costs, and the faults it survives.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "mysql/entering.rs"]
@@ -22,7 +22,7 @@ use tidelock::Client;
 
 const LEASE: Duration = Duration::from_secs(2);
 
-/// A client with a short lease and an even shorter patience with the server.
+/// A client with a short lease and an even shorter response timeout.
 async fn client(url: &str) -> tidelock::Result<Client> {
     Client::builder()
         .lease(LEASE)
@@ -32,7 +32,7 @@ async fn client(url: &str) -> tidelock::Result<Client> {
         .await
 }
 
-/// What must happen within a few leases.
+/// Fails unless the event happens within a few leases.
 async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
     let event = tokio::time::timeout(LEASE * 5, event).await;
     event.unwrap_or_else(|_| panic!("it takes too long: {what}"))

@@ -1,4 +1,4 @@
-//! The plain lock of Redis, one key.
+//! The plain Redis lock, which is one key.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,7 +18,7 @@ mod wire;
 use testkit::servers::RedisServer;
 use tidelock::testing::Fixture;
 
-/// A server of its own, for as long as the promise is being proved.
+/// A separate server for each promise.
 #[allow(clippy::expect_used, reason = "a missing server is a failure")]
 fn fixture() -> Fixture {
     let server = RedisServer::start().expect("a server starts");
@@ -29,7 +29,7 @@ mod promises {
     tidelock::conformance!(super::fixture());
 }
 
-/// A server that tells when keys go.
+/// A server that publishes keyspace events when keys are deleted or expire.
 #[allow(clippy::expect_used, reason = "a missing server is a failure")]
 fn telling() -> Fixture {
     let server = RedisServer::builder().args(["--notify-keyspace-events", "Kgx"]);
@@ -41,7 +41,7 @@ mod with_events {
     tidelock::conformance!(super::telling());
 }
 
-/// A user that may not run scripts.
+/// A user without permission to run Lua scripts.
 #[allow(clippy::expect_used, reason = "a missing server is a failure")]
 fn unscripted() -> Fixture {
     let server = RedisServer::builder()

@@ -1,4 +1,4 @@
-//! The PostgreSQL store on a real server: its promises, what it writes, what it costs, and what it survives.
+//! The PostgreSQL store on a real server: its promises, the rows it writes, its costs, and the faults it survives.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -28,7 +28,7 @@ use std::time::Duration;
 use testkit::servers::PostgresServer;
 use tidelock::Client;
 
-/// A lease that is short, and longer than a restart of the server.
+/// A short lease, but longer than a restart of the server.
 const LEASE: Duration = Duration::from_secs(3);
 
 async fn client(url: &str) -> Client {
@@ -50,7 +50,7 @@ async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
         .unwrap_or_else(|_| panic!("in vain: {what}"))
 }
 
-/// Waits until a statement answers with this.
+/// Waits until a statement returns this result.
 async fn until(server: &PostgresServer, statement: &str, answer: &str) {
     soon(statement, async {
         while server.query(statement).unwrap() != answer {

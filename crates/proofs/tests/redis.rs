@@ -1,4 +1,4 @@
-//! The Redis store on a real server: what it writes, what it costs, and what it survives.
+//! The Redis store on a real server: the keys it writes, its costs, and the faults it survives.
 
 #[path = "redis/counters.rs"]
 mod counters;
@@ -27,7 +27,7 @@ use anyhow::{Result, ensure};
 use testkit::servers::RedisServer;
 use tidelock::Client;
 
-/// A client with a short lease and an even shorter patience with the server.
+/// A client with a short lease and an even shorter response timeout.
 async fn client(url: &str) -> Result<Client> {
     let builder = Client::builder()
         .lease(Duration::from_secs(1))
@@ -36,7 +36,7 @@ async fn client(url: &str) -> Result<Client> {
     Ok(builder.connect(url).await?)
 }
 
-/// Waits until something holds, looking often; an error when it takes too long.
+/// Polls until the condition is true. Returns an error after the limit.
 async fn eventually(
     what: &str,
     limit: Duration,
@@ -50,12 +50,12 @@ async fn eventually(
     Ok(())
 }
 
-/// Channels somebody is subscribed to.
+/// Channels with at least one subscriber.
 fn channels(server: &RedisServer) -> Result<Vec<String>> {
     server.query(&["PUBSUB", "CHANNELS"])
 }
 
-/// Waits until that many clients listen on a lock's channel.
+/// Waits until this many clients are subscribed to a lock's channel.
 async fn listeners(server: &RedisServer, channel: &str, count: i64) -> Result<()> {
     eventually("subscribers", Duration::from_secs(8), || {
         let (_, subscribers): (String, i64) = server.query(&["PUBSUB", "NUMSUB", channel])?;

@@ -1,4 +1,4 @@
-//! Locks where everything is locked up: TLS with certificates of both sides, and a user with the least rights.
+//! Locks on fully secured servers: TLS with certificates on both sides, and a user with the least rights.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -14,7 +14,7 @@ const TLS: Tls = Tls {
     client_certs: true,
 };
 
-/// A user with the commands that `docs/guarantees.md` says are enough; the promises use names of all kinds.
+/// A user with the commands that `docs/guarantees.md` lists as sufficient. The promises use names of all kinds.
 fn user(password: &str) -> Result<String> {
     let page = std::fs::read_to_string(testkit::workspace().join("docs/guarantees.md"))?;
     let line = page
@@ -40,7 +40,7 @@ fn files(certs: &Certs) -> TlsFiles {
     }
 }
 
-/// One server for all promises; gone with the last of them.
+/// All promises share one server. It is dropped with the last of them.
 #[allow(clippy::expect_used, reason = "a missing server is a failure")]
 fn shared() -> Arc<RedisServer> {
     static SHARED: Mutex<Weak<RedisServer>> = Mutex::new(Weak::new());
@@ -94,7 +94,8 @@ mod promises {
     }
 }
 
-/// Sentinels and servers with TLS and users of their own. A failover is followed, and so is a new password.
+/// Sentinels and servers with TLS, each with separate users. The client follows a failover, and picks up a new
+/// password.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_and_a_new_password_are_followed_over_tls() -> Result<()> {
     let server = RedisServer::builder()
@@ -125,7 +126,8 @@ async fn a_failover_and_a_new_password_are_followed_over_tls() -> Result<()> {
     }
     *password.lock().map_err(|_| anyhow::anyhow!("poisoned"))? = "new";
     sentinels.failover()?;
-    // The old primary goes on for a moment; what it granted then is lost, and that is told.
+    // The old primary may serve requests for a moment. A lock that it grants then is lost, and its holder learns of the
+    // loss.
     let _ = client.lock("other").acquire().await?.release().await;
     ensure!(guard.is_held(), "it had been copied, and was renewed");
     guard.release().await?;

@@ -1,4 +1,5 @@
-//! Locks on a primary that sentinels watch: the promises, the failovers, and what is said when it cannot be found.
+//! Locks on a primary that sentinels watch: the promises, the failovers, and the error messages when no primary is
+//! found.
 
 #![allow(
     clippy::unchecked_time_subtraction,
@@ -25,7 +26,7 @@ use std::sync::{Arc, Mutex, Weak};
 use testkit::servers::Sentinels;
 use tidelock::testing::Fixture;
 
-/// The sentinels all tests share that break nothing; gone with the last of them.
+/// The sentinels shared by all tests that inject no faults. They are dropped with the last test.
 #[allow(clippy::expect_used, reason = "a missing server is a failure")]
 fn shared() -> Arc<Sentinels> {
     static SHARED: Mutex<Weak<Sentinels>> = Mutex::new(Weak::new());
@@ -51,7 +52,8 @@ mod promises {
     }
 
     mod chaos {
-        /// Each try waits for a replica as well: there must be time for as many as elsewhere.
+        /// Each attempt also waits for a replica. With a longer lease there is time for as many attempts as on a single
+        /// server.
         const LEASE: std::time::Duration = std::time::Duration::from_millis(1500);
 
         tidelock::conformance!(faces: super::fixture().lease_of(LEASE).through_chaos());

@@ -16,7 +16,7 @@ mod common;
 #[path = "sets/majority.rs"]
 mod majority;
 
-/// The whole suite over sets of servers. They are shared, because every promise uses names of its own.
+/// The whole suite over sets of servers. The servers are shared, because every promise uses distinct names.
 mod promises {
     use std::sync::{Arc, Mutex, Weak};
 
@@ -58,7 +58,7 @@ mod promises {
         tidelock::conformance!(tidelock::testing::Fixture::majority_of(super::parts(5)));
     }
 
-    /// Each part has faults of its own.
+    /// The faults are injected separately into each part.
     fn faulty(count: u8) -> Vec<Fixture> {
         let faults = || Faults::seeded().shared_by(count);
         let parts = parts(usize::from(count)).into_iter();

@@ -1,4 +1,4 @@
-//! How processes of both languages share the turns at one lock.
+//! The shares of turns that processes of both languages get at one lock.
 //!
 //! These tests have a binary of their own, because cargo runs one binary at a time. Beside other tests the JVMs here would
 //! wait for a processor, and not for the lock.
@@ -32,7 +32,7 @@ fn of_java(shares: &Shares) -> f64 {
     shares.of(&shares.java)
 }
 
-/// By heads each of the four processes has a quarter of the turns.
+/// With equal shares each of the four processes would have a quarter of the turns.
 fn assert_nobody_is_left_out(shares: &Shares) {
     for one in shares.rust.iter().chain(&shares.java) {
         let part = shares.of(std::slice::from_ref(one));
@@ -78,14 +78,15 @@ mod redisson_3_15_6 {
     }
 }
 
-/// Java got 24 to 28 % without the rule.
+/// Without the rule Java got 24 to 28 %.
 fn t72_equal_crowds_of_both_languages_share_a_lock(version: RedissonVersion) {
     let shares = share(&[Rust(8, "wait")], &[(version, 8)]);
     assert!(of_java(&shares) > 0.33, "{shares:?}");
     assert!(of_java(&shares) < 0.67, "{shares:?}");
 }
 
-/// A task that gives up after 3 ms leaves the debt to the next one. Java got 2 % when the debt went with the task.
+/// A task that gives up after 3 ms leaves its fairness debt to the next task. Java got 2 % when the debt ended with the
+/// task.
 fn t72_short_waits_do_not_keep_java_out(version: RedissonVersion) {
     let rust = [Rust(2, "wait:3"), Rust(2, "wait:3")];
     let shares = share(&rust, &[(version, 2), (version, 2)]);
@@ -93,7 +94,7 @@ fn t72_short_waits_do_not_keep_java_out(version: RedissonVersion) {
     assert_nobody_is_left_out(&shares);
 }
 
-/// Java got 37 to 45 % without the rule.
+/// Without the rule Java got 37 to 45 %.
 fn t72_without_hand_off_java_gets_its_share(version: RedissonVersion) {
     let rust = [Rust(2, "wait+off"), Rust(2, "wait+off")];
     let shares = share(&rust, &[(version, 2), (version, 2)]);

@@ -1,4 +1,5 @@
-//! The soak finds what is broken, and nothing where nothing is. `cargo xtask soak` is the long one, with Redisson.
+//! The soak test reports injected bugs, and reports nothing without one. `cargo xtask soak` is the long run, with
+//! Redisson.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -7,7 +8,7 @@
 
 use std::process::{Command, Output};
 
-/// Nine seconds of it, or so many.
+/// Runs the soak test for this many seconds. Returns its output.
 fn soak(seconds: f64, more: &[&str]) -> (Output, String) {
     let mut soak = Command::new(env!("CARGO_BIN_EXE_soak"));
     soak.args(["--minutes", &(seconds / 60.0).to_string()]);
@@ -17,7 +18,7 @@ fn soak(seconds: f64, more: &[&str]) -> (Output, String) {
     (output, said)
 }
 
-/// Ends with 1, names the trouble and the seed.
+/// The run must exit with 1, and name the failure and the seed.
 fn is_seen(broken: &str, as_what: &str) {
     let (output, said) = soak(9.0, &["--seed", "7", "--broken", broken]);
     assert_eq!(output.status.code(), Some(1), "{said}");

@@ -1,5 +1,5 @@
-//! What a lock costs in trips to the server, counted by a proxy to the last command. A trip too many is a wait for every
-//! user of the lock, and it creeps in unseen.
+//! The number of round trips that a lock costs. A proxy counts every single command. An extra round trip delays every
+//! user of the lock, and nobody notices when a change adds one.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 /// Longer than any of these tests takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server, and a client whose every command is counted. A second one, uncounted, to hold what the first waits for.
+/// A server, a client whose every command is counted, and an uncounted client that holds what the first one waits for.
 struct Shop {
     server: RedisServer,
     proxy: Proxy,
@@ -32,7 +32,7 @@ impl Shop {
         let client = async |url: &str| {
             let client = Client::builder().details(false).lease(lease);
             let client = client.connect(url).await?;
-            // Two connections stand and the server knows the scripts.
+            // Opens two connections and loads the scripts first, so that they are not counted.
             let warm = client.lock("warm");
             warm.acquire().await?.release().await?;
             drop(warm.try_acquire().await?);
@@ -46,7 +46,7 @@ impl Shop {
             counted,
             other,
         };
-        // So does the third, for messages: what comes now is the daily cost.
+        // Opens the third connection, for messages, as well: from here on only the steady-state cost is counted.
         let held = shop.other.lock("warmer").acquire().await?;
         let waiting = shop.wait_for("warmer", 2).await?;
         held.release().await?;
@@ -55,7 +55,7 @@ impl Shop {
         Ok(shop)
     }
 
-    /// Every command but the signs of life of a subscription, which cost nobody a wait.
+    /// The counts of all commands except the heartbeats of a subscription, for which nobody waits.
     fn spent(&self) -> BTreeMap<String, u64> {
         let mut counts = self.proxy.counts();
         counts.remove("PING");
@@ -81,7 +81,8 @@ impl Shop {
         let waiting = tokio::spawn(self.counted.lock(name).acquire());
         refused.fired().await;
         if asks == 2 {
-            // Once it listens it is counted among tidelock's waiters too, which nobody waits for.
+            // A subscribed waiter makes a second subscription, by which others count tidelock's waiters. The waiter
+            // does not wait for it, so we do.
             let counted = |proxy: &Proxy| proxy.count("SUBSCRIBE") >= 2;
             self.proxy.wait_until(PATIENCE, counted)?;
         }
@@ -100,7 +101,7 @@ async fn in_time<T>(test: impl Future<Output = Result<T>>) -> Result<T> {
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// One trip to take a free lock, one to give it back, whatever its kind and verb.
+/// Acquiring a free lock takes one round trip, and releasing it takes one, for every kind of lock and every verb.
 #[tokio::test]
 async fn an_uncontended_lock_costs_one_and_one() -> Result<()> {
     in_time(async {
@@ -125,8 +126,9 @@ async fn an_uncontended_lock_costs_one_and_one() -> Result<()> {
     .await
 }
 
-/// The first waiter of a name asks, subscribes, and asks again; then it sleeps, and the wake costs one. That it is counted
-/// as one of tidelock's is one subscription more, which it does not wait for.
+/// The first waiter of a name makes an attempt, subscribes, and makes a second attempt. Then it sleeps, and the wake
+/// costs one more attempt. A second subscription lets others count it among tidelock's waiters; it does not wait for
+/// that one.
 #[tokio::test]
 async fn the_first_waiter_costs_two_and_a_subscribe_then_one() -> Result<()> {
     in_time(async {
@@ -144,7 +146,8 @@ async fn the_first_waiter_costs_two_and_a_subscribe_then_one() -> Result<()> {
     .await
 }
 
-/// The next waiters of the same name in the process cost nothing: they stand in line, and get the lock from one another.
+/// Further waiters of the same name in the process cost nothing: they wait in the local queue, and hand the lock to
+/// each other.
 #[tokio::test]
 async fn the_next_waiters_cost_nothing() -> Result<()> {
     in_time(async {
@@ -161,7 +164,7 @@ async fn the_next_waiters_cost_nothing() -> Result<()> {
         shop.assert_spent(3, 2);
         third.await?.release().await?;
         shop.assert_spent(4, 2);
-        // The subscription lingers for whoever waits next.
+        // The subscription lingers for the next waiter.
         let held = shop.other.lock("a").acquire().await?;
         shop.proxy.reset_counts();
         let late = shop.wait_for("a", 1).await?;
@@ -173,7 +176,8 @@ async fn the_next_waiters_cost_nothing() -> Result<()> {
     .await
 }
 
-/// Without hand-off each turn costs one to ask and one to release: one of the process is woken, and it alone asks.
+/// Without hand-off each hold costs one attempt and one release: only one waiter of the process is woken and makes an
+/// attempt.
 #[tokio::test]
 async fn without_hand_off_a_turn_costs_one_and_one() -> Result<()> {
     const TASKS: u64 = 5;
@@ -199,14 +203,15 @@ async fn without_hand_off_a_turn_costs_one_and_one() -> Result<()> {
         }
         let spent = shop.spent()["EVALSHA"];
         assert!(spent >= 2 + 2 * TASKS, "{spent}");
-        // Its own messages may reach a waiter of its own when another of its tasks has the lock.
+        // The client's own wake messages can reach one of its waiters while another of its tasks has the lock. That
+        // costs an extra attempt.
         assert!(spent <= 2 + 3 * TASKS, "{spent}");
         Ok(())
     })
     .await
 }
 
-/// A waiter whose time is up leaves without a word to the server.
+/// A waiter that times out sends nothing to the server.
 #[tokio::test]
 async fn giving_up_costs_nothing_more() -> Result<()> {
     in_time(async {
@@ -215,7 +220,7 @@ async fn giving_up_costs_nothing_more() -> Result<()> {
         let waiting = shop.wait_for("a", 2).await?;
         waiting.abort();
         assert!(waiting.await.is_err_and(|left| left.is_cancelled()));
-        // Another name's round trip on the same connection: anything that had been sent would be counted by now.
+        // A round trip for another name on the same connection: an earlier command would be counted by now.
         shop.counted.lock("b").acquire().await?.release().await?;
         shop.assert_spent(4, 2);
         held.release().await?;
@@ -224,7 +229,7 @@ async fn giving_up_costs_nothing_more() -> Result<()> {
     .await
 }
 
-/// What is held already is counted in the process.
+/// Re-entry into a held lock is counted in the process.
 #[tokio::test]
 async fn a_reentry_costs_nothing() -> Result<()> {
     in_time(async {
@@ -247,14 +252,14 @@ async fn a_reentry_costs_nothing() -> Result<()> {
     .await
 }
 
-/// A guard that is dropped releases with one trip, which its holder does not wait for.
+/// A dropped guard is released with one round trip, and its holder does not wait for that.
 #[tokio::test]
 async fn a_dropped_guard_costs_one() -> Result<()> {
     in_time(async {
         let shop = Shop::open(LEASE).await?;
         let guard = shop.counted.lock("a").acquire().await?;
         drop(guard);
-        // Comes back once the release has been done; its messages do not pass the counting proxy.
+        // This acquire returns once the release has been done. Its own messages do not pass the counting proxy.
         shop.other.lock("a").acquire().await?.release().await?;
         shop.assert_spent(2, 0);
         Ok(())
@@ -271,13 +276,13 @@ const RENEW: &str = concat!(
     include_str!("../../tidelock/src/store/redis/layouts/lua/renew.lua")
 );
 
-/// Number of locks in a renewal, which is the number of its keys.
+/// The number of locks in a renewal, which is the number of its keys.
 fn locks_in(renewal: &Logged) -> usize {
     let keys = std::str::from_utf8(&renewal.args[1]).unwrap();
     keys.parse().unwrap()
 }
 
-/// All that is due goes in scripts of at most a hundred names, once every third of the lease.
+/// All due locks are renewed by scripts of at most a hundred names, once every third of the lease.
 #[tokio::test]
 async fn a_batch_of_renewals_costs_one() -> Result<()> {
     const PERIODS: u32 = 3;
@@ -285,7 +290,8 @@ async fn a_batch_of_renewals_costs_one() -> Result<()> {
     for (locks, batches) in [(1, vec![1]), (100, vec![100]), (150, vec![50, 100])] {
         in_time(async {
             let shop = Shop::open(lease).await?;
-            // The server would learn it from the first renewal, which is a matter of once per server.
+            // Otherwise the first renewal would load the script, which happens once per server and does not belong to
+            // the steady-state cost.
             shop.server.admin(&["SCRIPT", "LOAD", RENEW])?;
             let names = (0..locks).map(|n| shop.counted.lock(&format!("lock {n}")));
             let guards = try_join_all(names.map(|lock| lock.acquire())).await?;
@@ -294,7 +300,7 @@ async fn a_batch_of_renewals_costs_one() -> Result<()> {
             let reached = |proxy: &Proxy| proxy.count("EVALSHA") >= scripts as u64;
             shop.proxy.until(reached).await;
             let mut log = shop.proxy.log();
-            // The signs of life of a subscription cost nobody a wait.
+            // Nobody waits for the heartbeats of a subscription.
             log.retain(|logged| logged.name != "PING");
             assert!(log.iter().all(|logged| logged.name == "EVALSHA"), "{log:?}");
             for period in log[..scripts].chunks(batches.len()) {

@@ -1,4 +1,4 @@
-//! The ZooKeeper store on a real server: its promises, what it leaves, what it costs, and what it survives.
+//! The ZooKeeper store on a real server: its promises, the nodes it leaves, its costs, and the faults it survives.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

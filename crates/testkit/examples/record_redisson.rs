@@ -1,5 +1,5 @@
-//! Writes `interop/redisson/golden/<version>.json` anew. Look at the difference before it is committed: it is what
-//! Redisson does differently now, or what was asked of it differently.
+//! Records `interop/redisson/golden/<version>.json` again. Review the diff before you commit it: it shows what Redisson
+//! does differently now, or which steps of the recording changed.
 
 use std::fs;
 

@@ -1,7 +1,7 @@
-//! Clients of other languages on plain Redis locks, in processes that do what they are told.
+//! Lock clients in other languages on plain Redis locks, in processes that execute commands from stdin.
 //!
-//! Their sources are in `interop/`, each with the versions of what it stands on; they are built into the target
-//! directory when they are first needed, and when their sources have changed. `interop/README.md` has the words they obey.
+//! Their sources are in `interop/`, each with pinned dependencies. We build them into the target directory at first use
+//! and again when their sources change. `interop/README.md` lists the commands.
 
 mod bench;
 mod build;
@@ -17,10 +17,10 @@ use serde::Deserialize;
 use crate::process::Spawned;
 use crate::servers::RedisServer;
 
-/// Longer than any answer takes; a hammer has its own.
+/// The limit for an answer, except that of a hammer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Which client.
+/// The client library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Foreign {
     /// Python: the `Lock` of redis-py.
@@ -37,17 +37,17 @@ pub enum Foreign {
 #[derive(Debug)]
 pub struct ForeignPeer(Spawned);
 
-/// What a hammer saw.
+/// The result of a hammer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct ForeignReport {
-    /// Holds in all.
+    /// Number of holds.
     pub acquisitions: u64,
-    /// Holds in which somebody else was inside: must be 0.
+    /// Number of holds during which another client was inside: must be 0.
     pub overlaps: u64,
 }
 
 impl Foreign {
-    /// All of them.
+    /// All client libraries.
     pub const ALL: [Self; 4] = [
         Self::RedisPy,
         Self::Redsync,
@@ -55,10 +55,10 @@ impl Foreign {
         Self::Rslock,
     ];
 
-    /// Starts a process for the lock of that name, with leases of that length. Built first if need be.
+    /// Starts a process for the lock of that name, with leases of that length. Builds it first if needed.
     ///
     /// # Errors
-    /// When it cannot be built or does not start.
+    /// Fails when the process cannot be built or does not start.
     pub fn start(self, server: &RedisServer, name: &str, lease: Duration) -> Result<ForeignPeer> {
         let mut command = build::command(self)?;
         command
@@ -82,44 +82,45 @@ impl ForeignPeer {
         Ok(said == yes)
     }
 
-    /// Takes the lock if it is free.
+    /// Acquires the lock if it is free.
     ///
     /// # Errors
-    /// When the process has ended or says something else.
+    /// Fails when the process has ended or gives an unexpected answer.
     pub fn try_acquire(&mut self) -> Result<bool> {
         self.is("try", "yes", "no")
     }
 
-    /// Gives it a whole lease again. False: it was lost.
+    /// Renews the lock for a whole lease. `false`: it was lost.
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire).
+    /// The same as [`try_acquire`](Self::try_acquire).
     pub fn extend(&mut self) -> Result<bool> {
         self.is("extend", "extended", "lost")
     }
 
-    /// Gives it back. False: it was lost.
+    /// Releases the lock. `false`: it was lost.
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire).
+    /// The same as [`try_acquire`](Self::try_acquire).
     pub fn release(&mut self) -> Result<bool> {
         self.is("release", "released", "lost")
     }
 
-    /// Begins to take the lock again and again, and to look in a [`WordFile`](crate::java::WordFile) whether it is alone.
+    /// Starts to acquire the lock repeatedly and to check in a [`WordFile`](crate::java::WordFile) that nobody else is
+    /// inside.
     ///
     /// # Errors
-    /// When the process has ended.
+    /// Fails when the process has ended.
     pub fn begin_hammer(&mut self, rounds: u32, hold: Duration, word: &Path) -> Result<()> {
         let word = word.display();
         let line = format!("hammer {rounds} {} {word}", hold.as_micros());
         self.0.write_line(&line)
     }
 
-    /// What the hammer saw, once it has ended.
+    /// The result of the hammer, once it has ended.
     ///
     /// # Errors
-    /// When it does not end in time, or with something else.
+    /// Fails when the hammer does not end in time, or gives an unexpected answer.
     pub fn hammered(&mut self, patience: Duration) -> Result<ForeignReport> {
         let line = self.0.next_line(patience)?;
         serde_json::from_str(&line).with_context(|| line.clone())

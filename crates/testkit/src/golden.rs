@@ -1,5 +1,5 @@
-//! What real Redisson leaves in Redis and says to it, step by step, in a file that reviews can read and tests can
-//! compare with. Only what other clients can see is written down, never the text of a script.
+//! Records the effects of real Redisson on Redis, step by step, in a file that reviewers can read and tests can compare
+//! with. The file contains only the effects that other clients can see, never the text of a script.
 
 mod ears;
 mod mask;
@@ -22,23 +22,23 @@ pub use remains::{Key, Remains};
 use crate::java::{JavaPeer, PeerOptions, RedissonVersion};
 use crate::servers::{Flavour, RedisServer};
 
-/// Everything one version of Redisson was seen to do.
+/// The recorded behaviour of one version of Redisson.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recording {
     /// The version on Maven Central.
     pub redisson: String,
-    /// In the order in which they were taken.
+    /// The steps, in the order in which they ran.
     pub steps: Vec<Step>,
 }
 
-/// One call of Redisson's API and what came of it.
+/// One call of Redisson's API and its effects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// What was done, unique in the recording.
+    /// The title of the step, unique in the recording.
     pub step: String,
-    /// What Java returned; `{"thrown": class}` if it threw.
+    /// The return value in Java; `{"thrown": class}` if it threw.
     pub answer: Value,
-    /// What was seen on the server.
+    /// The effects on the server.
     #[serde(flatten)]
     pub observed: Observed,
 }
@@ -54,63 +54,64 @@ pub enum Call {
         /// ARGV.
         args: Vec<String>,
     },
-    /// Anything else, word by word.
+    /// Any other command, with its arguments.
     Command(Vec<String>),
 }
 
 /// A published message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// Where.
+    /// The channel.
     pub channel: String,
-    /// What.
+    /// The payload.
     pub payload: String,
 }
 
 impl Recording {
-    /// The step of that title.
+    /// The step with that title.
     ///
     /// # Errors
-    /// When there is none.
+    /// Fails when there is no such step.
     pub fn step(&self, title: &str) -> Result<&Step> {
         let found = self.steps.iter().find(|step| step.step == title);
         found.with_context(|| format!("no step {title:?} in the recording of {}", self.redisson))
     }
 
-    /// The text of the file: pretty, in a stable order.
+    /// The text of the file: indented, in a stable order.
     ///
     /// # Errors
-    /// When it cannot be written as JSON.
+    /// Fails when the recording cannot be written as JSON.
     pub fn to_text(&self) -> Result<String> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 }
 
-/// Where the recording of a version is kept.
+/// The path of a version's recording.
 pub fn path(version: RedissonVersion) -> PathBuf {
     let file = format!("interop/redisson/golden/{}.json", version.number());
     crate::workspace().join(file)
 }
 
-/// Reads the recording that is kept.
+/// Reads the recording from the repository.
 ///
 /// # Errors
-/// When it is missing or broken.
+/// Fails when it is missing or broken.
 pub fn kept(version: RedissonVersion) -> Result<Recording> {
     let path = path(version);
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     serde_json::from_str(&text).with_context(|| path.display().to_string())
 }
 
-/// Runs real Redisson against a server of its own and writes down what it does.
+/// Runs real Redisson against its own server and records its behaviour.
 ///
 /// # Errors
-/// No Java, no server, or a step that Redisson did not take.
+/// Fails when there is no Java or no server, or when Redisson did not send the expected commands of a step.
 pub fn record(version: RedissonVersion) -> Result<Recording> {
-    // One server for all recordings: what MONITOR prints and what a key looks like must not depend on the machine.
+    // We always use the same server version: the output of MONITOR and the form of a key must not depend on the
+    // machine.
     let server = RedisServer::builder().flavour(Flavour::Redis7).start()?;
     let peer = JavaPeer::start(version, server.url())?;
-    // The first telling loads classes, opens connections and fills the script cache; the second is steady.
+    // The first run loads classes, opens connections and fills the script cache; we record the second, which is steady.
     story::tell(&server, &peer, "warm ")?;
     let mut steps = story::tell(&server, &peer, "")?;
     drop(peer);

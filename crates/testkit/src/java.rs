@@ -1,7 +1,7 @@
-//! Real Redisson, in Java processes that do what they are told.
+//! Real Redisson, in Java processes that execute commands from stdin.
 //!
-//! A [`JavaPeer`] is one JVM with one Redisson client. Its locks belong to Java threads, so a [`JavaLock`] names the
-//! thread ("worker") that acts. Everything blocks; async tests call it through `spawn_blocking`, or take a
+//! A [`JavaPeer`] is one JVM with one Redisson client. Redisson's locks belong to Java threads, so a [`JavaLock`] names
+//! the thread ("worker") that acts. All calls block. Async tests call them through `spawn_blocking`, or take a
 //! [`Pending`] from a `begin_` method and wait for it later.
 
 mod build;
@@ -29,27 +29,27 @@ use std::time::Duration;
 use anyhow::Context as _;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Which Redisson a peer runs.
+/// The Redisson version of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RedissonVersion {
     /// The newest release of Redisson 4.
     Newest,
     /// The last minor version of Redisson 3.
     V3_52_0,
-    /// The first that finds out reliably whether a cluster knows sharded messages.
+    /// The first version that detects reliably whether a cluster supports sharded messages.
     V3_29_0,
-    /// Has the unlock latch and sharded messages; its fair locks can wait without an end.
+    /// Has the unlock latch and sharded messages; a waiter of its fair locks can wait without end.
     V3_27_2,
-    /// The first that knows sharded messages.
+    /// The first version with sharded messages.
     V3_22_0,
     /// The generation that most articles describe: no unlock latch, no fenced lock.
     V3_15_6,
-    /// The oldest that is tried: no spin lock either.
+    /// The oldest version that we test: no spin lock either.
     V3_12_5,
 }
 
 impl RedissonVersion {
-    /// The versions that every change is tried against. `cargo xtask full` tries the others too.
+    /// The versions that we test on every change. `cargo xtask full` tests the others too.
     pub const ALL: [Self; 2] = [Self::Newest, Self::V3_15_6];
 
     /// The version number on Maven Central.
@@ -65,23 +65,23 @@ impl RedissonVersion {
         }
     }
 
-    /// Whether this Redisson knows `getFencedLock`: since 3.19.
+    /// Whether this version has `getFencedLock`: since 3.19.
     pub fn has_fenced_lock(self) -> bool {
         !matches!(self, Self::V3_15_6 | Self::V3_12_5)
     }
 
-    /// Whether this Redisson knows `getSpinLock`: since 3.15.
+    /// Whether this version has `getSpinLock`: since 3.15.
     pub fn has_spin_lock(self) -> bool {
         self != Self::V3_12_5
     }
 
-    /// Whether it writes a latch when it unlocks, and deletes it afterwards: since 3.24.
+    /// Whether this version writes a latch when it unlocks, and deletes it afterwards: since 3.24.
     pub fn has_unlock_latch(self) -> bool {
         !matches!(self, Self::V3_22_0 | Self::V3_15_6 | Self::V3_12_5)
     }
 }
 
-/// How a peer is started.
+/// The options of a peer.
 #[derive(Debug, Clone)]
 pub struct PeerOptions {
     version: RedissonVersion,
@@ -103,21 +103,22 @@ impl PeerOptions {
         }
     }
 
-    /// Redisson's `lockWatchdogTimeout`: the lease of a lock taken without one, renewed every third of it.
+    /// Redisson's `lockWatchdogTimeout`: the lease of a lock acquired without one. Redisson renews it every third of
+    /// that time.
     #[must_use]
     pub fn watchdog(mut self, timeout: Duration) -> Self {
         self.watchdog = timeout;
         self
     }
 
-    /// How long a command may take before the test is told that the peer is stuck.
+    /// The timeout of a command. After it, the test gets an error that the peer is stuck.
     #[must_use]
     pub fn answer_within(mut self, limit: Duration) -> Self {
         self.answer_within = limit;
         self
     }
 
-    /// Redisson logs nothing: of what it logs in an outage there is no end.
+    /// Turns Redisson's log off. During an outage, Redisson logs without end.
     #[must_use]
     pub fn quiet(mut self) -> Self {
         self.quiet = true;
@@ -125,7 +126,7 @@ impl PeerOptions {
     }
 }
 
-/// A running JVM with one Redisson client. Dropping it kills the process; its locks stay until their lease ends.
+/// A running JVM with one Redisson client. Drop kills the process; its locks stay until their leases end.
 #[derive(Debug)]
 pub struct JavaPeer {
     version: RedissonVersion,
@@ -138,7 +139,7 @@ impl JavaPeer {
     /// Builds the peer if needed, starts it, and waits until it is connected.
     ///
     /// # Errors
-    /// No JDK or Maven, a failed build, or a Redis that cannot be reached.
+    /// Fails when there is no JDK or Maven, when the build fails, or when Redis cannot be reached.
     pub fn start(version: RedissonVersion, url: impl Into<String>) -> anyhow::Result<Self> {
         Self::start_with(&PeerOptions::new(version, url))
     }
@@ -146,7 +147,7 @@ impl JavaPeer {
     /// As [`start`](Self::start), with options.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// The same as [`start`](Self::start).
     pub fn start_with(options: &PeerOptions) -> anyhow::Result<Self> {
         let class_path = build::redisson(options.version)?;
         let mut child = jvm(&class_path, options).spawn().context(build::MISSING)?;
@@ -158,7 +159,7 @@ impl JavaPeer {
                 return Err(error);
             }
         };
-        // Made before the handshake, so that a failed one ends the process too.
+        // We create the peer before the handshake, so that a failed handshake also ends the process.
         let mut peer = Self {
             version: options.version,
             child,
@@ -169,7 +170,7 @@ impl JavaPeer {
         Ok(peer)
     }
 
-    /// The Redisson it runs.
+    /// The Redisson version.
     pub fn version(&self) -> RedissonVersion {
         self.version
     }
@@ -184,42 +185,42 @@ impl JavaPeer {
         &self.client_id
     }
 
-    /// `getLock(name)`, used by this worker.
+    /// `getLock(name)` for this worker.
     pub fn lock(&self, worker: &str, name: &str) -> JavaLock {
         JavaLock::new(Arc::clone(&self.link), worker, "plain", name)
     }
 
-    /// `getFencedLock(name)`, used by this worker. Since 3.19.
+    /// `getFencedLock(name)` for this worker. Since 3.19.
     pub fn fenced_lock(&self, worker: &str, name: &str) -> JavaLock {
         JavaLock::new(Arc::clone(&self.link), worker, "fenced", name)
     }
 
-    /// `getReadWriteLock(name).readLock()`, used by this worker.
+    /// `getReadWriteLock(name).readLock()` for this worker.
     pub fn read_lock(&self, worker: &str, name: &str) -> JavaLock {
         JavaLock::new(Arc::clone(&self.link), worker, "read", name)
     }
 
-    /// `getReadWriteLock(name).writeLock()`, used by this worker.
+    /// `getReadWriteLock(name).writeLock()` for this worker.
     pub fn write_lock(&self, worker: &str, name: &str) -> JavaLock {
         JavaLock::new(Arc::clone(&self.link), worker, "write", name)
     }
 
-    /// `getFairLock(name)`, used by this worker.
+    /// `getFairLock(name)` for this worker.
     pub fn fair_lock(&self, worker: &str, name: &str) -> JavaLock {
         JavaLock::new(Arc::clone(&self.link), worker, "fair", name)
     }
 
-    /// `getSpinLock(name)`, used by this worker. Since 3.15.
+    /// `getSpinLock(name)` for this worker. Since 3.15.
     pub fn spin_lock(&self, worker: &str, name: &str) -> JavaLock {
         JavaLock::new(Arc::clone(&self.link), worker, "spin", name)
     }
 
-    /// `RedissonMultiLock` over the locks whose names stand with a `+` between them, used by this worker.
+    /// `RedissonMultiLock` over these locks, for this worker; a `+` separates the names.
     pub fn multi_lock(&self, worker: &str, names: &str) -> JavaLock {
         JavaLock::new(Arc::clone(&self.link), worker, "multi", names)
     }
 
-    /// `RedissonRedLock` over the lock of that name on each server of the peer's URL, used by this worker.
+    /// `RedissonRedLock` over the lock of that name on each server of the peer's URL, for this worker.
     pub fn majority_lock(&self, worker: &str, name: &str) -> JavaLock {
         JavaLock::new(Arc::clone(&self.link), worker, "majority", name)
     }
@@ -227,7 +228,7 @@ impl JavaPeer {
     /// The Java thread id of this worker: the part of an owner after the colon.
     ///
     /// # Errors
-    /// The peer has gone.
+    /// Fails when the peer has ended.
     pub fn thread_id(&self, worker: &str) -> Result<u64, JavaError> {
         self.link
             .begin(worker, "thread_id", serde_json::Map::new())?
@@ -237,7 +238,7 @@ impl JavaPeer {
     /// The owner that this worker writes into a lock's hash.
     ///
     /// # Errors
-    /// The peer has gone.
+    /// Fails when the peer has ended.
     pub fn owner(&self, worker: &str) -> Result<String, JavaError> {
         Ok(format!("{}:{}", self.client_id, self.thread_id(worker)?))
     }
@@ -250,12 +251,12 @@ impl Drop for JavaPeer {
 }
 
 fn end(child: &mut Child) {
-    // Nothing can be done about a failure here: the process has gone already.
+    // We ignore a failure: it means that the process has already exited.
     let _ = child.kill();
     let _ = child.wait();
 }
 
-/// The newest Redisson as a side of the bench, under the JVM's own defaults.
+/// The command that starts the newest Redisson for the benchmark, with the JVM's defaults.
 pub(crate) fn redisson_bench(url: &str) -> anyhow::Result<Command> {
     let class_path = build::redisson(RedissonVersion::Newest)?;
     let mut command = Command::new("java");
@@ -290,8 +291,8 @@ fn jvm(class_path: &Path, options: &PeerOptions) -> Command {
     command
 }
 
-/// Now on `CLOCK_MONOTONIC` in nanoseconds: comparable with the times in an [`Answer`], which is what wake-up
-/// latencies between Rust and Java are measured with.
+/// The current time of `CLOCK_MONOTONIC` in nanoseconds. It is comparable with the times in an [`Answer`], so tests use
+/// it to measure wake-up latencies between Rust and Java.
 pub fn monotonic_now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     // The clock starts near zero at boot, so neither part is negative.

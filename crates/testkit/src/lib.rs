@@ -1,5 +1,5 @@
-//! Throw-away servers, a TCP proxy that misbehaves on request, and helpers for processes: what the tests of the
-//! workspace stand on. Nothing here is published, and a missing server is always an error, never a skipped test.
+//! The base of the workspace's tests: temporary servers, a TCP proxy that injects faults, and helpers for processes.
+//! Nothing here is published. A missing server is always an error, never a skipped test.
 
 pub mod foreign;
 pub mod golden;
@@ -15,16 +15,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 
-/// The root of the workspace, wherever the test was started from.
+/// The root of the workspace, independent of the current directory.
 pub fn workspace() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here).to_path_buf()
 }
 
-/// The release build of the `tidelock` command: `TIDELOCK_BIN` if set, else the one in the workspace's target directory.
+/// The release build of the `tidelock` command: `TIDELOCK_BIN` if set, else the one in the workspace's target
+/// directory.
 ///
 /// # Errors
-/// When it has not been built.
+/// Fails when it has not been built.
 pub fn tidelock_bin() -> Result<PathBuf> {
     let path = std::env::var_os("TIDELOCK_BIN").map_or_else(
         || workspace().join("target/release/tidelock"),

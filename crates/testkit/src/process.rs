@@ -1,4 +1,4 @@
-//! Children of a test: read their lines, freeze them, kill them, count what they hold.
+//! Child processes of a test: read their lines, freeze them, kill them, and count their resources.
 
 mod clock;
 mod spawned;
@@ -15,7 +15,7 @@ pub use spawned::Spawned;
 pub use stats::{cpu_time, open_fds, rss_bytes, state, threads};
 pub use vdso::shift_wall_clock;
 
-/// How long the kernel may take to stop or continue a process before a test fails.
+/// The limit for the kernel to stop or continue a process.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn send(pid: u32, signal: Signal) -> Result<()> {
@@ -26,45 +26,46 @@ fn send(pid: u32, signal: Signal) -> Result<()> {
     kill_process(id, signal).with_context(|| format!("signal {signal:?} to process {pid}"))
 }
 
-/// Stops `pid` (SIGSTOP) and returns once all of it stands still.
+/// Freezes `pid` (SIGSTOP) and returns once all of its threads have stopped.
 ///
 /// # Errors
-/// When there is no such process.
+/// Fails when there is no such process.
 pub fn freeze(pid: u32) -> Result<()> {
     send(pid, Signal::STOP)?;
-    // One that has just ended, and whose parent cannot collect it because it was stopped before, stands still as well.
+    // A process that has just exited, and whose frozen parent cannot reap it, also counts as stopped. Otherwise we
+    // would wait until the timeout.
     wait_state(pid, |state| matches!(state, 'T' | 'Z'))
 }
 
-/// Lets `pid` go on (SIGCONT).
+/// Continues `pid` (SIGCONT).
 ///
 /// # Errors
-/// When there is no such process.
+/// Fails when there is no such process.
 pub fn thaw(pid: u32) -> Result<()> {
     send(pid, Signal::CONT)?;
     wait_state(pid, |state| state != 'T')
 }
 
-/// Ends `pid` at once (SIGKILL), frozen or not.
+/// Kills `pid` (SIGKILL), frozen or not.
 ///
 /// # Errors
-/// When there is no such process.
+/// Fails when there is no such process.
 pub fn kill(pid: u32) -> Result<()> {
     send(pid, Signal::KILL)
 }
 
-/// Asks `pid` to end (SIGTERM).
+/// Terminates `pid` (SIGTERM).
 ///
 /// # Errors
-/// When there is no such process.
+/// Fails when there is no such process.
 pub fn terminate(pid: u32) -> Result<()> {
     send(pid, Signal::TERM)
 }
 
-/// Tells `pid` to read its settings again (SIGHUP).
+/// Makes `pid` reload its settings (SIGHUP).
 ///
 /// # Errors
-/// When there is no such process.
+/// Fails when there is no such process.
 pub fn hang_up(pid: u32) -> Result<()> {
     send(pid, Signal::HUP)
 }
@@ -72,12 +73,12 @@ pub fn hang_up(pid: u32) -> Result<()> {
 /// Interrupts `pid` as Ctrl-C would (SIGINT).
 ///
 /// # Errors
-/// When there is no such process.
+/// Fails when there is no such process.
 pub fn interrupt(pid: u32) -> Result<()> {
     send(pid, Signal::INT)
 }
 
-/// Whether a process of this number runs. One that has ended but has not been waited for counts as gone.
+/// Whether a process with this id runs. A zombie counts as gone.
 pub fn is_alive(pid: u32) -> bool {
     state(pid).is_ok_and(|state| state != 'Z' && state != 'X')
 }

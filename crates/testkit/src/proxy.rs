@@ -1,8 +1,8 @@
-//! A TCP proxy between a client and a server that can delay, hold, lose and cut, and counts the commands it carries.
+//! A TCP proxy between a client and a server that can delay, hold, drop and cut. It also counts the commands.
 //!
-//! It has a thread and a runtime of its own, so it works for blocking tests, and for asynchronous ones whose clock is
-//! paused or whose threads are all busy. It understands Redis' protocol well enough to tell requests, replies and pushes
-//! apart; a connection that starts with anything else (TLS, say) is carried as plain bytes, to which no rule applies.
+//! It has its own thread and runtime, so it works for blocking tests and for async tests whose clock is paused or whose
+//! threads are all busy. It parses enough of Redis's protocol to distinguish requests, replies and pushes. A connection
+//! that starts with anything else (such as TLS) passes as plain bytes, and no rule applies to it.
 
 mod pump;
 mod resp;
@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 pub use rule::{Rule, Then, When};
 use state::Shared;
 
-/// One of the two ways through the proxy.
+/// A direction through the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// From the client to the server.
@@ -32,33 +32,33 @@ pub enum Way {
     ToClient,
 }
 
-/// What happens to bytes on one way.
+/// The treatment of the bytes in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// They go on.
+    /// The bytes pass.
     Pass,
-    /// They go on this much later.
+    /// The bytes pass after this delay.
     Delay(Duration),
-    /// They wait until the mode changes, then go on in order.
+    /// The bytes wait until the mode changes, then pass in order.
     Hold,
-    /// They are lost, and so is the end of the connection: a half-open one.
+    /// The proxy drops the bytes and the end of the connection: a half-open connection.
     Drop,
 }
 
-/// One command as it came from a client.
+/// A command from a client.
 #[derive(Debug, Clone)]
 pub struct Logged {
-    /// The connection, counted from 1.
+    /// The connection number, from 1.
     pub connection: u64,
-    /// Its name in capitals.
+    /// The command's name in capitals.
     pub name: String,
-    /// What follows the name; each argument is cut after 256 bytes.
+    /// The arguments, each truncated to 256 bytes.
     pub args: Vec<Vec<u8>>,
-    /// When it came.
+    /// The time of arrival.
     pub at: Instant,
 }
 
-/// The proxy. It goes, with all its connections, when dropped.
+/// The proxy. Drop ends it with all its connections.
 #[derive(Debug)]
 pub struct Proxy {
     shared: Arc<Shared>,
@@ -68,18 +68,18 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy in front of `upstream`, on a free loopback port.
+    /// Starts a proxy in front of `upstream`, on a free loopback port.
     ///
     /// # Errors
-    /// When there is no port or thread for it.
+    /// Fails when there is no port or thread for it.
     pub fn start(upstream: SocketAddr) -> Result<Self> {
         Self::serve(Shared::new(upstream, true))
     }
 
-    /// As `start`, and carries plain bytes whatever they look like: what a replica gets is no protocol of messages.
+    /// As `start`, but treats everything as plain bytes: the replication stream is not a sequence of messages.
     ///
     /// # Errors
-    /// As `start`.
+    /// The same as `start`.
     pub fn start_opaque(upstream: SocketAddr) -> Result<Self> {
         Self::serve(Shared::new(upstream, false))
     }
@@ -115,41 +115,41 @@ impl Proxy {
         })
     }
 
-    /// Where it listens.
+    /// The proxy's address.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// The port it listens on.
+    /// The proxy's port.
     pub fn port(&self) -> u16 {
         self.addr.port()
     }
 
-    /// `redis://…` of the proxy.
+    /// The proxy's `redis://…` URL.
     pub fn url(&self) -> String {
         format!("redis://{}", self.addr)
     }
 
-    /// Sends connections made from now on to another server.
+    /// Sends new connections to another server. Open connections stay.
     pub fn set_upstream(&self, upstream: SocketAddr) {
         self.shared.lock().upstream = upstream;
     }
 
-    /// Sets one way of every connection, those to come included.
+    /// Sets the mode of one direction, for all open and future connections.
     pub fn set(&self, way: Way, mode: Mode) {
         self.shared.set_mode(way, mode);
     }
 
-    /// Sets both ways of every connection, those to come included.
+    /// Sets the mode of both directions, for all open and future connections.
     pub fn set_both(&self, mode: Mode) {
         self.set(Way::ToServer, mode);
         self.set(Way::ToClient, mode);
     }
 
-    /// Sets one way of one connection.
+    /// Sets the mode of one direction of one connection.
     ///
     /// # Errors
-    /// When that connection has ended.
+    /// Fails when that connection has ended.
     pub fn set_connection(&self, connection: u64, way: Way, mode: Mode) -> Result<()> {
         let state = self.shared.lock();
         let link = state
@@ -160,44 +160,44 @@ impl Proxy {
         Ok(())
     }
 
-    /// Cuts every connection; new ones are welcome. Returns how many were cut.
+    /// Cuts every connection. The proxy still accepts new ones. Returns how many it cut.
     pub fn cut(&self) -> usize {
         self.shared.cut(|_| true)
     }
 
-    /// Cuts one connection. Returns whether it was there.
+    /// Cuts one connection. Returns whether it was open.
     pub fn cut_connection(&self, connection: u64) -> bool {
         self.shared.cut(|id| id == connection) > 0
     }
 
-    /// While `true`, closes every new connection at once. Those that stand go on.
+    /// While `true`, closes every new connection at once. Open connections stay.
     pub fn refuse(&self, yes: bool) {
         self.shared.lock().refuse = yes;
     }
 
-    /// What shall happen the next time.
+    /// Adds a rule that acts once.
     #[must_use = "the handle tells when the rule has acted, and releases what it holds"]
     pub fn on(&self, when: When, then: Then) -> Rule {
         self.shared.add_rule(when, then, true)
     }
 
-    /// What shall happen every time, until the rule is removed.
+    /// Adds a rule that acts every time, until it is removed.
     #[must_use = "the handle tells when the rule has acted, and releases what it holds"]
     pub fn on_each(&self, when: When, then: Then) -> Rule {
         self.shared.add_rule(when, then, false)
     }
 
-    /// Commands of this name (in capitals) since the last reset, refused or lost ones included.
+    /// Number of commands with this name (in capitals) since the last reset, including refused and dropped ones.
     pub fn count(&self, name: &str) -> u64 {
         self.shared.lock().counts.get(name).copied().unwrap_or(0)
     }
 
-    /// Commands by name since the last reset.
+    /// Number of commands since the last reset, by name.
     pub fn counts(&self) -> BTreeMap<String, u64> {
         self.shared.lock().counts.clone()
     }
 
-    /// All commands since the last reset.
+    /// Number of all commands since the last reset.
     pub fn total(&self) -> u64 {
         self.shared.lock().counts.values().sum()
     }
@@ -207,14 +207,14 @@ impl Proxy {
         self.shared.lock().log.iter().cloned().collect()
     }
 
-    /// Forgets counts and log.
+    /// Resets the counts and the log.
     pub fn reset_counts(&self) {
         let mut state = self.shared.lock();
         state.counts.clear();
         state.log.clear();
     }
 
-    /// The newest standing connection on which a command of this name came.
+    /// The newest open connection that sent a command of this name.
     pub fn connection_of(&self, name: &str) -> Option<u64> {
         let state = self.shared.lock();
         let mut newest = state.log.iter().rev().filter(|entry| entry.name == name);
@@ -223,20 +223,21 @@ impl Proxy {
             .map(|entry| entry.connection)
     }
 
-    /// Connections that stand now.
+    /// Number of open connections.
     pub fn connections(&self) -> usize {
         self.shared.lock().links.len()
     }
 
-    /// Connections accepted so far, refused ones included.
+    /// Number of connections accepted so far, including refused ones.
     pub fn accepted(&self) -> u64 {
         self.shared.lock().accepted
     }
 
-    /// Blocks until `reached` holds of the proxy; it is asked again after each command and each connection that comes or goes.
+    /// Blocks until `reached` returns true. The proxy checks it after each command and after each connection that opens
+    /// or closes.
     ///
     /// # Errors
-    /// When it does not within `timeout`; with the commands so far.
+    /// Fails when that takes longer than `timeout`; the error lists the commands so far.
     pub fn wait_until(&self, timeout: Duration, reached: impl Fn(&Self) -> bool) -> Result<()> {
         let done = self.shared.changed.wait_while(timeout, |_| !reached(self));
         done.with_context(|| {
@@ -248,7 +249,7 @@ impl Proxy {
         })
     }
 
-    /// As `wait_until`, asynchronously and without a bound.
+    /// As `wait_until`, but async and without a timeout.
     pub async fn until(&self, reached: impl Fn(&Self) -> bool) {
         self.shared.changed.until(|_| reached(self)).await;
     }
@@ -258,7 +259,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic of the proxy's thread has been printed already.
+            // A panic of the proxy's thread has already been printed, so we ignore it.
             let _ = thread.join();
         }
     }

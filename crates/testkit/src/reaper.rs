@@ -1,10 +1,10 @@
-//! Ends what a test process leaves behind when it is itself killed, or keeps in a `static` that is never dropped, and
-//! removes its directories.
+//! Cleans up when a test process is killed, or when it keeps a server in a `static` that is never dropped: it kills the
+//! remaining child processes and removes their directories.
 //!
-//! `PR_SET_PDEATHSIG` would need `unsafe`, and fires when the *thread* that started the server ends, which for a
-//! server shared by several tests is too early. So one shell per test process reads the ids of our children from a pipe
-//! and kills those still listed when the pipe closes, however that comes about. Then it removes their directories, which
-//! may lie in memory.
+//! `PR_SET_PDEATHSIG` would need `unsafe`, and it fires when the *thread* that started the server ends. That is too
+//! early for a server that several tests share. Instead, one shell per test process reads the ids of our children from
+//! a pipe. When the pipe closes for any reason, the shell kills the children that are still listed and removes their
+//! directories, which may be in memory.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -38,7 +38,7 @@ fn pipe() -> Result<&'static Mutex<ChildStdin>> {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Ctrl-C goes to the whole group of the terminal; this one must outlive it.
+            // Ctrl-C signals the terminal's whole process group. The shell gets a group of its own so that it survives.
             .process_group(0)
             .spawn()
             .ok()?;
@@ -59,13 +59,13 @@ pub(crate) fn watch(pid: u32) -> Result<()> {
     tell("add", pid)
 }
 
-/// `pid` has been waited for; its number may soon belong to somebody else.
+/// The process has been reaped. We must remove its id from the list, because the kernel may reuse the id.
 pub(crate) fn forget(pid: u32) {
-    // Too late to matter: without the shell nobody would kill the number either.
+    // We ignore an error: without the shell, nothing would kill the id either.
     let _ = tell("del", pid);
 }
 
-/// This directory goes with this process, if it has not gone before.
+/// This directory is removed at the end of this process, if it still exists.
 pub(crate) fn watch_dir(dir: &Path) -> Result<()> {
     tell("dir", dir.display())
 }

@@ -1,4 +1,4 @@
-//! Where throw-away servers keep their data.
+//! The data directories of temporary servers.
 
 use std::path::Path;
 
@@ -7,15 +7,14 @@ use tempfile::TempDir;
 
 use crate::reaper;
 
-/// Memory that looks like a disk. What is written there is synced at once: on a real disk, which others may be busy with, a
-/// server stands still for seconds now and then until its data is safe, and every test is about what happens within less.
-/// No test cuts the power.
+/// A directory in memory, where `fsync` returns at once. On a real, busy disk a server stops for seconds now and then
+/// until its data is safe, while every test is about shorter times. No test cuts the power, so memory is safe enough.
 const MEMORY: &str = "/dev/shm";
 
-/// As many bytes must be free there: in a container it is often too small for a single database.
+/// The minimum of free bytes there. In a container, it is often too small for a single database.
 const ENOUGH: u64 = 4 << 30;
 
-/// A new directory that goes with the value, or else with the process.
+/// A new directory. It is removed with the value, or at the latest with the process.
 pub(crate) fn scratch() -> Result<TempDir> {
     let mut name = tempfile::Builder::new();
     name.prefix("tidelock-");

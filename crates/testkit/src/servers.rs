@@ -1,4 +1,4 @@
-//! Throw-away servers: a free loopback port, an own directory, gone with the value that stands for them.
+//! Temporary servers. Each has a free loopback port and its own directory, and ends when its value is dropped.
 
 mod admin;
 mod builder;
@@ -46,7 +46,7 @@ fn hosts<'a>(servers: impl IntoIterator<Item = &'a RedisServer>) -> String {
     addrs.collect::<Vec<_>>().join(",")
 }
 
-/// An error unless every server that is up follows `primary`, and that counts all of them as in sync.
+/// Fails unless every other running server follows `primary`, and `primary` counts all of them as in sync.
 fn check_followers(primary: &RedisServer, all: &[RedisServer]) -> Result<()> {
     let mut wanted = 0;
     for server in all {

@@ -1,4 +1,4 @@
-//! The Java peers do what they are told, in both versions of Redisson.
+//! The Java peers execute their commands, in both versions of Redisson.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

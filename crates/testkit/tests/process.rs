@@ -1,4 +1,4 @@
-//! Children are read, frozen, put under another clock, and never left behind.
+//! Child processes can be read, frozen and put under another clock, and none is left behind.
 
 use std::path::PathBuf;
 use std::process::Command;

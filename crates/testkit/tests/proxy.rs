@@ -1,4 +1,4 @@
-//! The proxy does to a connection what it is told, and counts what went through.
+//! The proxy applies its modes and rules to a connection, and counts the commands.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -152,7 +152,7 @@ fn cut_and_refuse() -> Result<()> {
     Ok(())
 }
 
-/// What a primary sends its replica begins like a message, and is none.
+/// The replication stream begins like a message, and is none.
 #[test]
 fn an_opaque_proxy_waits_for_no_end_of_a_message() -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;

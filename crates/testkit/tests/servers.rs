@@ -1,4 +1,4 @@
-//! The servers do what the tests ask of them.
+//! The servers support every operation of the tests.
 
 use std::net::TcpStream;
 

@@ -1,4 +1,4 @@
-//! Servers in company: they start, fail over and move slots, and the kit sees it.
+//! Topologies of several servers start, fail over and move slots, and the test kit observes it.
 
 use std::time::{Duration, Instant};
 
@@ -174,7 +174,7 @@ fn independents_know_nothing_of_each_other() -> Result<()> {
     Ok(())
 }
 
-/// Everybody asks for TLS and a login, and they let each other in.
+/// All servers require TLS and a login, and they accept each other.
 #[test]
 fn all_of_them_with_tls_and_logins() -> Result<()> {
     let acl = "user default off\nuser app on >secret ~* &* +@all";

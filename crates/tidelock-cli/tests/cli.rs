@@ -1,4 +1,5 @@
-//! The command, with real processes on an SQLite file of each test's own. Linux is where `run` promises what it promises.
+//! The command line tool, with real processes, each test on a separate SQLite file. Linux only, because `run` gives its
+//! guarantees only there.
 #![cfg(target_os = "linux")]
 #![allow(missing_docs, reason = "a test")]
 #![allow(

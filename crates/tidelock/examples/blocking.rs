@@ -1,4 +1,4 @@
-//! The same lock without async, re-entrant by thread as in Java.
+//! The same lock without async. It is re-entrant per thread, as in Java.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ fn main() -> Result<()> {
     let client = Client::connect("memory:")?;
     let lock = client.lock("stock:42");
     let outer = lock.acquire()?;
-    let inner = lock.acquire()?; // the same thread: at once
+    let inner = lock.acquire()?; // the same thread: returns at once
     inner.release()?;
     println!("still held: {}", outer.is_held());
     outer.release()?;

@@ -1,4 +1,4 @@
-//! Every machine of a fleet starts the nightly job; one of them does it.
+//! Every machine of a fleet starts the nightly job; one of them runs it.
 
 use tidelock::{Client, Result};
 

@@ -1,4 +1,4 @@
-//! A holder that was frozen past its lease writes late. The token lets the resource refuse it.
+//! A holder that was frozen past its lease writes late. The token lets the resource refuse that write.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

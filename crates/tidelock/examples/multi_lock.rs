@@ -1,4 +1,4 @@
-//! Money from one account to another: both are locked, or none is. In whatever order others name them, nobody waits for ever.
+//! Locks two accounts for a transfer: both or none. The set cannot deadlock, whatever order other clients use.
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
-//! Two workers, one shelf: only one of them may count it at a time, whatever process they live in.
+//! Two workers, one shelf: only one of them may count it at a time, even in different processes.
 //!
-//! `cargo run --example mutex -- redis://127.0.0.1:6379` in two terminals; without a URL it uses the memory of this process.
+//! `cargo run --example mutex -- redis://127.0.0.1:6379` in two terminals. Without a URL it uses the memory of this
+//! process.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! A lock over a majority of independent servers. Read what it can and cannot do at `tidelock::RedLock` first.
+//! A lock over a majority of independent servers. Read its limits at `tidelock::RedLock` first.
 //!
-//! `cargo run --example redlock -- redis://one redis://two redis://three`; servers that have only just been started vote
-//! when they have been up for one lease.
+//! `cargo run --example redlock -- redis://one redis://two redis://three`. A server that has just been started votes
+//! once it has been up for one lease.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Stop working at the moment the lock is lost, and say why.
+//! Stops the work at the moment the lock is lost, and prints the reason.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tidelock::{AcquireOptions, Client, Result};
 async fn main() -> Result<()> {
     let client = Client::connect("memory:").await?;
     let lock = client.lock("migration");
-    // A lease that ends and is never renewed, so that this example sees a loss.
+    // This lease is never renewed, so that the example sees a loss.
     let short = AcquireOptions::new().expires_after(Duration::from_millis(100));
     let guard = lock.acquire_with(short).await?;
     let work = tokio::time::sleep(Duration::from_secs(3600));

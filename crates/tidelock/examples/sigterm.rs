@@ -1,4 +1,5 @@
-//! On SIGTERM tell every holder, give the guards two seconds to go, and release the rest, so that nobody waits for a lease.
+//! On SIGTERM, notifies every holder, gives the guards two seconds to be dropped, and releases the rest, so that no
+//! other client has to wait for a lease to expire.
 
 use std::time::Duration;
 

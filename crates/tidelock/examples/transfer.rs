@@ -1,5 +1,5 @@
-//! A transfer between two accounts: both locked, or none. Two transfers in opposite directions do not wait for each
-//! other for ever, whatever order they name the accounts in.
+//! A transfer between two accounts: both are locked, or none is. Two transfers in opposite directions do not deadlock,
+//! whatever order they name the accounts in.
 //!
 //! `cargo run --example transfer` (or with a URL: `-- redis://127.0.0.1:6379`)
 
@@ -20,7 +20,7 @@ async fn main() -> Result<()> {
 
 async fn transfer(client: &Client, accounts: [tidelock::Lock; 2]) -> Result<()> {
     let guard = client.multi_lock(&accounts)?.acquire().await?;
-    // Dropped at once if the lock of either account is lost.
+    // The future is dropped at once if the lock of either account is lost.
     let booked = guard.while_held(async { /* book both sides */ }).await;
     match booked {
         Ok(()) => println!("booked {}", guard.name()),

@@ -1,4 +1,4 @@
-//! T69 and T76: the two processes that watch over a command, and a store that takes nobody in.
+//! T69 and T76: the two processes that supervise a command, and a store that refuses connections.
 
 use super::{Answer, NO_SERVER, ONE_PROCESS, Row, SAME_SERVER, row};
 use crate::store::Store::{Memory, Plain, Redlock, Replicas, Sqlite};

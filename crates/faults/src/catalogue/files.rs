@@ -1,4 +1,4 @@
-//! T66, T67 and T74: the lock file, its paths and the files beside it, and a crowd of processes.
+//! T66, T67 and T74: the lock file, its paths and the files beside it, and many processes that wait.
 
 use super::{Answer, ELSEWHERE, ONE_PROCESS, Row, only, row};
 use crate::store::Store::{self, Memory, Sqlite};

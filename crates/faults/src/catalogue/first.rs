@@ -1,4 +1,4 @@
-//! T01 to T23: holders, networks, and what is done to a lock.
+//! T01 to T23: holders, networks, and interference with a lock.
 
 use super::{
     Answer, NAMED_ADDRESSES, NO_MESSAGES, NO_SERVER, OWN_RECORDS, Row, TYPES, lost_replies, only,

@@ -1,4 +1,4 @@
-//! T24 to T41: servers that are full, closed, replaced or out of time.
+//! T24 to T41: servers that are full, closed, replaced or with a wrong clock.
 
 use super::{Answer, NO_MESSAGES, NO_SERVER, NOT_REPLICATED, Row, only, row};
 use crate::store::Store::{

@@ -1,4 +1,4 @@
-//! T42 to T64: clocks of clients, misuse, single stores, and all of it at once.
+//! T42 to T64: clocks of clients, misuse, single stores, and all faults together.
 
 use super::{Answer, CORE, ELSEWHERE, NO_KIND, Row, SAME_SERVER, only, promised, row, several};
 use crate::store::Store::{

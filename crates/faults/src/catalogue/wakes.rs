@@ -1,4 +1,4 @@
-//! T70 to T72: servers of the wrong kind, messages in two forms, and turns between processes.
+//! T70 to T72: servers of the wrong kind, messages in two forms, and fairness between processes.
 
 use super::{Answer, Row, row};
 use crate::store::Store::{Cluster, Etcd, Plain, Redis, Redlock, Replicas, Sentinel, Zookeeper};

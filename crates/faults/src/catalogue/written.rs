@@ -1,4 +1,4 @@
-//! T65, T68 and T73: what others write under the name of a lock.
+//! T65, T68 and T73: data that other programs write under the name of a lock.
 
 use super::{Answer, OWN_RECORDS, Row, SAME_SERVER, only, promised, row};
 use crate::store::Store::{
@@ -18,7 +18,7 @@ pub(super) const ROWS: [Row; 3] = [
                 "the_two_kinds_refuse_each_others_names",
                 "a_key_that_was_deleted_or_taken_over_is_a_loss_and_is_not_touched",
             ]),
-            // Both kinds are its own, and stand in each other's way.
+            // Both kinds of lock are its own, and they exclude each other.
             Zookeeper | Memory => promised(store, &["a_writer_excludes_all"]),
             Replicas | Sentinel | Cluster => Answer::no(SAME_SERVER),
             Sqlite | Postgres | Mariadb | Etcd | Memcached => Answer::no(OWN_RECORDS),

@@ -4,7 +4,8 @@ use super::{Breach, Promise, Terms, breach};
 use crate::acquisition::{Acquisition, Histories};
 use crate::notes::Notes;
 
-/// No two act on one lock at once. Where the store forgot the lock in between, the first must have been told in time.
+/// No two holders act on one lock at once. If the store forgot the lock in between, the first holder must learn of it
+/// in time.
 pub(super) fn check(
     history: &Histories,
     notes: &Notes,
@@ -42,7 +43,7 @@ fn overlap(
         return None;
     }
     let told = |harm: &&crate::notes::Harm| {
-        // A grant is heard of a moment after it was made.
+        // A client learns of a grant a moment after the store makes it, so we allow `slack` on both ends.
         harm.concerns(&first.name)
             && harm.when.to + slack >= begun
             && harm.when.from <= taken

@@ -4,7 +4,8 @@ use super::{Breach, Promise, Terms, breach};
 use crate::acquisition::{Acquisition, Histories};
 use crate::notes::Notes;
 
-/// A holder is told before another can have its lock, soon after the store forgot it, and not without need.
+/// A holder learns of a loss before another can have its lock and soon after the store forgot it. No lock is lost
+/// without need.
 pub(super) fn check(
     history: &Histories,
     notes: &Notes,
@@ -29,7 +30,7 @@ pub(super) fn check(
     found
 }
 
-/// Nobody acts on what is not proved any more, and nothing is proved for longer than a lease.
+/// A holder does not act after its guard has expired, and no guard is valid for longer than a lease.
 fn beyond_proof(one: &Acquisition, terms: &Terms) -> Option<String> {
     let (at, until) = one
         .steps
@@ -44,7 +45,8 @@ fn beyond_proof(one: &Acquisition, terms: &Terms) -> Option<String> {
     ))
 }
 
-/// Whatever the guard says: a store that has been mute for a lease has confirmed nothing.
+/// A store that has been mute for a lease has confirmed nothing, so no holder may act any more. This check does not
+/// trust the guard.
 fn while_mute(one: &Acquisition, notes: &Notes, terms: &Terms) -> Option<String> {
     for outage in notes.outages.iter().filter(|outage| outage.mute) {
         let end = outage.when.from + terms.lease;
@@ -62,7 +64,7 @@ fn while_mute(one: &Acquisition, notes: &Notes, terms: &Terms) -> Option<String>
     None
 }
 
-/// Who sees that a lock is over is told so, at that moment.
+/// When a holder sees that its lock is over, it also gets the loss report at that moment.
 fn untold(one: &Acquisition, notes: &Notes, slack: Duration) -> Option<String> {
     let over = one.over?;
     if notes.stood_still(one.process, over, over + slack) {
@@ -78,7 +80,7 @@ fn untold(one: &Acquisition, notes: &Notes, slack: Duration) -> Option<String> {
     }
 }
 
-/// A lock that the store forgot is not believed in for longer than it takes to ask.
+/// A holder stops acting on a forgotten lock within the time of one renewal.
 fn kept_forgotten(
     one: &Acquisition,
     notes: &Notes,

@@ -1,4 +1,4 @@
-//! Whether what was written down may have happened.
+//! Checks the histories of a run against the promises of the library.
 
 mod exclusion;
 mod loss;
@@ -12,24 +12,24 @@ use std::time::Duration;
 use crate::acquisition::Histories;
 use crate::notes::Notes;
 
-/// What a broken promise is about.
+/// The promise that was broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Promise {
     /// One holder at a time.
     Exclusion,
     /// Tokens grow with every grant.
     Tokens,
-    /// A free lock is given to who waits for it.
+    /// A free lock goes to a waiter.
     Wake,
     /// A wait fails only because of the store.
     Wait,
-    /// A holder is told in time, and not without need.
+    /// A holder learns of a loss in time, and loses nothing without need.
     Loss,
-    /// Nothing stays behind.
+    /// Nothing stays behind in the store or in a process.
     Leaks,
 }
 
-/// A promise that was broken, and how.
+/// A broken promise, with a description.
 #[derive(Debug, Clone)]
 pub(crate) struct Breach {
     pub(crate) promise: Promise,
@@ -46,27 +46,27 @@ fn breach(promise: Promise, how: String) -> Breach {
     Breach { promise, how }
 }
 
-/// What is promised in a run.
+/// The promises of one run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
     pub(crate) lease: Duration,
-    /// How much later than its lease the store gives a lock away whose holder has vanished.
+    /// How long after the lease of a vanished holder the store may take to grant the lock again.
     pub(crate) grace: Duration,
-    /// A forgotten lock is told to its holder within this time.
+    /// The time within which a holder learns that the store forgot its lock.
     pub(crate) told_within: Duration,
-    /// No lock may be lost.
+    /// Whether the run must lose no lock.
     pub(crate) keeps: bool,
-    /// How long a lock that was given back may be free while somebody waits, mostly. `None`: there were faults.
+    /// The bound on the median time that a released lock is free while somebody waits. `None`: the run had faults.
     pub(crate) typical_wake: Option<Duration>,
-    /// A token is to come with every grant.
+    /// Whether every grant must carry a token.
     pub(crate) tokens: bool,
 }
 
-/// What a thread that is told to run may be late at any time.
+/// The bound on scheduling delay that we always allow for a thread that is ready to run.
 const LATE: Duration = Duration::from_millis(100);
 
-/// How much later than a bound something may be: the machine has others to serve, and what it kept our processes waiting
-/// was measured.
+/// The tolerance on every time bound. Other programs use the machine too, so we add twice the longest stall that our
+/// processes measured; otherwise a busy machine would look like a broken lock.
 fn slack(history: &Histories, notes: &Notes) -> Duration {
     let unfrozen = history.stalls.iter().filter(|stall| {
         let begun = stall.end.saturating_sub(stall.time);
@@ -76,7 +76,7 @@ fn slack(history: &Histories, notes: &Notes) -> Duration {
     LATE + longest * 2
 }
 
-/// Everything that the histories show to be broken. What is left in the store is looked at by [`leaks`].
+/// All breaches that the histories show. [`leaks`] checks the remains in the store.
 pub(crate) fn all(history: &Histories, notes: &Notes, terms: &Terms) -> Vec<Breach> {
     let slack = slack(history, notes);
     let mut found = exclusion::check(history, notes, terms, slack);
@@ -87,7 +87,7 @@ pub(crate) fn all(history: &Histories, notes: &Notes, terms: &Terms) -> Vec<Brea
     found
 }
 
-/// What is still in the store after every lease must have ended.
+/// Everything that is still in the store after every lease must have ended.
 pub(crate) fn leaks(left: &[String]) -> Vec<Breach> {
     let leaked = |left: &String| breach(Promise::Leaks, format!("left in the store: {left}"));
     left.iter().map(leaked).collect()

@@ -1,4 +1,4 @@
-//! The harness can fail: for each promise a lock that breaks it, and that is caught.
+//! The checkers can fail: for each promise, a lock breaks it and the checker finds the breach.
 
 use std::time::Duration;
 
@@ -28,11 +28,11 @@ fn terms() -> Terms {
     }
 }
 
-/// What happens in the middle of a run.
+/// The event in the middle of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Event {
     Nothing,
-    /// Somebody frees all locks, also from under their holders.
+    /// All locks are freed, including held ones.
     Forced,
 }
 
@@ -48,7 +48,7 @@ async fn client(store: String, flaw: Option<Flaw>) -> Client {
     settings.connect_to(open).await.unwrap()
 }
 
-/// Three clients on one store with that bug, for a second and a half, and what was broken.
+/// Runs three clients on one store with that bug for a second and a half, and returns the breaches.
 async fn run(name: &str, flaw: Option<Flaw>, lie: Lie, event: Event) -> Vec<Breach> {
     let dir = tempfile::tempdir().unwrap();
     let store = format!("memory:{name}");
@@ -182,7 +182,7 @@ async fn what_is_left_behind_is_caught() {
     caught(&found, Promise::Leaks);
 }
 
-/// A history by hand: seconds, and what happened then to whom.
+/// A hand-written history: seconds, events and acquisitions.
 fn story(events: &[(f64, &str, What)]) -> Histories {
     let lines: Vec<Line> = events
         .iter()
@@ -214,7 +214,7 @@ fn step(until: f64) -> What {
     }
 }
 
-/// The first is frozen from 1.1 to 3, the second takes over meanwhile.
+/// The first is frozen from 1.1 to 3. The second takes over in that time.
 fn frozen(last_step: f64) -> Vec<Breach> {
     let lost = What::Lost {
         reason: "Expired".to_owned(),

@@ -4,7 +4,7 @@ use super::{Breach, Promise, Terms, breach};
 use crate::acquisition::{Acquisition, Histories};
 use crate::notes::Notes;
 
-/// Every grant has a token larger than all before, unless the store has forgotten how far it had counted.
+/// Every grant has a larger token than all grants before, unless the store forgot its counter.
 pub(super) fn check(
     history: &Histories,
     notes: &Notes,
@@ -41,8 +41,9 @@ pub(super) fn check(
     found
 }
 
-/// A lock that was taken from its holder, who has not been told yet, may still pass along the line of its process, with
-/// tokens that were reserved before. They are older than those of the new holder, as they should be: they are refused.
+/// A process whose lock was taken away, and that has not learned of it yet, may still hand the lock on through its
+/// local queue with reserved tokens. These tokens are older than those of the new holder. That is correct: a fenced
+/// resource refuses them.
 fn handed_on(one: &Acquisition, notes: &Notes, terms: &Terms, slack: Duration) -> bool {
     notes.harms.iter().any(|harm| {
         let told_by = harm.when.to + terms.told_within + slack;

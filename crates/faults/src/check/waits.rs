@@ -2,11 +2,11 @@ use super::{Breach, Promise, breach};
 use crate::acquisition::{Acquisition, Histories};
 use crate::notes::Notes;
 
-/// How a wait may end without a lock although the store is well: the time was up, the process was told to stop, or the
-/// grant came so late that its lease was over.
+/// The ways in which a wait may end without a lock although the store is well: the timeout passed, the process was told
+/// to stop, or the grant came so late that its lease was over.
 const ORDINARY: [&str; 3] = ["TimedOut", "Stopped", "Over"];
 
-/// A wait fails only because of the store. That the waiting process was frozen is no reason: it continues to wait.
+/// A wait fails only because of the store. A freeze of the waiting process is no reason: the wait continues.
 pub(super) fn check(history: &Histories, notes: &Notes) -> Vec<Breach> {
     let mut found = Vec::new();
     for one in &history.acquisitions {
@@ -22,7 +22,7 @@ pub(super) fn check(history: &Histories, notes: &Notes) -> Vec<Breach> {
     found
 }
 
-/// Something happened to the store while it waited, or shortly before.
+/// Whether a fault of the store or a kill of the process explains the failure.
 fn is_excused(one: &Acquisition, notes: &Notes) -> bool {
     let Some((until, _)) = one.failed else {
         return false;

@@ -4,7 +4,7 @@ use super::{Breach, Promise, Terms, breach};
 use crate::acquisition::{Acquisition, Histories};
 use crate::notes::Notes;
 
-/// What a waiter may need to look again when a lease has ended.
+/// The bound on a waiter's retry after a lease has ended.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// A lock is not free for long while somebody waits for it.
@@ -53,7 +53,7 @@ struct Gap {
     bound: Duration,
 }
 
-/// How long the lock was free after this one, with somebody waiting. `None`: nobody waited.
+/// How long the lock was free after this acquisition while somebody waited. `None`: nobody waited.
 fn gap(
     before: &Acquisition,
     next: Option<&Acquisition>,
@@ -61,15 +61,15 @@ fn gap(
     notes: &Notes,
     terms: &Terms,
 ) -> Option<Gap> {
-    // What was not given back in good order ends with its lease, counted from the last moment it was renewed at. What was
-    // given back may still be followed by one that nobody was told of, for a lease.
+    // Without an orderly release, the lock ends with its lease, counted from the last renewal. After an orderly
+    // release, a grant that reached no client may still hold the lock for one lease.
     let vanished = before.believed_until()? + terms.lease + terms.grace;
     let (free, bound) = match before.released {
         Some(at) => (at, terms.lease + terms.grace + AGAIN),
         None => (vanished, AGAIN),
     };
     let taken = next.and_then(|next| next.granted).unwrap_or(notes.ended);
-    // Whoever gave up without an answer may stand in a queue, or hold, until its own lease ends.
+    // A request that gave up without an answer may still be queued or granted in the store until its lease ends.
     let gave_up = history.acquisitions.iter().filter(|one| {
         one.name == before.name
             && (one.failed.as_ref()).is_some_and(|(at, _)| (before.asked..taken).contains(at))

@@ -1,4 +1,4 @@
-//! What happens to a server by what it stands on: its disk, its clock, and whom it lets in.
+//! Faults of a server's environment: its disk, its clock, and its password.
 
 use anyhow::{Result, ensure};
 use proofs::boot_time;
@@ -10,10 +10,10 @@ use crate::store::Store;
 use crate::worker::Role;
 use crate::world::{Deed, On};
 
-/// A minute, far more than any lease here.
+/// One minute in seconds, far more than any lease here.
 const MINUTE: i64 = 60;
 
-/// From one deed to another the store takes no changes, or is not there at all.
+/// Between the two deeds, the store accepts no writes or is not running.
 fn without(stage: &mut Stage, from: Deed, to: Deed) -> Result<()> {
     let (world, name) = (stage.world, stage.name(Role::Relay));
     stage.outage(|stage| {
@@ -21,7 +21,7 @@ fn without(stage: &mut Stage, from: Deed, to: Deed) -> Result<()> {
         stage.pass(stage.lease * 2);
         world.operate(to, &name)?;
         if stage.store == Store::Etcd {
-            // When it is started again, every lease there has its whole length once more.
+            // etcd starts every lease again at its full length after a restart, so we wait one more lease.
             stage.pass(stage.lease);
         }
         Ok(())
@@ -39,20 +39,20 @@ pub(crate) const QUOTA_USED_UP: Story = Story::new("quota used up", |stage| {
 })
 .on(On::SmallDisk);
 
-/// Whatever ends by it is suddenly over.
+/// Every lease that the wall clock limits ends at once.
 fn set_ahead(stage: &mut Stage) -> Result<()> {
     let from = boot_time();
     operate(stage, Deed::SetClock(MINUTE))?;
     let to = boot_time();
-    // etcd ends no lease before it is over by its monotonic clock.
+    // etcd limits leases by its monotonic clock, so none ends early.
     if stage.store != Store::Etcd {
         stage.may_have_freed(Span { from, to });
     }
     Ok(())
 }
 
-/// A minute ahead, back again, and ahead. A holder dies while what it held would last for a minute more: nobody waits as
-/// long, and whoever waits does not sleep through the end of it.
+/// The clock goes a minute ahead, back again, and ahead. A holder dies while its lease has a minute more to run. No
+/// waiter waits that long, and the jump that ends the lease wakes the waiters in time.
 pub(crate) const CLOCK_SET: Story = Story::new("server's clock set", |stage| {
     set_ahead(stage)?;
     stage.pass(stage.lease);
@@ -70,7 +70,7 @@ pub(crate) const CLOCK_SET: Story = Story::new("server's clock set", |stage| {
 })
 .on(On::OwnClock);
 
-/// The server lets in nobody with the password there was before.
+/// From here on the server refuses the old password. We cut the connections so that every client logs in again.
 fn change(stage: &mut Stage, password: &'static str) -> Result<()> {
     operate(stage, Deed::SetPassword(password))?;
     all(stage, |proxy| {
@@ -79,7 +79,7 @@ fn change(stage: &mut Stage, password: &'static str) -> Result<()> {
     Ok(())
 }
 
-/// Done well: all were told of the new password before.
+/// The good order: all clients get the new password before the change.
 pub(crate) const PASSWORD_CHANGED: Story = Story::keeping("password changed", |stage| {
     operate(stage, Deed::TellPassword("second"))?;
     stage.outage(|stage| change(stage, "second"))?;
@@ -88,7 +88,7 @@ pub(crate) const PASSWORD_CHANGED: Story = Story::keeping("password changed", |s
 })
 .on(On::Guarded);
 
-/// They are told later than their leases last; until then they are refused.
+/// The clients get the new password only after their leases have ended. Until then the server refuses them.
 pub(crate) const PASSWORD_UNKNOWN: Story = Story::new("password unknown", |stage| {
     let since = boot_time();
     stage.outage(|stage| {

@@ -1,4 +1,4 @@
-//! One server behind a proxy: what all stores have in common that have nothing else to show.
+//! One server behind a proxy: the common implementation for single-server stores.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,21 +12,21 @@ use testkit::servers::Ground;
 
 use super::{Deed, On, World};
 
-/// What a small disk has room for before it is filled: a new server, and a little more.
+/// The size of a small disk: room for a new server, and a little more.
 const SMALL: u64 = 160 << 20;
 
-/// The only user of a guarded server, and the password it has at first.
+/// The only user of a guarded server, and its first password.
 pub(super) const USER: &str = "app";
 pub(super) const PASSWORD: &str = "old";
 
 /// A server that can stand behind a proxy.
 pub(super) trait Served: Sized + Send {
-    /// What it runs on when its wall clock is to be moved.
+    /// The environment for a server whose wall clock can be moved.
     fn own_clock() -> Result<Ground> {
         Ground::own_clock()
     }
 
-    /// Starts it, guarded or not.
+    /// Starts the server, with a password if `guarded`.
     fn start(ground: Ground, guarded: bool) -> Result<Self>;
 
     fn addr(&self) -> SocketAddr;
@@ -36,15 +36,15 @@ pub(super) trait Served: Sized + Send {
     fn freeze(&self) -> Result<()>;
     fn thaw(&self) -> Result<()>;
 
-    /// It is killed and started again with its data.
+    /// Kills the server and restarts it with its data.
     fn restart(&self) -> Result<()>;
 
-    /// As `restart`, with nothing of its data.
+    /// As `restart`, but without its data.
     fn restart_empty(&self) -> Result<()> {
         bail!("what it knows is on its disk")
     }
 
-    /// Whom the processes connect to by this way to it.
+    /// The address for the processes, through the proxy at `way`.
     fn url(&self, way: SocketAddr) -> String;
 
     fn version(&self) -> Result<String>;
@@ -52,7 +52,7 @@ pub(super) trait Served: Sized + Send {
     /// See [`World::wipe`].
     fn wipe(&self, name: &str) -> Result<()>;
 
-    /// What an operator does to this store, besides what is the same for all.
+    /// Performs the deeds that are specific to this store.
     fn operate(&self, deed: Deed) -> Result<()> {
         bail!("nobody can do this here: {deed:?}")
     }
@@ -63,12 +63,12 @@ pub(super) trait Served: Sized + Send {
         ground.clock()?.shift(seconds)
     }
 
-    /// Lets only this password in from now on.
+    /// From now on only this password is valid.
     fn set_password(&self, _password: &str) -> Result<()> {
         bail!("it has no passwords")
     }
 
-    /// Makes it write to its disk, whether there is room or not. What it says to that.
+    /// Makes the server write to its disk, and returns its error if the disk is full.
     fn strain(&self) -> Result<()> {
         Ok(())
     }
@@ -79,7 +79,7 @@ pub(super) trait Served: Sized + Send {
     }
 }
 
-/// What stands in all implementations of [`Served`].
+/// The methods that are the same in every implementation of [`Served`].
 macro_rules! is_a {
     ($server:ty) => {
         fn addr(&self) -> std::net::SocketAddr {
@@ -104,13 +104,13 @@ macro_rules! is_a {
 }
 pub(super) use is_a;
 
-/// A server, and a proxy before it.
+/// A server and the proxy in front of it.
 pub(super) struct Behind<S> {
     proxy: Proxy,
     server: S,
-    /// Where its clients find the password of a guarded server.
+    /// The directory of the password file of a guarded server.
     secret: Option<TempDir>,
-    /// What it said when its disk was full.
+    /// The server's error when its disk was full.
     said: Mutex<String>,
 }
 
@@ -140,7 +140,7 @@ impl<S: Served> Behind<S> {
         dir.map(|dir| dir.join("password"))
     }
 
-    /// Renamed into place: clients read the file at any moment, and must never see half of it.
+    /// We rename the file into place: clients read it at any moment and must never see half of it.
     fn tell_password(&self, password: &str) -> Result<()> {
         let file = self.file().context("it has no passwords")?;
         let fresh = file.with_extension("new");
@@ -163,7 +163,7 @@ impl<S: Served> Behind<S> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whoever ended itself when it could not write is started again.
+    /// Restarts a server that exited because it could not write.
     fn make_room(&self) -> Result<()> {
         let said = format!("{}{}", self.said(), self.server.log()).to_lowercase();
         self.ground()?.disk()?.clear()?;
@@ -234,7 +234,7 @@ impl<S: Served> World for Behind<S> {
     }
 }
 
-/// The first line that begins like this, without its beginning.
+/// The rest of the first line that begins with this prefix.
 pub(super) fn line<'a>(said: &'a str, begin: &str) -> Result<&'a str> {
     let mut lines = said.lines();
     let found = lines.find_map(|line| line.strip_prefix(begin));

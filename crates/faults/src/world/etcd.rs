@@ -6,19 +6,19 @@ use testkit::servers::{EtcdServer, Ground};
 use super::Deed;
 use super::behind::{PASSWORD, Served, USER, is_a, line};
 
-/// What it may keep, on a small disk: it is used up before the disk is.
+/// The quota on a small disk. It is lower than the disk's size, so the quota runs out first.
 const QUOTA: [&str; 2] = ["--quota-backend-bytes", "16777216"];
 
 impl Served for EtcdServer {
     is_a!(EtcdServer);
 
     fn own_clock() -> Result<Ground> {
-        // It is moved in the running server.
+        // We move the clock of the running server instead; see `set_clock`.
         Ok(Ground::default())
     }
 
     fn start(ground: Ground, guarded: bool) -> Result<Self> {
-        // A login costs it 70 ms of a core otherwise, and all whose connections were cut log in at once.
+        // By default a login costs etcd 70 ms of a core, and all clients whose connections were cut log in at once.
         let mut builder = Self::builder().args(["--bcrypt-cost", "4"]);
         if ground.disk().is_ok() {
             builder = builder.args(QUOTA);
@@ -89,7 +89,7 @@ impl Served for EtcdServer {
     }
 }
 
-/// Writes until it says that it keeps no more.
+/// Writes until etcd reports that its quota is used up.
 fn use_up(server: &EtcdServer) -> Result<()> {
     let piece = "x".repeat(100_000);
     for _ in 0..400 {
@@ -102,7 +102,7 @@ fn use_up(server: &EtcdServer) -> Result<()> {
     anyhow::bail!("it keeps whatever it is given")
 }
 
-/// As its manual says: the history goes, then the room it took, then the alarm.
+/// Follows etcd's manual: compact the history, defragment, then clear the alarm.
 fn free(server: &EtcdServer) -> Result<()> {
     let said = server.admin(&["endpoint", "status", "-w", "fields"])?;
     let revision = line(&said, "\"Revision\" : ")?;

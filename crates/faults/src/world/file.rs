@@ -36,7 +36,7 @@ impl World for File {
     }
 }
 
-/// The memory of one process.
+/// The in-process store.
 pub(super) struct Memory;
 
 impl World for Memory {

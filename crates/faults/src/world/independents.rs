@@ -4,7 +4,7 @@ use testkit::servers::{Independents, RedisServer};
 
 use super::{Deed, World, redis};
 
-/// Five servers that know nothing of each other, each with a proxy before it.
+/// Five independent servers, each with a proxy in front of it.
 pub(super) struct Five {
     proxies: Vec<Proxy>,
     servers: Independents,

@@ -6,14 +6,14 @@ use testkit::servers::{Ground, MariaDb};
 use super::Deed;
 use super::behind::{PASSWORD, Served, USER, is_a};
 
-/// Its user where nobody changes passwords, see the test kit.
+/// The user for runs that change no passwords; see the test kit.
 const OPEN: &str = "tide";
 
 impl Served for MariaDb {
     is_a!(MariaDb);
 
     fn start(ground: Ground, guarded: bool) -> Result<Self> {
-        // So that its redo log leaves room on a small disk.
+        // A small redo log leaves room on a small disk.
         let server = Self::start_on(ground, &["--innodb-log-file-size=8M"])?;
         if guarded {
             server.user(USER, "ALL ON locks.*")?;
@@ -49,7 +49,7 @@ impl Served for MariaDb {
         let list = "SELECT id FROM information_schema.processlist WHERE user = 'tide'";
         for id in self.query(list)?.lines() {
             if let Ok(id) = id.trim().parse::<u64>() {
-                // Gone since it was listed, which is as good.
+                // The connection may have ended since we listed it. That is just as good.
                 let _ = self.query(&format!("KILL CONNECTION {id}"));
             }
         }

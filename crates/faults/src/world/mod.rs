@@ -1,4 +1,5 @@
-//! One store with its servers, and what can be done to it. The stories are written against [`World`] once, for all.
+//! One store with its servers, and the faults that it supports. The stories use only [`World`], so each is written
+//! once.
 
 mod behind;
 mod etcd;
@@ -22,123 +23,123 @@ use tidelock::{Client, ClientBuilder, Credentials};
 use self::behind::Behind;
 use crate::store::Store;
 
-/// On which server of a store a story is played.
+/// The server variant that a story needs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum On {
     #[default]
     Usual,
-    /// It has every write on disk before it answers.
+    /// The server has every write on disk before it replies.
     Durable,
-    /// Its disk is soon full.
+    /// The server has a small disk.
     SmallDisk,
-    /// Its wall clock can be moved.
+    /// The server has a wall clock that the story can move.
     OwnClock,
-    /// It lets in one user only, whose password is told by a file.
+    /// The server accepts one user only, whose password is in a file.
     Guarded,
 }
 
-/// What an operator does to a store besides stopping and starting it. Each store knows some of it.
+/// An operator's action besides stopping and starting the server. Each store supports some of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Deed {
-    /// Ends every connection of a client.
+    /// Ends every client connection.
     CutAll,
-    /// Ends those on which waiters hear of releases.
+    /// Ends the connections on which waiters receive notifications.
     CutListeners,
-    /// Serves nobody for a time, and says so to nobody.
+    /// Serves no client for a time, without an error.
     Pause(Duration),
-    /// Is busy with one request for two seconds.
+    /// Is busy with one request for 1.2 seconds.
     Sleep,
-    /// Forgets the scripts it was sent.
+    /// Forgets the cached scripts.
     ForgetScripts,
     /// Forgets all data.
     Flush,
-    /// Another server becomes the primary, in good order.
+    /// Another server becomes the primary in a planned failover.
     Failover,
-    /// The primary dies, and another takes its place.
+    /// The primary is killed, and another server takes over.
     Crash,
-    /// The primary hangs, and another takes its place.
+    /// The primary is frozen, and another server takes over.
     Hang,
-    /// The locks move to another node while they are used.
+    /// The locks move to another node while they are in use.
     MoveLocks,
-    /// Its disk has no room left.
+    /// Fills the disk.
     FillDisk,
-    /// It has again; who ended for the want of it is started.
+    /// Frees the disk again; a server that exited because of it restarts.
     MakeRoom,
-    /// It has all the data it may have.
+    /// Uses up the data quota.
     UseUpQuota,
-    /// It may have more again.
+    /// Frees the data quota.
     FreeQuota,
-    /// Its wall clock is so many seconds ahead of the true time.
+    /// Sets the wall clock so many seconds ahead of the true time.
     SetClock(i64),
-    /// It lets in this password only. Connections go on.
+    /// From now on only this password is valid. Open connections stay.
     SetPassword(&'static str),
-    /// Those who use it are told this password.
+    /// Gives the clients this password.
     TellPassword(&'static str),
 }
 
-/// A store, its servers, and the proxies before them.
+/// A store, its servers, and the proxies in front of them.
 pub(crate) trait World: Send {
-    /// Whom the processes connect to; several for a majority of them.
+    /// The addresses for the processes; several form a majority.
     fn urls(&self) -> Vec<String>;
 
-    /// The file with the password, if only one user is let in.
+    /// The file with the password, if the server accepts one user only.
     fn secret(&self) -> Option<PathBuf> {
         None
     }
 
-    /// What runs, and which version of it.
+    /// The name and version of the server.
     fn version(&self) -> Result<String>;
 
-    /// What stands between all processes and the servers. Empty: nothing.
+    /// The proxies between the processes and the servers. Empty: there are none.
     fn proxies(&self) -> Vec<&Proxy> {
         Vec::new()
     }
 
-    /// The servers stand still: the kernel takes what is sent to them, and nothing answers.
+    /// Freezes the servers: the kernel accepts what clients send, but nothing answers.
     fn freeze(&self) -> Result<()> {
         bail!("there is no server")
     }
 
-    /// They go on.
+    /// Continues the frozen servers.
     fn thaw(&self) -> Result<()> {
         bail!("there is no server")
     }
 
-    /// They are killed and started again, with or without what they knew.
+    /// Kills and restarts the servers, with or without their data.
     fn restart(&self, _forget: bool) -> Result<()> {
         bail!("there is no server")
     }
 
-    /// Some of several servers stand still.
+    /// Freezes some of several servers.
     fn freeze_some(&self, _count: usize) -> Result<()> {
         bail!("there are not several servers")
     }
 
-    /// One of several servers comes back, and has forgotten all.
+    /// Restarts one of several servers without its data.
     fn empty_one(&self, _which: usize) -> Result<()> {
         bail!("there are not several servers")
     }
 
-    /// The lock is deleted, in whatever way somebody with a shell would do it.
+    /// Deletes the lock, as an operator with a shell would.
     fn wipe(&self, name: &str) -> Result<()>;
 
-    /// What an operator does. `name` is one of the locks in use.
+    /// Performs the operator's action. `name` is one of the locks in use.
     fn operate(&self, deed: Deed, _name: &str) -> Result<()> {
         bail!("nobody can do this here: {deed:?}")
     }
 
-    /// What is there that belongs to locks whose names begin like this, and that nobody holds.
+    /// Remains of locks with this name prefix, other than held locks.
     fn left(&self, _base: &str) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
 
-    /// Waits until all is whole again after a fault.
+    /// Waits until the store is whole again after a fault.
     fn mend(&self) -> Result<()> {
         Ok(())
     }
 }
 
-/// Starts its servers.
+/// Starts the servers of a store.
 pub(crate) fn open(store: Store, on: On) -> Result<Box<dyn World>> {
     let durable = on == On::Durable;
     Ok(match store {
@@ -158,20 +159,20 @@ pub(crate) fn open(store: Store, on: On) -> Result<Box<dyn World>> {
     })
 }
 
-/// Settings for a client that asks for the password each time it logs in.
+/// Client settings that read the password file at each login.
 pub(crate) fn builder(secret: Option<PathBuf>) -> ClientBuilder {
     let builder = Client::builder();
     match secret {
         None => builder,
         Some(file) => builder.credentials_from(move || {
-            // Without a password it is not let in, and says so.
+            // Without a password the server refuses the client with a clear error.
             let password = std::fs::read_to_string(&file).unwrap_or_default();
             Credentials::new(behind::USER, password)
         }),
     }
 }
 
-/// Deletes a lock as `tidelock unlock --force` does, for stores that have no simpler tool at hand.
+/// Deletes a lock as `tidelock unlock --force` does, for stores that have no simpler tool.
 pub(crate) fn force(url: &str, name: &str) -> Result<()> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build()?.block_on(async {

@@ -4,12 +4,12 @@ use testkit::servers::{RedisBuilder, RedisServer};
 
 use super::{Deed, World};
 
-/// What all servers here are started with.
+/// The arguments of every server here.
 pub(super) fn builder() -> RedisBuilder {
     RedisServer::builder().debug_commands(true)
 }
 
-/// One server, and a proxy before it.
+/// One server and the proxy in front of it.
 pub(super) struct Single {
     proxy: Proxy,
     server: RedisServer,
@@ -34,7 +34,7 @@ impl Single {
     }
 }
 
-/// The program, as it calls itself.
+/// The name and version, as the server reports them.
 pub(super) fn version(server: &RedisServer) -> Result<String> {
     let program = match server.info("valkey_version") {
         Ok(version) => format!("Valkey {version}"),
@@ -43,7 +43,7 @@ pub(super) fn version(server: &RedisServer) -> Result<String> {
     Ok(program.trim().to_owned())
 }
 
-/// What an operator can do to any server.
+/// The operator's actions that any Redis server supports.
 pub(super) fn operate(server: &RedisServer, deed: Deed) -> Result<()> {
     let words: &[&str] = match deed {
         Deed::CutAll => &["CLIENT", "KILL", "TYPE", "normal"],
@@ -60,7 +60,7 @@ pub(super) fn operate(server: &RedisServer, deed: Deed) -> Result<()> {
     server.admin(words).map(drop)
 }
 
-/// Keys and channels of these locks: all but the fencing counters, which stay, and what ends by itself.
+/// Keys and channels of these locks, except the fencing counters, which stay, and keys with a time to live.
 pub(super) fn left(server: &RedisServer, base: &str) -> Result<Vec<String>> {
     let mut left: Vec<String> = server.query(&["PUBSUB", "CHANNELS"])?;
     left.retain(|channel| channel.contains(base));
@@ -70,7 +70,7 @@ pub(super) fn left(server: &RedisServer, base: &str) -> Result<Vec<String>> {
             continue;
         }
         let ttl: i64 = server.query(&["PTTL", &key])?;
-        // -2: gone since it was listed.
+        // -2: the key has gone since we listed it.
         if ttl != -2 && (ttl == -1 || !key.starts_with("tidelock:")) {
             left.push(key);
         }

@@ -6,7 +6,7 @@ use testkit::servers::{Cluster, RedisServer, Replicated, Sentinels};
 
 use super::{Deed, World, redis};
 
-/// Longer than any failover here takes on a loaded machine.
+/// The bound on any failover here, even on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// A primary and two replicas, behind an address that always leads to the primary.
@@ -30,6 +30,7 @@ impl Group {
 
     fn lead_to_primary(&self) {
         self.proxy.set_upstream(self.group.primary().addr());
+        // Open connections still lead to the old primary, so the clients must reconnect.
         self.proxy.cut();
     }
 }
@@ -57,7 +58,7 @@ impl World for Group {
     }
 
     fn restart(&self, _forget: bool) -> Result<()> {
-        // It comes back with nothing, and its replicas copy that.
+        // The primary restarts empty, and its replicas copy that.
         self.group.primary().restart_empty()?;
         self.group.await_ok()
     }
@@ -75,7 +76,7 @@ impl World for Group {
             }
             Deed::Crash => {
                 let (old, next) = (self.group.primary_index(), self.other());
-                // What it has written reaches the next one no more.
+                // We stall replication first, so that the last writes of the old primary do not reach the next one.
                 self.group.stall(next);
                 std::thread::sleep(Duration::from_millis(100));
                 self.group.primary().kill()?;
@@ -99,7 +100,7 @@ impl World for Group {
     }
 }
 
-/// The same under three sentinels, which the clients ask.
+/// A primary and two replicas under three sentinels. The clients ask the sentinels for the primary.
 pub(super) struct Watched(Sentinels);
 
 impl Watched {
@@ -126,7 +127,7 @@ impl World for Watched {
     }
 
     fn freeze(&self) -> Result<()> {
-        // All of them: else another would take its place, which is another row.
+        // We freeze all nodes. Otherwise the sentinels would promote a replica, and another row covers that.
         self.0.nodes().iter().try_for_each(RedisServer::freeze)
     }
 
@@ -165,7 +166,7 @@ impl World for Watched {
     }
 }
 
-/// Whoever was killed or frozen comes back.
+/// Restarts or continues the nodes that were killed or frozen.
 fn revive(nodes: &[RedisServer]) -> Result<()> {
     for node in nodes.iter().filter(|node| !node.is_up()) {
         match node.pid() {

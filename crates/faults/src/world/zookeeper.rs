@@ -32,7 +32,7 @@ impl Served for ZooKeeperServer {
     }
 
     fn left(&self, _base: &str) -> Result<Vec<String>> {
-        // Its list knows holders; who waits has a node as well.
+        // `list` shows only holders, but a waiter leaves a node as well.
         let nodes = self.number("zk_ephemerals_count")?;
         Ok((nodes > 0)
             .then(|| format!("{nodes} ephemeral nodes"))

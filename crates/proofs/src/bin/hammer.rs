@@ -1,9 +1,9 @@
-//! A process that takes a lock again and again and checks in a shared file that nobody else is inside: what the hammer
-//! of the Java peer does, in Rust. Prints a report like the Java one's.
+//! Takes and releases one lock in a loop, and checks in a shared file that no other holder is inside: the Rust
+//! counterpart of the Java peer's hammer. The report has the same format as the Java one.
 //!
-//! Arguments: store, or several with spaces between them; `plain`, `fenced`, `multi` (the name is several with `+` between
-//! them), `majority` or `sides` (a read-write lock: two holds of three are a reader's); name, rounds of each task, tasks, word file,
-//! microseconds of each hold, and perhaps milliseconds between connecting and the first round.
+//! Arguments: the store, or several separated by spaces; `plain`, `fenced`, `multi` (the name is several names joined
+//! by `+`), `majority` or `sides` (a read-write lock: two of three holds are a reader's); then name, rounds per task,
+//! tasks, word file, microseconds per hold, and optionally the milliseconds between connecting and the first round.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ async fn main() -> Result<()> {
         "fenced" => client.fenced_lock(&plan.name),
         "multi" => client.multi_lock(plan.name.split('+').map(|name| client.lock(name)))?,
         "majority" => {
-            // Its servers have only just been started.
+            // The servers have just started, so the restart guard would refuse to grant.
             let settings = RedLock::builder(clients.clone()).restart_guard(false);
             settings.build()?.lock(&plan.name)
         }
@@ -114,7 +114,7 @@ async fn work(
         let token = guard.token().map_or(0, FencingToken::get);
         report.last_token = report.last_token.max(token);
         let alone = if side.is_some() {
-            // Of readers only writers are older or newer.
+            // A reader's token must be larger than the last writer's. Readers have no order among each other.
             report.token_faults += u64::from(!word.is_newer(token)?);
             let (alone, counter) = word.enter_reading()?;
             stay(hold).await;

@@ -1,20 +1,20 @@
-//! Another process that holds locks: told what to do by lines on stdin, it answers by lines on stdout.
+//! A separate process that holds locks. It reads commands from stdin and answers on stdout, one line each.
 //!
-//! `peer URL LEASE_MS [RESPONSE_TIMEOUT_MS]`, then one command a line:
+//! Usage: `peer URL LEASE_MS [RESPONSE_TIMEOUT_MS]`, then one command per line:
 //!
 //! | command | answers |
 //! | --- | --- |
 //! | `acquire NAME [fenced] [wait=MS] [lock_delay=MS]` | `acquired NAME owner=… token=…`, or `failed NAME kind=…` |
 //! | `release NAME` | `released NAME`, or `failed NAME kind=…` |
 //! | `status NAME` | `status NAME held=… valid_ms=…` |
-//! | `work NAME FILE MS` | sleeps that long and writes to FILE as `write` does, again and again, inside `while_held`; at its end `stopped NAME reason=…` |
-//! | `write NAME FILE` | writes although the lock may be lost: `written NAME …` or `refused NAME …` by the token in FILE |
+//! | `work NAME FILE MS` | loops in `while_held`: sleeps MS, then as `write`; at its end `stopped NAME reason=…` |
+//! | `write NAME FILE` | writes even if not held: `written NAME …`, or `refused NAME …` if FILE has a larger token |
 //! | `hammer NAME ROUNDS [fenced]` | a line `span NAME begin=… end=… token=…` for each round, then `done NAME` |
-//! | `clocks` | `clocks wall=… monotonic=…`: what the process is shown, in seconds since 1970, and in nanoseconds |
+//! | `clocks` | `clocks wall=… monotonic=…`: as this process reads them, in seconds since 1970 and in nanoseconds |
 //! | `block MS` | blocks the executor, then `unblocked` |
 //!
-//! Whenever a lock is lost, `lost NAME reason=…`. Every line begins with the boot clock in nanoseconds. The end of stdin ends
-//! the process in good order.
+//! When a lock is lost, it prints `lost NAME reason=…`. Every line begins with the boot clock in nanoseconds. The
+//! process shuts down cleanly at the end of stdin.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -51,7 +51,7 @@ async fn main() -> Result<()> {
     let mut lines = stdin_lines();
     while let Some(line) = lines.recv().await {
         let peer = peer.clone();
-        // Each on its own: a wait for a lock must not keep the next command waiting.
+        // Each command runs in its own task. Otherwise a wait for a lock would delay the next command.
         tokio::spawn(async move {
             if let Err(error) = peer.obey(&line).await {
                 say(&format!("error {line}: {error:#}"));
@@ -164,7 +164,8 @@ impl Peer {
                 }
             })
             .await;
-        // Before it is said: a release that is asked for next is to be the last guard's.
+        // We drop this guard before we print. Otherwise a `release` command that follows would not release the last
+        // guard.
         drop(guard);
         match done {
             Ok(end) => end.map(drop),
@@ -186,7 +187,7 @@ impl Peer {
                 }
             };
             let begin = boot_time();
-            // What ends the section early is a loss, and then it has ended by then.
+            // Only a loss ends the section early, and the loop has ended by then.
             let _ = guard
                 .while_held(tokio::time::sleep(Duration::from_millis(1)))
                 .await;
@@ -206,7 +207,7 @@ impl Peer {
     }
 }
 
-/// A resource that defends itself: a file that keeps the highest token it has seen, and refuses a smaller one.
+/// A resource that checks fencing tokens: the file keeps the largest token it has seen and refuses a smaller one.
 fn write(guard: &Guard, path: &str) -> Result<()> {
     let (name, mine) = (guard.name(), token(guard));
     let mut file = File::options()
@@ -224,14 +225,15 @@ fn write(guard: &Guard, path: &str) -> Result<()> {
         file.rewind()?;
         writeln!(file, "{mine}")?;
     }
-    // Before it is said: whoever hears it may freeze this process, and the lock of the file with it.
+    // We drop the file, and with it its lock, before we print. Otherwise a test that reads the line may freeze this
+    // process while it still has the file locked.
     drop(file);
     let outcome = if mine < seen { "refused" } else { "written" };
     say(&format!("{outcome} {name} token={mine} seen={seen}"));
     Ok(())
 }
 
-/// The clocks as the standard library shows them, which a test may have tampered with. Only differences count.
+/// The clocks as the standard library reads them. A test may have changed them, so only differences count.
 fn clocks() -> Result<()> {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let monotonic = START.elapsed().as_nanos();
@@ -249,7 +251,7 @@ fn failed(name: &str, error: &tidelock::Error) {
 
 fn say(text: &str) {
     let mut out = std::io::stdout().lock();
-    // Without a reader nobody misses the line.
+    // An error means that stdout has no reader left, and then the line can be discarded.
     let _ = writeln!(out, "{} {text}", boot_time().as_nanos());
     let _ = out.flush();
 }

@@ -1,9 +1,9 @@
-//! Takes a lock again and again for a while, and prints how many times each of its tasks held it.
+//! Takes a lock in a loop for a while and prints how many times each of its tasks held it.
 //!
-//! Arguments: store, name, number of tasks, milliseconds of the run, microseconds of each hold, and the way to ask: `wait`,
-//! `wait:MS` (with that limit, repeated), `try` (repeated); `+off` behind one of these switches the hand-off off. `poll:MS`
-//! does not use tidelock: it tries a plain key at that interval, as redis-py does. Prints `ready`, and starts when it reads a
-//! line.
+//! Arguments: store, name, number of tasks, length of the run in milliseconds, length of each hold in microseconds, and
+//! the mode: `wait`, `wait:MS` (repeated waits with that limit), or `try` (repeated); a `+off` suffix disables the
+//! hand-off. `poll:MS` does not use tidelock: it polls a plain key at that interval, as redis-py does. The program
+//! prints `ready` and starts when it reads a line.
 
 use std::io::BufRead as _;
 use std::time::{Duration, Instant};
@@ -114,7 +114,7 @@ async fn work(lock: Lock, how: How, hold: Duration, end: Instant) -> Result<(u64
     Ok((turns, longest))
 }
 
-/// Not with a timer of the runtime, which counts whole milliseconds.
+/// We do not use the runtime's timer, because it counts whole milliseconds.
 fn stay(hold: Duration) {
     tokio::task::block_in_place(|| std::thread::sleep(hold));
 }
@@ -144,7 +144,7 @@ async fn take(lock: &Lock, how: How, end: Instant) -> Result<Option<Guard>> {
 const RELEASE: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
 
-/// `SET NX` at an interval, and a compare-and-delete script.
+/// The redis-py algorithm: `SET NX` at an interval, and a compare-and-delete script to release.
 async fn poll(plan: &Plan, pause: Duration) -> Result<()> {
     let url = plan.store.split('?').next().unwrap_or_default();
     let client = redis::Client::open(url)?;

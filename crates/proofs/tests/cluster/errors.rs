@@ -1,4 +1,4 @@
-//! What is said when there is no cluster, no way in, or no way to keep a name in one slot.
+//! The errors when there is no cluster, no reachable node, or no hash tag that keeps a name in one slot.
 
 use anyhow::{Result, ensure};
 use proofs::entering::is_waited_for;
@@ -48,7 +48,7 @@ async fn a_wrong_password_is_told_without_showing_it() -> Result<()> {
     Ok(())
 }
 
-/// One node of several is enough to find the others.
+/// One reachable node is enough to discover the others.
 #[tokio::test]
 async fn one_node_that_answers_is_enough() -> Result<()> {
     let cluster = shared();
@@ -79,10 +79,10 @@ async fn names_whose_keys_would_part_are_refused_before_any_traffic() -> Result<
     Ok(())
 }
 
-/// The doctor looks at every node that has locks.
+/// The doctor checks every node that has locks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_doctor_looks_at_all_of_it() -> Result<()> {
-    let cluster = shared(); // it ends with the last test that has it
+    let cluster = shared(); // the cluster ends with the last test that uses it
     let client = builder(ms(2000)).connect(&cluster.url()).await?;
     let findings = client.examine().await?;
     for subject in [
@@ -103,7 +103,7 @@ async fn the_doctor_looks_at_all_of_it() -> Result<()> {
     Ok(())
 }
 
-/// T76: a cluster that does not answer yet when a client comes.
+/// T76: the cluster does not answer yet when a client connects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t76_a_cluster_that_does_not_answer_is_waited_for() -> Result<()> {
     let cluster = Cluster::builder().replicas(0).start()?;

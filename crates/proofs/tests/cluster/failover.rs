@@ -1,4 +1,4 @@
-//! A primary hands over, dies, or is frozen.
+//! A primary hands over, is killed, or is frozen.
 
 use std::time::Duration;
 
@@ -14,12 +14,13 @@ use crate::common::{
 };
 use crate::heard_at;
 
-/// How long after another primary is there everybody must be able to lock again.
+/// The limit, counted from the moment the new primary is there, for every client to lock again.
 const BACK: Duration = Duration::from_secs(1);
 
 const LEASE: Duration = Duration::from_secs(3);
 
-/// Clients that cannot know of each other's discoveries, all of whose locks are on the shard that something happens to.
+/// Independent clients, which do not share what they learn of the cluster. All of their locks are on the shard that
+/// fails.
 struct Crowd {
     cluster: Cluster,
     clients: Vec<Client>,
@@ -30,7 +31,7 @@ impl Crowd {
         let cluster = Cluster::start()?;
         let mut clients = Vec::new();
         for _ in 0..4 {
-            // Patient enough with a silent node that only the others can tell them in time.
+            // The timeout is so long that a client learns of a frozen primary in time only from the other nodes.
             let patient = builder(LEASE).response_timeout(LEASE);
             let client = patient
                 .connect(&format!("{}{query}", cluster.url()))
@@ -47,7 +48,8 @@ impl Crowd {
             tokio::spawn(async move {
                 let guard = insist(lock).await?;
                 let begun = boot_time();
-                // Its key may have been lost again: that is told, and no matter here.
+                // The key may have been lost in the failover again. The release then returns an error, which does not
+                // matter here.
                 let _ = guard.release().await;
                 Ok(begun)
             })
@@ -55,8 +57,8 @@ impl Crowd {
         each.collect()
     }
 
-    /// Makes it happen to the node that has the locks, and sees everybody back in time: who waits, and who comes anew.
-    /// `kept`: nothing was lost.
+    /// Runs `what` on the primary of the locks, and checks that waiters and new callers get their locks within
+    /// [`BACK`]. `kept`: the failover must not lose the hold.
     async fn survives(
         self,
         kept: bool,
@@ -111,7 +113,7 @@ fn hand_over(cluster: &Cluster, old: &RedisServer) -> Result<()> {
     cluster.replica_of(old)?.admin(&order).map(drop)
 }
 
-/// T34, planned. Nothing is lost, and who waits hears of the release at the new primary.
+/// T34, planned. Nothing is lost, and a waiter hears of the release at the new primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t34_a_planned_failover_of_a_shard_loses_nothing() -> Result<()> {
     let crowd = Crowd::gather("").await?;
@@ -132,15 +134,15 @@ async fn t34_a_killed_primary_of_a_shard_is_followed() -> Result<()> {
     crowd.survives(false, |_, old| old.kill()).await
 }
 
-/// T34, with a primary that keeps its connections and says nothing: only the other nodes can tell.
+/// T34, with a frozen primary that keeps its connections open: only the other nodes can report the failover.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t34_a_frozen_primary_of_a_shard_is_left() -> Result<()> {
     let crowd = Crowd::gather("").await?;
     crowd.survives(false, |_, old| old.freeze()).await
 }
 
-/// T34, planned, one shard after the other under a crowd. A primary that hands over loses nothing: never two at once,
-/// tokens only grow, and nobody's patience is used up.
+/// T34, planned, on one shard after another under load. A planned failover loses nothing: there are never two holders
+/// at once, tokens only grow, and no wait times out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t34_planned_failovers_of_all_shards_harm_nobody() -> Result<()> {
     let crowd = Crowd::gather("").await?;

@@ -1,4 +1,5 @@
-//! Releases in two forms: nobody is left asleep whichever form they hear, and nobody is told in vain.
+//! Release messages in two forms, plain and sharded: every waiter is woken whichever form it hears, and no message is
+//! sent without a listener.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,13 +11,13 @@ use tidelock::Client;
 
 use crate::common::{SOON, builder, eventually, ms, within};
 
-/// So long that only a message wakes.
+/// So long that only a message can wake a waiter in time.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// How long after a change of the cluster releases are told in both forms, and a little more.
+/// After a change of the cluster, releases are sent in both forms for 30 s. This is a little longer.
 const SETTLED: Duration = Duration::from_millis(30_500);
 
-/// Somebody who hears one form only, as a Java service does, and stays at one node.
+/// A subscriber that hears one form only, as a Java service does, and stays at one node.
 struct Ear {
     stream: TcpStream,
     heard: String,
@@ -44,7 +45,7 @@ impl Ear {
         Ok(&self.heard)
     }
 
-    /// Waits for a message, and says what is in it.
+    /// Waits for a message and returns its payload.
     fn message(&mut self) -> Result<String> {
         eventually(ms(1000), "a message", || {
             Ok(self.listen()?.contains("message"))
@@ -62,7 +63,7 @@ impl Ear {
     }
 }
 
-/// How often a node was told to publish in that form.
+/// The number of calls of this publish command at a node.
 fn published(node: &RedisServer, command: &str) -> Result<u64> {
     let stats: String = node.query(&["INFO", "COMMANDSTATS"])?;
     let prefix = format!("cmdstat_{command}:calls=");
@@ -71,7 +72,7 @@ fn published(node: &RedisServer, command: &str) -> Result<u64> {
     Ok(calls.map_or(Ok(0), str::parse)?)
 }
 
-/// How many of tidelock's processes the node counts among those who wait for a lock.
+/// The number of tidelock processes that the node counts as waiters for a lock.
 fn counted(node: &RedisServer, name: &str) -> Result<i64> {
     let own = format!("tidelock:waiting:{{{name}}}");
     let (_, count): (String, i64) = node.query(&["PUBSUB", "SHARDNUMSUB", &own])?;
@@ -82,7 +83,7 @@ fn knows_shards(cluster: &Cluster) -> bool {
     cluster.nodes()[0].flavour() != Flavour::Redis62
 }
 
-/// Has one wait for what the other holds, and release it.
+/// `to` waits for a lock that `from` holds, and gets it after the release.
 async fn pass(from: &Client, to: &Client, node: &RedisServer, name: &str) -> Result<()> {
     let guard = from.lock(name).acquire().await?;
     let waiter = tokio::spawn(to.lock(name).acquire());
@@ -94,8 +95,8 @@ async fn pass(from: &Client, to: &Client, node: &RedisServer, name: &str) -> Res
     Ok(())
 }
 
-/// A message in the plain form goes to every node of the cluster, so it is sent only where somebody needs it; but for
-/// half a minute after slots have moved, when whoever listens may still be at another node.
+/// A plain message goes to every node of the cluster, so it is sent only if there is a listener for it. For half a
+/// minute after a slot migration it is always sent, because a listener may still be subscribed at another node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t71_only_those_who_need_it_are_told_in_the_plain_form() -> Result<()> {
     let cluster = Cluster::start()?;
@@ -107,7 +108,7 @@ async fn t71_only_those_who_need_it_are_told_in_the_plain_form() -> Result<()> {
         builder(LEASE).connect(&cluster.url()).await?,
     );
     let node = cluster.node_of("stock")?;
-    // As after a change: nobody counts those who are at another node.
+    // A plain listener at another node, as after a migration: the publishing node does not count it.
     let other = cluster
         .primaries()?
         .into_iter()
@@ -125,14 +126,14 @@ async fn t71_only_those_who_need_it_are_told_in_the_plain_form() -> Result<()> {
     ensure!(published(node, "publish")? == plain, "nobody needs it");
     ensure!(published(node, "spublish")? == sharded + 7);
 
-    // Beside a process of our own, which hears both.
+    // Two listeners of one form each, next to a tidelock process that hears both.
     let mut ears = [
         Ear::at(node, "SUBSCRIBE", "stock")?,
         Ear::at(node, "SSUBSCRIBE", "stock")?,
     ];
     pass(&one, &two, node, "stock").await?;
     let heard = [ears[0].message()?, ears[1].message()?];
-    // What hears both is told that it is one release.
+    // The second payload marks a duplicate, so that a listener of both forms sees one release.
     ensure!(heard == ["0", "00"], "{heard:?}");
     drop(ears);
 
@@ -150,7 +151,8 @@ async fn t71_only_those_who_need_it_are_told_in_the_plain_form() -> Result<()> {
     Ok(())
 }
 
-/// A user who may listen and publish in one form only is woken by that one, and asks now and then for the other.
+/// A user with the rights for one form only is woken by that form, and polls at intervals in case the other form is
+/// used.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t71_with_the_right_to_one_form_waiters_are_woken_in_it() -> Result<()> {
     let acl = "user plain on >p ~* &* +@all -ssubscribe -spublish\n\
@@ -174,7 +176,8 @@ async fn t71_with_the_right_to_one_form_waiters_are_woken_in_it() -> Result<()> 
         guard.release().await?;
         let guard = within(ms(500), "woken in that form", waiter).await???;
         if user != "blind" {
-            // It becomes free, and nothing is said of it in that form. The other still listens from before.
+            // The key is deleted without a message in this waiter's form, so the waiter has to poll. The other client
+            // is still subscribed from before.
             let waiter = tokio::spawn(one.lock(user).acquire());
             eventually(
                 SOON,
@@ -186,7 +189,7 @@ async fn t71_with_the_right_to_one_form_waiters_are_woken_in_it() -> Result<()> 
             node.admin(&["DEL", user])?;
             drop(within(LEASE / 10, "looked for itself", waiter).await???);
         }
-        // An error means that it was deleted.
+        // An error means that the key was deleted.
         let _ = guard.release().await;
         for client in [one, two] {
             client.close(Duration::ZERO).await;
@@ -195,7 +198,8 @@ async fn t71_with_the_right_to_one_form_waiters_are_woken_in_it() -> Result<()> 
     Ok(())
 }
 
-/// Both forms have one connection. When it is killed the waiter subscribes anew, and asks; nothing is left of it.
+/// Both forms share one connection. When it is killed, the waiter subscribes again and retries, and nothing is left
+/// over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t71_waiters_whose_connection_is_killed_hear_both_forms_again() -> Result<()> {
     let cluster = Cluster::builder().replicas(0).start()?;

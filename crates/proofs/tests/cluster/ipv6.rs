@@ -1,4 +1,4 @@
-//! A cluster whose nodes have IPv6 addresses: in the URL, in what nodes tell, in MOVED and in ASK.
+//! A cluster whose nodes have IPv6 addresses: in the URL, in the node list, in MOVED and in ASK.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tidelock::{PubSubMode, Topology};
 
 use crate::common::{SOON, builder, insist, within};
 
-/// How many requests a node has answered with this redirection.
+/// The number of requests that a node has answered with this redirection.
 fn sent_on(node: &RedisServer, how: &str) -> Result<u64> {
     let said: String = node.query(&["INFO", "errorstats"])?;
     let start = format!("errorstat_{how}:count=");
@@ -16,7 +16,8 @@ fn sent_on(node: &RedisServer, how: &str) -> Result<u64> {
     Ok(count.map_or(Ok(0), |count| count.trim().parse())?)
 }
 
-/// A slot moves while its lock is held, and its primary hands over: both are followed to an address in brackets.
+/// A slot moves while its lock is held, and then its primary hands over. The client follows both to an address in
+/// brackets.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_of_a_cluster_on_ipv6_follow_slots_and_failovers() -> Result<()> {
     let server = RedisServer::builder().ipv6(true);
@@ -24,7 +25,7 @@ async fn locks_of_a_cluster_on_ipv6_follow_slots_and_failovers() -> Result<()> {
     let seed = format!("redis+cluster://{}", cluster.nodes()[0].addr());
     ensure!(seed.contains("[::1]"), "{seed}");
     let client = builder(Duration::from_secs(6)).connect(&seed).await?;
-    // The same in parts.
+    // The same cluster, given as a topology instead of a URL.
     let parts =
         Topology::cluster([cluster.nodes()[1].addr().to_string()]).messages(PubSubMode::Auto);
     let other = builder(Duration::from_secs(6))
@@ -40,12 +41,12 @@ async fn locks_of_a_cluster_on_ipv6_follow_slots_and_failovers() -> Result<()> {
     let migration = cluster.migration(slot, to)?;
     migration.begin()?;
     migration.move_keys()?;
-    // Sent on to the node that has the key already.
+    // ASK redirects this request to the node that has the key already.
     let shown = client.lock("stock").inspect().await?;
     ensure!(!shown.holders.is_empty(), "{shown:?}");
     ensure!(sent_on(old, "ASK")? > 0, "nobody was sent on by ASK");
     migration.finish()?;
-    // Nobody has told this client that the slot belongs to another now.
+    // This client has not yet learned that the slot has moved.
     let before = sent_on(old, "MOVED")?;
     guard.release().await?;
     ensure!(

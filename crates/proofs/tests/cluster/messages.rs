@@ -1,4 +1,4 @@
-//! In which form a release is told: as Redisson would, or as the URL says.
+//! The form of the release messages: automatic, as Redisson does it, or set in the URL.
 
 use std::time::Duration;
 
@@ -7,15 +7,16 @@ use testkit::servers::Flavour;
 
 use crate::common::{SOON, builder, eventually, ms, within};
 
-/// So long that only a message wakes.
+/// So long that only a message can wake a waiter in time.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// Whoever hears one form is woken by whoever tells in that form, and by the default, which also hears everybody.
+/// A waiter is woken by every client that publishes in the form it hears. The default publishes in every form that has
+/// a listener, and hears every client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn releases_are_heard_in_the_form_that_was_chosen() -> Result<()> {
     let cluster = crate::shared();
     let sharded = if cluster.nodes()[0].flavour() == Flavour::Redis62 {
-        "off" // it knows no other
+        "off" // the server supports no other form
     } else {
         "on"
     };
@@ -49,8 +50,8 @@ async fn releases_are_heard_in_the_form_that_was_chosen() -> Result<()> {
         let what = format!("{waits} waits, {releases} releases");
         let second = within(ms(1000), &what, waiter).await???;
         let seen = one.lock(&name).inspect().await?;
-        // A client takes another for a stranger if their settings differ, and then it listens for a moment too: in two
-        // forms, until the server counts it as one.
+        // If two clients have different settings, each treats the other as a foreign client and also subscribes for a
+        // moment, in two forms, until the server counts it as one waiter.
         let most = if waits == releases { 1 } else { 3 };
         ensure!(
             seen.waiters
@@ -65,7 +66,7 @@ async fn releases_are_heard_in_the_form_that_was_chosen() -> Result<()> {
     Ok(())
 }
 
-/// Connections for subscriptions end when nobody has waited for a while, and all of them when the client closes.
+/// A subscription connection closes some time after its last waiter, and all of them close with the client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_closed_client_leaves_no_connection() -> Result<()> {
     let cluster = crate::shared();

@@ -1,4 +1,4 @@
-//! A slot goes to another node while its locks are held and waited for.
+//! A slot migrates to another node while its locks are held and waited for.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::heard_at;
 
 const LEASE: Duration = Duration::from_millis(1500);
 
-/// Where the slot of `{shop}` is not.
+/// A primary that does not own the slot of `{shop}`.
 fn elsewhere(cluster: &Cluster) -> Result<&RedisServer> {
     let own = cluster.node_of("{shop}")?.port();
     let others = cluster.primaries()?.into_iter();
@@ -21,7 +21,7 @@ fn elsewhere(cluster: &Cluster) -> Result<&RedisServer> {
     others.next().context("another primary")
 }
 
-/// How many messages a node was told to pass on.
+/// The number of messages that a node was asked to publish.
 fn messages(node: &RedisServer) -> Result<u64> {
     let stats: String = node.query(&["INFO", "COMMANDSTATS"])?;
     let calls = stats.lines().filter_map(|line| {
@@ -35,8 +35,8 @@ fn messages(node: &RedisServer) -> Result<u64> {
     Ok(sum)
 }
 
-/// T35. A slot goes to another node while its locks are held and waited for. While it is on its way renewals and releases
-/// follow ASK, then MOVED; nothing is lost, and the waiter hears of the release at the new node.
+/// T35. A slot migrates while its locks are held and waited for. During the migration renewals and releases follow ASK,
+/// then MOVED; nothing is lost, and the waiter hears of the release at the new node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t35_a_slot_that_moves_takes_its_locks_along() -> Result<()> {
     let cluster = crate::shared();
@@ -61,7 +61,8 @@ async fn t35_a_slot_that_moves_takes_its_locks_along() -> Result<()> {
     migration.begin()?;
     migration.move_key("{shop}stock")?;
     migration.move_key("{shop}other")?;
-    // Some keys are here and some are there: a batch of renewals is torn, each one is not. One lease, and more.
+    // The keys are split between both nodes: a batch of renewals fails with TRYAGAIN, each single renewal succeeds. We
+    // wait for longer than one lease, so that the holds need renewals.
     sleep(LEASE * 3 / 2).await;
     ensure!(guard.is_held() && told.is_quiet(), "renewed where it went");
     ensure!(staying.is_held(), "renewed where it stayed");
@@ -88,7 +89,7 @@ async fn t35_a_slot_that_moves_takes_its_locks_along() -> Result<()> {
     Ok(())
 }
 
-/// Leaves a primary without slots, as one that has just been added is.
+/// Takes all slots from a primary and gives them to `heir`, so that it looks like a node that has just joined.
 fn bare<'a>(
     cluster: &Cluster,
     node: &'a RedisServer,
@@ -109,7 +110,7 @@ fn bare<'a>(
     };
     node.admin(&with("DELSLOTS"))?;
     for other in cluster.nodes() {
-        // An error means that it has not heard of them, or that it has heard of their end.
+        // An error means that this node never knew of these slots, or has already learned that they are gone.
         let _ = other.admin(&with("DELSLOTS"));
     }
     heir.admin(&with("ADDSLOTS"))?;
@@ -117,8 +118,8 @@ fn bare<'a>(
     Ok(node)
 }
 
-/// T35. A slot goes to a node that has none yet, and with replicas. No map names it: what is sent there at the word of
-/// another is acknowledged all the same.
+/// T35. A slot goes to a node that owns no slot yet and has replicas. No slot map names the node. A write that reaches
+/// it by a redirection is still acknowledged by its replica.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t35_a_lock_that_goes_to_a_new_node_is_renewed_on_the_way() -> Result<()> {
     let cluster = Cluster::start()?;
@@ -133,7 +134,7 @@ async fn t35_a_lock_that_goes_to_a_new_node_is_renewed_on_the_way() -> Result<()
     let replica = cluster.replica_of(target)?;
     let until = boot_time() + LEASE * 3 / 2;
     while boot_time() < until {
-        // It takes its time to say that it has something, as one that is far away.
+        // A slow replica, as if far away: it confirms a write only after the thaw.
         replica.freeze()?;
         sleep(ms(100)).await;
         replica.thaw()?;
@@ -146,16 +147,16 @@ async fn t35_a_lock_that_goes_to_a_new_node_is_renewed_on_the_way() -> Result<()
     Ok(())
 }
 
-/// T35. The lock becomes free while its slot is on its way, and nobody says so: the server's taking the subscription away
-/// is what wakes the waiter.
+/// T35. The lock becomes free while its slot migrates, and no message is sent. The server ends the subscription, and
+/// that must wake the waiter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t35_a_subscription_that_is_taken_away_wakes() -> Result<()> {
     let cluster = crate::shared();
     let _alone = crate::alone().await;
     if cluster.nodes()[0].flavour() == Flavour::Redis62 {
-        return Ok(()); // it has no subscriptions that belong to slots
+        return Ok(()); // sharded subscriptions do not exist on this server
     }
-    // A lease so long that the waiter would not ask by itself.
+    // The lease is so long that the waiter would not retry by itself.
     let long = Duration::from_secs(30);
     let (one, two) = (
         builder(long).connect(&cluster.url()).await?,
@@ -178,7 +179,7 @@ async fn t35_a_subscription_that_is_taken_away_wakes() -> Result<()> {
     Ok(())
 }
 
-/// T35. A slot goes to and fro under a crowd. Never two at once, and tokens only grow.
+/// T35. A slot migrates back and forth under load. There are never two holders at once, and tokens only grow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t35_a_slot_that_goes_to_and_fro_harms_nobody() -> Result<()> {
     let cluster = crate::shared();
@@ -206,14 +207,14 @@ async fn t35_a_slot_that_goes_to_and_fro_harms_nobody() -> Result<()> {
     Ok(())
 }
 
-/// T36. Keys of several of which some have gone and some have not: `TRYAGAIN`. It is tried again within the wait, and
-/// succeeds when the slot has arrived; with less patience the error says what was wrong.
+/// T36. A request with several keys, of which some have migrated, gets `TRYAGAIN`. It is retried within the wait, and
+/// succeeds once the whole slot has arrived. If the wait is shorter, the error names the cause.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t36_a_slot_that_is_torn_is_waited_for() -> Result<()> {
     let cluster = crate::shared();
     let _alone = crate::alone().await;
     let client = builder(LEASE).connect(&cluster.url()).await?;
-    // Its counter stays where it is.
+    // Its fencing counter does not migrate.
     let first = client.fenced_lock("{shop}torn").acquire().await?;
     let token = first.token().map(FencingToken::get);
     let slot = cluster.slot_of("{shop}")?;

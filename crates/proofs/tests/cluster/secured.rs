@@ -1,4 +1,4 @@
-//! A cluster where everything is locked up: TLS with certificates of both sides, and a user with the least rights.
+//! A cluster with mutual TLS, and a user with the least rights.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const TLS: Tls = Tls {
     client_certs: true,
 };
 
-/// What `docs/guarantees.md` says is enough on a server, and what it says comes on top in a cluster.
+/// The rights that `docs/guarantees.md` lists for a single server, and the additional ones for a cluster.
 fn rights() -> Result<String> {
     let page = std::fs::read_to_string(testkit::workspace().join("docs/guarantees.md"))?;
     let mut lines = page.lines();
@@ -27,7 +27,7 @@ fn rights() -> Result<String> {
 async fn t27_the_rights_for_a_cluster_are_enough() -> Result<()> {
     let rights = rights()?;
     let server = RedisServer::builder()
-        // The other servers of the tests are built without TLS.
+        // The other server builds in the tests have no TLS.
         .flavour(Flavour::Redis7)
         .tls(TLS)
         .acl(&format!("user default off\nuser locks on >secret {rights}"));
@@ -43,7 +43,7 @@ async fn t27_the_rights_for_a_cluster_are_enough() -> Result<()> {
             .await
     };
     let (one, two) = (connect().await?, connect().await?);
-    // As a single server a node is refused, and whoever may not do more is told what to write.
+    // As a single server the node is refused, and the error names the URL to use even to a user with the least rights.
     let url = cluster.url_as("locks", "secret");
     let alone = url.replace("rediss+cluster://", "rediss://");
     let alone = alone.split(',').next().context("a node")?;
@@ -67,7 +67,7 @@ async fn t27_the_rights_for_a_cluster_are_enough() -> Result<()> {
         seen.waiters == Some(1) && seen.token == guard.token(),
         "{seen:?}"
     );
-    // On its way the lock is renewed and released by asking.
+    // During the migration ASK redirects the renewal and the release.
     let slot = cluster.slot_of("shop:1")?;
     let own = cluster.node_of("shop:1")?.port();
     let mut others = cluster.primaries()?.into_iter();
@@ -81,7 +81,7 @@ async fn t27_the_rights_for_a_cluster_are_enough() -> Result<()> {
     migration.finish()?;
     let second = within(SOON, "the waiter gets it", waiter).await???;
     second.release().await?;
-    // Without the one right that only tells nodes apart there is one finding more, and locks go on.
+    // Without the one right that only identifies nodes there is one more finding, and locks still work.
     for node in cluster.nodes() {
         node.admin(&["ACL", "SETUSER", "locks", "-cluster|info"])?;
     }

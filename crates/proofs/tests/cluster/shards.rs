@@ -1,4 +1,4 @@
-//! Shards that fail alone, or most of them at once.
+//! Failures of one shard, and of most shards at once.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use tokio::time::sleep;
 
 use crate::common::{SOON, boot_time, builder, listen, ms, within};
 
-/// T36. Two of three primaries are gone, so the third serves nobody either. It is tried again within the wait, then a
-/// clear error; when they are back, whoever was more patient gets the lock.
+/// T36. Two of three primaries are down, so the third refuses requests as well. The client retries within the wait and
+/// then returns a clear error. With a longer wait it gets the lock once they are back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t36_a_cluster_that_is_down_is_waited_for() -> Result<()> {
     let cluster = Cluster::builder().replicas(0).start()?;
@@ -48,8 +48,8 @@ async fn t36_a_cluster_that_is_down_is_waited_for() -> Result<()> {
     Ok(())
 }
 
-/// T36. A node that is busy with a script for longer than it likes, and one that is still loading its data: both are asked
-/// again within the wait.
+/// T36. One node runs a script for longer than its limit, another still loads its data: the client retries on both
+/// within the wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t36_a_busy_and_a_loading_server_are_waited_for() -> Result<()> {
     let slow = ["--lua-time-limit", "50", "--key-load-delay", "5000"];
@@ -79,14 +79,14 @@ async fn t36_a_busy_and_a_loading_server_are_waited_for() -> Result<()> {
     })
 }
 
-/// On this thread, beside which another one keeps the server from answering.
+/// Runs a future on this thread while another thread keeps the server busy.
 fn here<F: IntoFuture>(work: F) -> F::Output {
     let work = async { work.await };
     tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(work))
 }
 
-/// T37. One of three shards is frozen for three leases, with a hundred locks held on each. Those on the healthy shards stay
-/// held and renewed; those on the frozen one are told before they can end there.
+/// T37. One of three shards is frozen for three leases, with a hundred locks held on each. Those on the healthy shards
+/// stay held and renewed; the holders on the frozen shard are told before their leases can end there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t37_a_frozen_shard_costs_the_others_nothing() -> Result<()> {
     let lease = ms(1500);
@@ -120,7 +120,8 @@ async fn t37_a_frozen_shard_costs_the_others_nothing() -> Result<()> {
             at - frozen
         );
     }
-    // Renewed, not only believed: the server has them, with most of their lease.
+    // The client may only believe that they are held, so we check the server: it must have them, with most of their
+    // lease left.
     for (node, healthy) in primaries[1..].iter().zip(&guards[1..]) {
         for guard in healthy {
             let left: i64 = node.query(&["PTTL", guard.name()])?;
@@ -136,7 +137,7 @@ async fn t37_a_frozen_shard_costs_the_others_nothing() -> Result<()> {
     Ok(())
 }
 
-/// The slots of a node, first and last of each row.
+/// The slots of a node, as ranges from first to last.
 fn slots(node: &RedisServer) -> Result<Vec<(u16, u16)>> {
     let text: String = node.query(&["CLUSTER", "NODES"])?;
     let own = text
@@ -156,7 +157,7 @@ fn has(ranges: &[(u16, u16)], slot: u16) -> bool {
         .any(|(first, last)| (*first..=*last).contains(&slot))
 }
 
-/// CRC-16/XMODEM of a name without braces.
+/// The slot of a name without braces, by CRC-16/XMODEM.
 fn slot(name: &str) -> u16 {
     let crc = name.bytes().fold(0_u16, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {

@@ -1,4 +1,5 @@
-//! A node of a cluster in the place of a single server: it has only some of the locks, so it is refused, by every way in.
+//! A cluster node given as a single server. It owns only some of the locks, so the client refuses it, however it is
+//! addressed.
 
 use std::time::Instant;
 
@@ -10,7 +11,7 @@ use tidelock::{Error, ErrorKind, Topology};
 use crate::common::{builder, eventually, ms, within};
 use crate::shared;
 
-/// A node that does not have the lock "stock".
+/// A node that does not own the lock "stock".
 fn elsewhere() -> Result<usize> {
     let cluster = shared();
     let owner = cluster.node_of("stock")?.port();
@@ -64,7 +65,7 @@ async fn t70_a_node_of_a_cluster_is_refused_as_a_single_server() -> Result<()> {
     Ok(())
 }
 
-/// Sentinels may watch any server, also a node of a cluster.
+/// Sentinels can monitor any server, and so also a cluster node.
 #[tokio::test]
 async fn t70_a_node_of_a_cluster_that_sentinels_name_is_refused() -> Result<()> {
     let (cluster, sentinels) = (shared(), Sentinels::start()?);
@@ -80,7 +81,7 @@ async fn t70_a_node_of_a_cluster_that_sentinels_name_is_refused() -> Result<()> 
     is_refused(&error)
 }
 
-/// The server is started anew as a node of a cluster, or another one has its address now.
+/// The server restarts as a cluster node, or another server takes over its address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t70_a_server_that_becomes_a_node_is_refused_behind_a_live_client() -> Result<()> {
     let lease = ms(2000);
@@ -109,7 +110,7 @@ async fn t70_a_server_that_becomes_a_node_is_refused_behind_a_live_client() -> R
     let told = within(lease, "the waiter is told", waiter).await??;
     is_refused(&told.map(drop).unwrap_err())?;
     ensure!(began.elapsed() < lease / 2, "{:?}", began.elapsed());
-    // Its key is on a server that cannot be reached any more.
+    // The client can no longer reach the server that has the key.
     within(lease, "the holder is told", guard.lost()).await?;
     drop(other);
     direct.close(ms(0)).await;
@@ -118,7 +119,7 @@ async fn t70_a_server_that_becomes_a_node_is_refused_behind_a_live_client() -> R
     Ok(())
 }
 
-/// A server that does not say what it is: then its redirection does.
+/// The server does not reveal that it is a cluster node; its redirection does.
 #[tokio::test]
 async fn t70_a_redirection_is_no_outage_for_a_single_server() -> Result<()> {
     let cluster = Cluster::builder()
@@ -150,20 +151,20 @@ async fn t70_a_redirection_is_no_outage_for_a_single_server() -> Result<()> {
     Ok(())
 }
 
-/// Leads every connection on to another address.
+/// Forwards every connection to another address.
 async fn forward(listener: tokio::net::TcpListener, to: std::net::SocketAddr) {
     while let Ok((mut here, _)) = listener.accept().await {
         tokio::spawn(async move {
             if let Ok(mut there) = tokio::net::TcpStream::connect(to).await {
-                // Either side may end it.
+                // Either side may close the connection, so we ignore the error.
                 let _ = tokio::io::copy_bidirectional(&mut here, &mut there).await;
             }
         });
     }
 }
 
-/// The other way round: the address of a node belongs to a server that is alone. It would take every request, and grant a
-/// lock that a promoted replica grants too.
+/// The reverse: a standalone server has the address of a cluster node. It would accept every request and grant a lock
+/// that a promoted replica grants as well.
 #[tokio::test]
 async fn t70_a_server_in_the_place_of_a_node_grants_nothing() -> Result<()> {
     let cluster = Cluster::builder().replicas(0).start()?;

@@ -1,4 +1,4 @@
-//! What nodes say of the others, and whose word counts.
+//! The views that nodes have of each other, and which of them the client trusts.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ fn epoch(node: &RedisServer) -> Result<u64> {
     Ok(epoch.context("an epoch")?.trim().parse()?)
 }
 
-/// Cuts the first shard's replica off: it knows nobody but its primary, and nobody knows it. Then it calls an election.
+/// Isolates the replica of the first shard: it knows only its primary, and no other node knows it. Then it starts an
+/// election.
 fn cut_off(cluster: &Cluster) -> Result<&RedisServer> {
     let primary = cluster.primaries()?[0];
     let replica = cluster.replica_of(primary)?;
@@ -39,12 +40,13 @@ fn cut_off(cluster: &Cluster) -> Result<&RedisServer> {
     Ok(replica)
 }
 
-/// Elections that nobody hears of are no news: the primaries are believed, and every shard is found.
+/// The epoch of an election that no other node took part in does not count: the client trusts the primaries and finds
+/// every shard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_is_cut_off_hides_no_shard() -> Result<()> {
     let cluster = Cluster::start()?;
     let replica = cut_off(&cluster)?;
-    // The first that is asked is the one that is cut off.
+    // The client asks the isolated replica first.
     let url = format!("redis+cluster://{}", replica.addr());
     let client = builder(Duration::from_secs(3)).connect(&url).await?;
     for primary in cluster.primaries()? {

@@ -1,4 +1,4 @@
-//! T76: the store is not there yet, or full, when a command comes: its wait covers the connecting.
+//! T76: the store is not there yet, or full, when a command starts. Its wait includes the time to connect.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use testkit::servers::RedisServer;
 
 use crate::{SOON, say, tidelock};
 
-/// How long a store is away here.
+/// The time for which the store is unreachable here.
 const AWAY: Duration = Duration::from_millis(700);
 
 #[test]
@@ -44,7 +44,7 @@ fn t76_a_full_server_is_waited_for_by_the_command() -> Result<()> {
     Ok(())
 }
 
-/// The wait is one: what the connecting took is not there for the lock any more.
+/// There is one wait: the time spent on connecting is not available for the lock any more.
 #[test]
 fn t76_the_time_of_the_connecting_is_a_part_of_the_wait() -> Result<()> {
     let server = RedisServer::start()?;
@@ -80,7 +80,7 @@ fn t76_a_store_that_stays_away_is_told_when_the_wait_is_over() -> Result<()> {
     Ok(())
 }
 
-/// What no time mends is told at once.
+/// A permanent error is returned at once.
 #[test]
 fn t76_a_wrong_password_is_told_at_once() -> Result<()> {
     let server = RedisServer::builder().password("hush").start()?;

@@ -1,4 +1,4 @@
-//! The demo, small.
+//! The demo with small numbers.
 
 use anyhow::{Result, ensure};
 use testkit::servers::RedisServer;
@@ -33,7 +33,7 @@ fn the_shop_oversells_without_a_lock_and_never_with_it() -> Result<()> {
         "{}",
         acts[2]
     );
-    // Fencing counters stay, as Redisson's do; our own keys end by themselves.
+    // Fencing counters stay, as Redisson's do; our other keys expire.
     let left = server.keys()?;
     let stays =
         |key: &String| !key.starts_with("redisson_lock_token:") && !key.starts_with("tidelock:");

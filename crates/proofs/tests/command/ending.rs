@@ -1,4 +1,5 @@
-//! T69: the wrapper and the supervisor can each end the command without the other, whatever stopped that.
+//! T69: the wrapper and the supervisor can each terminate the command without the other, even if the other was killed
+//! or frozen.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -12,11 +13,11 @@ use crate::{SOON, tidelock};
 
 const LEASE: Duration = Duration::from_secs(3);
 
-/// A command that ignores TERM, with a child that does so too. Names both, and who started it.
+/// A command and a child, both of which ignore TERM. It prints the process ids of both and of its parent.
 const STUBBORN: &str = "trap '' TERM; sh -c 'trap \"\" TERM; echo pid $$; while :; do sleep 0.2; done' & \
      echo pid $$; echo pid $PPID; while :; do sleep 0.2; done";
 
-/// A run of [`STUBBORN`].
+/// A running [`STUBBORN`].
 struct Job {
     run: Spawned,
     supervisor: u32,
@@ -31,7 +32,7 @@ impl Job {
             let line = run.wait_line("pid ", SOON)?;
             pids.push(line.trim_start_matches("pid ").parse()?);
         }
-        // The two that say `$$` lead or are in a group; the supervisor is in none of the command's.
+        // The two processes that print `$$` are in the command's process group; the supervisor is in another one.
         let supervisor = pids.iter().copied().find(|pid| is_supervisor(*pid));
         let supervisor = supervisor.context("no supervisor")?;
         pids.retain(|pid| *pid != supervisor);
@@ -43,7 +44,7 @@ impl Job {
         })
     }
 
-    /// Returns when both processes are gone, and fails if that takes longer than a lease.
+    /// Returns when both processes have ended, and fails if that takes longer than a lease.
     fn ends(&self) -> Result<()> {
         let begun = Instant::now();
         while self.command.iter().any(|pid| is_alive(*pid)) {
@@ -57,7 +58,7 @@ impl Job {
 impl Drop for Job {
     fn drop(&mut self) {
         for pid in self.command.into_iter().chain([self.supervisor]) {
-            // Gone, if the test was good.
+            // The processes are usually gone already; this cleans up after a failed test.
             let _ = process::kill(pid);
         }
     }
@@ -96,7 +97,7 @@ fn t69_a_frozen_supervisor_and_a_server_that_is_frozen() -> Result<()> {
     Ok(())
 }
 
-/// With the programs people use for it. The name is one that nothing else on this machine has.
+/// Kills by name with the usual programs. The name is unique on this machine, so no other process is hit.
 #[test]
 fn t69_who_is_killed_by_name_leaves_no_command_behind() -> Result<()> {
     let server = RedisServer::start()?;
@@ -116,7 +117,7 @@ fn t69_who_is_killed_by_name_leaves_no_command_behind() -> Result<()> {
         symlink(testkit::tidelock_bin()?, &program)?;
         let mut command = Command::new(&program);
         command.env("TIDELOCK_STORE", server.url());
-        // By the name of the lock as well, where the whole command line is looked at.
+        // The lock gets the same name, so `pkill -f` matches each process with it on the command line.
         command
             .args(FLAGS)
             .args([&name, "--", "sh", "-c", STUBBORN]);

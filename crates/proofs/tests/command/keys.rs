@@ -1,4 +1,4 @@
-//! The command on stores that keep a lock in one key and wake nobody.
+//! The command on stores that keep a lock in one key and cannot wake waiters.
 
 use anyhow::{Context, Result, ensure};
 use testkit::servers::{MemcachedServer, RedisServer};
@@ -42,7 +42,7 @@ fn works_on(url: &str, finding: &str) -> Result<()> {
     say(url, &["run", "job", "--", "true"])?.must(0, "")
 }
 
-/// The demo, small. A store without tokens leaves the third act out.
+/// The demo with small numbers. On a store without tokens it leaves out the third act.
 fn sells(url: &str, counts: bool) -> Result<()> {
     let size = ["--stock", "40", "--processes", "2", "--workers", "4"];
     let told = say(url, &[&["demo", "--json"], size.as_slice()].concat())?;

@@ -1,4 +1,5 @@
-//! The command has ended, and the store does not answer: `tidelock run` waits for one answer, and leaves the lock to its lease.
+//! The command has ended, and the store does not answer: `tidelock run` waits for one response timeout and leaves the
+//! lock to its lease.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Who holds what, breaking a lock, and what is said of a server.
+//! Showing the holders, breaking a lock, and the doctor.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -87,12 +87,12 @@ fn t65_show_says_which_kind_of_lock_stands_there() -> Result<()> {
         "{text}"
     );
     ensure!(say(&url, &["ls", "--modes"])?.out == "job\twrite\t2\n");
-    // It is not ours to free, and the message says what to do.
+    // The lock is of a kind that tidelock cannot free, and the message says what to do.
     let said = say(&url, &["unlock", "--force", "job"])?;
     said.must(69, "RReadWriteLock, mode write")?;
     said.must(69, "forceUnlock")?;
     ensure!(server.keys()? == ["job"]);
-    // Mixed into one of ours.
+    // A foreign kind of lock in the same key as one of ours.
     server.admin(&["DEL", "job"])?;
     let mut holder = run(&server, &[], "echo in; read line; exit 0")?;
     server.admin(&["HSET", "job", "mode", "write", &writer, "1"])?;
@@ -102,7 +102,7 @@ fn t65_show_says_which_kind_of_lock_stands_there() -> Result<()> {
     ensure!(text.contains("two kinds of lock"), "{text}");
     ensure!(say(&url, &["ls", "--modes"])?.out == "job\tmixed\t2\n");
     holder.close_stdin();
-    // The command is told at the end, if not before.
+    // The command learns of the loss when it ends, if not before.
     ensure!(holder.wait(SOON)?.code() == Some(76));
     Ok(())
 }
@@ -135,7 +135,7 @@ fn t68_counts_and_counters_of_any_kind_are_shown() -> Result<()> {
         );
     }
     say(&url, &["unlock", "--force", "job"])?.must(0, "job: unlocked")?;
-    // Where no token follows, the command says so at once.
+    // The counter is not a number, so there is no next token: the command fails at once instead of waiting.
     let said = say(
         &url,
         &["run", "--fenced", "--wait", "20s", "job", "--", "true"],

@@ -1,5 +1,5 @@
-//! The `tidelock` command on a real server: the release build, as users run it. What does not depend on the store is
-//! tested with the command itself, on SQLite.
+//! The `tidelock` command on real servers, as the release build that users run. Tests that do not depend on the store
+//! are in the command's own crate, on SQLite.
 
 mod connecting;
 mod demo;
@@ -23,10 +23,10 @@ use serde_json::Value;
 use testkit::process::Spawned;
 use testkit::servers::RedisServer;
 
-/// Longer than anything here takes that does not hang.
+/// A limit for steps that are much faster unless they hang.
 const SOON: Duration = Duration::from_secs(20);
 
-/// What a command said, and its exit code.
+/// The output of a command, and its exit code.
 struct Said {
     code: i32,
     out: String,
@@ -41,7 +41,7 @@ impl Said {
             .collect()
     }
 
-    /// Fails unless it ended with this code, and said this on stderr.
+    /// Fails unless the exit code is `code` and stderr contains `words`.
     fn must(&self, code: i32, words: &str) -> Result<()> {
         ensure!(
             self.code == code && self.err.contains(words),
@@ -53,9 +53,9 @@ impl Said {
     }
 }
 
-/// `tidelock` on this store, with nothing of the environment that concerns it.
+/// A `tidelock` command line for this store. Environment variables that would affect it are unset.
 fn tidelock(url: &str, args: &[&str]) -> Result<Command> {
-    // A shell starts what runs in the background with INT ignored, and `run` rightly leaves that so.
+    // A shell starts a background process with INT ignored, and `run` keeps that setting, so we reset it.
     let mut command = Command::new("env");
     command.arg("--default-signal=HUP,INT,QUIT,TERM");
     command.arg(testkit::tidelock_bin()?);
@@ -68,7 +68,7 @@ fn tidelock(url: &str, args: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-/// Runs it to its end.
+/// Runs the command to its end.
 fn say(url: &str, args: &[&str]) -> Result<Said> {
     ended(tidelock(url, args)?)
 }
@@ -82,7 +82,7 @@ fn ended(mut command: Command) -> Result<Said> {
     })
 }
 
-/// Starts `tidelock run` with a shell script, and returns when the script has said `in`.
+/// Starts `tidelock run` with a shell script, and returns when the script has printed `in`.
 fn run(server: &RedisServer, flags: &[&str], script: &str) -> Result<Spawned> {
     let args = [flags, &["run", "job", "--", "sh", "-c", script]].concat();
     let mut run = Spawned::start(tidelock(&server.url(), &args)?)?;

@@ -1,4 +1,4 @@
-//! The command on MySQL's store: the demo, running under a lock, looking, breaking, examining.
+//! The command on MySQL: the demo, running under a lock, showing, breaking, and the doctor.
 
 use anyhow::{Context, Result, ensure};
 use testkit::process::Spawned;

@@ -1,4 +1,4 @@
-//! A command under a lock: exit codes, what it finds in its environment, and what ends it.
+//! Running a command under a lock: exit codes, its environment, and the ways in which it is terminated.
 
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ fn a_lock_that_is_held_is_75_and_its_release_wakes_a_waiter() -> Result<()> {
     let released = Instant::now();
     holder.close_stdin();
     waiter.wait_line("mine", SOON)?;
-    // The lease is half a minute: without a message the waiter would sleep for most of it.
+    // The lease is half a minute, so a waiter that missed the message would take much longer.
     ensure!(
         released.elapsed() < SOON / 2,
         "woken after {:?}",
@@ -51,10 +51,10 @@ fn a_lock_that_is_held_is_75_and_its_release_wakes_a_waiter() -> Result<()> {
     Ok(())
 }
 
-/// A command that ignores TERM, and names itself.
+/// A command that ignores TERM and prints its process id.
 const STUBBORN: &str = "trap '' TERM; echo in $$; while :; do sleep 0.2; done";
 
-/// Starts it, has the lock taken away, and expects it to be gone with exit code 76.
+/// Starts [`STUBBORN`], has `take_away` remove the lock, and expects the command to be gone with exit code 76.
 fn loses(take_away: impl FnOnce(&RedisServer) -> Result<()>) -> Result<()> {
     let server = RedisServer::start()?;
     let flags = ["--lease", "1500ms"];
@@ -165,7 +165,7 @@ fn a_signal_while_waiting_leaves_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Asks the server until it is so: it tells nobody.
+/// Polls the server until the condition holds. The server sends no notification for it.
 fn until(mut reached: impl FnMut() -> Result<bool>) -> Result<()> {
     let end = Instant::now() + SOON;
     while !reached()? {
@@ -186,7 +186,8 @@ fn a_frozen_command_line_loses_the_command_before_the_lock() -> Result<()> {
     let pid: u32 = line.trim_start_matches("in ").parse()?;
     run.freeze()?;
     until(|| {
-        // In this order: whoever is seen alive after that answer was alive when it was given.
+        // We read the lease first and look for processes after it: a process that is still alive after the answer was
+        // alive when the server gave it.
         let left: i64 = server.query(&["PTTL", "job"])?;
         let alive = is_alive(pid);
         ensure!(left > 0 || !alive, "it ran after its lease had ended");

@@ -1,4 +1,4 @@
-//! A password in a store's URL, well written or not: it is in no message, however much is told, and not in the environment
+//! A password in a store's URL, well-formed or not, appears in no message at any verbosity, and not in the environment
 //! of the command.
 
 use anyhow::{Result, ensure};
@@ -11,7 +11,7 @@ use crate::{ended, tidelock};
 
 const SECRET: &str = "hunter2";
 
-/// As somebody may write it who does not think of what a URL means by that.
+/// Passwords written without regard to characters that are special in a URL.
 const WRITTEN: [&str; 8] = [
     "hunter2",
     "%68unter2",

@@ -1,4 +1,4 @@
-//! The command where more than one server stands behind the store.
+//! The command on stores with more than one server.
 
 use anyhow::{Context, Result, ensure};
 use testkit::servers::{Cluster, Sentinels};

@@ -43,7 +43,7 @@ fn every_verb_works_on_zookeeper() -> Result<()> {
     Ok(())
 }
 
-/// Read-write locks are shown with what each holder may do, and forced as a whole.
+/// Read-write locks are shown with the side of each holder, and a forced release frees all of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_sides_of_a_read_write_lock_are_shown() -> Result<()> {
     let server = ZooKeeperServer::start()?;
@@ -105,7 +105,7 @@ fn the_doctor_says_what_weakens_zookeeper() -> Result<()> {
     ensure!(severity("session timeout")? == "good", "{found:?}");
     ensure!(severity("servers")? == "advice", "{found:?}");
     ensure!(severity("rights")? == "advice", "{found:?}");
-    // With a user of one's own; nobody else gets in.
+    // A ZooKeeper user of its own: no other user may read its nodes.
     let own = format!("zookeeper://me:hush@{}/own", server.addr());
     say(&own, &["run", "job", "--", "true"])?.must(0, "")?;
     let told = say(&own, &["doctor"])?;

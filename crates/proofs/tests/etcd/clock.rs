@@ -1,5 +1,6 @@
-//! T41: the server's wall clock is set. It counts leases on its monotonic clock, and before version 3.5 it looks for those that
-//! are over by the wall clock: none ends early, and one that is over may stay for as long as the clock was set back.
+//! T41: the server's wall clock is changed. The server counts leases on its monotonic clock, but before version 3.5 it
+//! looks for expired ones by the wall clock. No lease ends early, and an expired one may stay for as long as the clock
+//! was set back.
 
 use testkit::servers::EtcdServer;
 
@@ -15,7 +16,7 @@ async fn t41_a_clock_that_jumps_ahead_ends_no_lease() {
     let waiter = waits(&b, "till");
     let keys = until_keys(&server, 2).await;
     server.shift_clock(MINUTE).unwrap();
-    // Longer than a lease, and than it takes the server to see that one is over.
+    // Longer than a lease and the time until the server notices that it has expired.
     tokio::time::sleep(ms(4000)).await;
     assert!(guard.is_held() && !waiter.is_finished());
     assert_eq!(until_keys(&server, 2).await, keys, "a place was taken anew");
@@ -27,7 +28,7 @@ async fn t41_a_clock_that_jumps_ahead_ends_no_lease() {
     until_keys(&server, 0).await;
 }
 
-/// Leases that are granted after the jump end when they should, and so do those that were there and were renewed since.
+/// Leases granted after the jump end when they should, and so do older ones that were renewed after it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t41_a_clock_that_jumps_back_keeps_nobody_from_releasing() {
     let server = EtcdServer::start().unwrap();
@@ -49,8 +50,8 @@ async fn t41_a_clock_that_jumps_back_keeps_nobody_from_releasing() {
     until_keys(&server, 0).await;
 }
 
-/// The holder died before the clock jumped back. Whoever waits has the lock as soon as the server ends the lease: when the clock
-/// is right again, at the latest.
+/// The holder died before the clock jumped back. A waiter gets the lock as soon as the server ends the lease: at the
+/// latest when the clock is right again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t41_a_dead_holder_is_followed_when_the_clock_is_right_again() {
     let server = EtcdServer::start().unwrap();
@@ -68,7 +69,7 @@ async fn t41_a_dead_holder_is_followed_when_the_clock_is_right_again() {
     until_keys(&server, 0).await;
 }
 
-/// Somebody takes the lock for two seconds, and nobody renews it. The key.
+/// A client takes the lock for two seconds and does not renew it. Returns the key.
 fn dies_with(server: &EtcdServer, name: &str) -> String {
     let said = server.admin(&["lease", "grant", "2"]).unwrap();
     let lease = said.split(' ').nth(1).unwrap();
@@ -78,7 +79,7 @@ fn dies_with(server: &EtcdServer, name: &str) -> String {
     key
 }
 
-/// Before 3.5.
+/// True for a server before 3.5.
 fn looks_by_the_wall_clock(server: &EtcdServer) -> bool {
     let fields = ["endpoint", "status", "-w", "fields"];
     let said = server.admin(&fields).unwrap();

@@ -1,4 +1,4 @@
-//! What a coarse-grained lock service tells its users: unsure before lost, holds in writing, and delays.
+//! The features of a coarse-grained lock service: unsure before lost, sequencers, and lock delays.
 
 use std::time::Instant;
 
@@ -17,7 +17,8 @@ async fn until(guard: &Guard, state: HoldState) {
     }
 }
 
-/// T60: no member answers. The holder is unsure when a renewal has failed, sure when one has come through, lost at the end.
+/// T60: no member answers. The holder becomes unsure when a renewal fails, sure again when one succeeds, and lost at
+/// the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t60_a_silent_server_makes_its_holders_unsure() {
     let server = EtcdServer::start().unwrap();
@@ -39,8 +40,8 @@ async fn t60_a_silent_server_makes_its_holders_unsure() {
     server.thaw().unwrap();
 }
 
-/// Another server, with a client of its own, asks about a hold it was told of in writing. Others in the queue, and keys
-/// that `etcdctl` made, are not that hold.
+/// Another server checks with its own client a hold that it received as a sequencer. Other keys in the queue, and keys
+/// made by `etcdctl`, do not count as that hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sequencer_is_checked_by_anothers_client_on_etcd() {
     let server = EtcdServer::start().unwrap();
@@ -53,7 +54,7 @@ async fn a_sequencer_is_checked_by_anothers_client_on_etcd() {
     assert!(b.check(&its).await.unwrap());
     let other = format!("tidelock1:exclusive:{}:till", its.generation() + 1);
     assert!(!b.check(&other.parse().unwrap()).await.unwrap());
-    // Its key moves under another lease, and is still the same one.
+    // The key moves to another lease and remains the same key.
     guard.extend(ms(9000)).await.unwrap();
     assert!(b.check(&its).await.unwrap());
     let lease = lease_of(&server, &keys[0]);
@@ -76,7 +77,7 @@ fn peer(server: &EtcdServer) -> Spawned {
     peer
 }
 
-/// The keys of the lock, without what processes say about themselves.
+/// The keys of the lock, without the keys in which processes store their details.
 async fn until_places(server: &EtcdServer, count: usize) -> Vec<String> {
     let end = Instant::now() + SOON;
     loop {
@@ -92,7 +93,8 @@ async fn until_places(server: &EtcdServer, count: usize) -> Vec<String> {
     }
 }
 
-/// The holder's process is killed, and `etcdctl lock`, which knows nothing of delays, has the lock when its has passed.
+/// The holder's process is killed. `etcdctl lock`, which does not know of lock delays, gets the lock only after the
+/// delay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcdctl_waits_for_a_delay_too() {
     let server = EtcdServer::start().unwrap();
@@ -107,13 +109,13 @@ async fn etcdctl_waits_for_a_delay_too() {
     let ended = tokio::task::spawn_blocking(move || other.wait()).await;
     assert!(ended.unwrap().unwrap().success());
     assert_eq!(count(dir.path(), "turns"), 1);
-    // At least two thirds of a lease were left of the hold.
+    // At least two thirds of the lease were left when the process was killed.
     let waited = begun.elapsed();
     assert!(waited >= ms(4000) && waited < ms(12_000), "{waited:?}");
     until_places(&server, 0).await;
 }
 
-/// A place in the queue is no hold: who vanishes while it waits delays nobody, whatever it had asked for.
+/// A waiter has no hold: if it is killed while it waits, its lock delay has no effect, however long it is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_that_vanishes_leaves_no_delay() {
     let server = EtcdServer::start().unwrap();
@@ -129,8 +131,8 @@ async fn a_waiter_that_vanishes_leaves_no_delay() {
     guard.release().await.unwrap();
 }
 
-/// A marker moves with its key, goes with it in good order, stands when its key has gone by itself, and goes by force. A
-/// sequencer is that of the key.
+/// The marker of a delay moves with its key. A release and a forced release remove it; it stays if the key expires. A
+/// sequencer refers to the key, not the marker.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_marker_goes_with_a_release_and_by_force() {
     let server = EtcdServer::start().unwrap();

@@ -1,4 +1,4 @@
-//! What waiting costs, and how soon a waiter has its turn.
+//! The cost of waiting, and the time of a hand-over.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use testkit::servers::EtcdServer;
 
 use crate::world::client;
 
-/// From the release in one client to the lock in the hands of a waiter in another one.
+/// The time from the release in one client until a waiter in another client has the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hand_over_takes_milliseconds() -> Result<()> {
     let server = EtcdServer::start()?;
     are_woken(&client(&server.url()).await, &client(&server.url()).await).await
 }
 
-/// A hundred tasks in a process that does nothing else: one of them waits for the store, the others behind it.
+/// A hundred tasks, alone in their process: one of them waits for the store, the others in its local queue.
 async fn a_hundred_waiters_for(window: Duration) -> Result<()> {
     let server = EtcdServer::start()?;
     let held = client(&server.url()).await.lock("till").acquire().await?;
-    // The server wakes them; what it counts, it counts for everybody.
+    // The server wakes the waiter. It counts requests of all clients together, so we have no count for this process.
     let peer = (env!("CARGO_BIN_EXE_peer"), &*server.url());
     cost_next_to_nothing(peer, held, window, || Ok(0)).await
 }

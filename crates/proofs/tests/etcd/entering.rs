@@ -1,4 +1,4 @@
-//! T76: a cluster without a leader, and a server that is slow or not there yet when a client comes.
+//! T76: when a client connects, the cluster has no leader, or the server is slow or not there yet.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn t76_a_cluster_without_a_leader_is_waited_for() {
     for member in gone {
         member.kill().unwrap();
     }
-    // The one that is left answers, and cannot do anything.
+    // The remaining server answers, but has no majority.
     let open = || gone.iter().try_for_each(EtcdServer::restart);
     is_waited_for(builder(), &left.url(), open).await.unwrap();
 }
@@ -37,7 +37,7 @@ async fn t76_a_server_that_is_slow_or_started_later_is_waited_for() {
         .unwrap();
 }
 
-/// What no time mends is told at once, whatever the patience.
+/// A permanent error is returned at once, however long the limit is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t76_a_login_that_is_not_taken_is_not_waited_for() {
     let server = EtcdServer::start().unwrap();

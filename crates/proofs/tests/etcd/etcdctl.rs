@@ -1,4 +1,4 @@
-//! `etcdctl lock` on the same names: neither gets in while the other is.
+//! `etcdctl lock` and tidelock on the same names exclude each other.
 
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -9,14 +9,14 @@ use tidelock::Client;
 
 use crate::world::{client, ms, until_keys};
 
-/// Makes a file that must not be there, holds it for a moment, and counts.
+/// Creates a file that must not exist, holds it for a moment, and counts.
 const SCRIPT: &str = r#"set -C; { : > "$0/in"; } 2>/dev/null || echo x >> "$0/overlaps"; rm -f "$0/in"; echo x >> "$0/turns""#;
 
 pub(crate) fn count(dir: &Path, file: &str) -> usize {
     std::fs::read_to_string(dir.join(file)).map_or(0, |text| text.lines().count())
 }
 
-/// One `etcdctl lock` after the other, so many times.
+/// Runs `etcdctl lock` `turns` times in sequence.
 pub(crate) fn foreign(server: &EtcdServer, dir: &Path, turns: usize) -> Child {
     let ctl = server.etcdctl();
     let mut shell = std::process::Command::new("sh");
@@ -70,14 +70,14 @@ async fn etcdctl_and_tidelock_take_turns() {
     exclude_each_other(20, 3, 60).await;
 }
 
-/// Two thousand, which takes minutes: each `etcdctl` is a process with a session of its own.
+/// Two thousand turns take minutes: each `etcdctl` is a process with a session of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes; run by `cargo xtask full`"]
 async fn etcdctl_and_tidelock_take_turns_2000_times() {
     exclude_each_other(250, 4, 250).await;
 }
 
-/// In both directions: who holds by the one is seen, and waited for, by the other.
+/// In both directions, a hold of one is seen and waited for by the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_waits_for_the_other() {
     let server = EtcdServer::start().unwrap();

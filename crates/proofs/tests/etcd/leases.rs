@@ -1,4 +1,4 @@
-//! T60: leases that end early, history that is gone, late unlocks, and servers that fail.
+//! T60: leases that end early, compacted history, late unlocks, and server failures.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use tidelock::{ErrorKind, LostReason};
 
 use crate::world::{client, lease_of, ms, soon, until_keys, waits};
 
-/// etcd's own client once believed itself the holder after its lease had been revoked while it waited.
+/// The lease is revoked while its client waits. etcd's own client once believed itself to be the holder after that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t60_a_lease_revoked_while_waiting_makes_nobody_a_holder() {
     let server = EtcdServer::start().unwrap();
@@ -18,7 +18,7 @@ async fn t60_a_lease_revoked_while_waiting_makes_nobody_a_holder() {
     server
         .admin(&["lease", "revoke", &lease_of(&server, &keys[1])])
         .unwrap();
-    // It takes a new place, and is no holder before its turn.
+    // It creates a new key in the queue, and does not hold the lock before its turn.
     let again = until_keys(&server, 2).await;
     assert_eq!(again[0], keys[0]);
     tokio::time::sleep(ms(1500)).await;
@@ -44,7 +44,7 @@ async fn t60_a_lease_revoked_while_holding_is_told() {
         .unwrap();
     assert_eq!(soon("the loss", guard.lost()).await, LostReason::Taken);
     let (next, _) = soon("the next holder", waiter).await.unwrap();
-    // A late unlock of the former holder touches nobody.
+    // A late unlock of the former holder has no effect on others.
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     tokio::time::sleep(ms(1500)).await;
     assert!(next.is_held());
@@ -52,7 +52,7 @@ async fn t60_a_lease_revoked_while_holding_is_told() {
     until_keys(&server, 0).await;
 }
 
-/// A key that was made anew under the name of one's own is somebody else's.
+/// A key of the same name that was created again belongs to another holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t60_a_stale_unlock_leaves_a_key_that_was_made_anew() {
     let server = EtcdServer::start().unwrap();
@@ -67,7 +67,7 @@ async fn t60_a_stale_unlock_leaves_a_key_that_was_made_anew() {
     assert_eq!(until_keys(&server, 1).await, [key]);
 }
 
-/// What a watch could have told of the past is gone: whoever waits is woken all the same.
+/// The history that the watch needs has been compacted. The waiter is woken all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t60_a_compaction_hides_no_release() {
     let server = EtcdServer::start().unwrap();
@@ -124,7 +124,7 @@ async fn t60_a_server_restart_loses_nothing() {
     until_keys(&server, 0).await;
 }
 
-/// A server that says nothing: the holder knows in time, by its own clock.
+/// The server is frozen: the holder learns of the loss in time by its own clock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t60_a_frozen_server_loses_the_lock_in_time() {
     let server = EtcdServer::start().unwrap();

@@ -1,4 +1,4 @@
-//! The conformance suite on a real server: plainly, under faults, and through threads.
+//! The conformance suite on a real server: directly, under faults, and with the blocking API.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,15 +6,16 @@ use std::time::Duration;
 use testkit::servers::EtcdServer;
 use tidelock::testing::Fixture;
 
-/// One server for all promises of this process: they use names of their own, and a start takes longer than most of them.
+/// One server for all tests of this process. The tests use different names, and a start takes longer than most of them.
 #[allow(clippy::expect_used, reason = "a missing server is a failure")]
 fn server() -> Arc<EtcdServer> {
     static SERVER: std::sync::OnceLock<Arc<EtcdServer>> = std::sync::OnceLock::new();
     Arc::clone(SERVER.get_or_init(|| Arc::new(EtcdServer::start().expect("a server starts"))))
 }
 
-/// Two seconds are the shortest lease of a server that was not told to elect faster. This one was, so no lease is longer
-/// than was asked for. Three, because the server stands still for a second now and then where many share a machine.
+/// With the default election timeout the shortest lease is two seconds. This server has a shorter timeout, so each
+/// lease is exactly as long as requested. We use three seconds because the server may stall for a second on a shared
+/// machine.
 fn fixture() -> Fixture {
     let server = server();
     Fixture::url(format!("{}/promises", server.url()))

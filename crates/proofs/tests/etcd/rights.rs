@@ -1,12 +1,12 @@
-//! T27: users who may not do all that locks need.
+//! T27: users without all the rights that locks need.
 
 use testkit::servers::EtcdServer;
 use tidelock::{Client, ErrorKind, Severity};
 
 use crate::world::{client, soon};
 
-/// Who may not read the prefix is refused at the first connect; who may read it but not write is found by an examination,
-/// and refused when asking, at once. The holder goes on, and nothing is left of those who were refused.
+/// A user that cannot read the prefix is refused at the first connect. The doctor reports a user that can read but not
+/// write, and its acquire fails at once. The holder is not affected, and the refused users leave nothing behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t27_a_right_that_is_missing_is_named_and_found() {
     let server = EtcdServer::start().unwrap();

@@ -1,4 +1,4 @@
-//! TLS and users: who is trusted, who is let in, and what is said when something does not fit.
+//! TLS and users: trusted certificates, logins, and the errors for each mismatch.
 
 use std::time::Instant;
 
@@ -31,7 +31,7 @@ async fn fails(builder: ClientBuilder, url: &str, words: &str) {
     let error = builder.connect(url).await.expect_err("refused");
     let text = error.to_string();
     assert!(text.contains(words), "{words}: {text}");
-    // The next try would end in the same way.
+    // A permanent TLS error: a retry would fail in the same way.
     let refusal = text.contains("invalid peer certificate") || text.contains("fatal alert");
     assert!(!refusal || !error.is_retryable(), "{error:?}");
     assert!(!format!("{text} {error:?}").contains("hunter2"), "{text}");
@@ -97,7 +97,7 @@ async fn t29_what_does_not_fit_is_said_and_does_not_hang() {
 
 const ROOT: [&str; 2] = ["--user", "root:secret"];
 
-/// A server that lets in `root` and a user of locks under `shop/`, both with passwords.
+/// A server with two users and passwords: `root`, and one for locks under `shop/`.
 fn with_users() -> EtcdServer {
     let server = EtcdServer::start().unwrap();
     for words in [
@@ -147,14 +147,15 @@ async fn a_user_with_the_rights_of_the_page_is_let_in() {
     }
 }
 
-/// Tokens are forgotten when authentication is switched off and on, as when five minutes have passed: the connections stand.
+/// Switching authentication off and on invalidates all tokens, as their expiry after five minutes does. The connections
+/// stay open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_that_has_run_out_is_followed_by_a_login() {
     let server = with_users();
     let url = url(&server, "locks:hunter2@", "shop");
     let a = builder().connect(&url).await.unwrap();
     let b = builder().connect(&url).await.unwrap();
-    // One after another, with somebody who waits each time: its watches need a token too.
+    // Several rounds, each with a waiter, because its watches need a token too.
     for round in 0..3 {
         let guard = soon("the lock", a.lock("till").acquire()).await.unwrap();
         let next = waits(&b, "till");
@@ -179,7 +180,7 @@ async fn a_token_that_has_run_out_is_followed_by_a_login() {
 async fn a_server_that_was_restarted_is_logged_in_to_again() {
     let server = with_users();
     let url = url(&server, "locks:hunter2@", "shop");
-    // Longer than a start takes on a machine that is busy.
+    // The lease is longer than a server start takes on a busy machine.
     let builder = builder().lease(ms(20_000));
     let client = builder.connect(&url).await.unwrap();
     let guard = client.lock("till").acquire().await.unwrap();

@@ -1,18 +1,18 @@
-//! A server of one's own and a client whose leases are short.
+//! A private server, and a client with short leases.
 
 use std::time::{Duration, Instant};
 
 use testkit::servers::EtcdServer;
 use tidelock::{Client, Guard};
 
-/// Longer than anything here takes that does not hang.
+/// A limit for steps that are much faster unless they hang.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 pub(crate) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A client with a lease of two seconds, and an even shorter patience with the server.
+/// A client with a lease of two seconds and a shorter response timeout.
 pub(crate) async fn client(url: &str) -> Client {
     let builder = Client::builder()
         .lease(ms(2000))
@@ -21,7 +21,7 @@ pub(crate) async fn client(url: &str) -> Client {
     builder.connect(url).await.unwrap()
 }
 
-/// Somebody who waits; with the guard comes when it was given.
+/// Starts a waiter. It returns the guard and the time at which it got the lock.
 pub(crate) fn waits(client: &Client, name: &str) -> tokio::task::JoinHandle<(Guard, Instant)> {
     let lock = client.lock(name);
     tokio::spawn(async move {
@@ -35,7 +35,7 @@ pub(crate) async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
     event.unwrap_or_else(|_| panic!("not within {SOON:?}: {what}"))
 }
 
-/// Waits until there are that many keys, and returns them in the order of their creation.
+/// Waits until there are `count` keys, and returns them in the order of their creation.
 pub(crate) async fn until_keys(server: &EtcdServer, count: usize) -> Vec<String> {
     let end = Instant::now() + SOON;
     loop {
@@ -54,7 +54,7 @@ pub(crate) async fn until_keys(server: &EtcdServer, count: usize) -> Vec<String>
     }
 }
 
-/// The lease a key stands under, as `etcdctl` writes it.
+/// The lease of a key, in the notation of `etcdctl`.
 pub(crate) fn lease_of(server: &EtcdServer, key: &str) -> String {
     let said = server.admin(&["get", key, "-w", "fields"]).unwrap();
     let lease = said

@@ -1,4 +1,4 @@
-//! Clients that hold locks through failovers, and others that hand some on from one to the next.
+//! Clients that hold locks through failovers, and tasks that pass shared locks among each other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,18 +12,18 @@ use tokio::task::JoinSet;
 use crate::ledger::{Ledger, Period};
 use crate::servers::Servers;
 
-/// Long enough to outlast a failover, as the default is in production.
+/// Long enough to survive a failover, as the default is in production.
 pub(crate) const LEASE: Duration = Duration::from_secs(12);
 
 const CLIENTS: usize = 3;
 
-/// Locks that go from hand to hand.
+/// The number of locks that the tasks pass among each other.
 const SHARED: usize = 2;
 
-/// Locks each client keeps all the time.
+/// The number of locks that each client holds all the time.
 const KEPT: usize = 3;
 
-/// The name of a lock that is kept, one after the other and from the beginning again.
+/// The name of a lock that a client keeps. Larger numbers wrap around.
 pub(crate) fn kept(number: usize) -> String {
     let number = number % (CLIENTS * KEPT);
     format!("kept {} {}", number / KEPT, number % KEPT)
@@ -65,7 +65,7 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// Every client holds all of its own locks: those it has lost it takes anew.
+    /// Makes every client hold all of its own locks: it acquires the lost ones again.
     pub(crate) async fn holds_all(&mut self) -> Result<()> {
         self.kept.retain(|(_, guard)| guard.is_held());
         for (owner, client) in self.clients.iter().enumerate() {
@@ -80,12 +80,12 @@ impl Crowd {
         Ok(())
     }
 
-    /// Everything that is held has been renewed after that time: no policy survives a second failover before. With `All`
-    /// everything is held, unless the last failover took longer than a lease can stand.
+    /// Waits until every hold has been renewed after `time`: until then no policy survives another failover. With `All`
+    /// every hold must still be there if leases outlasted the last failover.
     pub(crate) async fn renewed_since(&self, time: Duration, outlasted: bool) -> Result<()> {
         let end = boot_time() + LEASE;
         for (name, guard) in &self.kept {
-            // The drift is a hundredth of it.
+            // The drift allowance is a hundredth of the lease, so we accept 49/50.
             while guard.is_held() && boot_time() + guard.valid_for() < time + LEASE * 49 / 50 {
                 ensure!(boot_time() < end, "{name} was not renewed");
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -101,7 +101,7 @@ impl Crowd {
         self.ledger.len()
     }
 
-    /// Locks are handed on again.
+    /// Waits until locks change hands again.
     pub(crate) async fn moves_on(&self, before: usize) -> Result<()> {
         let end = boot_time() + LEASE * 2;
         while self.ledger.len() < before + CLIENTS * SHARED * 2 {
@@ -111,10 +111,10 @@ impl Crowd {
         Ok(())
     }
 
-    /// What the new primary has beside what the holders believe. Was there none for longer than a lease can stand, holds
-    /// may be over, but not in silence.
+    /// Compares the new primary with the beliefs of the holders. If there was no primary for longer than a lease lasts,
+    /// a hold may be lost, but its holder must be told.
     pub(crate) async fn check(&self, servers: &Servers, outlasted: bool) -> Result<()> {
-        // Told at the next renewal, and there is one in every third of a lease.
+        // A loss is told at the next renewal, and one is due every third of a lease.
         let bound = LEASE / 2;
         for (name, guard) in &self.kept {
             let there = || -> Result<bool> {
@@ -155,7 +155,7 @@ async fn held(name: &str, guard: &Guard) -> Result<()> {
     Ok(())
 }
 
-/// Takes a lock, holds it for a moment, gives it back, and again.
+/// Takes a lock, holds it for a moment, releases it, and repeats.
 async fn trade(
     client: Client,
     name: usize,
@@ -164,14 +164,14 @@ async fn trade(
 ) -> Result<()> {
     let lock = client.lock(&format!("shared {name}"));
     while !stop.load(Ordering::SeqCst) {
-        // What an outage costs is waited out; an error says only that it was longer than one lease.
+        // The acquire waits out outages. An error says only that the outage was longer than one lease.
         let patient = AcquireOptions::new().wait(LEASE * 3);
         let Ok(guard) = lock.acquire_with(patient).await else {
             continue;
         };
         let begun = boot_time();
         let moment = Duration::from_millis(fastrand::u64(5..200));
-        // Whichever comes first, its end or its loss.
+        // The hold ends after a moment, or with its loss if that comes first.
         let _ = tokio::time::timeout(moment, guard.lost()).await;
         let ended = boot_time();
         let _ = guard.release().await;

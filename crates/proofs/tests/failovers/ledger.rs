@@ -1,4 +1,4 @@
-//! Who believed to hold what, when, on one clock.
+//! Records each period in which a client believed to hold a lock, on one clock.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -10,13 +10,13 @@ use tidelock::ReplicaAck;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Period {
     pub(crate) name: usize,
-    /// After the grant had been heard of.
+    /// Taken after the client received the grant.
     pub(crate) begun: Duration,
-    /// Before the release was asked for, or when the loss was told.
+    /// Taken before the client sent the release, or when it was told of the loss.
     pub(crate) ended: Duration,
 }
 
-/// What all holders believed.
+/// The beliefs of all holders.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger(Mutex<Vec<Period>>);
 
@@ -32,8 +32,8 @@ impl Ledger {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// With `All` nobody holds what another believes to hold. With less, the first of the two is told within `bound`
-    /// of the second's grant, unless it has ended by itself before.
+    /// With `All` no two periods of one lock may overlap. With a weaker policy the first of two must end within `bound`
+    /// of the second's grant, by a release or by the report of its loss.
     pub(crate) fn check(&self, policy: ReplicaAck, bound: Duration) -> Result<()> {
         let mut periods = self
             .0

@@ -1,11 +1,11 @@
-//! The servers whose primaries go, one after the other.
+//! The servers whose primaries fail, one after another.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use testkit::servers::{Cluster, RedisServer, Sentinels};
 
-/// How the primary goes.
+/// The kind of failover.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum End {
     Killed,
@@ -28,7 +28,7 @@ impl Servers {
     }
 
     pub(crate) fn cluster() -> Result<Self> {
-        // One replica more than is asked by `any`, so that there is one that may lag.
+        // One replica more than `any` requires, so that one of them may lag.
         Ok(Self::Cluster(Cluster::builder().replicas(2).start()?))
     }
 
@@ -39,7 +39,7 @@ impl Servers {
         }
     }
 
-    /// What they said last.
+    /// The last lines of the servers' logs.
     pub(crate) fn logs(&self) -> String {
         match self {
             Self::Sentinels(sentinels) => sentinels.logs(),
@@ -55,8 +55,8 @@ impl Servers {
         }
     }
 
-    /// It happens to the primary that has this lock. Another one is there when this returns, and the old one follows it.
-    /// Returns how long there was none: where votes were split they choose again, some seconds later.
+    /// Fails over the primary of this lock. On return another primary is there, and the old one follows it. Returns how
+    /// long there was none: after a split vote the next election takes place some seconds later.
     pub(crate) fn meet(&self, end: End, name: &str, within: Duration) -> Result<Duration> {
         let old = self.primary_of(name)?;
         let start = Instant::now();

@@ -1,6 +1,6 @@
-/* Preloaded into a peer: its monotonic clock stands still for as long as the test says, as it does on a machine that is
- * suspended. CLOCK_BOOTTIME and CLOCK_REALTIME go on. The test shares a file of two numbers (nanoseconds) with it:
- * how far the clock is behind, and where it stands (0: it runs). */
+/* Preloaded into a peer. It stops the monotonic clock for as long as the test requires, as on a suspended machine, while
+ * CLOCK_BOOTTIME and CLOCK_REALTIME advance. The test controls it through a shared file of two numbers (nanoseconds):
+ * how far the clock is behind, and the time at which it stands (0: it runs). */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>

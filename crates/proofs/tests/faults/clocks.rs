@@ -1,5 +1,5 @@
-//! Rows about the clocks of a client's machine: the wall clock is set, the machine is suspended. Each makes the fault in
-//! a process of its own, whose clocks are not the test's.
+//! Faults in the clocks of a client's machine: the wall clock is changed, the machine is suspended. Each test runs the
+//! client in a process of its own, so that the clocks of the test do not change.
 
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,7 +13,7 @@ use crate::suspend::Suspended;
 
 const HOUR: i64 = 3600;
 
-/// A peer that is yet to be started.
+/// The command line of a peer, for tests that change its environment before they start it.
 fn peer(shop: &Shop) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_peer"));
     command
@@ -22,7 +22,8 @@ fn peer(shop: &Shop) -> Command {
     command
 }
 
-/// Fails unless the wall clock of the peer is so many seconds ahead of the true one: else there was no fault.
+/// Fails unless the peer's wall clock is `seconds` ahead of the true one. Otherwise the test would pass without its
+/// fault.
 fn wall_is_ahead(peer: &mut Peer, seconds: i64) -> Result<()> {
     let shown: i64 = peer.ask("clocks", "clocks")?.get("wall")?.parse()?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
@@ -32,7 +33,7 @@ fn wall_is_ahead(peer: &mut Peer, seconds: i64) -> Result<()> {
 }
 
 /// T42: the wall clock of a holder and of a waiter jumps an hour ahead, then two hours back. The holder keeps renewing
-/// and hears nothing; a time limit is as long as ever; the waiter sleeps on, and is woken by the release.
+/// and reports no loss; a time limit keeps its length; the waiter sleeps on, and the release wakes it.
 #[test]
 fn t42_setting_the_wall_clock_has_no_effect() -> Result<()> {
     let lease = Duration::from_millis(900);
@@ -56,7 +57,7 @@ fn t42_setting_the_wall_clock_has_no_effect() -> Result<()> {
         let took = failed.at.saturating_sub(asked);
         ensure!(took >= limit && took < limit + FAST / 2, "{took:?}");
         wall_is_ahead(&mut waiter, ahead)?;
-        // Longer than a lease in all: it is renewed, not merely not over.
+        // Longer than a lease in total, so the lock must have been renewed.
         std::thread::sleep(lease * 2 / 3);
         let status = holder.ask("status till", "status till")?;
         ensure!(status.get("held")? == "true");
@@ -77,9 +78,9 @@ fn t42_setting_the_wall_clock_has_no_effect() -> Result<()> {
     Ok(())
 }
 
-/// T44: the holder's machine is suspended past the lease; its monotonic clock has stood still all the while. When it
-/// resumes, the first thing the holder hears is the loss: its work, which writes every few milliseconds, does not write once
-/// more, and a late release does not touch the one who has the lock by then.
+/// T44: the holder's machine is suspended past the lease, and its monotonic clock does not advance. After the resume
+/// the loss is the first thing the holder sees: its work, which writes every few milliseconds, writes no more, and a
+/// late release does not affect the next holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t44_a_suspended_holder_is_told_before_it_works_on() -> Result<()> {
     let shop = shop(Duration::from_millis(900)).await?;
@@ -95,7 +96,7 @@ async fn t44_a_suspended_holder_is_told_before_it_works_on() -> Result<()> {
     let next = within(shop.lease + FAST, "the next holder", lock.acquire()).await??;
     let token = next.token().map_or(0, tidelock::FencingToken::get);
     ensure!(token > first.number("token")?, "token {token}");
-    // Suspended for twice the lease by any clock that goes on.
+    // With the wait before, the suspension lasts two leases on the clocks that advance.
     tokio::time::sleep(shop.lease).await;
     machine.resume(&holder)?;
     let mut told = Vec::new();
@@ -120,8 +121,8 @@ async fn t44_a_suspended_holder_is_told_before_it_works_on() -> Result<()> {
     shop.nothing_left(vec![]).await
 }
 
-/// T44, a nap shorter than what is left of the lease: nothing is lost, and the renewal that fell due while the machine
-/// slept is sent when it wakes.
+/// T44, with a suspension shorter than the rest of the lease: nothing is lost, and a renewal that was due meanwhile is
+/// sent on resume.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t44_a_short_nap_loses_nothing() -> Result<()> {
     let shop = shop(Duration::from_millis(1800)).await?;
@@ -134,7 +135,7 @@ async fn t44_a_short_nap_loses_nothing() -> Result<()> {
         machine.suspend(&holder)?;
         tokio::time::sleep(shop.lease / 2).await;
         machine.resume(&holder)?;
-        // At once, not a third of the lease after it woke.
+        // The renewal comes at once, not a third of the lease after the resume.
         let renewed = || {
             Ok(shop
                 .time_left("till")?
@@ -152,11 +153,11 @@ async fn t44_a_short_nap_loses_nothing() -> Result<()> {
     shop.nothing_left(vec![]).await
 }
 
-/// T44, what the client's deadlines go by: with a monotonic clock that does not move at all renewals are sent, a time
-/// limit ends a wait, and a holder whose server is mute is told before its lease is over.
+/// T44, the clock of the client's deadlines: if the monotonic clock stands still, renewals are still sent, a time limit
+/// still ends a wait, and a holder whose server is frozen is told before its lease ends.
 #[test]
 fn t44_no_deadline_hangs_on_the_monotonic_clock() -> Result<()> {
-    // A hundredth of it is what the holder has to hear the loss in.
+    // The holder has a hundredth of the lease to report the loss, so the lease cannot be shorter.
     let lease = Duration::from_millis(2400);
     let shop = tokio::runtime::Runtime::new()?.block_on(shop(lease))?;
     let machine = Suspended::machine()?;

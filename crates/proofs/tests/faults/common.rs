@@ -1,4 +1,5 @@
-//! A server, a proxy before it, a client through the proxy, and the questions every row asks.
+//! The setup of every row: a server, a proxy in front of it, a client through the proxy, and the checks that the rows
+//! share.
 
 use std::future::Future;
 use std::process::Command;
@@ -13,15 +14,15 @@ use testkit::servers::{RedisBuilder, RedisServer};
 use tidelock::{AcquireOptions, Client, ClientBuilder, Guard, Lock, LostReason};
 use tokio::task::JoinHandle;
 
-/// Longer than any event takes that is awaited only to be sure that it has come.
+/// A limit for events that the test only has to see happen.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
-/// For durations as the rows name them.
+/// Milliseconds, as in the text of the rows.
 pub(crate) fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A server, a proxy in front of it, and a client whose every byte goes through the proxy.
+/// A server, a proxy in front of it, and a client that connects through the proxy.
 pub(crate) struct Shop {
     pub(crate) client: Client,
     pub(crate) proxy: Proxy,
@@ -34,7 +35,7 @@ pub(crate) async fn shop(lease: Duration) -> Result<Shop> {
     shop_on(RedisServer::builder(), lease).await
 }
 
-/// A shop with a server of its own making.
+/// A shop with a server from this builder.
 pub(crate) async fn shop_on(server: RedisBuilder, lease: Duration) -> Result<Shop> {
     let server = server.start()?;
     let proxy = Proxy::start(server.addr())?;
@@ -47,31 +48,31 @@ pub(crate) async fn shop_on(server: RedisBuilder, lease: Duration) -> Result<Sho
     })
 }
 
-/// The settings the rows share: an answer is waited for no longer than a quarter of the lease.
+/// The client settings of all rows: the response timeout is a quarter of the lease.
 pub(crate) fn builder(lease: Duration) -> ClientBuilder {
     Client::builder().lease(lease).response_timeout(lease / 4)
 }
 
 impl Shop {
-    /// A second client, straight to the server: what is done to the proxy does not touch it.
+    /// A second client, connected directly to the server: faults in the proxy do not affect it.
     pub(crate) async fn direct(&self) -> Result<Client> {
         Ok(builder(self.lease).connect(&self.server.url()).await?)
     }
 
-    /// Another process, straight to the server.
+    /// Another process, connected directly to the server.
     pub(crate) fn peer(&self) -> Result<Peer> {
         Peer::start(&self.server.url(), self.lease)
     }
 
-    /// What is left of the lock's lease on the server. `None`: there is no such key.
+    /// The rest of the lock's lease on the server. `None`: there is no such key.
     pub(crate) fn time_left(&self, name: &str) -> Result<Option<Duration>> {
         let left: i64 = self.server.query(&["PTTL", name])?;
         ensure!(left != -1, "{name} would stay for ever");
         Ok(u64::try_from(left).ok().map(Duration::from_millis))
     }
 
-    /// When, on the boot clock, the server will give the lock to another at the earliest. Where an answer took long, the
-    /// server may have counted late: then it is asked once more.
+    /// The earliest time, on the boot clock, at which the server can grant the lock to another owner. A slow answer
+    /// makes the result inexact, so we repeat the request then.
     pub(crate) fn ends_at(&self, name: &str) -> Result<Duration> {
         let start = boot_time();
         let mut earliest = Duration::ZERO;
@@ -86,40 +87,40 @@ impl Shop {
         }
     }
 
-    /// Waits for the next renewal of a lock that is held, and says when it ends if no other follows, as [`ends_at`](Self::ends_at).
+    /// Waits for the next renewal of a held lock. Returns the new end of the lease, as [`ends_at`](Self::ends_at) does.
     pub(crate) fn next_renewal(&self, name: &str) -> Result<Duration> {
         let mut ends = self.ends_at(name)?;
         eventually(self.lease, "a renewal", || {
             let before = std::mem::replace(&mut ends, self.ends_at(name)?);
-            // Without a renewal it stands still but for the millisecond the server counts in.
+            // Without a renewal the end moves by no more than the millisecond in which the server counts.
             Ok(ends > before + self.lease / 20)
         })?;
         Ok(ends)
     }
 
-    /// Takes and gives back a lock of another name, so that the server knows the scripts and the connections stand.
+    /// Acquires and releases a lock of another name, so that the scripts are loaded and the connections are open.
     pub(crate) async fn warm_up(&self) -> Result<()> {
         let guard = self.client.lock("warm").acquire().await?;
         self.next_renewal("warm")?;
         Ok(guard.release().await?)
     }
 
-    /// Owner and count of each hold, as they stand on the server.
+    /// The owner and count of each hold on the server.
     pub(crate) fn holders(&self, name: &str) -> Result<Vec<(String, u64)>> {
         self.server.query(&["HGETALL", name])
     }
 
-    /// Connections of clients, without the operator's own.
+    /// The number of client connections, without the test's admin connection.
     pub(crate) fn connections(&self) -> Result<usize> {
         connections(&self.server)
     }
 
-    /// Keys and channels that no lock should leave: all but fencing counters, and our own keys that end by themselves.
+    /// The keys and channels that should not be left: all except fencing counters and our own keys that expire.
     pub(crate) fn leftovers(&self) -> Result<Vec<String>> {
         leftovers(&self.server)
     }
 
-    /// Ends the clients, and waits until neither key nor channel nor connection is left: at most the lease and a second.
+    /// Closes the clients and waits until no key, channel or connection is left: at most the lease plus a second.
     pub(crate) async fn nothing_left(self, others: Vec<Client>) -> Result<()> {
         let Self {
             client,
@@ -142,7 +143,7 @@ impl Shop {
                 clients.unwrap_or_default()
             )
         })?;
-        // Not before: it would have cut what somebody had left open.
+        // We drop the proxy last. Otherwise it would cut connections that a client has left open, and hide the leak.
         drop(proxy);
         Ok(())
     }
@@ -160,7 +161,7 @@ fn leftovers(server: &RedisServer) -> Result<Vec<String>> {
             continue;
         }
         let ttl: i64 = server.query(&["PTTL", &key])?;
-        // -2: gone since it was listed.
+        // -2: the key has gone since it was listed.
         if ttl != -2 && (ttl == -1 || !key.starts_with("tidelock:")) {
             left.push(key);
         }
@@ -168,7 +169,7 @@ fn leftovers(server: &RedisServer) -> Result<Vec<String>> {
     Ok(left)
 }
 
-/// Asks until it is so, and says how long that took. For what only the server can tell.
+/// Polls until the condition holds and returns how long that took. For conditions that only the server can see.
 pub(crate) fn eventually(
     limit: Duration,
     what: &str,
@@ -184,17 +185,17 @@ pub(crate) fn eventually(
     }
 }
 
-/// Awaits a future, but not for ever.
+/// Awaits a future with a time limit.
 pub(crate) async fn within<F: Future>(limit: Duration, what: &str, future: F) -> Result<F::Output> {
     tokio::time::timeout(limit, future)
         .await
         .with_context(|| format!("not within {limit:?}: {what}"))
 }
 
-/// Listens for the loss of a guard, and notes when it was told.
+/// Waits for the loss of a guard and records when it was reported.
 pub(crate) struct Told(JoinHandle<(Duration, LostReason)>);
 
-/// Acquires, and asks again when an outage has lasted longer than one acquisition waits it out.
+/// Acquires a lock, and retries if an outage lasts longer than one acquire waits.
 pub(crate) async fn insist(lock: Lock) -> Result<Guard> {
     loop {
         match lock.acquire().await {
@@ -204,7 +205,7 @@ pub(crate) async fn insist(lock: Lock) -> Result<Guard> {
     }
 }
 
-/// Starts to listen.
+/// Starts to wait for the loss.
 pub(crate) fn listen(guard: &Guard) -> Told {
     let lost = guard.lost();
     Told(tokio::spawn(async move {
@@ -214,18 +215,18 @@ pub(crate) fn listen(guard: &Guard) -> Told {
 }
 
 impl Told {
-    /// Nothing has been told.
+    /// True if no loss has been reported.
     pub(crate) fn is_quiet(&self) -> bool {
         !self.0.is_finished()
     }
 
-    /// When, on the boot clock, and why.
+    /// The time of the report, on the boot clock, and the reason.
     pub(crate) async fn told(self, limit: Duration) -> Result<(Duration, LostReason)> {
         Ok(within(limit, "the holder is told", self.0).await??)
     }
 }
 
-/// Who held when, on the boot clock.
+/// One hold: its begin and end on the boot clock.
 #[derive(Debug, Clone)]
 pub(crate) struct Span {
     pub(crate) begin: Duration,
@@ -233,7 +234,7 @@ pub(crate) struct Span {
     pub(crate) token: u64,
 }
 
-/// The spans of one lock, from all its holders.
+/// All holds of one lock, by all holders.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History(Arc<Mutex<Vec<Span>>>);
 
@@ -249,7 +250,8 @@ impl History {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Fails if two held at once, or if a later holder has a token that is not larger (0: no tokens). Returns the number of spans.
+    /// Fails if two holds overlap, or if a later hold has a token that is not larger (0: no tokens). Returns their
+    /// number.
     pub(crate) fn check(&self) -> Result<usize> {
         let mut spans = self
             .0
@@ -269,15 +271,15 @@ impl History {
     }
 }
 
-/// What a crowd of workers met with.
+/// The counts of one worker.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Toll {
     pub(crate) failed_acquires: usize,
     pub(crate) failed_releases: usize,
 }
 
-/// Takes and gives back the lock until `stop`, and writes down each span. Failures that the fault explains are counted,
-/// any other ends the test.
+/// Acquires and releases the lock until `stop`, and records each hold. It counts the failures that the fault explains;
+/// any other failure ends the test.
 pub(crate) async fn hammer(
     lock: Lock,
     history: History,
@@ -295,7 +297,7 @@ pub(crate) async fn hammer(
             Err(error) => return Err(error.into()),
         };
         let begin = boot_time();
-        // A loss ends the section: the holder was told.
+        // A loss ends the section early, and the holder was told.
         let _ = guard
             .while_held(tokio::time::sleep(Duration::from_millis(1)))
             .await;
@@ -312,10 +314,10 @@ pub(crate) async fn hammer(
     Ok(toll)
 }
 
-/// Another process with a client of its own; see `src/bin/peer.rs` for what it understands.
+/// Another process with a client of its own. `src/bin/peer.rs` lists its commands.
 pub(crate) struct Peer(pub(crate) Spawned);
 
-/// A line a peer has said.
+/// A line that a peer has printed.
 #[derive(Debug)]
 pub(crate) struct Line {
     /// On the boot clock.
@@ -324,7 +326,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// What stands behind `key=`.
+    /// The value of `key=` in the line.
     pub(crate) fn get(&self, key: &str) -> Result<&str> {
         let value = self.text.split_whitespace().find_map(|word| {
             word.strip_prefix(key)
@@ -345,19 +347,19 @@ impl Peer {
         Self::run(command)
     }
 
-    /// Starts a command line that was prepared for it, and waits until its client is connected.
+    /// Starts a prepared command line, and waits until its client is connected.
     pub(crate) fn run(command: Command) -> Result<Self> {
         let mut peer = Self(Spawned::start(command)?);
         peer.hear("ready")?;
         Ok(peer)
     }
 
-    /// Tells it what to do.
+    /// Sends a command.
     pub(crate) fn tell(&mut self, line: &str) -> Result<()> {
         self.0.write_line(line)
     }
 
-    /// The next line, which must begin with these words.
+    /// Reads the next line, which must begin with `words`.
     pub(crate) fn hear(&mut self, words: &str) -> Result<Line> {
         let line = self.0.next_line(SOON)?;
         let (stamp, text) = line.split_once(' ').unwrap_or_default();
@@ -370,7 +372,7 @@ impl Peer {
         })
     }
 
-    /// Tells it, and hears what it says next.
+    /// Sends a command and reads the next line.
     pub(crate) fn ask(&mut self, line: &str, words: &str) -> Result<Line> {
         self.tell(line)?;
         self.hear(words)

@@ -1,4 +1,4 @@
-//! T76: a server that is full of clients, busy, slow or not there yet when a client comes.
+//! T76: when a client connects, the server is full of clients, busy, slow or not there yet.
 
 use anyhow::{Result, ensure};
 use proofs::entering::{Insider, is_waited_for};
@@ -7,7 +7,7 @@ use tidelock::{AcquireOptions, Client, Credentials, ErrorKind};
 
 use crate::common::{SOON, builder, eventually, ms, within};
 
-/// Takes all places but those that are taken already. They are free when the answer is dropped.
+/// Uses up the free connections of the server. They are free again when the result is dropped.
 fn fill(server: &RedisServer) -> Result<Vec<Insider>> {
     let mut inside = vec![
         Insider::enter(server.addr())?,
@@ -32,7 +32,7 @@ async fn t76_a_full_server_is_waited_for() -> Result<()> {
     Ok(())
 }
 
-/// The server refuses whoever comes before it has looked at a password.
+/// A full server refuses a client before it checks the password.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t76_a_full_server_says_nothing_of_the_password() -> Result<()> {
     let server = RedisServer::start()?;
@@ -83,7 +83,7 @@ async fn t76_a_server_that_is_started_later_is_waited_for() -> Result<()> {
     Ok(())
 }
 
-/// What no time mends is told at once, whatever the patience.
+/// A permanent error is returned at once, however long the limit is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t76_a_wrong_password_is_not_waited_for() -> Result<()> {
     let server = RedisServer::builder().password("hush").start()?;
@@ -100,20 +100,20 @@ async fn t76_a_wrong_password_is_not_waited_for() -> Result<()> {
     Ok(())
 }
 
-/// A client that was in already is refused when it comes back: that is an outage, and passes.
+/// A connected client reconnects to a full server and is refused: it treats that as an outage and retries.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t76_a_client_that_comes_back_to_a_full_server_keeps_its_locks() -> Result<()> {
     let server = RedisServer::start()?;
     let client = builder(ms(4000)).connect(&server.url()).await?;
     let guard = client.lock("stock").acquire().await?;
     let mut inside = fill(&server)?;
-    // All but this one are sent away, and none of them gets in again.
+    // The server closes every other connection, and none of these clients can reconnect.
     inside[0].say("CONFIG SET maxclients 1")?;
     inside[0].say("CLIENT KILL TYPE normal SKIPME yes")?;
     let lock = client.lock("other");
     let patience = AcquireOptions::new().wait(SOON);
     let waiting = tokio::spawn(async move { lock.acquire_with(patience).await });
-    // Some renewals fail; half of the lease is left.
+    // Some renewals fail, but half of the lease is left.
     tokio::time::sleep(ms(2000)).await;
     ensure!(!waiting.is_finished(), "{:?}", waiting.await?.err());
     let answer = inside[0].say("CONFIG SET maxclients 100")?;

@@ -1,4 +1,4 @@
-//! Rows about locks that others wrote: a Java process that holds three times, and a hash without a time limit.
+//! Locks written by others: a Java process that holds three times, and a hash without a time to live.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,11 @@ use crate::common::{SOON, Shop, shop, within};
 use crate::logs::Logs;
 use crate::looks::{FAST, asleep, listening, more_scripts, scripts};
 
-/// A thread of a Java process, as Redisson writes it.
+/// The owner field of a Java thread, in Redisson's format.
 const JAVA: &str = "8a2f3c1e-5b64-4d0a-9c57-1f0e6b7a9d21:7";
 const LONG: Duration = Duration::from_secs(20);
 
-/// What that thread leaves after three calls of `lock()`.
+/// The state after this thread has called `lock()` three times.
 fn java_holds(shop: &Shop, name: &str, lease: Duration) -> Result<()> {
     shop.server.admin(&["HSET", name, JAVA, "3"])?;
     let lease = lease.as_millis().to_string();
@@ -21,8 +21,8 @@ fn java_holds(shop: &Shop, name: &str, lease: Duration) -> Result<()> {
     Ok(())
 }
 
-/// T22: it counts as held and shows as what it is. Asking changes neither the count nor the lease, and the waiter gets
-/// the lock when that lease is over, not before.
+/// T22: the lock counts as held and is shown as it is. An attempt changes neither the count nor the lease, and the
+/// waiter gets the lock when that lease ends, not before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t22_a_java_hold_is_respected_and_shown() -> Result<()> {
     let shop = shop(LONG).await?;
@@ -63,13 +63,13 @@ async fn t22_a_java_hold_is_respected_and_shown() -> Result<()> {
     shop.nothing_left(vec![]).await
 }
 
-/// T22, an operator's way out: a force release frees the Java hold, whatever its count, and wakes those that wait.
+/// T22, an operator's remedy: a force release frees the Java hold, whatever its count, and wakes the waiters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t22_a_forced_release_of_a_java_hold_wakes_a_waiter() -> Result<()> {
     let shop = shop(LONG).await?;
     let operator = shop.direct().await?;
     java_holds(&shop, "till", LONG)?;
-    // So that the server has the script, and every question goes by its hash.
+    // This loads the script into the server, so that later attempts use its hash.
     ensure!(shop.client.lock("till").try_acquire().await?.is_none());
     let waiting = asleep(&shop.proxy, 2, shop.client.lock("till").acquire()).await?;
     ensure!(operator.lock("till").force_release().await?, "it was held");
@@ -80,9 +80,9 @@ async fn t22_a_forced_release_of_a_java_hold_wakes_a_waiter() -> Result<()> {
     shop.nothing_left(vec![operator]).await
 }
 
-/// T23: a hash that somebody wrote by hand and without a time limit. It is respected for as long as it stands; a waiter
-/// with a limit hears in time, and one without asks again at least once a lease of its own, so it notices when the key
-/// has gone although nobody sent a message. The log says what is wrong.
+/// T23: a hash written by hand, without a time to live. It is respected for as long as it exists. A waiter with a limit
+/// times out as usual. A waiter without a limit retries at least once per lease of its own, so it notices when the key
+/// is gone even without a message. The log says what is wrong.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t23_a_hold_without_a_limit_is_asked_about_again() -> Result<()> {
     let logs = Logs::gather();

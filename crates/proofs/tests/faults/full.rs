@@ -1,4 +1,4 @@
-//! Rows about a server that has no room left: on its disk, and in its memory.
+//! A server without free space, on its disk or in its memory.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,7 +10,7 @@ use tidelock::{AcquireOptions, ErrorKind, LostReason, Severity};
 use crate::common::{SOON, Shop, boot_time, eventually, listen, ms, shop, shop_on, within};
 use crate::looks::wary_builder;
 
-/// How the server's last write to its append-only file went.
+/// The status of the server's last write to its append-only file.
 fn last_write(server: &RedisServer) -> Result<String> {
     let info: String = server.query(&["INFO", "persistence"])?;
     let status = info
@@ -23,17 +23,17 @@ fn last_write(server: &RedisServer) -> Result<String> {
 fn fill(server: &RedisServer) -> Result<()> {
     let mut filler = File::create(server.disk()?.join("filler"))?;
     while filler.write_all(&[0; 1024]).is_ok() {}
-    // The file it appends to may have some room in its last page.
+    // The last page of the append-only file may have some room, so one write is not enough.
     let page = "x".repeat(4096);
     eventually(SOON, "the server finds its disk full", || {
-        // An error says just that.
+        // An error means that the disk is full.
         let _ = server.admin(&["SET", "filler", &page]);
         Ok(last_write(server)? == "err")
     })?;
     Ok(())
 }
 
-/// Makes room again, and returns once the server has noticed.
+/// Frees the space, and returns once the server has noticed.
 fn make_room(server: &RedisServer) -> Result<()> {
     std::fs::remove_file(server.disk()?.join("filler"))?;
     eventually(SOON, "the server writes again", || {
@@ -42,7 +42,7 @@ fn make_room(server: &RedisServer) -> Result<()> {
     server.admin(&["DEL", "filler"]).map(drop)
 }
 
-/// Asking for a lock is an error that names the disk, and leaves nothing: no lock, no counter.
+/// An acquire fails with an error that names the disk, and leaves nothing: no lock, no counter.
 async fn refused(shop: &Shop) -> Result<()> {
     let patience = || AcquireOptions::new().wait(ms(300));
     for lock in [shop.client.lock("other"), shop.client.fenced_lock("other")] {
@@ -56,14 +56,14 @@ async fn refused(shop: &Shop) -> Result<()> {
     Ok(())
 }
 
-/// T26: the server's disk is full, and it takes no changes. Nothing is granted, and whoever asks is told why; a release is
-/// an error, and what was to be released goes with its lease; a holder is told before its lease ends. With room on the disk
-/// all goes on by itself, and tokens go on growing.
+/// T26: the server's disk is full, and it rejects writes. No lock is granted, and an acquire returns the reason. A
+/// release is an error, and its lock ends with the lease. A holder is told before its lease ends. Once there is room,
+/// everything recovers by itself, and tokens still grow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t26_a_full_disk_stops_grants_and_is_told() -> Result<()> {
     let server = RedisServer::builder()
         .appendonly(true)
-        // With `always` the server ends itself instead of going on without a disk.
+        // With `always` the server exits when the disk is full.
         .args([
             "--appendfsync",
             "everysec",
@@ -102,8 +102,8 @@ async fn t26_a_full_disk_stops_grants_and_is_told() -> Result<()> {
     shop.nothing_left(vec![rival]).await
 }
 
-/// T25: the server's memory is full, and it makes room by throwing a lock away. An examination warns of that beforehand;
-/// the holder is told at the next renewal, and its release does not touch the one who has the lock by then.
+/// T25: the server's memory is full, and it evicts a lock. The doctor warns of this eviction policy beforehand. The
+/// holder is told at its next renewal, and its release does not affect the next holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t25_a_lock_that_is_thrown_away_is_told_at_the_next_renewal() -> Result<()> {
     let shop = shop(ms(1500)).await?;

@@ -1,12 +1,12 @@
-//! What befalls the holder's own process.
+//! Faults of the holder's own process.
 
 use anyhow::{Result, ensure};
 use tokio::time::sleep;
 
 use crate::common::{SOON, boot_time, eventually, ms, shop, within};
 
-/// T01. The holder is killed (SIGKILL) while somebody waits. Its key does not outlive the lease; the waiter has the lock
-/// when the lease ends, not sooner, and at most a second later, with a larger token.
+/// T01. The holder is killed (SIGKILL) while another process waits. Its key does not outlive the lease. The waiter gets
+/// the lock after the lease ends, at most a second later, with a larger token.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t01_a_killed_holder_blocks_for_its_lease_only() -> Result<()> {
     let shop = shop(ms(1200)).await?;
@@ -45,9 +45,9 @@ async fn t01_a_killed_holder_blocks_for_its_lease_only() -> Result<()> {
     shop.nothing_left(vec![]).await
 }
 
-/// T02. The holder is frozen (SIGSTOP) for three leases while another takes the lock and writes. When it goes on, its next
-/// await finds the lock lost before one more step of its work is done; its careless late write is refused by the token;
-/// its release says `Lost` and does not touch the new holder.
+/// T02. The holder is frozen (SIGSTOP) for three leases, while another process takes the lock and writes. After the
+/// thaw its next await reports the loss before its work takes another step; an unchecked late write is refused by the
+/// token; its release returns `Lost` and does not affect the new holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t02_a_frozen_holder_wakes_up_without_the_lock() -> Result<()> {
     let shop = shop(ms(900)).await?;
@@ -57,7 +57,7 @@ async fn t02_a_frozen_holder_wakes_up_without_the_lock() -> Result<()> {
     let stale = frozen
         .ask("acquire ledger fenced", "acquired ledger")?
         .number("token")?;
-    // It is frozen while it sleeps between two writes: when it wakes, the next one is due at once.
+    // We freeze it while it sleeps between two writes, so that the next write is due as soon as it thaws.
     frozen.ask(&format!("work ledger {file} 200"), "written ledger")?;
     frozen.0.freeze()?;
     let since = boot_time();
@@ -97,7 +97,7 @@ async fn t02_a_frozen_holder_wakes_up_without_the_lock() -> Result<()> {
     frozen.ask(&format!("write ledger {file}"), "refused ledger")?;
     let release = frozen.ask("release ledger", "failed ledger")?;
     ensure!(release.get("kind")? == "Lost", "{release:?}");
-    // What it does in the background is done when it has ended.
+    // Its background work is done when the process has ended.
     frozen.0.close_stdin();
     ensure!(frozen.0.wait(SOON)?.success());
 
@@ -112,9 +112,9 @@ async fn t02_a_frozen_holder_wakes_up_without_the_lock() -> Result<()> {
     shop.nothing_left(vec![]).await
 }
 
-/// T03. The holder's only executor thread is blocked for longer than the lease. Renewals run on a thread of their own, so
-/// the lock is not lost and nobody else gets it. With the server gone as well it is lost, and the holder is told as soon
-/// as its executor runs again.
+/// T03. The holder's only executor thread is blocked for longer than the lease. Renewals run on a thread of their own,
+/// so the lock is not lost and no other client gets it. If the server is down as well, the lock is lost, and the holder
+/// is told as soon as its executor runs again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t03_a_blocked_executor_does_not_lose_the_lock() -> Result<()> {
     let shop = shop(ms(900)).await?;

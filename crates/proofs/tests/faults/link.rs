@@ -1,4 +1,4 @@
-//! What befalls the connections.
+//! Faults of the connections.
 
 use std::time::Duration;
 
@@ -12,19 +12,20 @@ use crate::common::{
 };
 use crate::looks::wary;
 
-/// T08. Every connection is half open: what is sent is swallowed, nothing comes back, nothing is closed. The holder is told
-/// before its lease ends on the server, an acquisition with a limit ends within it and a tenth, a release ends too. When the
-/// network is back the client goes on with as many connections as before, and who waits gets the lock.
+/// T08. Every connection is half open: sent data disappears, no data arrives, and no side closes. The holder is told
+/// before its lease ends on the server; an acquire with a limit ends within the limit plus a tenth; a release ends too.
+/// When the network is back, the client uses as many connections as before, and the waiter gets the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t08_half_open_connections_neither_hang_nor_leak() -> Result<()> {
     let shop = wary(ms(1600)).await?;
-    // Not led by a line of this process: who waits for it here asks the server.
+    // `try_acquire` bypasses the local queue, so the waiter below sends its attempt to the server instead of queueing
+    // here.
     let guard = shop.client.lock("kept").try_acquire().await?;
     let guard = guard.context("it is free")?;
     let given_back = shop.client.lock("given back").acquire().await?;
     let told = listen(&guard);
     shop.warm_up().await?;
-    // With it there is a connection for each purpose: callers, steward, subscriptions.
+    // With this waiter there is a connection of each kind: callers, steward, subscriptions.
     let waiter = tokio::spawn(insist(shop.client.lock("kept")));
     eventually(SOON, "somebody waits", || Ok(shop.connections()? == 3))?;
     let ends = shop.next_renewal("kept")?;
@@ -80,8 +81,8 @@ async fn t08_half_open_connections_neither_hang_nor_leak() -> Result<()> {
     shop.nothing_left(vec![]).await
 }
 
-/// T09. Every byte takes 50 ms on its way. What is proved of the lease is counted from the sending, and a waiter is woken
-/// within three round trips.
+/// T09. Every byte is delayed by 50 ms. The proven part of the lease counts from the time of sending, and a waiter is
+/// woken within three round trips.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t09_a_slow_network_50ms() -> Result<()> {
     slow_network(ms(50)).await
@@ -95,7 +96,7 @@ async fn t09_a_slow_network_200ms() -> Result<()> {
 
 async fn slow_network(one_way: Duration) -> Result<()> {
     let shop = shop(ms(3000)).await?;
-    // A response may take longer than the three trips of a new connection and a subscription.
+    // The timeout must allow for the three round trips of a new connection and a subscription.
     let patient = builder(shop.lease).response_timeout(ms(2500));
     let client = patient.connect(&shop.proxy.url()).await?;
     let guard = client.lock("warm").acquire().await?;
@@ -116,7 +117,8 @@ async fn slow_network(one_way: Duration) -> Result<()> {
         proved - start
     );
     let ends = shop.ends_at("far")?;
-    // The server counts in whole milliseconds, and has begun to count in the one in which it was asked.
+    // The server counts whole milliseconds, and starts in the millisecond in which the request arrives. So we allow one
+    // more.
     ensure!(
         proved + one_way + shop.lease / 100 <= ends + ms(1),
         "proved {:?}, the server keeps it {:?}",
@@ -148,8 +150,8 @@ async fn slow_network(one_way: Duration) -> Result<()> {
     shop.nothing_left(vec![client]).await
 }
 
-/// T09, with 900 ms each way and a lease that is shorter than the round trip. No guard is ever returned: by the time the
-/// answer is here it proves nothing. What was granted is given back.
+/// T09, with 900 ms each way and a lease shorter than the round trip. The acquire never returns a guard: by the time
+/// the answer arrives, the lease may be over. The client gives the grant back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t09_a_round_trip_longer_than_the_lease_is_no_success() -> Result<()> {
     let shop = shop(ms(1200)).await?;
@@ -172,8 +174,9 @@ async fn t09_a_round_trip_longer_than_the_lease_is_no_success() -> Result<()> {
     shop.nothing_left(vec![client]).await
 }
 
-/// T13. For three seconds every connection is killed every 20 ms, while four workers of two clients take turns. Never two
-/// hold, tokens grow, work goes on, no release is called lost, and afterwards there are no more connections than before.
+/// T13. For three seconds every connection is killed every 20 ms, while four workers of two clients take turns. There
+/// are never two holders, tokens grow, work goes on, no release is reported as lost, and afterwards there are no more
+/// connections than before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t13_a_storm_of_resets_stops_nobody() -> Result<()> {
     let shop = shop(ms(1500)).await?;
@@ -194,7 +197,8 @@ async fn t13_a_storm_of_resets_stops_nobody() -> Result<()> {
         sleep(ms(20)).await;
     }
     let progress = history.len() - calm;
-    // A lock whose owner could not be told from a stranger's would block for a lease each time: two turns in all.
+    // If a client could not recognise its own hold after a lost reply, each such lock would block for a lease: two
+    // turns in the whole storm.
     ensure!(progress > 20, "{progress} turns in the storm");
     halt.send(true)?;
     for worker in workers {

@@ -1,11 +1,11 @@
-//! What the library writes to the log during a test that runs on one thread.
+//! Captures the library's log during a test that runs on one thread.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tracing::subscriber::DefaultGuard;
 
-/// Gathers the lines this thread logs, until it is dropped.
+/// Collects the log lines of this thread until it is dropped.
 pub(crate) struct Logs {
     text: Text,
     _scope: DefaultGuard,
@@ -33,7 +33,7 @@ impl Logs {
         self.with(" WARN ")
     }
 
-    /// The lines so far that contain a text.
+    /// The lines so far that contain `part`.
     pub(crate) fn with(&self, part: &str) -> Vec<String> {
         let bytes = self.text.0.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&bytes)

@@ -1,4 +1,4 @@
-//! What the rows about waiters and about the server's own state look at, beside what all rows share.
+//! Checks for the rows about waiters and about the server's own state, in addition to the common ones.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use tokio::task::JoinHandle;
 
 use crate::common::{SOON, Shop, builder, shop, within};
 
-/// A wake-up on a link that works, and what comes on top of a wait that ends by itself.
+/// The limit for a wake-up on a working connection, and the margin for a wait that ends by itself.
 pub(crate) const FAST: Duration = Duration::from_secs(1);
 
-/// Settings for the rows in which a loss must be told before the lease ends: a twentieth of it is kept back for that
-/// instead of a hundredth, because many tests share two cores, and whoever is to hear it may have to wait for its turn.
+/// Settings for the rows in which the holder must be told before the lease ends. The drift allowance is a twentieth of
+/// the lease instead of a hundredth: many tests share two cores, so the task that is told may run late.
 pub(crate) fn wary_builder(lease: Duration) -> ClientBuilder {
     builder(lease).drift(0.05, Duration::from_millis(2))
 }
@@ -26,12 +26,13 @@ pub(crate) async fn wary(lease: Duration) -> Result<Shop> {
     Ok(shop)
 }
 
-/// The channel on which releases of a lock are told.
+/// The channel of the release messages of a lock.
 pub(crate) fn channel(name: &str) -> String {
     format!("redisson_lock__channel:{{{name}}}")
 }
 
-/// Asks until it is so, while the tasks of the test go on.
+/// Polls until the condition holds. Unlike [`eventually`](crate::common::eventually) it lets the other tasks of the
+/// test run.
 pub(crate) async fn until(what: &str, mut reached: impl FnMut() -> Result<bool>) -> Result<()> {
     let start = Instant::now();
     while !reached()? {
@@ -41,19 +42,20 @@ pub(crate) async fn until(what: &str, mut reached: impl FnMut() -> Result<bool>)
     Ok(())
 }
 
-/// How many connections listen for releases of a lock.
+/// The number of connections subscribed to a lock's releases.
 pub(crate) fn listeners(server: &RedisServer, name: &str) -> Result<u64> {
     let (_, count): (String, u64) = server.query(&["PUBSUB", "NUMSUB", &channel(name)])?;
     Ok(count)
 }
 
-/// Ready when one connection listens for releases of the lock.
+/// Returns once one connection is subscribed to the lock's releases.
 pub(crate) async fn listening(server: &RedisServer, name: &str) -> Result<()> {
     until("a waiter listens", || Ok(listeners(server, name)? == 1)).await
 }
 
-/// Starts a wait through the proxy, and returns when it sleeps: the server has refused it so many times, and only a
-/// wake-up or the end of a lease makes it ask again. The first waiter of a name asks twice, before and after it subscribes.
+/// Starts a wait through the proxy, and returns when the waiter sleeps: after this number of refused attempts only a
+/// wake-up or the end of a lease makes it retry. The first waiter of a name attempts twice, before and after it
+/// subscribes.
 pub(crate) async fn asleep(
     proxy: &Proxy,
     questions: u64,
@@ -67,23 +69,23 @@ pub(crate) async fn asleep(
     Ok(waiting)
 }
 
-/// Questions, renewals and releases that went through the proxy so far.
+/// The number of scripts that went through the proxy so far: attempts, renewals and releases.
 pub(crate) fn scripts(proxy: &Proxy) -> u64 {
     proxy.count("EVALSHA") + proxy.count("EVAL")
 }
 
-/// Ready when so many more scripts than `before` have gone through the proxy.
+/// Returns once `more` scripts beyond `before` have gone through the proxy.
 pub(crate) async fn more_scripts(proxy: &Proxy, before: u64, more: u64) {
     proxy.until(|proxy| scripts(proxy) >= before + more).await;
 }
 
 impl Shop {
-    /// One more client whose every byte goes through the proxy.
+    /// Another client that connects through the proxy.
     pub(crate) async fn another(&self) -> Result<Client> {
         Ok(builder(self.lease).connect(&self.proxy.url()).await?)
     }
 
-    /// Fails unless the server shows this guard as the only holder, counted once.
+    /// Fails unless the server shows this guard as the only holder, with a count of one.
     pub(crate) fn held_once(&self, guard: &Guard) -> Result<()> {
         let holders = self.holders(guard.name())?;
         ensure!(holders == [(guard.owner_id(), 1)], "{holders:?}");
@@ -95,7 +97,7 @@ impl Shop {
         Ok(())
     }
 
-    /// Nobody holds it.
+    /// True if the lock has no holder.
     pub(crate) fn is_free(&self, name: &str) -> Result<bool> {
         Ok(self.time_left(name)?.is_none())
     }

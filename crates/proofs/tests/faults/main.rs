@@ -1,8 +1,8 @@
-//! The fault catalogue on a real server. Each test makes its fault happen and asserts all that must survive it.
+//! The fault catalogue on a real server. Each test produces its fault and checks every property that must survive it.
 //!
-//! What must hold, in the words used here: at most one holder at a time, by spans of holding on one clock; tokens that only
-//! grow; no key that outlives the lease; a waiter that is woken in time; a holder that is told of a loss before the server
-//! can give the lock to another; nothing left behind: no connection, no channel, no key.
+//! The properties: at most one holder at a time, by the recorded holds on one clock; tokens only grow; no key outlives
+//! the lease; a waiter is woken in time; a holder is told of a loss before the server can grant the lock to another; no
+//! connection, channel or key is left behind.
 
 #![allow(
     clippy::unchecked_time_subtraction,

@@ -1,5 +1,6 @@
-//! T45 to T47, T54, T55: callers that leave anywhere, that misuse what they hold, or that send nonsense. The promises themselves
-//! are those of the suite, which every store keeps; here they stand under the names of the catalogue, on a real server.
+//! T45 to T47, T54, T55: callers that cancel at any point, that misuse their guards, or that pass invalid input. The
+//! checks are those of the conformance suite, which runs on every store; here they run on a real server under the names
+//! of the catalogue.
 
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ async fn t45_an_acquire_dropped_at_every_await_point_leaves_nothing() {
     cancel::a_wait_dropped_anywhere_leaves_nothing(&fixture).await;
 }
 
-/// T46: the guard is dropped in a runtime, outside of one, during its end, and in a panic.
+/// T46: the guard is dropped inside a runtime, outside one, during its shutdown, and in a panic.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t46_a_guard_dropped_anywhere_releases() {
     let fixture = fixture();
@@ -50,7 +51,7 @@ async fn t54_misuse_never_frees_somebody_else() {
         .await;
 }
 
-/// T55: names and durations that make no sense, and all that do.
+/// T55: invalid names and durations, and the whole range of valid ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t55_bad_input_is_refused_before_any_traffic() {
     let fixture = fixture();
@@ -59,7 +60,7 @@ async fn t55_bad_input_is_refused_before_any_traffic() {
     options::senseless_durations_are_refused(&fixture).await;
 }
 
-/// A character of every kind that has ever broken a lock name: tags, separators, escapes, wide ones, NUL.
+/// Random text from the characters that often break lock names: hash tags, separators, escapes, wide characters, NUL.
 fn odd_text(dice: &mut fastrand::Rng) -> String {
     const ODD: [&str; 16] = [
         "{", "}", ":", "*", "?", "\\", "\"", "'", " ", "\n", "\0", "ü", "漢", "🔒", "a", "%s",
@@ -74,7 +75,7 @@ fn odd_time(dice: &mut fastrand::Rng) -> Duration {
     Duration::from_nanos(dice.u64(..=u64::MAX >> exponent))
 }
 
-/// T55: whatever the input, there is a lock that can be given back, or an error that says what was wrong; never a panic.
+/// T55: for any input the caller gets a lock that it can release, or an error that names the problem; never a panic.
 #[tokio::test]
 async fn t55_any_name_and_any_duration_work_or_are_refused() -> anyhow::Result<()> {
     let seed = fastrand::u64(..);
@@ -91,7 +92,7 @@ async fn t55_any_name_and_any_duration_work_or_are_refused() -> anyhow::Result<(
         match client.lock(&name).acquire_with(options).await {
             Ok(guard) => {
                 taken += 1;
-                // It may have expired before: that is an answer too.
+                // The lease may have expired before the release, which is a valid outcome.
                 if let Err(error) = guard.release().await {
                     assert_eq!(error.kind(), ErrorKind::Lost, "{name:?}: {error}");
                 }
@@ -123,7 +124,8 @@ async fn t55_any_name_and_any_duration_work_or_are_refused() -> anyhow::Result<(
     Ok(())
 }
 
-/// T54: a client that waits for what one of its own guards holds looks hung; the log tells it apart, with both places.
+/// T54: a client that waits for a lock held by one of its own guards appears to hang. The log reports it, with the
+/// source location of both calls.
 #[tokio::test]
 async fn t54_a_client_that_waits_for_itself_says_so_with_both_places() -> anyhow::Result<()> {
     let logs = Logs::gather();

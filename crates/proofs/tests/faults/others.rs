@@ -1,5 +1,5 @@
-//! Rows about Redisson's other kinds of lock under a name of ours, with what they write made by hand: what real Redisson does
-//! is shown in `interop`.
+//! Redisson's other kinds of lock under a name of ours. These tests write Redisson's data by hand; `interop` tests real
+//! Redisson.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ use tidelock::{ErrorKind, LostReason, Mode};
 use crate::common::{SOON, Shop, listen, ms, shop, within};
 use crate::looks::{FAST, listening, scripts, until};
 
-/// Threads of a Java process, as Redisson writes them.
+/// Owner fields of two Java threads, in Redisson's format.
 const JAVA: &str = "8a2f3c1e-5b64-4d0a-9c57-1f0e6b7a9d21:7";
 const OTHER: &str = "8a2f3c1e-5b64-4d0a-9c57-1f0e6b7a9d21:8";
 const DEAD: &str = "8a2f3c1e-5b64-4d0a-9c57-1f0e6b7a9d21:9";
 const LONG: Duration = Duration::from_secs(20);
 
-/// What a Java thread adds that takes the write lock of the name, and what is left when it unlocks.
+/// The effect of a Java thread that takes the write lock of the name. [`write_unlock`] has the effect of its unlock.
 fn write_lock(shop: &Shop) -> Result<()> {
     let field = format!("{JAVA}:write");
     shop.server
@@ -33,7 +33,7 @@ fn write_unlock(shop: &Shop) -> Result<()> {
     Ok(())
 }
 
-/// A connection to hear messages with.
+/// A connection to receive messages.
 fn connect(server: &RedisServer) -> Result<Connection> {
     let connection = redis::Client::open(server.url())?.get_connection()?;
     connection.set_read_timeout(Some(SOON))?;
@@ -46,14 +46,14 @@ fn heard(ears: &mut PubSub<'_>) -> Result<(String, String)> {
     Ok((channel, message.get_payload()?))
 }
 
-/// What is left when all holders of a read-write lock have gone.
+/// The state after the last holder of a read-write lock has released it.
 fn leave_mode(shop: &Shop) -> Result<()> {
     shop.server.admin(&["HSET", "till", "mode", "read"])?;
     shop.server.admin(&["PEXPIRE", "till", "20000"])?;
     Ok(())
 }
 
-/// T65: nobody holds a hash that has only a `mode`. It is free for an acquire and for a force release.
+/// T65: a hash that has only a `mode` field has no holder. It is free for an acquire and for a force release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t65_what_the_holders_of_a_read_write_lock_left_is_free() -> Result<()> {
     let shop = shop(ms(1500)).await?;
@@ -83,7 +83,8 @@ async fn t65_what_the_holders_of_a_read_write_lock_left_is_free() -> Result<()> 
     shop.nothing_left(vec![]).await
 }
 
-/// T65: a hash of somebody else that happens to have that field only is no lock, and is left as it is.
+/// T65: a foreign hash whose only field happens to be `mode` is not a lock, because the mode is unknown or there is no
+/// time to live. It is not changed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t65_a_hash_of_somebody_else_is_left_as_it_is() -> Result<()> {
     let shop = shop(ms(1500)).await?;
@@ -105,7 +106,7 @@ async fn t65_a_hash_of_somebody_else_is_left_as_it_is() -> Result<()> {
     shop.nothing_left(vec![]).await
 }
 
-/// T65: a renewal that finds nothing but what others left removes it.
+/// T65: a renewal that finds only another kind's remains removes them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t65_a_renewal_leaves_nothing_of_what_others_left() -> Result<()> {
     let shop = shop(ms(1500)).await?;
@@ -120,7 +121,7 @@ async fn t65_a_renewal_leaves_nothing_of_what_others_left() -> Result<()> {
     shop.nothing_left(vec![]).await
 }
 
-/// T65: an extension finds it out too.
+/// T65: an extension detects the loss too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t65_an_extension_says_that_another_kind_was_taken() -> Result<()> {
     let shop = shop(LONG).await?;
@@ -141,8 +142,8 @@ async fn t65_an_extension_says_that_another_kind_was_taken() -> Result<()> {
     shop.nothing_left(vec![]).await
 }
 
-/// T65: a caller leaves before it has its answer, and meanwhile another kind was taken and given back. The withdrawal leaves
-/// nothing either.
+/// T65: a caller is dropped before its answer arrives, and meanwhile another kind of lock was taken and released. The
+/// withdrawal removes those remains too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t65_a_withdrawal_leaves_nothing_of_what_others_left() -> Result<()> {
     let shop = shop(ms(1500)).await?;
@@ -160,7 +161,8 @@ async fn t65_a_withdrawal_leaves_nothing_of_what_others_left() -> Result<()> {
     shop.nothing_left(vec![]).await
 }
 
-/// T65 and T11: the lock was freed and nobody heard so. That another kind was taken since is no loss of ours.
+/// T65 and T11: the lock was freed, but the reply was lost. Another kind of lock taken since then does not make this
+/// release a loss.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t65_a_release_whose_reply_was_lost_is_a_release_whatever_stands_there_now() -> Result<()> {
     for then in [write_lock as fn(&Shop) -> Result<()>, |shop| {
@@ -185,7 +187,7 @@ async fn t65_a_release_whose_reply_was_lost_is_a_release_whatever_stands_there_n
     Ok(())
 }
 
-/// T65: a key that was overwritten under a holder is a loss of the same kind, also before the next renewal.
+/// T65: a key that was overwritten under a holder is the same kind of loss, also before the next renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t65_a_release_of_a_key_that_was_overwritten_is_a_loss() -> Result<()> {
     let shop = shop(LONG).await?;
@@ -202,7 +204,7 @@ async fn t65_a_release_of_a_key_that_was_overwritten_is_a_loss() -> Result<()> {
     shop.nothing_left(vec![]).await
 }
 
-/// T65: `inspect` shows two kinds of lock at one key.
+/// T65: `inspect` shows two kinds of lock in one key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t65_two_kinds_at_one_key_are_shown_as_two() -> Result<()> {
     let shop = shop(LONG).await?;
@@ -225,7 +227,7 @@ async fn t65_two_kinds_at_one_key_are_shown_as_two() -> Result<()> {
     shop.nothing_left(vec![]).await
 }
 
-/// A fair queue as Redisson keeps it: each waiter with the seconds until its deadline, negative for one that has missed it.
+/// A fair queue in Redisson's format: each waiter with the seconds until its deadline, negative for a missed one.
 fn fair_queue(shop: &Shop, waiting: &[(&str, i64)]) -> Result<()> {
     let time: (i64, i64) = shop.server.query(&["TIME"])?;
     for (owner, in_seconds) in waiting {
@@ -238,7 +240,7 @@ fn fair_queue(shop: &Shop, waiting: &[(&str, i64)]) -> Result<()> {
     Ok(())
 }
 
-/// Removes the queue.
+/// The command that removes the queue.
 const FAIR_KEYS: [&str; 3] = [
     "DEL",
     "redisson_lock_queue:{till}",
@@ -249,8 +251,8 @@ fn own_channel(owner: &str) -> String {
     format!("redisson_lock__channel:{{till}}:{owner}")
 }
 
-/// T73: a release, also a forced one, tells the first waiter of Redisson's fair queue whose deadline has not passed: dead
-/// waiters do not keep out living ones.
+/// T73: a release, also a forced one, notifies the first waiter of Redisson's fair queue whose deadline has not passed.
+/// Otherwise a dead waiter would block the live ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t73_the_first_of_a_fair_queue_is_told_whose_time_has_not_passed() -> Result<()> {
     let shop = shop(LONG).await?;
@@ -271,7 +273,7 @@ async fn t73_the_first_of_a_fair_queue_is_told_whose_time_has_not_passed() -> Re
         let (channel, payload) = heard(&mut ears)?;
         ensure!(channel == channels[1] && payload == "0", "{channel}");
     }
-    // Nobody else was told: the next message is our own.
+    // No other message precedes this marker, so only one waiter was notified.
     shop.server.admin(&["PUBLISH", &channels[2], "mark"])?;
     ensure!(heard(&mut ears)? == (channels[2].clone(), "mark".to_owned()));
     drop(ears);
@@ -280,14 +282,15 @@ async fn t73_the_first_of_a_fair_queue_is_told_whose_time_has_not_passed() -> Re
     shop.nothing_left(vec![]).await
 }
 
-/// T73: what Redisson tells the head of its queue wakes our waiter too. By its looks alone it would take 125 ms in the middle.
+/// T73: a message from Redisson to the head of its queue wakes our waiter too. By polling alone the median would be 125
+/// ms.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t73_a_waiter_hears_what_the_head_of_a_fair_queue_is_told() -> Result<()> {
     let shop = shop(LONG).await?;
     let mut took = Vec::new();
     for round in 0..9 {
         shop.server.admin(&["HSET", "till", JAVA, "1"])?;
-        // Another thread each time: it has a channel of its own.
+        // A different thread in each round, because each thread has a channel of its own.
         let head = format!("{OTHER}{round}");
         fair_queue(&shop, &[(&head, 300)])?;
         let waiting = tokio::spawn(shop.client.lock("till").acquire());
@@ -311,8 +314,8 @@ async fn t73_a_waiter_hears_what_the_head_of_a_fair_queue_is_told() -> Result<()
     shop.nothing_left(vec![]).await
 }
 
-/// T73: a lock that is freed without a word, as Redisson's spin lock does it, is found soon. That of a client of ours is
-/// waited for in silence.
+/// T73: a waiter polls for a foreign hold, because a Redisson spin lock releases without a message. It does not poll
+/// while a client of ours holds the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t73_what_is_freed_without_a_word_is_found_soon() -> Result<()> {
     let shop = shop(LONG).await?;
@@ -329,7 +332,7 @@ async fn t73_what_is_freed_without_a_word_is_found_soon() -> Result<()> {
         };
         let waiting = tokio::spawn(lock.acquire());
         listening(&shop.server, "till").await?;
-        // By then it has asked again, and sleeps.
+        // By then the waiter has made its second attempt, and sleeps.
         tokio::time::sleep(FAST / 2).await;
         let before = scripts(&shop.proxy);
         tokio::time::sleep(FAST).await;

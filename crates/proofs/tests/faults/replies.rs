@@ -1,4 +1,4 @@
-//! What befalls one reply: the server has done it, and the client does not know.
+//! Lost replies: the server has executed a request, and the client does not know.
 
 use anyhow::{Context, Result, ensure};
 use testkit::proxy::{Then, When};
@@ -8,14 +8,14 @@ use tokio::time::sleep;
 
 use crate::common::{SOON, boot_time, eventually, listen, ms, shop, within};
 
-/// T10. The server grants a lock, and the connection is cut before its answer is through. The acquisition asks again and
-/// holds the lock once: one release frees it.
+/// T10. The server grants a lock, and the connection is cut before the reply is complete. The acquire retries and holds
+/// the lock once: one release frees it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t10_a_grant_whose_reply_was_cut_off_counts_once() -> Result<()> {
     lost_grant(Then::CutReply).await
 }
 
-/// T10, with a reply that is swallowed on a connection that stays.
+/// T10, with a reply that is dropped while the connection stays open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t10_a_grant_whose_reply_was_swallowed_counts_once() -> Result<()> {
     lost_grant(Then::DropReply).await
@@ -33,7 +33,7 @@ async fn lost_grant(then: Then) -> Result<()> {
     .await??;
     ensure!(rule.count() == 1);
     ensure!(shop.holders("seat")? == [(guard.owner_id(), 1)]);
-    // The token of the grant itself: the repeated question counts nothing up.
+    // The token must be that of the first grant: a retry does not increment the counter.
     ensure!(
         guard.token().is_some_and(|token| token.get() == 1),
         "{:?}",
@@ -49,8 +49,8 @@ async fn lost_grant(then: Then) -> Result<()> {
     shop.nothing_left(vec![]).await
 }
 
-/// T10: the request of a caller who has run out of time is still on its way when it is withdrawn, and reaches the server
-/// afterwards. It takes no effect.
+/// T10: a caller times out, and its request is withdrawn while still in flight. The request reaches the server after
+/// the withdrawal and must have no effect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t10_a_request_that_arrives_after_its_withdrawal_takes_no_effect() -> Result<()> {
     let shop = shop(ms(1200)).await?;
@@ -63,7 +63,7 @@ async fn t10_a_request_that_arrives_after_its_withdrawal_takes_no_effect() -> Re
     shop.nothing_left(vec![]).await
 }
 
-/// T10: as above, for a caller that was dropped.
+/// T10: the same for a caller that was dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t10_a_request_that_arrives_after_its_caller_was_dropped_takes_no_effect() -> Result<()> {
     let shop = shop(ms(1200)).await?;
@@ -97,7 +97,7 @@ fn arrives_late(shop: &crate::common::Shop, release: impl Fn()) -> Result<()> {
     Ok(())
 }
 
-/// How many scripts the server has run.
+/// The number of scripts that the server has run.
 fn scripts_run(server: &RedisServer) -> Result<u64> {
     let stats: String = server.query(&["INFO", "commandstats"])?;
     let line = stats
@@ -107,14 +107,14 @@ fn scripts_run(server: &RedisServer) -> Result<u64> {
     Ok(calls.context("no script has run")?.parse()?)
 }
 
-/// T11. The server frees the lock, and the connection is cut before its answer is through. Another has taken the lock by
-/// the time it is asked again: the release is a success all the same, and the other's lock is not touched.
+/// T11. The server frees the lock, and the connection is cut before the reply is complete. Another client has taken the
+/// lock before the retry. The release still succeeds, and does not affect the new hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t11_a_release_whose_reply_was_cut_off_is_a_release() -> Result<()> {
     lost_release(Then::CutReply).await
 }
 
-/// T11, with a reply that is swallowed on a connection that stays.
+/// T11, with a reply that is dropped while the connection stays open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t11_a_release_whose_reply_was_swallowed_is_a_release() -> Result<()> {
     lost_release(Then::DropReply).await
@@ -147,14 +147,14 @@ async fn lost_release(then: Then) -> Result<()> {
     shop.nothing_left(vec![rival]).await
 }
 
-/// T12. The server renews a lease, and the connection is cut before its answer is through. The holder loses nothing, the
-/// lease is renewed further on, is never longer than it should be, and the server is not flooded.
+/// T12. The server renews a lease, and the connection is cut before the reply is complete. The holder loses nothing,
+/// later renewals succeed, the lease is never longer than it should be, and the server is not flooded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t12_a_renewal_whose_reply_was_cut_off_loses_nothing() -> Result<()> {
     lost_renewal(Then::CutReply).await
 }
 
-/// T12, with a reply that comes late, after those to newer requests: it neither takes anything back nor adds anything.
+/// T12, with a reply that arrives after the replies to newer requests: it neither shortens nor extends the lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t12_a_renewal_whose_reply_comes_late_changes_nothing() -> Result<()> {
     lost_renewal(Then::HoldReply).await

@@ -1,4 +1,4 @@
-//! Rows about what the server allows: no right to publish or subscribe, and a password that changes under a live client.
+//! Access rights on the server: no right to publish or subscribe, and a password that changes under a connected client.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::looks::{FAST, listening, more_scripts, scripts, wary_builder};
 
 type Password = Arc<Mutex<String>>;
 
-/// A shop whose clients are the user `app`, and ask for its password at every connect.
+/// A shop whose clients log in as the user `app` and fetch the password at every connect.
 async fn shop_for(user: &str, password: &Password, lease: Duration) -> Result<Shop> {
     let acl = format!("user default off\nuser app on >old {user}");
     let server = RedisServer::builder().acl(&acl).start()?;
@@ -41,9 +41,9 @@ fn old_password() -> Password {
     Arc::new(Mutex::new("old".to_owned()))
 }
 
-/// T28: a user who may run scripts but has no right to any channel, as Redis 7 makes them by default. What is released is
-/// reported as released, by whatever verb; nobody can be woken, so a waiter asks again and again, and has it when the lease
-/// is over at the latest. An examination of the store says so beforehand.
+/// T28: a user that may run scripts but has no right to any channel, the default for new users in Redis 7. Every kind
+/// of release succeeds and is reported as such. No message can wake a waiter, so it polls, and has the lock when the
+/// lease ends at the latest. The doctor reports the missing right beforehand.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t28_without_channel_rights_locks_work_and_waiters_poll() -> Result<()> {
     let password = old_password();
@@ -79,7 +79,7 @@ async fn t28_without_channel_rights_locks_work_and_waiters_poll() -> Result<()> 
     shop.nothing_left(vec![other]).await
 }
 
-/// The server takes only the new password from now on, and ends every session.
+/// Makes the server accept only the new password, and closes every session.
 fn rotate(server: &RedisServer) -> Result<()> {
     server.admin(&["ACL", "SETUSER", "app", "resetpass", ">new"])?;
     let killed: u64 = server.query(&["CLIENT", "KILL", "USER", "app"])?;
@@ -87,8 +87,8 @@ fn rotate(server: &RedisServer) -> Result<()> {
     Ok(())
 }
 
-/// T30: nobody tells the client of the new password. Its holder is told before the lease can end; asking says that it is
-/// the password; and once the new one is there, the same client goes on.
+/// T30: the client does not know the new password. Its holder is told before the lease can end; an acquire reports the
+/// password as the cause; and once the client has the new password, it recovers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t30_a_rotated_password_is_named_and_recovered_from() -> Result<()> {
     let password = old_password();
@@ -115,8 +115,8 @@ async fn t30_a_rotated_password_is_named_and_recovered_from() -> Result<()> {
     shop.nothing_left(vec![]).await
 }
 
-/// T30, done well: the new password is there when the sessions of the old one are ended. Nothing is lost, and a waiter
-/// that was asleep is still woken.
+/// T30, in the right order: the client has the new password before the old sessions are closed. Nothing is lost, and a
+/// sleeping waiter is still woken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t30_a_rotated_password_known_in_time_loses_nothing() -> Result<()> {
     let password = old_password();

@@ -1,4 +1,4 @@
-//! Row T19: the server forgets the scripts.
+//! Row T19: the server loses its script cache.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::looks::{FAST, listening, more_scripts, scripts, until};
 
 const LEASE: Duration = Duration::from_millis(900);
 
-/// T19: `SCRIPT FLUSH` before each verb. None of them fails, and each takes effect once: the count in the store is one,
-/// and the token grows by one a grant.
+/// T19: `SCRIPT FLUSH` before each operation. None of them fails, and each takes effect once: the count in the store is
+/// one, and the token grows by one per grant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t19_a_forgotten_script_is_sent_again() -> Result<()> {
     let shop = shop(LEASE).await?;
@@ -43,7 +43,7 @@ async fn t19_a_forgotten_script_is_sent_again() -> Result<()> {
     shop.nothing_left(vec![]).await
 }
 
-/// T19 while held: each renewal of more than a lease meets a server without scripts.
+/// T19 while a lock is held: every renewal, for more than a lease, finds no script on the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t19_renewals_survive_forgotten_scripts() -> Result<()> {
     let shop = shop(LEASE).await?;
@@ -60,8 +60,8 @@ async fn t19_renewals_survive_forgotten_scripts() -> Result<()> {
     shop.nothing_left(vec![]).await
 }
 
-/// T19 with another server: the connections are cut and lead to a replica that was promoted. It has the keys and none of
-/// the scripts. The hold goes on there, and so do the waiter and its wake-up.
+/// T19 with another server: the connections are cut and then lead to a promoted replica. It has the keys and none of
+/// the scripts. The hold continues there, and so do the waiter and its wake-up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t19_a_promoted_replica_without_scripts_goes_on() -> Result<()> {
     let lease = Duration::from_secs(3);

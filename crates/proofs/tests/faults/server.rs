@@ -1,4 +1,4 @@
-//! What befalls the server.
+//! Faults of the server.
 
 use std::path::PathBuf;
 
@@ -10,8 +10,8 @@ use tokio::time::sleep;
 use crate::common::{SOON, boot_time, eventually, insist, listen, ms, shop, shop_on, within};
 use crate::looks::wary;
 
-/// T04. The server is frozen for a third of the lease, from just after a renewal was due. Nothing is lost, nobody is
-/// told so, and the lease on the server is renewed again and never longer than it should be.
+/// T04. The server is frozen for a third of the lease, starting just after a renewal was due. Nothing is lost or
+/// reported as lost. The lease is renewed again, and is never longer than it should be.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t04_a_short_freeze_of_the_server_is_survived() -> Result<()> {
     let shop = shop(ms(2400)).await?;
@@ -40,8 +40,9 @@ async fn t04_a_short_freeze_of_the_server_is_survived() -> Result<()> {
     shop.nothing_left(vec![]).await
 }
 
-/// T05. The server is frozen for two leases. The holder is told before the lease ends on the server; whoever asks in the
-/// meantime gets the lock when the server goes on, with a larger token, and the release of the first does not touch it.
+/// T05. The server is frozen for two leases. The holder is told before the lease ends on the server. A client that
+/// tries meanwhile gets the lock after the thaw, with a larger token, and the first holder's release does not affect
+/// it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t05_a_long_freeze_of_the_server_is_told() -> Result<()> {
     let shop = wary(ms(1500)).await?;
@@ -84,16 +85,17 @@ async fn t05_a_long_freeze_of_the_server_is_told() -> Result<()> {
     );
     let late = guard.release().await.map_err(|error| error.kind());
     ensure!(late == Err(ErrorKind::Lost), "{late:?}");
-    // The store is asked in the background even so: its answer shows in the next renewal of the rival.
+    // The client still sends the release to the store, in the background. If it harmed the rival, the rival's next
+    // renewal would show it.
     shop.next_renewal("stock")?;
     ensure!(shop.holders("stock")? == [(second.owner_id(), 1)] && second.is_held());
     second.release().await?;
     shop.nothing_left(vec![rival]).await
 }
 
-/// T06. The server is killed and comes back without its data. The holder is told one renewal after it is back at the
-/// latest, its release touches nobody, and the lock can be taken at once. The counter has gone with the data: tokens begin
-/// anew, as `docs/guarantees.md` says.
+/// T06. The server is killed and comes back without its data. The holder is told at its first renewal after that at the
+/// latest, its release affects no other client, and the lock is free at once. The counter is lost with the data: tokens
+/// start over, as `docs/guarantees.md` says.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t06_a_server_that_lost_its_data_is_noticed() -> Result<()> {
     let shop = shop(ms(1500)).await?;
@@ -106,7 +108,7 @@ async fn t06_a_server_that_lost_its_data_is_noticed() -> Result<()> {
     let back = boot_time();
     let (at, reason) = told.told(shop.lease).await?;
     ensure!(reason == LostReason::Taken && !guard.is_held(), "{reason}");
-    // A renewal that failed in between is repeated after a part of the lease.
+    // A renewal that failed during the outage is retried after a part of the lease.
     ensure!(
         at <= back + shop.lease / 3 + shop.lease / 10,
         "told {:?} after the server was back",
@@ -124,7 +126,7 @@ async fn t06_a_server_that_lost_its_data_is_noticed() -> Result<()> {
 }
 
 /// T07. The server writes every change to disk before it answers, is killed, and comes back. The lock survives: the
-/// holder hears nothing of it, its lease is renewed, others stay out, and the next token is larger.
+/// holder notices nothing, its lease is renewed, others stay out, and the next token is larger.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t07_with_every_write_on_disk_the_lock_survives() -> Result<()> {
     let shop = shop_on(RedisServer::builder().appendonly(true), ms(1800)).await?;
@@ -149,8 +151,8 @@ async fn t07_with_every_write_on_disk_the_lock_survives() -> Result<()> {
     shop.nothing_left(vec![rival]).await
 }
 
-/// T07, with a disk that is written once a second: a crash of the machine takes the last second with it, here by cutting
-/// the file to what it was before the grant. The holder is told one renewal after the server is back at the latest.
+/// T07, with a disk sync once a second: a crash of the machine loses the last second. The test cuts the file to its
+/// length before the grant. The holder is told at the first renewal after the restart at the latest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t07_a_grant_that_never_reached_the_disk_is_told() -> Result<()> {
     let lazy = RedisServer::builder()
@@ -189,7 +191,7 @@ async fn t07_a_grant_that_never_reached_the_disk_is_told() -> Result<()> {
     shop.nothing_left(vec![]).await
 }
 
-/// Where the server appends its changes: a folder since Redis 7, one file before.
+/// The place of the append-only file: a folder since Redis 7, one file before.
 fn append_file(server: &RedisServer) -> Result<PathBuf> {
     let old = server.dir().join("appendonly.aof");
     if old.is_file() {

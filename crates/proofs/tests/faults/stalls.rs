@@ -1,4 +1,4 @@
-//! Rows about a server that does not answer for a while and goes on as if nothing had happened.
+//! A server that does not answer for a while and then continues.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,9 +10,9 @@ use tidelock::{Client, ErrorKind, LostReason};
 use crate::common::{SOON, boot_time, builder, listen, shop, shop_on, within};
 use crate::looks::{FAST, listening, wary};
 
-/// T17, a short pause: `CLIENT PAUSE` of all commands, then of writes only, each two thirds of the lease: one
-/// renewal is not answered in time. Nobody loses anything, nobody is told so, and what waited in the server's queue is
-/// counted once.
+/// T17, a short pause: `CLIENT PAUSE` of all commands, then of writes only, each for two thirds of the lease, so one
+/// renewal is not answered in time. No lock is lost or reported as lost, and a request queued in the server takes
+/// effect once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t17_a_short_pause_of_the_server_is_not_a_loss() -> Result<()> {
     for what in ["ALL", "WRITE"] {
@@ -23,7 +23,7 @@ async fn t17_a_short_pause_of_the_server_is_not_a_loss() -> Result<()> {
         let told = listen(&held);
         shop.server.admin(&["CLIENT", "PAUSE", "1600", what])?;
         let paused = Instant::now();
-        // Both lie in the server's queue, or are asked again, until the pause is over.
+        // Both requests stay in the server's queue, or are retried, until the pause ends.
         let waiting = tokio::spawn(other.lock("till").acquire());
         let fresh = within(SOON, "a free lock", other.lock("safe").acquire()).await??;
         let took = paused.elapsed();
@@ -34,7 +34,7 @@ async fn t17_a_short_pause_of_the_server_is_not_a_loss() -> Result<()> {
         shop.held_once(&held)?;
         shop.held_once(&fresh)?;
         fresh.release().await?;
-        // Two more renewals: it is kept, not merely not lost yet.
+        // Time for two more renewals: the lock must be renewed, not just still within its lease.
         tokio::time::sleep(lease * 2 / 3).await;
         ensure!(told.is_quiet(), "told after a pause of {what}");
         shop.held_once(&held)?;
@@ -47,8 +47,8 @@ async fn t17_a_short_pause_of_the_server_is_not_a_loss() -> Result<()> {
     Ok(())
 }
 
-/// T17, a long pause: two leases. The holder is told before its lease could have ended; its release says so and does not
-/// touch the next holder, who asked during the pause, again and again, and is counted once.
+/// T17, a long pause of two leases. The holder is told before its lease could have ended. Its release reports the loss
+/// and does not affect the next holder, which retried during the pause and is counted once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t17_a_long_pause_is_told_and_counted_once() -> Result<()> {
     for what in ["ALL", "WRITE"] {
@@ -72,7 +72,7 @@ async fn t17_a_long_pause_is_told_and_counted_once() -> Result<()> {
         ensure!(boot_time() > ends_at, "taken before the lease had ended");
         let error = held.release().await.unwrap_err();
         ensure!(error.kind() == ErrorKind::Lost, "{error}");
-        // Longer than a lease: what the pause has left in buffers has had its effect by now.
+        // Longer than a lease, so every request that the pause left in a buffer has taken effect by now.
         tokio::time::sleep(lease).await;
         shop.held_once(&next)?;
         next.release().await?;
@@ -86,14 +86,14 @@ async fn t17_a_long_pause_is_told_and_counted_once() -> Result<()> {
     Ok(())
 }
 
-/// It asks again four times a lease of the holder, and waits out more than one.
+/// A client that retries four times per lease of the holder and waits for longer than one lease.
 async fn patient(server: &RedisServer, lease: Duration) -> Result<Client> {
     let patient = builder(lease * 5).response_timeout(lease / 4);
     Ok(patient.connect(&server.url()).await?)
 }
 
-/// T18: `DEBUG SLEEP`: the server stands still, with everything it has in hand, for less than a lease. No loss, no false
-/// alarm; a request that lay in its buffers is counted once.
+/// T18: `DEBUG SLEEP`: the server stands still for less than a lease, in the middle of its work. No lock is lost or
+/// reported as lost, and a request in its buffers is counted once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t18_a_sleeping_server_is_not_a_loss() -> Result<()> {
     let lease = Duration::from_secs(3);
@@ -106,7 +106,8 @@ async fn t18_a_sleeping_server_is_not_a_loss() -> Result<()> {
     let shop = Arc::new(shop);
     let (asleep, slept) = (Arc::clone(&shop), Instant::now());
     let asleep = tokio::task::spawn_blocking(move || asleep.server.admin(&["DEBUG", "SLEEP", "2"]));
-    // Sent while the server sleeps, answered when it wakes; so is a renewal, whose answer comes too late.
+    // We send an acquire while the server sleeps, and it must succeed when the server wakes. A renewal is sent too, and
+    // its answer arrives after the response timeout.
     tokio::time::sleep(lease / 10).await;
     let fresh = within(SOON, "a free lock", other.lock("safe").acquire()).await??;
     ensure!(slept.elapsed() > lease / 2, "it did not sleep");

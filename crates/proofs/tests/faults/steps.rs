@@ -1,4 +1,4 @@
-//! Rows about the wall clock of the server, which is what it counts leases on.
+//! The server's wall clock, on which it counts leases.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ async fn shop_with_a_clock(lease: Duration) -> Result<Shop> {
     .await
 }
 
-/// T41: the server's clock jumps a minute ahead, and every lease is over at once. The holder is told at its next renewal,
-/// the lock can be had again with a larger token, and the release of the first does not touch the second.
+/// T41: the server's clock jumps a minute ahead, so every lease ends at once. The holder is told at its next renewal,
+/// the lock can be acquired again with a larger token, and the first release does not affect the second holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t41_a_clock_that_jumps_ahead_is_told_at_the_next_renewal() -> Result<()> {
     let shop = shop_with_a_clock(ms(1800)).await?;
@@ -53,8 +53,8 @@ async fn t41_a_clock_that_jumps_ahead_is_told_at_the_next_renewal() -> Result<()
     shop.nothing_left(vec![rival]).await
 }
 
-/// T41: the server's clock jumps a minute back, and every lease is a minute longer. A holder keeps its lock and can give it
-/// back; a waiter is woken by that, however much time the server said was left.
+/// T41: the server's clock jumps a minute back, so every lease is a minute longer. A holder keeps its lock and can
+/// release it; the release wakes a waiter, however long the server said the lease still was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t41_a_clock_that_jumps_back_keeps_nobody_from_releasing() -> Result<()> {
     let shop = shop_with_a_clock(ms(1200)).await?;
@@ -67,7 +67,7 @@ async fn t41_a_clock_that_jumps_back_keeps_nobody_from_releasing() -> Result<()>
     ensure!(left > Duration::from_secs(50), "{left:?}");
     let waiting = tokio::spawn(rival.lock("till").acquire());
     listening(&shop.server, "till").await?;
-    // Longer than a lease: the renewals are answered, and none makes the time shorter.
+    // Longer than a lease, so several renewals must have been answered; none of them shortens the lease.
     tokio::time::sleep(shop.lease * 3 / 2).await;
     ensure!(held.is_held() && told.is_quiet() && !waiting.is_finished());
     held.release().await?;
@@ -77,8 +77,8 @@ async fn t41_a_clock_that_jumps_back_keeps_nobody_from_releasing() -> Result<()>
     shop.nothing_left(vec![rival]).await
 }
 
-/// T41: the holder died before the clock jumped back, and nobody will say that the lock is free. The waiter does not believe
-/// in the minute: it asks again every lease of its own, and has the lock soon after the clock was set right.
+/// T41: the holder died before the clock jumped back, so no release message comes. The waiter does not rely on the
+/// wrong time left: it retries once per lease of its own, and has the lock soon after the clock is right again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t41_a_waiter_does_not_sleep_for_as_long_as_a_clock_is_wrong() -> Result<()> {
     let shop = shop_with_a_clock(ms(1200)).await?;

@@ -1,8 +1,8 @@
-//! A machine that can be suspended, as far as the processes see it that are started on it: they stand still, and so does
-//! their monotonic clock, while the boot clock and the wall clock go on.
+//! Simulates the suspension of a machine for the processes started on it: they stand still, and so does their monotonic
+//! clock, while the boot clock and the wall clock advance.
 //!
-//! A real suspension would stop the test as well, and a time namespace can only set a clock off once. So a small library
-//! is preloaded that answers for the clock.
+//! A real suspension would stop the test as well, and a time namespace can set the offset of a clock only once. So we
+//! preload a small library that replaces `clock_gettime`.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -21,7 +21,8 @@ use crate::common::Peer;
 const SHIM: &str = include_str!("clock_shim.c");
 
 pub(crate) struct Suspended {
-    /// What the processes read: how far their clock is behind, and where it stands (0: it runs), in nanoseconds.
+    /// The file that the processes map: how far their clock is behind, and the time at which it stands (0: it runs), in
+    /// nanoseconds.
     shared: File,
     library: PathBuf,
     behind: Mutex<(i64, i64)>,
@@ -30,7 +31,7 @@ pub(crate) struct Suspended {
 }
 
 impl Suspended {
-    /// One that runs.
+    /// A machine whose clock runs.
     pub(crate) fn machine() -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let (source, library) = (dir.path().join("clock.c"), dir.path().join("clock.so"));
@@ -53,7 +54,7 @@ impl Suspended {
         })
     }
 
-    /// Starts a process on it.
+    /// Starts a process on this machine.
     pub(crate) fn start(&self, mut command: Command) -> Result<Peer> {
         command
             .env("LD_PRELOAD", &self.library)
@@ -68,20 +69,20 @@ impl Suspended {
         Ok(peer)
     }
 
-    /// The clock stands, the processes go on.
+    /// Stops the clock; the processes continue.
     pub(crate) fn hold_back(&self) -> Result<()> {
         let mut behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
         behind.1 = monotonic();
         self.put(*behind)
     }
 
-    /// The process and the clock stand.
+    /// Stops the process and the clock.
     pub(crate) fn suspend(&self, peer: &Peer) -> Result<()> {
         peer.0.freeze()?;
         self.hold_back()
     }
 
-    /// The clock goes on where it stood, and so does the process.
+    /// Restarts the clock from where it stood, and the process.
     pub(crate) fn resume(&self, peer: &Peer) -> Result<()> {
         let mut behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
         behind.0 += monotonic() - behind.1;
@@ -95,7 +96,7 @@ impl Suspended {
         Ok(self.shared.write_all_at(&words, 0)?)
     }
 
-    /// Fails unless the clock of the process has been held back by at least this: else there was no fault.
+    /// Fails unless the process's clock is behind by at least `least`. Otherwise the test would pass without its fault.
     pub(crate) fn stood_still(&self, peer: &mut Peer, least: Duration) -> Result<()> {
         let shown = monotonic_of(peer)?;
         let now = boot_time();

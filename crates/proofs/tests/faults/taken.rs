@@ -1,4 +1,4 @@
-//! Rows about a key that is taken away, or turned into something else, under a holder.
+//! A key that is deleted or replaced under its holder.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::common::{SOON, listen, shop, within};
 use crate::looks::{FAST, asleep, listening, wary};
 
 const LEASE: Duration = Duration::from_millis(1500);
-/// A renewal is sent every third of the lease and hears of a loss; what comes on top is the machine's own slowness.
+/// A renewal, which detects the loss, is due every third of the lease; the rest allows for a slow machine.
 const NEXT_RENEWAL: Duration = Duration::from_millis(500 + 300);
 
 async fn told_taken(held: &Guard) -> Result<()> {
@@ -19,8 +19,8 @@ async fn told_taken(held: &Guard) -> Result<()> {
     Ok(())
 }
 
-/// T20: `FLUSHALL`, and an operator's `DEL`, under a holder. It is told at its next renewal; its release says `Lost`.
-/// Nothing it does afterwards touches the one who has the lock by then.
+/// T20: `FLUSHALL`, and an operator's `DEL`, under a holder. The holder is told at its next renewal; its release
+/// returns `Lost`; none of its later calls affects the next holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t20_a_vanished_key_is_told_at_the_next_renewal() -> Result<()> {
     for fault in [&["FLUSHALL"][..], &["DEL", "till"][..]] {
@@ -28,7 +28,7 @@ async fn t20_a_vanished_key_is_told_at_the_next_renewal() -> Result<()> {
         let other = shop.direct().await?;
         let held = shop.client.lock("till").acquire().await?;
         shop.server.admin(fault)?;
-        // The lock is free for everybody from here on: that is the fault, and the next one has it.
+        // The fault frees the lock for every client, and this one takes it.
         let next = other.lock("till").acquire().await?;
         told_taken(&held).await?;
         let error = held.release().await.unwrap_err();
@@ -42,7 +42,8 @@ async fn t20_a_vanished_key_is_told_at_the_next_renewal() -> Result<()> {
     Ok(())
 }
 
-/// T20 for a waiter: the key vanishes without a message. The waiter has the lock when the lease it was told of is over.
+/// T20 for a waiter: the key disappears without a message. The waiter gets the lock when the lease that it knows of
+/// ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t20_a_waiter_notices_a_vanished_key() -> Result<()> {
     let shop = shop(LEASE).await?;
@@ -60,8 +61,8 @@ async fn t20_a_waiter_notices_a_vanished_key() -> Result<()> {
     shop.nothing_left(vec![holder]).await
 }
 
-/// T20 and tokens: after the key of a fenced lock was deleted the next token is larger. `FLUSHALL` takes the counter with
-/// the rest: the tokens begin anew, which is documented, and the holder of the old one has been told.
+/// T20 and tokens: after a `DEL` of a fenced lock's key the next token is larger. `FLUSHALL` deletes the counter as
+/// well: tokens start over, as documented, and the holder of the old token has been told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t20_tokens_grow_unless_their_counter_is_flushed() -> Result<()> {
     let shop = shop(LEASE).await?;
@@ -83,8 +84,8 @@ async fn t20_tokens_grow_unless_their_counter_is_flushed() -> Result<()> {
     shop.nothing_left(vec![]).await
 }
 
-/// T21: the key holds a string. Every verb says so with an error of its own, at once; the string stays as it is, and no
-/// channel, key or connection is left of the tries.
+/// T21: the key holds a string. Every operation returns a specific error at once; the string is not changed, and the
+/// attempts leave no channel, key or connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t21_a_key_of_the_wrong_type_is_named_and_left() -> Result<()> {
     let shop = shop(LEASE).await?;
@@ -106,13 +107,13 @@ async fn t21_a_key_of_the_wrong_type_is_named_and_left() -> Result<()> {
     ensure!(shop.server.query::<String, _>(&["GET", "till"])? == "x");
     ensure!(shop.leftovers()? == ["till"], "{:?}", shop.leftovers()?);
     shop.server.admin(&["DEL", "till"])?;
-    // The same client goes on.
+    // The same client still works once the key is gone.
     lock.acquire().await?.release().await?;
     shop.nothing_left(vec![]).await
 }
 
-/// T21 under a holder: its key is overwritten by a string. It is told within its lease; a lock that is renewed in the
-/// same batch is not harmed; a waiter hears what is wrong; the string stays.
+/// T21 under a holder: its key is overwritten by a string. The holder is told within its lease; another lock renewed in
+/// the same batch is not harmed; a waiter gets an error that names the cause; the string stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t21_a_key_overwritten_under_a_holder_harms_no_other() -> Result<()> {
     let shop = wary(LEASE).await?;

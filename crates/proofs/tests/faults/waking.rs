@@ -1,4 +1,4 @@
-//! Rows about the message that wakes a waiter: the connection it comes on is killed, it comes too early, it never comes.
+//! Faults of the wake-up message: its connection is killed, the message comes too early, or it never comes.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,11 @@ use tidelock::AcquireOptions;
 use crate::common::{SOON, shop, within};
 use crate::looks::{FAST, asleep, channel, listeners, listening};
 
-/// So long that nothing but a message, or what stands in for it, can wake a waiter within the bound of a test.
+/// So long that only a message, or its substitute, can wake a waiter within the limit of a test.
 const LONG: Duration = Duration::from_secs(20);
 
-/// T14: the server kills the connection on which a sleeping waiter listens. The waiter's client subscribes again by
-/// itself, and the next release wakes the waiter at once, far before the lease of the holder would have.
+/// T14: the server kills the connection on which a sleeping waiter listens. The client subscribes again by itself, and
+/// the next release wakes the waiter at once, long before the holder's lease ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t14_a_waiter_survives_the_death_of_its_subscription() -> Result<()> {
     let shop = shop(LONG).await?;
@@ -31,8 +31,8 @@ async fn t14_a_waiter_survives_the_death_of_its_subscription() -> Result<()> {
     shop.nothing_left(vec![holder]).await
 }
 
-/// T14, the worse half: the release falls into the time in which nobody listens. Reconnecting counts as a wake-up, so the
-/// waiter asks again as soon as the link is back.
+/// T14, the worse case: the release happens while no subscription is open. A reconnect counts as a wake-up, so the
+/// waiter retries as soon as the connection is back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t14_a_reconnect_counts_as_a_wake_up() -> Result<()> {
     let shop = shop(LONG).await?;
@@ -56,7 +56,7 @@ async fn t14_a_reconnect_counts_as_a_wake_up() -> Result<()> {
 }
 
 /// T15: the lock is released after a waiter was refused and before its subscription has reached the server, so the
-/// message finds nobody. The waiter asks once more after it has subscribed, and has the lock at once.
+/// message has no receiver. The waiter retries once after it has subscribed, and gets the lock at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t15_a_release_between_question_and_subscription_is_seen() -> Result<()> {
     let shop = shop(LONG).await?;
@@ -76,8 +76,8 @@ async fn t15_a_release_between_question_and_subscription_is_seen() -> Result<()>
     shop.nothing_left(vec![holder]).await
 }
 
-/// T16: the message of a release is lost on its way, and the link stays. Two waiters of one process both get through:
-/// one at the latest when the lease it was told of has run out, the other by the message of the first.
+/// T16: the release message is lost, and the connection stays open. Two waiters of one process both get the lock: the
+/// first at the latest when the lease that it knows of ends, the second by the message of the first's release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t16_a_lost_message_costs_at_most_the_rest_of_the_lease() -> Result<()> {
     let shop = shop(Duration::from_millis(1500)).await?;
@@ -109,7 +109,7 @@ async fn t16_a_lost_message_costs_at_most_the_rest_of_the_lease() -> Result<()> 
     shop.nothing_left(vec![holder]).await
 }
 
-/// T16 with a time limit: a waiter whose message is lost hears in time that it has not got the lock, not later.
+/// T16 with a time limit: a waiter whose message is lost still times out on time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t16_a_lost_message_does_not_stretch_a_time_limit() -> Result<()> {
     let shop = shop(LONG).await?;

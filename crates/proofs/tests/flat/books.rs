@@ -1,4 +1,4 @@
-//! What a client costs its process and its server, read when it has nothing to do.
+//! The resources that an idle client uses in its process and on its server.
 
 use std::time::{Duration, Instant};
 
@@ -8,20 +8,20 @@ use testkit::servers::RedisServer;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 
-/// How long a subscription lingers after its last waiter, and then some for a busy machine.
+/// The time for which a subscription lingers after its last waiter, plus a margin for a busy machine.
 const QUIET: Duration = Duration::from_secs(15);
 
-/// The books are those of the whole process, so only one of these tests runs at a time.
+/// The counts are those of the whole process, so only one of these tests runs at a time.
 pub(crate) static ALONE: Mutex<()> = Mutex::const_new(());
 
-/// What is there at one moment.
+/// The resource counts at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Books {
     pub(crate) memory: u64,
     pub(crate) descriptors: usize,
     pub(crate) threads: u64,
     pub(crate) tasks: usize,
-    /// Connections at the server, the one that asks left out.
+    /// Connections at the server, without the one that reads the count.
     pub(crate) connections: usize,
 }
 
@@ -39,12 +39,12 @@ impl Books {
     }
 }
 
-/// Keys that are not ours to leave: every lock, and whatever would stay for ever.
+/// Keys that should not be left: every lock, and every key without a time to live.
 fn strange_keys(server: &RedisServer) -> Result<Vec<String>> {
     let mut strange = Vec::new();
     for key in server.keys()? {
         let left: i64 = server.query(&["PTTL", &key])?;
-        // Gone between the two questions is well, too.
+        // The key may also expire between the two requests (-2).
         if left != -2 && !(key.starts_with("tidelock:") && left > 0) {
             strange.push(format!("{key} ({left} ms)"));
         }
@@ -52,7 +52,7 @@ fn strange_keys(server: &RedisServer) -> Result<Vec<String>> {
     Ok(strange)
 }
 
-/// Waits, no longer than a lingering subscription lasts, until the server has neither a lock nor a channel.
+/// Waits, for no longer than a subscription lingers, until the server has neither a lock nor a channel.
 pub(crate) async fn quiet(server: &RedisServer) -> Result<()> {
     let end = Instant::now() + QUIET;
     loop {
@@ -68,7 +68,7 @@ pub(crate) async fn quiet(server: &RedisServer) -> Result<()> {
     }
 }
 
-/// Waits until this many tasks of the test's runtime are left at most.
+/// Waits until at most `most` tasks of the test's runtime are left.
 pub(crate) async fn few_tasks(most: usize) -> Result<()> {
     let end = Instant::now() + QUIET;
     loop {

@@ -1,4 +1,4 @@
-//! A client that was closed costs nothing, although somebody still has a handle of it.
+//! A closed client uses no resources, even if a handle to it still exists.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use tidelock::{Client, blocking};
 
 use crate::books::ALONE;
 
-/// How long a thread may need to end on a busy machine.
+/// A limit for a thread to end on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 const ROUNDS: u64 = 8;
@@ -22,7 +22,7 @@ fn read() -> Result<(u64, usize)> {
     Ok((threads(me)?, open_fds(me)?))
 }
 
-/// Takes a lock, forgets every handle of it, and closes the client.
+/// Takes a lock, leaks every handle to it, and closes the client.
 async fn forget_and_close(url: &str) -> Result<()> {
     let client = Client::connect(url).await?;
     let guard = client.lock("forgotten").acquire().await?;
@@ -66,7 +66,7 @@ async fn stays_flat_at(url: &str) -> Result<()> {
         let thread = move || std::thread::spawn(body).join();
         tokio::task::spawn_blocking(thread).await?.unwrap()
     };
-    // The process starts some things only once.
+    // Warm-up: the process starts some threads only once.
     forget_and_close(url).await?;
     blocking_rounds(1).await?;
     let before = read()?;

@@ -1,4 +1,4 @@
-//! Callers that leave at any moment.
+//! Callers that are dropped at random moments.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -18,7 +18,7 @@ const TASKS: u64 = 64;
 const ACQUIRES: u64 = 4_000;
 const NAMES: u64 = 16;
 
-/// Deterministic for a seed; statistics do not matter here, only that moments differ.
+/// A deterministic generator. Its statistical quality does not matter; the moments only have to differ.
 struct Dice(u64);
 
 impl Dice {
@@ -31,7 +31,7 @@ impl Dice {
     }
 }
 
-/// Drops a future that is not done after so many polls.
+/// Drops a future that is not done after this number of polls.
 async fn polls<F: Future>(future: F, most: u64) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = most;
@@ -47,7 +47,7 @@ async fn polls<F: Future>(future: F, most: u64) -> Option<F::Output> {
 
 async fn try_for_a_moment(lock: &Lock, dice: &mut Dice) -> tidelock::Result<Option<Guard>> {
     let acquired = if dice.below(2) == 0 {
-        // Unpolled, just sent, answered, or woken; a poll that is not the last one waits for a wake-up.
+        // The drop hits a future that is unpolled, sent, answered or woken: between two polls we wait for a wake-up.
         let limit = Duration::from_millis(20);
         let most = dice.below(4);
         tokio::time::timeout(limit, polls(lock.acquire(), most))
@@ -61,7 +61,7 @@ async fn try_for_a_moment(lock: &Lock, dice: &mut Dice) -> tidelock::Result<Opti
     acquired.transpose()
 }
 
-/// Gives back in one of the ways a caller may.
+/// Releases in one of the ways open to a caller.
 async fn part_with(guard: Guard, dice: &mut Dice) -> tidelock::Result<()> {
     match dice.below(4) {
         0 => drop(guard),
@@ -72,8 +72,8 @@ async fn part_with(guard: Guard, dice: &mut Dice) -> tidelock::Result<()> {
     Ok(())
 }
 
-/// 4,000 acquires, dropped at random moments, by 64 tasks of 2 clients: never two holders, and no lock, channel or
-/// task is left.
+/// 4,000 acquires by 64 tasks of 2 clients, dropped at random moments: there are never two holders, and no lock,
+/// channel or task is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_at_random_moments() -> Result<()> {
     let _alone = ALONE.lock().await;
@@ -132,7 +132,7 @@ async fn dropped_at_random_moments() -> Result<()> {
         granted > 100,
         "only {granted} of {ACQUIRES} were granted: this shows little"
     );
-    // Shorter than the lease: what is left behind would still be there.
+    // Shorter than the lease, so a lock that was left behind would still be there.
     quiet(&server).await?;
     few_tasks(before.tasks).await?;
     let after = Books::read(&server)?;

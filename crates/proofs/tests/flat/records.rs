@@ -1,4 +1,4 @@
-//! What a client leaves in the store about its process goes when the client does.
+//! A client removes the details of its process from the store when it closes.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use tidelock::Client;
 
 use crate::books::ALONE;
 
-/// Waits until so many records are there.
+/// Waits until there are `count` records.
 async fn until(count: usize, what: &str, records: &dyn Fn() -> Result<usize>) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(10);
     loop {
@@ -26,7 +26,7 @@ async fn leaves_no_record(url: &str, records: &dyn Fn() -> Result<usize>) -> Res
     until(1, "a client is there", records).await?;
     client.close(Duration::ZERO).await;
     ensure!(records()? == 0, "{url}: the record of a closed client");
-    // The write may still be under way, or not even sent.
+    // The write may still be in flight, or not even sent.
     for _ in 0..20 {
         let client = Client::connect(url).await?;
         client.close(Duration::ZERO).await;

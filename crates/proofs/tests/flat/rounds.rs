@@ -1,4 +1,4 @@
-//! 20,000 rounds of a client whose connections are cut again and again.
+//! 20,000 rounds of a client whose connections are cut repeatedly.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,17 +12,17 @@ use tokio::task::JoinSet;
 
 use crate::books::{ALONE, Books, few_tasks, quiet};
 
-/// Tasks that work at once. Two of them share a name: there is always somebody who waits, so subscriptions are cut too.
+/// Concurrent tasks. Two of them share each name, so there is always a waiter, and cuts hit subscriptions too.
 const TASKS: u32 = 8;
 
 /// Rounds between two cuts: about a second's worth on a busy machine, less on an idle one.
 const CUT_EVERY: u32 = 800;
 
-/// A leak of 100 bytes in each of the 20,000 rounds would exceed it; the allocator's own swings do not.
+/// A leak of 100 bytes in each of the 20,000 rounds would exceed this; the allocator's own variation does not.
 const MEMORY_SWING: u64 = 2 << 20;
 
-/// Takes and gives back, and cuts all connections again and again. Every round must end well: an outage shorter
-/// than the lease is waited out by an acquire, and a release whose answer was lost is settled in the background.
+/// Acquires and releases, and cuts all connections repeatedly. Every round must succeed: an acquire waits out an outage
+/// shorter than the lease, and a release whose reply was lost is confirmed in the background.
 async fn rounds(client: &Client, proxy: &Arc<Proxy>, count: u32) -> Result<u32> {
     let (done, cuts) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let mut tasks = JoinSet::new();
@@ -35,7 +35,7 @@ async fn rounds(client: &Client, proxy: &Arc<Proxy>, count: u32) -> Result<u32> 
                 if done.load(Ordering::Relaxed) / CUT_EVERY > cuts.load(Ordering::Relaxed) {
                     cuts.fetch_add(1, Ordering::Relaxed);
                     proxy.cut();
-                    // The proxy's own log must not be what grows.
+                    // The proxy's log grows with each command. We clear it, or its memory would look like a leak.
                     proxy.reset_counts();
                 }
                 guard.release().await?;
@@ -49,8 +49,8 @@ async fn rounds(client: &Client, proxy: &Arc<Proxy>, count: u32) -> Result<u32> 
     Ok(cuts.load(Ordering::Relaxed))
 }
 
-/// Memory, descriptors, threads, tasks, keys, connections and channels are after 20,000 rounds what they were after
-/// the first 4,000.
+/// After 20,000 rounds memory, descriptors, threads, tasks, keys, connections and channels are the same as after the
+/// first 4,000.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_thousand_rounds_with_disconnects_leave_nothing() -> Result<()> {
     let _alone = ALONE.lock().await;
@@ -68,16 +68,17 @@ async fn twenty_thousand_rounds_with_disconnects_leave_nothing() -> Result<()> {
         let took = start.elapsed();
         assert!(cuts >= 20, "only {cuts} disconnects");
         quiet(&server).await?;
-        // The connection's own driver may just be starting anew.
+        // The task of a connection may just be restarting, so we allow one more.
         few_tasks(before.tasks + 1).await?;
         let after = Books::read(&server)?;
         println!("20,000 rounds with {cuts} disconnects in {took:.1?}\nbefore {before:?}\nafter  {after:?}");
 
         assert!(after.memory <= before.memory + MEMORY_SWING, "memory: {before:?} {after:?}");
         assert_eq!(after.threads, before.threads, "threads");
-        // Commands, the steward's, subscriptions; the last one stays for the next waiter a while, or not.
+        // The connections are for commands, the steward and subscriptions; the last one may linger for the next waiter.
         assert!(after.connections <= 3, "connections: {after:?}");
-        // Each connection has its own descriptor here and two in the proxy; what is over must be what was over before.
+        // Each connection has one descriptor here and two in the proxy. The number of other descriptors must not
+        // change.
         let others = |books: &Books| books.descriptors - 3 * books.connections;
         assert_eq!(others(&after), others(&before), "descriptors: {before:?} {after:?}");
         anyhow::Ok(())

@@ -1,4 +1,4 @@
-//! Java counts re-entries in the store, Rust in the process; each respects the other's.
+//! Java counts re-entries in the store, Rust in the process; each respects the other's count.
 
 use testkit::java::RedissonVersion;
 use tidelock::Lock;

@@ -1,5 +1,5 @@
-//! Java's `RFairLock` and `RSpinLock` on a name of ours: they are the same hash, so nobody overlaps. But a fair lock tells only
-//! the head of its own queue that it was freed, and a spin lock tells nobody.
+//! Java's `RFairLock` and `RSpinLock` on a name of ours. They use the same hash, so holds never overlap. But a fair
+//! lock notifies only the head of its own queue of a release, and a spin lock sends no message.
 
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use testkit::servers::Cluster;
 use crate::topologies::{until, wait};
 use crate::world::{World, between, rust};
 
-/// Far less than the lease of 30 s, which a waiter slept out that was not told; far more than what is measured.
+/// Far less than the lease of 30 s, which is how long a waiter without a message would sleep; far more than the
+/// measured times.
 const SOON: Duration = Duration::from_secs(5);
 
-/// For how long the other side holds a lock that is waited for.
+/// The time for which the other side holds a lock.
 const HELD: Duration = Duration::from_millis(100);
 
 with_every_redisson!(
@@ -72,7 +73,8 @@ fn t73_fair_waiters_are_woken_in_their_order(version: RedissonVersion) {
     assert!(took < SOON, "{took:?}");
 }
 
-/// The hold lasts longer than the lease that the waiter was told of. Before 3.32 it then waits without an end.
+/// The hold lasts longer than the lease that the waiter knows of. Before 3.32 a waiter without a message then waits
+/// without limit.
 fn t73_a_fair_waiter_of_a_long_hold_is_woken(version: RedissonVersion) {
     let lease = Duration::from_secs(4);
     let world = World::with_lease(version, lease);
@@ -86,7 +88,7 @@ fn t73_a_fair_waiter_of_a_long_hold_is_woken(version: RedissonVersion) {
     assert!(took < lease / 2, "{took:?}");
 }
 
-/// Nobody waits in Redisson's queue, so its unlock publishes nothing at all.
+/// Redisson's queue is empty, so its unlock publishes nothing at all.
 fn t73_a_waiter_soon_has_what_a_fair_lock_gave_back(version: RedissonVersion) {
     let world = World::new(version);
     given_back(&world, &world.java.fair_lock("a", "fair"));
@@ -114,7 +116,7 @@ fn given_back(world: &World, theirs: &JavaLock) {
     }
 }
 
-/// 200 hand-overs in each direction, at whatever moment between two looks: how long they take is printed.
+/// 200 hand-overs in each direction, at varying moments between two polls. Prints how long they take.
 #[test]
 #[ignore = "a minute; cargo xtask full"]
 fn t73_two_hundred_hand_overs_to_and_from_a_fair_lock() {
@@ -146,7 +148,7 @@ fn t73_two_hundred_hand_overs_to_and_from_a_fair_lock() {
     }
 }
 
-/// Java's threads stand in a queue that tidelock is not in; each of their turns is told to the next of them only.
+/// Java's threads are in a queue without tidelock; each release notifies only the next of them.
 fn t73_a_waiter_has_its_turn_beside_a_fair_queue(version: RedissonVersion) {
     let world = World::new(version);
     let dir = tempfile::tempdir().unwrap();
@@ -218,7 +220,8 @@ fn t73_in_a_cluster_both_sides_wake_the_other(version: RedissonVersion) {
     }
 }
 
-/// Has a thread wait for the fair lock, and returns when it sleeps: it has asked, subscribed, and asked again.
+/// Starts a thread that waits for the fair lock, and returns when it sleeps: after its first attempt, its subscription
+/// and its second attempt.
 fn wait_in_queue(world: &World, worker: &str, name: &str) -> Pending<()> {
     let channel = channel(&world.java, worker, name);
     let asked = questions(world);
@@ -232,7 +235,7 @@ fn wait_in_queue(world: &World, worker: &str, name: &str) -> Pending<()> {
     waiting
 }
 
-/// How many scripts the server has run.
+/// The number of scripts that the server has run.
 fn questions(world: &World) -> u64 {
     let info: String = world.server.query(&["INFO", "commandstats"]).unwrap();
     let lines = info.lines();
@@ -243,30 +246,30 @@ fn questions(world: &World) -> u64 {
         .sum()
 }
 
-/// The server knows the scripts of fair locks from now on: each question of theirs is one call.
+/// Loads the scripts of fair locks into the server, so that each attempt is one call.
 fn warm_up(world: &World) {
     let warm = world.java.fair_lock("a", "warm");
     warm.lock().unwrap();
     warm.unlock().unwrap();
 }
 
-/// How many listen to a channel, at any node and in any form: versions differ in both.
+/// The number of subscribers to a channel, at any node and in any form: Redisson versions differ in both.
 fn listeners(cluster: &Cluster, channel: &str) -> i64 {
     let forms = ["NUMSUB", "SHARDNUMSUB"];
     let nodes = cluster.nodes().iter();
     let asked = nodes.flat_map(|node| forms.map(|form| node.query(&["PUBSUB", form, channel])));
-    // Redis 6.2 knows one form only.
+    // Redis 6.2 supports one form only; the other query fails.
     let answers = asked.filter_map(Result::ok);
     answers.map(|(_, count): (String, i64)| count).sum()
 }
 
-/// How many threads wait in Redisson's queue.
+/// The number of threads in Redisson's queue.
 fn queued(world: &World, name: &str) -> u64 {
     let key = format!("redisson_lock_queue:{{{name}}}");
     world.server.query(&["LLEN", &key]).unwrap()
 }
 
-/// Where this thread is told that the fair lock may be free.
+/// The channel on which this thread is notified that the fair lock may be free.
 fn channel(java: &JavaPeer, worker: &str, name: &str) -> String {
     let owner = java.owner(worker).unwrap();
     format!("redisson_lock__channel:{{{name}}}:{owner}")

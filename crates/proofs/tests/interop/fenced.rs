@@ -1,4 +1,4 @@
-//! One counter for both sides.
+//! Java and Rust share one fencing counter.
 
 use testkit::java::RedissonVersion;
 
@@ -28,7 +28,7 @@ fn tokens_of_java_and_rust_grow_strictly() {
         world.run(guard.release()).unwrap();
 
         tokens.push(java.lock_and_get_token().unwrap().value);
-        // Redisson's own re-entry moves the counter.
+        // Redisson's own re-entry increments the counter.
         tokens.push(java.lock_and_get_token().unwrap().value);
         assert!(!world.is_free_for_rust(&lock));
         assert_eq!(seen(&world), tokens.last().copied());

@@ -1,4 +1,4 @@
-//! Force release, both ways.
+//! Force release in both directions.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn a_rust_holder_is_told_that_java_forced_it(version: RedissonVersion) {
     let world = World::new(version);
     let lock = world.client.lock("forced");
     let java = world.java.lock("a", "forced");
-    // Renewed every second: that is when a holder hears of it.
+    // The lock is renewed, and a holder learns of its loss, every second.
     let lease = Duration::from_secs(3);
     let guard = world.acquire_with(&lock, AcquireOptions::new().lease(lease));
     assert!(java.force_unlock().unwrap().value);

@@ -1,5 +1,5 @@
-//! A cluster in which neither side has set anything: each generation of Redisson chooses the form of its messages by
-//! itself, and both sides wake each other.
+//! A cluster in which neither side sets the form of its messages: each generation of Redisson chooses a form by itself,
+//! and both sides wake each other.
 
 use std::time::Duration;
 
@@ -8,24 +8,26 @@ use testkit::servers::Cluster;
 
 use crate::load::{Load, hammer_on};
 
-/// So long after it has connected, and after each change of the cluster, a client tells every release in both forms. Then
-/// it counts who listens.
+/// For this long after it connects, and after each change of the cluster, a client publishes every release in both
+/// forms. After that it counts the subscribers.
 const SETTLED: Duration = Duration::from_secs(31);
 
-/// Both sides' default.
+/// The default of both sides.
 const LEASE: Duration = Duration::from_secs(30);
 
 with_each_redisson!(
-    /// The two forms do not hear each other: 3.15.6 tells and hears only plain messages, the newest only sharded ones.
+    /// The two forms are separate: 3.15.6 publishes and hears only plain messages, the newest version only sharded
+    /// ones.
     t71_in_a_cluster_each_generation_takes_turns_with_the_defaults,
 );
 
 fn t71_in_a_cluster_each_generation_takes_turns_with_the_defaults(version: RedissonVersion) {
-    // A lost wake-up costs the rest of a lease; a machine that is busy with other tests costs less than a tenth of one.
+    // A lost wake-up costs the rest of a lease; a busy machine costs less than a tenth of one.
     take_turns(version, 75, LEASE / 10);
 }
 
-/// Two JVMs and two Rust processes of two each, so many rounds. Whoever is not woken sleeps until a lease ends.
+/// Two JVMs and two Rust processes, with two threads or tasks each, take `rounds` turns. A waiter that is not woken
+/// sleeps until a lease ends.
 fn take_turns(version: RedissonVersion, rounds: u32, longest: Duration) {
     let cluster = Cluster::start().unwrap();
     let load = Load {
@@ -45,7 +47,7 @@ mod full {
 
     use super::{Duration, RedissonVersion};
 
-    /// One after the other: it is about how long somebody waits.
+    /// One test at a time, because they measure how long a waiter waits.
     static ALONE: Mutex<()> = Mutex::new(());
 
     fn take_turns(version: RedissonVersion) {

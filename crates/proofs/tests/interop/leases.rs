@@ -1,4 +1,4 @@
-//! Leases end for the other side when they should, and each side reads the other's time to live.
+//! A lease ends for the other side when it should, and each side reads the other's time to live.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tidelock::{AcquireOptions, ErrorKind, Lock};
 use crate::world::{WAKE_BOUND, World, between};
 
 const SHORT: Duration = Duration::from_secs(1);
-/// The server counts whole milliseconds of another clock.
+/// The server counts whole milliseconds, on another clock.
 const ROUNDED: Duration = Duration::from_millis(20);
 
 with_each_redisson!(
@@ -57,7 +57,7 @@ fn java_takes_over_when_a_rust_lease_ends(version: RedissonVersion) {
 }
 
 fn each_side_reads_the_other_ones_time_to_live(version: RedissonVersion) {
-    // None of them ends, and nobody's watchdog renews one, while a busy machine keeps either side waiting.
+    // So long that a busy machine can delay either side: no lease ends, and no watchdog renews one meanwhile.
     let [short, middle, long] = [100, 200, 600].map(Duration::from_secs);
     let world = World::with_lease(version, long);
     let lock = world.client.lock("ttl");
@@ -102,19 +102,19 @@ fn each_side_reads_the_other_ones_time_to_live(version: RedissonVersion) {
     assert_eq!(java.ttl_ms().unwrap().value, -2);
 }
 
-/// Rust sees what is left of a lease that was taken no earlier than then.
+/// Checks the rest of the lease as Rust shows it. The lease began at `taken` or later.
 fn sees(world: &World, lock: &Lock, lease: Duration, taken: u64) {
     let left = world.run(lock.inspect()).unwrap().expires_in.unwrap();
     is_rest(left, lease, taken);
 }
 
-/// Java sees it.
+/// The same, as Java shows it.
 fn is_seen(java: &JavaLock, lease: Duration, taken: u64) {
     let left = u64::try_from(java.ttl_ms().unwrap().value).unwrap();
     is_rest(Duration::from_millis(left), lease, taken);
 }
 
-/// No more than the lease, and no less than is left of it by our clock: however long it took to read.
+/// The rest is at most the lease, and at least the lease minus the time since `taken`, however long the read took.
 fn is_rest(left: Duration, lease: Duration, taken: u64) {
     let passed = between(taken, monotonic_now_ns());
     assert!(

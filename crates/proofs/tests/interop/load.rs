@@ -9,7 +9,7 @@ use testkit::process::Spawned;
 use testkit::servers::RedisServer;
 
 const THREADS: u32 = 2;
-/// What both sides have by default. A waiter whose wake-up is lost sleeps for the rest of one.
+/// The default of both sides. A waiter with a lost wake-up sleeps for the rest of a lease.
 const LEASE: Duration = Duration::from_secs(30);
 /// Far longer than the load takes.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -17,7 +17,7 @@ const HOLD: Duration = Duration::from_micros(20);
 
 with_each_redisson!(two_java_and_two_rust_processes_never_overlap);
 
-/// Four processes of two threads or tasks, 650 rounds each: 5,200 holds with each version.
+/// Four processes with two threads or tasks, 650 rounds each: 5,200 holds with each version.
 fn two_java_and_two_rust_processes_never_overlap(version: RedissonVersion) {
     let done = hammer(version, "plain", 650);
     assert_eq!(done.holds, 5_200);
@@ -40,25 +40,25 @@ fn hammer(version: RedissonVersion, kind: &'static str, rounds: u32) -> Done {
     hammer_on(&server.url(), load)
 }
 
-/// How much is done by each of the eight that take part.
+/// The work of each of the eight threads and tasks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) version: RedissonVersion,
     pub(crate) kind: &'static str,
     pub(crate) rounds: u32,
-    /// Between connecting and the first round.
+    /// The pause between connecting and the first round.
     pub(crate) rest: Duration,
 }
 
-/// What came of it.
+/// The results.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Done {
     pub(crate) holds: u64,
-    /// The longest that one of them waited.
+    /// The longest wait of any of them.
     pub(crate) longest: Duration,
 }
 
-/// Has two Java and two Rust processes take one lock in turns.
+/// Runs two Java and two Rust processes that take turns at one lock.
 pub(crate) fn hammer_on(url: &str, load: Load) -> Done {
     let Load {
         version,
@@ -81,7 +81,7 @@ pub(crate) fn hammer_on(url: &str, load: Load) -> Done {
     let java = peers.each_ref().map(|peer| {
         let lock = match kind {
             "fenced" => peer.fenced_lock("h", "load"),
-            // The other way round than Rust asks.
+            // The reverse of the order in which Rust acquires.
             "multi" => peer.multi_lock("h", "load 2+load 1"),
             "majority" => peer.majority_lock("h", "load"),
             _ => peer.lock("h", "load"),
@@ -102,7 +102,7 @@ pub(crate) fn hammer_on(url: &str, load: Load) -> Done {
             "{reports:#?}"
         );
         let longest = Duration::from_nanos(report.wait_max_ns);
-        // Redisson's own sets are not woken: they try again after some seconds.
+        // Redisson does not wake the waiters of its sets: they retry after some seconds.
         let woken = matches!(kind, "plain" | "fenced");
         assert!(
             !woken || longest < LEASE / 2,
@@ -112,7 +112,8 @@ pub(crate) fn hammer_on(url: &str, load: Load) -> Done {
     assert_eq!(word.counter().unwrap(), holds, "an update was lost");
     if kind == "fenced" {
         let last = reports.iter().map(|report| report.last_token).max();
-        // Ours reserves tokens for those who come next in its process, so some are skipped.
+        // Rust reserves tokens for its local waiters and may skip some, so the last token can exceed the number of
+        // holds.
         assert!(last >= Some(holds), "a token was given out twice");
     }
     let longest = reports.iter().map(|report| report.wait_max_ns).max();
@@ -122,7 +123,7 @@ pub(crate) fn hammer_on(url: &str, load: Load) -> Done {
     }
 }
 
-/// Ends with the test: on its own it would wait for ever for a server that has gone.
+/// The process is killed with the test. Otherwise it would wait without limit for a server that is gone.
 fn start_rust(url: &str, kind: &str, rounds: u32, word_file: &Path, rest: Duration) -> Spawned {
     let name = if kind == "multi" {
         "load 1+load 2"

@@ -1,5 +1,5 @@
-//! Java's `RReadWriteLock` on a name that tidelock uses as a lock: Redisson does not look for other kinds of lock and takes
-//! it while we hold it. We cannot prevent that. The holder is told, and nothing stays behind.
+//! Java's `RReadWriteLock` on a name that tidelock uses as a lock. Redisson does not check for other kinds of lock and
+//! takes it while we hold it. We cannot prevent that. The holder is told, and nothing stays behind.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,12 +10,12 @@ use tidelock::{AcquireOptions, ErrorKind, Guard, Lock, LostReason, Mode};
 
 use crate::world::{WAKE_BOUND, World, between};
 
-/// Renewed every second: that is when a holder is told.
+/// Renewed every second, so a holder is told within a second.
 const LEASE: Duration = Duration::from_secs(3);
-/// A third of the lease, and what a busy machine needs.
+/// A third of the lease, plus a margin for a busy machine.
 const NEXT_RENEWAL: Duration = Duration::from_secs(2);
 
-/// Turns of each thread of Java under load, and how long each of anybody lasts.
+/// The turns of each Java thread under load, and the length of each hold.
 const TURNS: u32 = 150;
 const HELD: Duration = Duration::from_millis(2);
 
@@ -65,7 +65,7 @@ fn told_at_the_next_renewal(version: RedissonVersion, side: Side) {
     assert_nothing_is_left(&world);
 }
 
-/// The guard is released within the renewal interval, before anybody could tell it.
+/// The guard is released before its next renewal could report the loss.
 fn t65_a_release_says_that_another_kind_was_taken(version: RedissonVersion) {
     let world = World::new(version);
     let lock = world.client.lock("mixed");
@@ -83,8 +83,8 @@ fn t65_a_release_says_that_another_kind_was_taken(version: RedissonVersion) {
     }
 }
 
-/// Java's write unlock leaves `mode` beside our field. Once ours has gone too nobody holds anything, and the waiters of
-/// both kinds are woken: otherwise they sleep until the lease has ended.
+/// Java's write unlock leaves `mode` beside our field. Once our field is gone too, the lock is free, and waiters of
+/// both kinds are woken. Otherwise they would sleep until the lease ends.
 fn t65_a_release_after_java_leaves_nothing_and_wakes_both_kinds(version: RedissonVersion) {
     let world = World::new(version);
     let lock = world.client.lock("mixed");
@@ -92,7 +92,7 @@ fn t65_a_release_after_java_leaves_nothing_and_wakes_both_kinds(version: Redisso
         world.java.lock("b", "mixed"),
         world.java.write_lock("b", "mixed"),
     );
-    // One after the other: a Redisson client subscribes once for all its kinds of lock of a name.
+    // We wait with one kind after the other: a Redisson client subscribes once for all kinds of lock of a name.
     for waiter in [plain, writer] {
         let guard = world.acquire(&lock);
         let first = write(&world, "mixed");
@@ -109,7 +109,7 @@ fn t65_a_release_after_java_leaves_nothing_and_wakes_both_kinds(version: Redisso
     }
 }
 
-/// A read unlock throws away what it takes for readers that have died.
+/// A read unlock deletes a hash that appears to belong to dead readers.
 fn t65_a_holder_whose_key_java_deletes_is_told(version: RedissonVersion) {
     let world = World::new(version);
     let lock = world.client.lock("mixed");
@@ -118,7 +118,7 @@ fn t65_a_holder_whose_key_java_deletes_is_told(version: RedissonVersion) {
     assert!(java.try_lock().unwrap().value);
     java.unlock().unwrap();
     let told = world.run(async { tokio::time::timeout(NEXT_RENEWAL, guard.lost()).await });
-    // A renewal may have come between the two.
+    // A renewal may run between the lock and the unlock, so we accept both reasons.
     assert!(
         matches!(told, Ok(LostReason::Taken | LostReason::WrongType)),
         "{told:?}"
@@ -147,7 +147,7 @@ fn t65_each_holder_is_shown_with_its_mode(version: RedissonVersion) {
     reader.unlock().unwrap();
     writer.lock().unwrap();
     assert_eq!(seen(), [(owner.clone(), Mode::Write)]);
-    // A writer may read.
+    // A writer may also read.
     reader.lock().unwrap();
     assert_eq!(
         seen(),
@@ -155,7 +155,7 @@ fn t65_each_holder_is_shown_with_its_mode(version: RedissonVersion) {
     );
     reader.unlock().unwrap();
     writer.unlock().unwrap();
-    // Mixed into ours.
+    // The write lock in the same key as one of ours.
     let guard = world.acquire(&lock);
     writer.lock().unwrap();
     let mut both = vec![
@@ -168,7 +168,7 @@ fn t65_each_holder_is_shown_with_its_mode(version: RedissonVersion) {
     writer.unlock().unwrap();
 }
 
-/// Redisson's read-write lock is not ours to free, and the error says so.
+/// tidelock cannot free Redisson's read-write lock, and the error says so.
 fn t65_a_forced_release_says_what_stands_there(version: RedissonVersion) {
     let world = World::new(version);
     let lock = world.client.lock("mixed");
@@ -191,8 +191,8 @@ fn t65_a_forced_release_says_what_stands_there(version: RedissonVersion) {
     assert_nothing_is_left(&world);
 }
 
-/// Java's threads take both sides as fast as they can beside tasks of ours. Nobody can keep them apart; a holder that was
-/// not alone hears so, at the latest when it releases.
+/// Java's threads take both sides as fast as they can, next to tasks of ours. Overlaps cannot be prevented. A holder
+/// that was not alone is told, at the latest when it releases.
 fn t65_under_load_each_holder_that_was_not_alone_is_told(version: RedissonVersion) {
     for side in [write as Side, read] {
         let world = World::new(version);
@@ -234,15 +234,15 @@ fn t65_under_load_each_holder_that_was_not_alone_is_told(version: RedissonVersio
     }
 }
 
-/// What came of the turns of a task.
+/// The counts of a task's turns.
 #[derive(Debug, Default)]
 struct Seen {
     turns: u32,
-    /// Somebody else was inside.
+    /// Turns with another holder inside.
     overlaps: u32,
-    /// The release said that it had been lost.
+    /// Turns whose release reported a loss.
     told: u32,
-    /// Somebody else was inside, and the release was as any other.
+    /// Turns with another holder inside whose release reported success.
     untold: u32,
 }
 
@@ -251,7 +251,7 @@ async fn take_turns(lock: &Lock, inside: &WordFile, me: u64, over: &AtomicBool) 
     while !over.load(Ordering::SeqCst) {
         let guard = match lock.try_acquire().await {
             Ok(Some(guard)) => guard,
-            // Another task, or Java in good order.
+            // Another task of ours holds the lock, or a Java thread that took it correctly.
             Ok(None) => {
                 tokio::time::sleep(HELD).await;
                 continue;
@@ -286,12 +286,12 @@ fn assert_lost(world: &World, guard: Guard) {
     assert_eq!(error.lost_reason(), Some(LostReason::WrongType), "{error}");
 }
 
-/// No key but our own notes, and the next acquire has the lock at once.
+/// Only keys with the prefix `tidelock:` may be left, and the next acquire succeeds at once.
 fn assert_nothing_is_left(world: &World) {
     let end = std::time::Instant::now() + WAKE_BOUND;
     loop {
         let mut keys = world.server.keys().unwrap();
-        // Redisson deletes its latches without waiting for that, and some versions leave them to their end.
+        // Redisson deletes its latches without waiting for the reply, and some versions let them expire.
         let of_nobody = ["tidelock:", "redisson_unlock_latch:"];
         keys.retain(|key| !of_nobody.iter().any(|prefix| key.starts_with(prefix)));
         if keys.is_empty() {

@@ -1,4 +1,4 @@
-//! What tidelock leaves on the server is, byte by byte, what Redisson was recorded to leave.
+//! tidelock leaves the same data on the server, byte by byte, as the recordings of Redisson show.
 
 use std::time::{Duration, Instant};
 
@@ -59,11 +59,11 @@ fn a_lock_leaves_what_redisson_leaves(version: RedissonVersion) {
 
 fn a_waiter_leaves_what_redisson_leaves(version: RedissonVersion) {
     let mut stage = Stage::new(version, 30);
-    // The server learns the scripts, so that each question is one call.
+    // This loads the scripts into the server, so that each attempt is one call.
     let warm = stage.acquire("warm", AcquireOptions::new());
     stage.release(warm);
     stage.observer.look(&[]).unwrap();
-    // Not led by a line of this process: who waits for it here asks the server.
+    // `try_acquire` bypasses the local queue, so a waiter in this process sends its attempt to the server.
     stage.begins();
     let holder = stage.client.lock("waited").try_acquire();
     let holder = stage.runtime.block_on(holder).unwrap().unwrap();
@@ -77,7 +77,7 @@ fn a_waiter_leaves_what_redisson_leaves(version: RedissonVersion) {
         .unwrap();
     let recorded = stage.recorded("a waiter subscribes");
     stage.compare("a waiter subscribes", &seen, stage.begun.elapsed());
-    // Besides, our own waiters are counted on a channel of ours.
+    // tidelock also counts its own waiters, on a channel of its own.
     let ours = |channel: &&String| channel.starts_with("tidelock:");
     let shared = seen.subscribed.iter().filter(|channel| !ours(channel));
     assert_eq!(
@@ -106,7 +106,7 @@ fn a_renewal_leaves_what_redisson_leaves(version: RedissonVersion) {
     let mut stage = Stage::new(version, 3);
     let guard = stage.acquire("renewed", AcquireOptions::new());
     stage.same_with("watchdog of 3 s: lock", &guard);
-    // The first may be in vain: the server is asked for a script that it has never seen.
+    // The first attempt may fail: the server does not have the script yet.
     let seen = stage.observer.look(&["script", "script"]).unwrap();
     let age = stage.observer.since_script();
     stage.compare("watchdog of 3 s: renewal", &seen, age);
@@ -114,19 +114,19 @@ fn a_renewal_leaves_what_redisson_leaves(version: RedissonVersion) {
     stage.same("watchdog of 3 s: unlock");
 }
 
-/// tidelock alone on a server that is watched.
+/// tidelock alone on an observed server.
 struct Stage {
     recording: Recording,
     runtime: Runtime,
     client: Client,
     observer: Observer<'static>,
-    /// When the last thing began that may have set times to live.
+    /// The start of the last operation that may have set a time to live.
     begun: Instant,
 }
 
 impl Stage {
     fn new(version: RedissonVersion, lease_s: u64) -> Self {
-        // The observer borrows it; the test kit ends it with the process.
+        // The observer borrows the server, so we leak it; the test kit ends it with the process.
         let server: &'static RedisServer = Box::leak(Box::new(RedisServer::start().unwrap()));
         let (runtime, client) = rust(&server.url(), Duration::from_secs(lease_s));
         let observer = Observer::new(server, Mask::default()).unwrap();
@@ -162,7 +162,7 @@ impl Stage {
         self.recording.step(step).unwrap().observed.clone()
     }
 
-    /// Compares while this guard is the holder.
+    /// Compares the state while this guard is the holder.
     fn same_with(&mut self, step: &str, guard: &Guard) {
         self.shown(guard, "<client>:<thread a>");
         self.same(step);
@@ -173,11 +173,12 @@ impl Stage {
         self.compare(step, &seen, self.begun.elapsed());
     }
 
-    /// The same as was recorded, of which a machine that keeps us waiting has eaten no more than that age.
+    /// Compares with the recording. Times to live may be shorter by at most `age`, because a slow machine delays the
+    /// observation.
     fn compare(&self, step: &str, seen: &Observed, age: Duration) {
         let (mut keys, messages) = shared(seen);
         let (recorded_keys, recorded_messages) = shared(&self.recorded(step));
-        // The server counts whole milliseconds of another clock.
+        // The server counts whole milliseconds, on another clock.
         let waited = (age + Duration::from_millis(20)).as_secs();
         for (name, key) in &mut keys {
             let recorded = recorded_keys.get(name).and_then(|key| key.ttl_s);
@@ -192,7 +193,7 @@ impl Stage {
     }
 }
 
-/// What other clients can see: keys that are not tidelock's own, and messages.
+/// The part that other clients can see: messages, and keys that are not tidelock's own.
 fn shared(observed: &Observed) -> (Remains, Vec<golden::Message>) {
     let withdrawn = |name: &String| name.starts_with("tidelock:withdrawn:");
     assert!(

@@ -36,7 +36,7 @@ fn with_majorities_of_both_nobody_overlaps(version: RedissonVersion) {
     assert_eq!(hammer_on(&servers.urls().join(" "), load).holds, 2_560);
 }
 
-/// What a set holds, plain locks of the other language do not get.
+/// A plain lock of the other language cannot take a name that a set holds.
 fn a_part_of_a_set_is_a_lock_like_any_other(version: RedissonVersion) {
     let server = RedisServer::start().unwrap();
     let java = JavaPeer::start(version, server.url()).unwrap();

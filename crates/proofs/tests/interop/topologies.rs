@@ -1,4 +1,4 @@
-//! Java and Rust on one lock where more than one server stands behind it.
+//! Java and Rust on one lock of a store with more than one server.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tidelock::Client;
 use crate::load::{Load, hammer_on};
 use crate::world::{WAKE_BOUND, between, rust};
 
-/// Each on a name of its own, so that each waiter subscribes anew.
+/// Each round uses a new name, so that each waiter has to subscribe.
 const ROUNDS: u32 = 5;
 
 with_each_redisson!(
@@ -30,7 +30,7 @@ fn behind_sentinels_each_wakes_the_other(version: RedissonVersion) {
     wake_each_other(version, &sentinels.url(), channels);
 }
 
-/// `subscribed` says how many listen for a lock of that name.
+/// `subscribed` returns the number of subscribers of a lock.
 fn wake_each_other(version: RedissonVersion, url: &str, subscribed: impl Fn(&str) -> i64) {
     let java = JavaPeer::start(version, url).unwrap();
     let (runtime, client) = rust(url, Duration::from_secs(30));
@@ -58,7 +58,7 @@ fn wake_each_other(version: RedissonVersion, url: &str, subscribed: impl Fn(&str
     }
 }
 
-/// Waits for the lock, says when it came, and gives it back.
+/// Waits for the lock, returns the time at which it got it, and releases it.
 pub(crate) fn wait(client: &Client, name: &str) -> impl Future<Output = u64> + Send + 'static {
     let waiting = client.lock(name).acquire();
     async move {
@@ -69,7 +69,7 @@ pub(crate) fn wait(client: &Client, name: &str) -> impl Future<Output = u64> + S
     }
 }
 
-/// A bounded wait for what only the server knows.
+/// A bounded wait for a condition that only the server can see.
 pub(crate) fn until(mut reached: impl FnMut() -> bool) {
     let end = std::time::Instant::now() + Duration::from_secs(20);
     while !reached() {
@@ -89,7 +89,8 @@ fn behind_sentinels_nobody_overlaps(version: RedissonVersion) {
     assert_eq!(hammer_on(&sentinels.url(), load).holds, 1_200);
 }
 
-/// Each in the form that version of Redisson chooses: the old one knows no sharded messages, the new one uses them.
+/// Each side uses the form that this version of Redisson chooses: the old one supports no sharded messages, the new one
+/// uses them.
 fn in_a_cluster_each_wakes_the_other(version: RedissonVersion) {
     let cluster = Cluster::start().unwrap();
     let channels = |name: &str| {
@@ -97,7 +98,7 @@ fn in_a_cluster_each_wakes_the_other(version: RedissonVersion) {
         let node = cluster.node_of(name).unwrap();
         let listeners = |form| {
             let said = node.query(&["PUBSUB", form, &channel]);
-            // Redis 6.2 knows only the first.
+            // Redis 6.2 supports only the first form.
             let (_, count): (String, i64) = said.unwrap_or_default();
             count
         };

@@ -1,4 +1,4 @@
-//! Turns of Java beside tasks in Rust that hand a lock on within their process.
+//! Java's turns at a lock that tasks in a Rust process hand over among each other.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use crate::world::{World, between};
 
-/// How long a lock stays with the tasks of one process in a row.
+/// The limit for consecutive holds by the tasks of one process.
 const WITHIN: Duration = Duration::from_millis(100);
 
 const TURNS: u32 = 20;
@@ -16,7 +16,7 @@ const TURNS: u32 = 20;
 const LEASE: Duration = Duration::from_secs(30);
 
 with_each_redisson!(
-    /// A JVM needs longer from a message to its question than a neighbour in Rust, and is given it.
+    /// A JVM takes longer from a message to its attempt than a Rust task does. The fairness delay gives it that time.
     a_java_waiter_has_its_turn_after_the_tasks_of_a_process
 );
 
@@ -47,6 +47,7 @@ fn a_java_waiter_has_its_turn_after_the_tasks_of_a_process(version: RedissonVers
     world.run(client.close(Duration::ZERO));
     waits.sort_unstable();
     println!("{TURNS} turns in {took:?}: {waits:?}");
-    // A tenure or two each, where the JVM has a processor. It is not left out in any case.
+    // A leader term or two per turn, if the JVM has a processor to itself. On a busy machine it must still get its
+    // turns.
     assert!(took < LEASE, "{took:?}");
 }

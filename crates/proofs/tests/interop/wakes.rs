@@ -1,10 +1,10 @@
-//! A release on one side wakes a waiter on the other: soon, not when the lease ends.
+//! A release on one side wakes a waiter on the other at once, not when the lease ends.
 
 use testkit::java::{RedissonVersion, monotonic_now_ns};
 
 use crate::world::{WAKE_BOUND, World, between};
 
-/// Each on a name of its own, so that each waiter subscribes anew.
+/// Each round uses a new name, so that each waiter has to subscribe.
 const ROUNDS: u32 = 5;
 
 with_each_redisson!(
@@ -31,7 +31,7 @@ fn a_rust_release_wakes_a_java_waiter(version: RedissonVersion) {
 
 fn a_java_unlock_wakes_a_rust_waiter(version: RedissonVersion) {
     let world = World::new(version);
-    // The server learns the scripts, so that each question below is one call.
+    // This loads the scripts into the server, so that each attempt below is one call.
     drop(world.acquire(&world.client.lock("warm")));
     for round in 0..ROUNDS {
         let name = format!("to rust {round}");

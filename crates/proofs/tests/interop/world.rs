@@ -1,4 +1,4 @@
-//! A server, a Java peer, and a client of tidelock, for one test.
+//! The setup of one test: a server, a Java peer, and a tidelock client.
 
 use std::future::Future;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use tidelock::{AcquireOptions, Client, Guard, Lock};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-/// A wake-up comes in a part of a lease, which is 30 s: a lost one would show, and a JVM that stands still for a second
-/// would not. How fast wakes are is measured by the bench.
+/// The limit for a wake-up: a part of the lease of 30 s, so a lost wake-up exceeds it and a JVM that stalls for a
+/// second does not. The bench measures how fast wake-ups are.
 pub(crate) const WAKE_BOUND: Duration = Duration::from_secs(5);
 
 /// Runs a test of this name with each version of Redisson.
@@ -26,7 +26,7 @@ macro_rules! with_each_redisson {
     };
 }
 
-/// As [`with_each_redisson`], and with the versions between them, which `cargo xtask full` tries.
+/// Like [`with_each_redisson`], and also with the versions between them, which `cargo xtask full` runs.
 macro_rules! with_every_redisson {
     ($($(#[$doc:meta])* $test:ident),+ $(,)?) => {
         with_each_redisson!($($(#[$doc])* $test),+);
@@ -58,7 +58,7 @@ impl World {
         Self::with_lease(version, Duration::from_secs(30))
     }
 
-    /// With another lease on both sides: neither renews before a third of it has passed.
+    /// Another lease on both sides. Neither side renews before a third of it has passed.
     pub(crate) fn with_lease(version: RedissonVersion, lease: Duration) -> Self {
         let server = RedisServer::start().unwrap();
         let options = PeerOptions::new(version, server.url()).watchdog(lease);
@@ -72,17 +72,17 @@ impl World {
         }
     }
 
-    /// Waits for Rust.
+    /// Runs a future to its end.
     pub(crate) fn run<F: Future>(&self, future: F) -> F::Output {
         self.runtime.block_on(future)
     }
 
-    /// Lets Rust do something beside.
+    /// Spawns a task on the runtime.
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(future);
     }
 
-    /// The same, for what comes of it.
+    /// Spawns a task and returns its handle.
     pub(crate) fn begin<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -102,7 +102,7 @@ impl World {
         self.run(lock.try_acquire()).unwrap().is_some()
     }
 
-    /// Lets Rust wait, and notes when it got the lock.
+    /// Starts to acquire. The task returns the guard and the time at which it got the lock.
     pub(crate) fn begin_acquire(&self, lock: &Lock) -> JoinHandle<(Guard, u64)> {
         let waiting = lock.acquire();
         self.runtime.spawn(async move {
@@ -129,7 +129,7 @@ pub(crate) fn rust(url: &str, lease: Duration) -> (Runtime, Client) {
     (runtime, client)
 }
 
-/// From one instant of `monotonic_now_ns` to a later one.
+/// The time from one value of `monotonic_now_ns` to a later one.
 pub(crate) fn between(earlier: u64, later: u64) -> Duration {
     Duration::from_nanos(later.saturating_sub(earlier))
 }

@@ -1,4 +1,4 @@
-//! What a lock on memcached costs in commands, and what waiting costs.
+//! The number of commands that a lock on memcached costs, and the number that waiting costs.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use proofs::waiting::{A_MINUTE, cost_next_to_nothing};
 use testkit::servers::MemcachedServer;
 use tidelock::Client;
 
-/// Looks, stores and deletions so far.
+/// The number of `get`, `set` and `delete` commands so far.
 fn spent(server: &MemcachedServer) -> Result<[u64; 3]> {
     let count =
         |names: [&str; 2]| -> Result<u64> { names.iter().map(|name| server.stat(name)).sum() };
@@ -25,7 +25,8 @@ async fn client(server: &MemcachedServer) -> Result<Client> {
     Ok(builder.connect(&server.url()).await?)
 }
 
-/// Two trips each: a look, then what follows from it. The look for a tombstone goes with the `add`.
+/// An acquire and a release take two round trips each: a read, then the write that depends on it. The tombstone check
+/// travels in the same round trip as the `add`.
 #[tokio::test]
 async fn what_locks_on_memcached_cost() -> Result<()> {
     let server = MemcachedServer::start()?;
@@ -49,7 +50,8 @@ async fn what_locks_on_memcached_cost() -> Result<()> {
     Ok(())
 }
 
-/// A hundred waiters of one process ask as one, and another process's release is found soon.
+/// A hundred waiters of one process send as many requests as one waiter, and a release by another process is noticed
+/// soon.
 #[tokio::test]
 async fn a_hundred_waiters_look_as_one_and_are_handed_over_to_soon() -> Result<()> {
     let server = MemcachedServer::start()?;

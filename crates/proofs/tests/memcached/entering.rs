@@ -1,4 +1,4 @@
-//! T76: a server that is full of clients, slow or not there yet when a client comes.
+//! T76: a client connects to a server that is at its connection limit, slow, or not running yet.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ async fn t76_a_server_that_is_slow_or_started_later_is_waited_for() -> Result<()
     Ok(())
 }
 
-/// What no time mends is told at once, whatever the patience.
+/// A permanent error is returned at once, even when the caller has a long timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t76_a_login_that_is_not_taken_is_not_waited_for() -> Result<()> {
     let server = MemcachedServer::start_guarded("me", "hunter2")?;

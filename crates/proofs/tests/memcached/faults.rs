@@ -1,4 +1,4 @@
-//! T61: what a cache does to locks, and what is done about it.
+//! T61: how a cache can lose or damage a lock, and how the store reacts.
 
 use std::time::{Duration, Instant};
 
@@ -17,13 +17,14 @@ async fn client(server: &MemcachedServer) -> Result<Client> {
     Ok(builder.connect(&server.url()).await?)
 }
 
-/// Stores items of the size of a lock, for which the server has a part of its memory.
+/// Items of the same size as a lock: memcached keeps a separate memory class for each item size, and this one must fill
+/// up.
 fn fill(numbers: std::ops::Range<u32>) -> String {
     let items = numbers.map(|n| format!("ms fill:{n:05} 38 T0\r\n{}\r\n", "x".repeat(38)));
     items.collect()
 }
 
-/// Waits for the loss, and no longer than until the lease has ended.
+/// Waits until the guard reports the loss. Fails if that takes longer than a lease.
 async fn told(guard: &Guard) -> Result<LostReason> {
     Ok(tokio::time::timeout(LEASE, guard.lost()).await?)
 }
@@ -34,7 +35,8 @@ async fn t61_a_restart_is_told_and_the_old_holder_touches_nobody() -> Result<()>
     let (one, two) = (client(&server).await?, client(&server).await?);
     let old = one.lock("stock").acquire().await?;
     server.restart()?;
-    // The first item of the new life has the same number as the first of the old one.
+    // The first item after the restart gets the same `cas` number as the first item before it. The number alone does
+    // not identify an item.
     let new = two.lock("stock").acquire().await?;
     assert_eq!(told(&old).await?, LostReason::Taken);
     assert_eq!(old.release().await.unwrap_err().kind(), ErrorKind::Lost);
@@ -77,7 +79,7 @@ async fn t61_a_release_never_deletes_what_another_has_stored() -> Result<()> {
     server.admin("ms stock 6 T30\r\ntheirs")?;
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     assert!(server.admin("mg stock v")?.contains("theirs"));
-    // And it excludes, although nobody knows whose it is.
+    // The item excludes us although its value is not one of our owners.
     assert!(client.lock("stock").try_acquire().await?.is_none());
     assert_eq!(
         client.lock("stock").inspect().await?.holders[0].owner,
@@ -86,7 +88,7 @@ async fn t61_a_release_never_deletes_what_another_has_stored() -> Result<()> {
     Ok(())
 }
 
-/// Between the look at the item and its deletion somebody else has taken its place.
+/// Another client replaces the item between our read of it and our delete.
 #[tokio::test]
 async fn t61_a_release_that_is_overtaken_deletes_nothing() -> Result<()> {
     let server = MemcachedServer::start()?;
@@ -133,7 +135,8 @@ async fn t61_a_lease_of_more_than_thirty_days_lasts() -> Result<()> {
 async fn t61_what_a_frozen_server_does_late_holds_up_nobody() -> Result<()> {
     let server = MemcachedServer::start()?;
     let (one, two) = (client(&server).await?, client(&server).await?);
-    // Connected, so that the request lies in the server's buffers.
+    // The client is connected before the freeze, so the request lands in the server's socket buffer and runs after the
+    // thaw.
     one.lock("stock").acquire().await?.release().await?;
     server.freeze()?;
     let long = AcquireOptions::new()
@@ -150,7 +153,7 @@ async fn t61_what_a_frozen_server_does_late_holds_up_nobody() -> Result<()> {
     Ok(())
 }
 
-/// A server that may throw nothing away deletes what is there when it cannot add to it.
+/// With `-M` a full server deletes the existing item when an `add` fails for lack of memory.
 #[tokio::test]
 async fn t61_waiting_at_a_full_server_takes_the_lock_from_nobody() -> Result<()> {
     let server = MemcachedServer::start_with(&["-M", "-m", "2"])?;
@@ -166,7 +169,7 @@ async fn t61_waiting_at_a_full_server_takes_the_lock_from_nobody() -> Result<()>
         one.lock("stock").inspect().await?.holders[0].owner,
         guard.owner_id()
     );
-    // What cannot be stored is an error, and nothing is held.
+    // When the server has no memory for the item, the attempt returns an error and holds nothing.
     let error = two.lock("other").try_acquire().await.map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     guard.release().await?;

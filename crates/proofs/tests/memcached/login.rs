@@ -1,10 +1,11 @@
-//! User and password of the URL, on servers that ask for them and on those that do not.
+//! User and password from the URL, on servers that require authentication and on servers that do not.
 
 use anyhow::{Result, ensure};
 use testkit::servers::MemcachedServer;
 use tidelock::{Client, ErrorKind};
 
-/// A login is a `set`: to a server that knows no logins it is one item more, for everybody to read.
+/// The authentication request is a `set`. A server without authentication would store the password as an item that
+/// every client can read.
 #[tokio::test]
 async fn a_login_that_nobody_asked_for_is_not_kept() -> Result<()> {
     let server = MemcachedServer::start()?;

@@ -1,4 +1,4 @@
-//! What befalls sessions, the server and single rows.
+//! Faults of connections, of the server and of single rows.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::{LEASE, client, soon};
 
-/// Ends every session of the user, whatever it does. Returns how many there were.
+/// Kills every connection of the user, also a busy one. Returns the number of killed connections.
 fn kill_sessions(server: &MariaDb) -> Result<usize> {
     let ids = server.query("SELECT id FROM information_schema.processlist WHERE user = 'tide'")?;
     let kills: Vec<String> = ids
@@ -20,13 +20,13 @@ fn kill_sessions(server: &MariaDb) -> Result<usize> {
         .map(|id| format!("KILL CONNECTION {id}"))
         .collect();
     for kill in &kills {
-        // One that has just ended by itself is no news.
+        // `KILL` fails for a connection that has closed in the meantime. That is not an error here.
         let _ = server.query(kill);
     }
     Ok(kills.len())
 }
 
-/// The server's own limit for idle sessions is far shorter than a hold: nothing is lost with a session.
+/// The server closes idle connections long before the hold ends. A closed connection loses no lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn t57_a_wait_timeout_of_a_second_loses_nothing() -> Result<()> {
     let server = MariaDb::start_with(&["--wait-timeout=1", "--interactive-timeout=1"])?;
@@ -46,7 +46,7 @@ async fn t57_a_wait_timeout_of_a_second_loses_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Sessions are ended over and over: leases are renewed, a waiter goes on waiting, a release arrives.
+/// Connections are killed repeatedly: leases are renewed, a waiter keeps waiting, and a release reaches the server.
 #[tokio::test(flavor = "multi_thread")]
 async fn t57_killed_connections_lose_nothing() -> Result<()> {
     let server = MariaDb::start()?;
@@ -76,7 +76,8 @@ async fn t57_killed_connections_lose_nothing() -> Result<()> {
     Ok(())
 }
 
-/// `GET_LOCK` takes 64 characters and looks at them through a collation. Here each name is a lock of its own.
+/// `GET_LOCK` accepts at most 64 characters and compares them with a collation. In this store every distinct name is a
+/// separate lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn t57_names_of_any_length_and_look_are_apart() -> Result<()> {
     let server = MariaDb::start()?;
@@ -133,7 +134,7 @@ async fn t57_names_of_any_length_and_look_are_apart() -> Result<()> {
     Ok(())
 }
 
-/// A server that dies and comes back within the lease has forgotten nothing.
+/// A server that crashes and restarts within the lease has lost no state.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_outlives_the_server() -> Result<()> {
     let server = MariaDb::start()?;
@@ -154,7 +155,8 @@ async fn a_lock_outlives_the_server() -> Result<()> {
     Ok(())
 }
 
-/// Nothing answers for longer than the lease: the holder is told in time, and the next one gets the lock.
+/// The server does not respond for longer than the lease: the holder learns of the loss in time, and the next waiter
+/// gets the lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frozen_server_is_told_before_the_lease_ends() -> Result<()> {
     let server = MariaDb::start()?;
@@ -172,7 +174,7 @@ async fn a_frozen_server_is_told_before_the_lease_ends() -> Result<()> {
     Ok(())
 }
 
-/// The connection goes dead in both directions, without a word, and comes back.
+/// The connection drops all data in both directions without being closed, and later recovers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_half_open_connection_is_given_up() -> Result<()> {
     let server = MariaDb::start()?;
@@ -190,12 +192,12 @@ async fn a_half_open_connection_is_given_up() -> Result<()> {
     Ok(())
 }
 
-/// Somebody's transaction keeps the lock's row for longer than a statement waits. Nothing is left behind that would
-/// take effect when the row is free; other locks of the same batch are renewed.
+/// A foreign transaction holds the lock's row for longer than a statement waits. No abandoned statement may take effect
+/// when the row is free again, and the other locks of the same batch are renewed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_is_kept_delays_its_own_lock_only() -> Result<()> {
     let server = MariaDb::start()?;
-    // A statement waits a second at least for a row: the lease has to be longer than that.
+    // The shortest row lock timeout of the server is one second, so the lease must be longer.
     let a = tidelock::Client::builder().lease(Duration::from_secs(6));
     let a = a.response_timeout(Duration::from_millis(2500));
     let (a, b) = (

@@ -1,4 +1,4 @@
-//! The fence in a transaction of the user's own: what it lets through, and what it keeps out.
+//! The fencing check in the user's own transaction: which transactions pass, and which are refused.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Stdio};
@@ -10,7 +10,7 @@ use tidelock::{AcquireOptions, ErrorKind, FencingToken, Guard};
 
 use super::{LEASE, client, soon};
 
-/// A session of the user's own: statements go in, answers come out.
+/// The user's own connection: a `mysql` process that reads statements and prints results.
 struct Session {
     child: Child,
     stdin: ChildStdin,
@@ -47,7 +47,7 @@ impl Session {
         })
     }
 
-    /// Runs statements, and returns the first line they answer with.
+    /// Runs statements and returns the first line of the result.
     async fn ask(&mut self, sql: &str) -> Result<String> {
         writeln!(self.stdin, "{sql};")?;
         self.stdin.flush()?;
@@ -56,7 +56,7 @@ impl Session {
             .context("no answer")
     }
 
-    /// Begins a transaction with the fence. Returns what the server says to it.
+    /// Begins a transaction with the fencing check. Returns the server's result.
     async fn begin(&mut self, guard: &Guard) -> Result<String> {
         let fence = guard.sql_fence()?;
         let (name, token) = (fence.name.replace('\'', "''"), fence.token);
@@ -77,7 +77,8 @@ impl Drop for Session {
 
 const PASSES: &str = "18446744073709551615";
 
-/// While a fenced transaction is open the lease is renewed, the lock released; but nobody is granted it.
+/// While a fenced transaction is open, the lease is renewed and the lock can be released, but nobody else is granted
+/// the lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fence_holds_up_grants_and_nothing_else() -> Result<()> {
     let server = MariaDb::start()?;
@@ -98,7 +99,7 @@ async fn a_fence_holds_up_grants_and_nothing_else() -> Result<()> {
     Ok(())
 }
 
-/// An older token is an error, whether the newer one is held or was let go, or its row has gone.
+/// An older token is an error: while the newer one is held, after its release, and after its row was removed.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_token_fails_the_transaction() -> Result<()> {
     let server = MariaDb::start()?;
@@ -107,7 +108,7 @@ async fn an_older_token_fails_the_transaction() -> Result<()> {
     let once = AcquireOptions::new().expires_after(Duration::from_millis(300));
     let old = a.fenced_lock("stock").acquire_with(once).await?;
     old.lost().await;
-    // Nobody has had it since: what is written now is written by the last holder.
+    // Nobody has acquired the lock since, so the token of the expired lease is still the newest one and passes.
     assert_eq!(session.begin(&old).await?, PASSES);
     session.ask("ROLLBACK; SELECT 'done'").await?;
     let new = soon("the next holder", b.fenced_lock("stock").acquire()).await?;
@@ -136,7 +137,7 @@ async fn an_older_token_fails_the_transaction() -> Result<()> {
     Ok(())
 }
 
-/// A token at the end of its numbers is followed by none: refused at once, and nothing is taken.
+/// The largest token has no successor. The attempt fails at once, and nobody holds the lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn t68_a_token_without_a_next_one_is_refused_and_nothing_is_taken() -> Result<()> {
     let server = MariaDb::start()?;

@@ -1,15 +1,16 @@
-//! The conformance suite on a real server: plainly, under faults, and through threads.
+//! The conformance suite on a real server: without faults, with injected faults, and from several threads.
 
 use std::sync::LazyLock;
 
 use testkit::servers::MariaDb;
 use tidelock::testing::Fixture;
 
-/// One for all promises, which use names of their own: a new one takes seconds to be made.
+/// All promises share one server, because a new one takes seconds to initialize. They use distinct lock names.
 #[allow(clippy::expect_used, reason = "a missing server is a failure")]
 static SERVER: LazyLock<MariaDb> = LazyLock::new(|| MariaDb::start().expect("a server starts"));
 
-/// On the server that `TIDELOCK_MYSQL_URL` names, if it is set: Debian has no MySQL to start here.
+/// Uses the server in `TIDELOCK_MYSQL_URL` if that is set, because Debian has no MySQL package to start here. Otherwise
+/// uses MariaDB.
 fn fixture() -> Fixture {
     match std::env::var("TIDELOCK_MYSQL_URL") {
         Ok(url) => Fixture::url(url),

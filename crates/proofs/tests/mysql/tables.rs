@@ -1,4 +1,4 @@
-//! The tables: who makes them, which rights are needed, what becomes of old rows.
+//! The tables: which user creates them, which privileges are needed, and when old rows are removed.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tidelock::{ErrorKind, LostReason};
 
 use super::{client, soon};
 
-/// Exactly these, once the tables are there.
+/// The exact privileges that are needed once the tables exist.
 const RIGHTS: &str = "SELECT, INSERT, UPDATE, DELETE ON locks.tidelock_locks;\
     SELECT, INSERT, UPDATE, DELETE ON locks.tidelock_clients;\
     SELECT, INSERT, UPDATE ON locks.tidelock_counter";
@@ -32,7 +32,7 @@ async fn many_who_come_first_make_the_tables_together() -> Result<()> {
     Ok(())
 }
 
-/// A URL with a wrong database leads to no empty store.
+/// A URL with a wrong database is an error. It must not create an empty store, whose locks would exclude nobody.
 #[tokio::test(flavor = "multi_thread")]
 async fn looking_makes_no_table() -> Result<()> {
     let server = MariaDb::start()?;
@@ -53,7 +53,8 @@ async fn looking_makes_no_table() -> Result<()> {
     Ok(())
 }
 
-/// A user who may not make tables is given the SQL to run; with the tables there it needs four rights.
+/// A user without the `CREATE` privilege gets an error with the SQL to run. Once the tables exist, four privileges are
+/// enough.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_least_rights_are_enough() -> Result<()> {
     let server = MariaDb::start()?;
@@ -81,7 +82,7 @@ async fn the_least_rights_are_enough() -> Result<()> {
         .await?;
     assert!(!least.examine().await?.is_empty());
     detailed.close(Duration::from_secs(1)).await;
-    // Without the right to change rows nothing is granted, and the error says what is missing.
+    // Without the privilege to update rows nothing is granted, and the error names the missing privilege.
     let error = client(&url)
         .await?
         .lock("stock")
@@ -122,7 +123,7 @@ async fn strangers_are_refused_and_no_password_is_told() -> Result<()> {
     Ok(())
 }
 
-/// Somebody has dropped the tables: the holder hears of it, others go on, and tokens do not begin anew.
+/// Somebody drops the tables: the holder learns of the loss, other clients continue, and the tokens do not restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn dropped_tables_are_a_loss_and_no_end() -> Result<()> {
     let server = MariaDb::start()?;
@@ -132,7 +133,7 @@ async fn dropped_tables_are_a_loss_and_no_end() -> Result<()> {
     assert_eq!(soon("the loss", guard.lost()).await, LostReason::Taken);
     let next = soon("the next holder", b.fenced_lock("stock").acquire()).await?;
     assert!(next.token() > guard.token());
-    // The counter alone has gone.
+    // Only the counter table is missing.
     next.release().await?;
     server.query("DELETE FROM tidelock_locks; DELETE FROM tidelock_counter")?;
     let last = soon("the last holder", b.fenced_lock("stock").acquire()).await?;
@@ -140,7 +141,7 @@ async fn dropped_tables_are_a_loss_and_no_end() -> Result<()> {
     Ok(())
 }
 
-/// Rows of names that nobody has used for long are cleared away, and their tokens are not given out again.
+/// Rows of names that were not used for a long time are removed, and their tokens are never issued again.
 #[tokio::test(flavor = "multi_thread")]
 async fn old_rows_go_and_tokens_grow_on() -> Result<()> {
     let server = MariaDb::start()?;
@@ -156,7 +157,7 @@ async fn old_rows_go_and_tokens_grow_on() -> Result<()> {
         "UPDATE tidelock_locks SET expires = expires - 7200000000, token = token + 1000000000000 WHERE name = 'old'",
     )?;
     let newest = newest.context("it counts")?.get() + 1_000_000_000_000;
-    // A client that leaves its details clears up.
+    // A client with `details` on removes old rows.
     let details = tidelock::Client::builder().connect(&server.url()).await?;
     let cleared = async {
         while server.query("SELECT COUNT(*) FROM tidelock_locks WHERE name = 'old'")? != "0" {

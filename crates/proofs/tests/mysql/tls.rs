@@ -1,4 +1,4 @@
-//! TLS: who is trusted, and what is said when something does not fit.
+//! TLS: which certificates are trusted, and the error messages when verification or negotiation fails.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ async fn fails(builder: ClientBuilder, url: &str, words: &str) -> Result<()> {
     let error = builder.connect(url).await.err().context("it was let in")?;
     let text = error.to_string();
     assert!(text.contains(words), "{words}: {text}");
-    // The next try would end in the same way.
+    // A retry would fail in the same way.
     let refusal = text.contains("invalid peer certificate") || text.contains("fatal alert");
     assert!(!refusal || !error.is_retryable(), "{error:?}");
     assert!(!format!("{text} {error:?}").contains("tide:pass"), "{text}");
@@ -48,7 +48,7 @@ async fn fails(builder: ClientBuilder, url: &str, words: &str) -> Result<()> {
     Ok(())
 }
 
-/// The server speaks with nobody in plain text, so whoever gets in is encrypted.
+/// The server refuses plain text connections, so a client that gets in is encrypted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_of_the_given_authority_is_trusted() -> Result<()> {
     let (server, certs) = start(ServerCert::Good, false)?;
@@ -85,7 +85,7 @@ async fn t29_what_does_not_fit_is_said_and_does_not_hang() -> Result<()> {
     let trusting = || builder().tls_ca(&certs.ca);
     fails(builder().tls_ca(&certs.other_ca), &full, "tls_ca").await?;
     fails(builder(), &full, "tls_ca").await?;
-    // MariaDB calls it a wrong password, MySQL says what it is.
+    // MariaDB reports this failure as a wrong password, MySQL reports the real cause.
     fails(builder(), &server.url(), "ssl-mode=VERIFY_IDENTITY").await?;
     fails(trusting(), &server.url(), "ssl-mode=VERIFY_IDENTITY").await?;
     fails(
@@ -120,7 +120,7 @@ async fn a_certificate_must_be_good_and_for_this_host() -> Result<()> {
     Ok(())
 }
 
-/// Not downgraded: the server says that it speaks no TLS, as somebody in between would.
+/// No downgrade: a server that claims not to support TLS, as a man in the middle would, is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_without_tls_is_refused_where_tls_is_wanted() -> Result<()> {
     let server = MariaDb::start()?;

@@ -1,4 +1,4 @@
-//! What each verb costs in trips, counted on the wire, and what waiting costs.
+//! The number of round trips of each verb, counted on the wire, and the cost of waiting.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use super::soon;
 
-/// Passes everything on, and counts what a client sends as the first packet of something: one is one trip.
+/// A proxy that counts the first packet of each command from the client: one such packet is one round trip.
 struct Counter {
     addr: SocketAddr,
     commands: Arc<AtomicU64>,
@@ -36,12 +36,12 @@ impl Counter {
         Ok(Self { addr, commands })
     }
 
-    /// How many trips so far.
+    /// The total number of round trips.
     fn total(&self) -> u64 {
         self.commands.load(Ordering::SeqCst)
     }
 
-    /// How many trips since it was last asked.
+    /// The number of round trips since the previous call.
     fn spent(&self) -> u64 {
         self.commands.swap(0, Ordering::SeqCst)
     }
@@ -55,7 +55,7 @@ async fn relay(client: TcpStream, server: SocketAddr, counted: Arc<AtomicU64>) -
     let (mut from_server, mut to_server) = server.into_split();
     tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
     loop {
-        // Three bytes of length, and a number that begins at 0 with each command.
+        // The packet header: three bytes of length, and a sequence number that restarts at 0 with each command.
         let mut head = [0; 4];
         from_client.read_exact(&mut head).await?;
         if head[3] == 0 {
@@ -73,14 +73,14 @@ async fn client(url: &str) -> Result<Client> {
     Ok(Client::builder().details(false).connect(url).await?)
 }
 
-/// One trip for each verb, once a connection stands.
+/// Each verb takes one round trip once a connection is open.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_verb_costs_one_trip() -> Result<()> {
     let server = MariaDb::start()?;
     let counter = Counter::before(server.addr()).await?;
     let a = client(&server.url_at(counter.addr, "tide")).await?;
     let lock = a.fenced_lock("stock");
-    // Both faces have a connection then.
+    // The dropped guard is released on the second connection. After this, both connections are open.
     drop(lock.acquire().await?);
     soon("the lock is free", lock.acquire())
         .await?
@@ -124,14 +124,15 @@ async fn a_hundred_renewals_cost_one_trip() -> Result<()> {
     }
     counter.spent();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    // Two rounds; the locks were not all taken in the same instant, and the connection is made for the first.
+    // Two renewals. The locks were not all acquired at the same instant, and the first renewal also opens the
+    // connection.
     let spent = counter.spent();
     assert!((2..=12).contains(&spent), "{spent} trips for 200 renewals");
     assert!(guards.iter().all(tidelock::Guard::is_held));
     Ok(())
 }
 
-/// A hundred waiters in one process cost what one costs.
+/// A hundred waiters in one process cost as much as one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crowd_of_waiters_costs_little() -> Result<()> {
     const SECONDS: u64 = 10;
@@ -174,12 +175,13 @@ async fn a_hundred_waiters_cost_next_to_nothing_for_a_minute() -> Result<()> {
     cost_next_to_nothing(peer, held, A_MINUTE, || Ok(counter.total())).await
 }
 
-/// From a release in one client to the grant in another, which polls.
+/// The time from a release in one client to the grant in another one, which polls.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hand_over_takes_half_a_pause() -> Result<()> {
     let server = MariaDb::start()?;
     let (a, b) = (client(&server.url()).await?, client(&server.url()).await?);
-    // Long enough for the pauses to have become as long as they get, at different points of them.
+    // Each hold lasts long enough for the poll interval to reach its maximum. The holds differ in length, so the
+    // releases fall at different points of that interval.
     let took = hand_overs(&a, &b, 30, |turn| Duration::from_millis(500 + turn * 7)).await?;
     let (median, worst) = (took[took.len() / 2], took[took.len() - 1]);
     println!("hand-over: median {median:?}, worst {worst:?}");

@@ -1,4 +1,4 @@
-//! What a plain lock costs in requests, and what waiting costs.
+//! The number of requests that a plain lock costs, and the number that waiting costs.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ async fn client(proxy: &Proxy, lease: Duration) -> Result<Client> {
     let builder = Client::builder().details(false).lease(lease);
     let client = builder.connect(&proxy.url()).await?;
     let warm = client.plain_lock("warm");
-    // Both connections stand and the server knows the scripts: what comes now is the daily cost.
+    // Opens both connections and loads the scripts first, so that only the steady-state cost is counted.
     let guard = warm.acquire().await?;
     guard.extend(lease).await?;
     drop(guard);
@@ -44,7 +44,7 @@ async fn what_plain_locks_cost() -> Result<()> {
     Ok(())
 }
 
-/// A hundred waiters of one process ask as one.
+/// A hundred waiters of one process send as many requests as one waiter.
 #[tokio::test]
 async fn a_hundred_waiters_look_as_one() -> Result<()> {
     let server = RedisServer::start()?;

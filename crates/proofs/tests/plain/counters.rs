@@ -1,4 +1,4 @@
-//! Token counters of plain locks that anybody may have written.
+//! Token counters of plain locks, which any client of the server can overwrite.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tidelock::{AcquireOptions, Client, ErrorKind, FencingToken};
 
 const COUNTER: &str = "tidelock:token:{ledger}:ledger";
 
-/// A server, and a client of it that may run scripts or may not.
+/// A server, and a client that is or is not allowed to run Lua scripts.
 async fn open(scripts: bool) -> Result<(RedisServer, Client)> {
     let rights = if scripts {
         "+@all"

@@ -1,4 +1,4 @@
-//! Waiters of plain locks on servers that tell when a key goes, that do not, and that change their mind.
+//! Waiters of plain locks on servers that publish keyspace events, that do not, and that change the setting.
 
 use std::time::{Duration, Instant};
 
@@ -8,15 +8,15 @@ use testkit::servers::{Cluster, RedisBuilder, RedisServer};
 use tidelock::{Client, Finding, Guard, Severity};
 use tokio::task::JoinHandle;
 
-/// Longer than anything here takes that does not hang.
+/// Longer than any step of these tests, unless it hangs.
 const SOON: Duration = Duration::from_secs(20);
 
-/// For how long looks are counted: of the slow ones there are two or three, of the others at least thirty.
+/// The time over which polls are counted: a slow poller makes two or three, any other at least thirty.
 const WINDOW: Duration = Duration::from_secs(2);
 
 const TELLS: [&str; 2] = ["--notify-keyspace-events", "Kgx"];
 
-/// A server, a client straight to it that holds, and one through a proxy that waits.
+/// A server, a direct client that holds the lock, and a client behind a proxy that waits for it.
 struct Shop {
     server: RedisServer,
     proxy: Proxy,
@@ -38,7 +38,7 @@ impl Shop {
         })
     }
 
-    /// Questions that have gone through the proxy.
+    /// The number of attempts that went through the proxy.
     fn looks(&self) -> u64 {
         self.proxy.count("EVALSHA") + self.proxy.count("EVAL")
     }
@@ -47,7 +47,7 @@ impl Shop {
         until("a waiter listens", || Ok(listeners(&self.server)? == 1)).await
     }
 
-    /// How often a waiter that has waited for a while looks within the window.
+    /// The number of polls within the window, by a waiter that has already waited for a while.
     async fn looks_within_the_window(&self) -> u64 {
         tokio::time::sleep(Duration::from_millis(500)).await;
         let before = self.looks();
@@ -55,7 +55,7 @@ impl Shop {
         self.looks() - before
     }
 
-    /// A waiter, and how soon it has the lock after this guard was released.
+    /// Releases the guard and returns the waiter's guard, with the time that the hand-off took.
     async fn hand_over(&self, held: Guard, waiting: JoinHandle<Had>) -> Result<(Guard, Duration)> {
         let begun = Instant::now();
         held.release().await?;
@@ -93,8 +93,8 @@ async fn until(what: &str, mut reached: impl FnMut() -> Result<bool>) -> Result<
     Ok(())
 }
 
-/// Looks alone would find a release after half a second in the median, and every hand-over takes the one question that a
-/// message is answered with, seldom another of the looks.
+/// Polling alone would notice a release after half a second in the median. Each hand-off costs the one attempt that
+/// follows the event, and rarely one more poll.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_the_server_tells_a_waiter_is_woken() -> Result<()> {
     let shop = Shop::open(RedisServer::builder().args(TELLS), "").await?;
@@ -103,7 +103,7 @@ async fn where_the_server_tells_a_waiter_is_woken() -> Result<()> {
         let held = shop.holder.plain_lock("stock").acquire().await?;
         let waiting = waits(&shop.waiter);
         shop.until_heard().await?;
-        // Refused, and asleep.
+        // The waiter has been refused and sleeps.
         let before = shop.looks();
         tokio::time::sleep(Duration::from_millis(150)).await;
         let asleep = shop.looks();
@@ -128,7 +128,7 @@ async fn where_the_server_tells_a_waiter_looks_once_a_second() -> Result<()> {
     shop.until_heard().await?;
     let looks = shop.looks_within_the_window().await;
     ensure!((1..=4).contains(&looks), "{looks} looks in {WINDOW:?}");
-    // Renewals and foreign writes are told too, and wake nobody.
+    // The server publishes events for renewals and foreign writes too. They must wake no waiter.
     let before = shop.looks();
     for _ in 0..50 {
         shop.server.admin(&["PEXPIRE", "stock", "60000"])?;
@@ -136,14 +136,14 @@ async fn where_the_server_tells_a_waiter_looks_once_a_second() -> Result<()> {
     ensure!(shop.looks() - before <= 4, "woken by a renewal");
     let (guard, _) = shop.hand_over(held, waiting).await?;
     guard.release().await?;
-    // Nobody waits any more, so nobody listens.
+    // No waiter is left, so nobody is subscribed.
     until("the last waiter has left", || {
         Ok(listeners(&shop.server)? == 0)
     })
     .await
 }
 
-/// What foreign clients do is told too: looks alone would find it after half a second in the median.
+/// The server also publishes what foreign clients do. Polling alone would notice it after half a second in the median.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_that_expire_or_are_deleted_by_hand_are_told() -> Result<()> {
     let shop = Shop::open(RedisServer::builder().args(TELLS), "").await?;
@@ -217,7 +217,7 @@ async fn where_channels_are_forbidden_a_waiter_looks() -> Result<()> {
     Ok(())
 }
 
-/// The lock outlives the restart, the setting does not.
+/// The lock survives the restart, the server's event setting does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_restart_without_events_a_waiter_looks() -> Result<()> {
     let shop = Shop::open(RedisServer::builder().appendonly(true), "").await?;
@@ -284,7 +284,7 @@ async fn who_does_not_wait_causes_no_traffic() -> Result<()> {
     Ok(())
 }
 
-/// Each node tells of its own keys only, so the waiter listens where its key is.
+/// Each cluster node publishes events for its own keys only, so the waiter subscribes at the node of its key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_a_cluster_the_node_of_the_key_tells() -> Result<()> {
     let server = RedisServer::builder().args(TELLS);

@@ -1,4 +1,4 @@
-//! Clients of other languages and tidelock on one key, in both directions.
+//! Clients in other languages and tidelock on one key, in both directions.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,12 +14,12 @@ use tidelock::{Client, LostReason};
 const PATIENCE: Duration = Duration::from_secs(120);
 const LEASE: Duration = Duration::from_secs(10);
 const HOLD: Duration = Duration::from_micros(100);
-/// Of each foreign process. There are two of them, and as many holds by two processes of ours.
+/// Rounds of each foreign process. There are two of them, and two of our processes make the same number of holds.
 const ROUNDS: u32 = 1_050;
-/// Tasks of each process of ours.
+/// Tasks of each of our processes.
 const TASKS: u32 = 2;
 
-/// Two foreign processes and two of ours take turns: more than 2,000 holds of each side.
+/// Two foreign processes and two of ours compete for the lock: more than 2,000 holds on each side.
 fn nobody_overlaps(client: Foreign) {
     let server = RedisServer::start().unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -63,20 +63,20 @@ fn report(mut process: Spawned) -> HammerReport {
     serde_json::from_str(&line).unwrap()
 }
 
-/// Each refuses what the other holds, and each sees what the other has broken.
+/// Each side is refused while the other holds the lock, and each side notices when the other breaks its lock.
 async fn they_respect_each_other(client: Foreign) {
     let server = RedisServer::start().unwrap();
     let own = Client::builder().lease(Duration::from_secs(2));
     let own = own.connect(&server.url()).await.unwrap();
     let lock = own.plain_lock("stock");
     let mut peer = client.start(&server, "stock", LEASE).unwrap();
-    // Ours.
+    // We hold the lock.
     let guard = lock.acquire().await.unwrap();
     assert!(!peer.try_acquire().unwrap(), "{client:?}");
     tokio::time::sleep(Duration::from_millis(2500)).await;
     assert!(!peer.try_acquire().unwrap(), "{client:?}: it was renewed");
     guard.release().await.unwrap();
-    // Theirs.
+    // The foreign client holds the lock.
     assert!(peer.try_acquire().unwrap(), "{client:?}");
     assert!(lock.try_acquire().await.unwrap().is_none());
     let seen = lock.inspect().await.unwrap();
@@ -88,14 +88,14 @@ async fn they_respect_each_other(client: Foreign) {
     assert!(peer.release().unwrap(), "{client:?}");
     let guard = tokio::time::timeout(Duration::from_secs(1), waiter).await;
     guard.unwrap().unwrap().unwrap().release().await.unwrap();
-    // Broken by us.
+    // We break the foreign lock.
     assert!(peer.try_acquire().unwrap(), "{client:?}");
     assert!(lock.force_release().await.unwrap());
     let guard = lock.acquire().await.unwrap();
     assert!(!peer.extend().unwrap(), "{client:?}: it was lost");
     assert!(!peer.release().unwrap(), "{client:?}: it was lost");
     assert!(guard.is_held());
-    // Broken by an operator of theirs.
+    // An operator of the foreign client breaks our lock.
     server.admin(&["DEL", "stock"]).unwrap();
     assert!(peer.try_acquire().unwrap(), "{client:?}");
     let told = tokio::time::timeout(Duration::from_secs(2), guard.lost()).await;

@@ -1,4 +1,4 @@
-//! How the turns at one key are shared with clients that only look for it now and then.
+//! How turns at one key are shared with clients that only poll it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use tidelock::Client;
 
 const TURNS: u32 = 20;
 
-/// It publishes keyspace events, which wake tidelock.
+/// A server that publishes keyspace events, which wake tidelock waiters.
 fn telling() -> RedisServer {
     let server = RedisServer::builder().args(["--notify-keyspace-events", "Kgx"]);
     server.start().unwrap()
 }
 
-/// Processes that want one key.
+/// Runs processes that compete for one key.
 fn share(parties: &[Rust]) -> Shares {
     let server = telling();
     let url = format!("{}?locks=plain", server.url());
@@ -25,7 +25,7 @@ fn share(parties: &[Rust]) -> Shares {
     take_turns(program, &url, parties, &[]).unwrap()
 }
 
-/// The part of the turns that two processes had that poll, beside two of tidelock with two tasks each.
+/// The share of turns that two polling processes get against two tidelock processes with two tasks each.
 fn of_pollers(ours: &'static str, theirs: &'static str) -> f64 {
     println!("--- {ours} beside {theirs}");
     let parties = [
@@ -41,7 +41,8 @@ fn of_pollers(ours: &'static str, theirs: &'static str) -> f64 {
     part
 }
 
-/// A client that is never refused does not learn that the server publishes events. It must count the listeners all the same.
+/// A client that is never refused does not learn that the server publishes events. It must still count the subscribers,
+/// otherwise it never pauses for another client.
 #[tokio::test(flavor = "multi_thread")]
 async fn t72_a_client_that_is_never_refused_lets_another_have_turns() {
     let server = telling();
@@ -83,7 +84,7 @@ async fn t72_a_client_that_is_never_refused_lets_another_have_turns() {
     assert!(theirs < TURNS * 15, "{TURNS} turns beside {theirs}");
 }
 
-/// By heads a third of the turns is theirs. They got 6.5 % without the rule.
+/// The pollers are a third of the competitors. Without the fairness delay they got 6.5 % of the turns.
 #[test]
 fn t72_clients_that_poll_get_turns_beside_those_who_are_woken() {
     let share = of_pollers("wait", "poll:10");

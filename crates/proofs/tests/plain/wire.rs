@@ -1,4 +1,4 @@
-//! What other clients can see of a plain lock, and what it does about what they have written.
+//! What other clients can see of a plain lock, and how it reacts to values that they have written.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ async fn what_a_foreign_client_has_set_is_waited_for_and_left_alone() -> Result<
     let server = RedisServer::start()?;
     let client = client(&server.url()).await?;
     let lock = client.plain_lock("stock");
-    // Bytes that are no text, as rslock writes them.
+    // Bytes that are not UTF-8, as rslock writes them.
     let theirs: &[&[u8]] = &[b"SET", b"stock", b"\xff\x00theirs", b"NX", b"PX", b"300"];
     server.admin(theirs)?;
     assert!(lock.try_acquire().await?.is_none());
@@ -45,14 +45,15 @@ async fn what_a_foreign_client_has_set_is_waited_for_and_left_alone() -> Result<
     let short = AcquireOptions::new().wait(Duration::from_millis(100));
     assert!(lock.acquire_with(short).await.unwrap_err().is_timeout());
     assert_eq!(server.query::<i64, _>(&["STRLEN", "stock"])?, 8);
-    // It ends by itself, without a word.
+    // The foreign lock expires without any message.
     let within = AcquireOptions::new().wait(Duration::from_millis(600));
     lock.acquire_with(within).await?.release().await?;
     Ok(())
 }
 
-/// T23: a key that somebody has set without a time to live. It is respected for as long as it stands, whoever waits has its
-/// limit, and whoever waits without one finds it gone soon after it was deleted, although nobody said so.
+/// T23: a foreign client has set the key without a time to live. The key excludes us for as long as it exists. A waiter
+/// with a timeout gives up in time, and a waiter without one notices the deletion soon, although no message announces
+/// it.
 #[tokio::test]
 async fn t23_a_key_without_an_end_is_looked_at_again() -> Result<()> {
     let server = RedisServer::start()?;
@@ -68,7 +69,7 @@ async fn t23_a_key_without_an_end_is_looked_at_again() -> Result<()> {
     let took = begun.elapsed();
     assert!(took < limit + Duration::from_millis(500), "{took:?}");
     let waiting = tokio::spawn(lock.acquire());
-    // Longer than a lease of its own: it may not be taken for one that has ended.
+    // Longer than one of our leases: the key must not be treated as an expired lock.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     let left: i64 = server.query(&["PTTL", "stock"])?;
     assert!(left == -1 && !waiting.is_finished(), "touched: {left}");
@@ -92,7 +93,7 @@ async fn a_key_that_was_deleted_or_taken_over_is_a_loss_and_is_not_touched() -> 
     let left: i64 = server.query(&["PTTL", "stock"])?;
     assert!(left > 1000, "nobody but its owner moves its end: {left}");
     server.admin(&["DEL", "stock"])?;
-    // Before anybody was told.
+    // This time the release comes before the holder has learned of the loss.
     let guard = client.plain_lock("stock").acquire().await?;
     server.admin(&["SET", "stock", "theirs", "PX", "5000"])?;
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);

@@ -1,4 +1,4 @@
-//! What waiting costs, and how soon a waiter has its turn.
+//! The cost of waiting, and the time until a waiter is woken.
 
 use std::time::Duration;
 
@@ -7,18 +7,19 @@ use proofs::waiting::{A_MINUTE, A_WHILE, are_woken, cost_next_to_nothing};
 
 use crate::{client, server};
 
-/// From the release in one client to the lock in the hands of a waiter in another one.
+/// The time from the release in one client until a waiter in another client has the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hand_over_takes_milliseconds() -> Result<()> {
     let server = server();
     are_woken(&client(&server.url()).await, &client(&server.url()).await).await
 }
 
-/// A hundred tasks in a process that does nothing else: one of them waits for the store, the others behind it.
+/// A hundred waiting tasks in an otherwise idle process: the leader waits for the store, the others wait in the local
+/// queue.
 async fn a_hundred_waiters_for(window: Duration) -> Result<()> {
     let server = server();
     let held = client(&server.url()).await.lock("till").acquire().await?;
-    // The server wakes them; what it counts, it counts for everybody.
+    // The server wakes the waiters. Its own counters cover all clients, so we do not count its statements.
     let peer = (env!("CARGO_BIN_EXE_peer"), &*server.url());
     cost_next_to_nothing(peer, held, window, || Ok(0)).await
 }

@@ -1,4 +1,4 @@
-//! T76: a server that is full of clients, slow or not there yet when a client comes.
+//! T76: a client connects to a server that is at its connection limit, slow, or not running yet.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn builder() -> ClientBuilder {
     Client::builder().lease(LEASE).response_timeout(LEASE / 4)
 }
 
-/// Connections until the server takes no more.
+/// Opens connections until the server refuses more.
 async fn fill(server: &PostgresServer) -> Vec<tokio_postgres::Client> {
     let mut inside = Vec::new();
     let url = server.url();
@@ -56,7 +56,7 @@ async fn t76_a_server_that_is_slow_or_started_later_is_waited_for() {
         .unwrap();
 }
 
-/// What no time mends is told at once, whatever the patience.
+/// A permanent error is returned at once, even when the caller has a long timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t76_a_login_that_is_not_taken_is_not_waited_for() {
     let server = server();

@@ -1,4 +1,4 @@
-//! A fence in the user's own transaction.
+//! The fencing check in the user's own transaction.
 
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,8 @@ async fn a_transaction_fails_once_another_has_the_lock() {
         .unwrap();
     transaction.execute(sell, &[]).await.unwrap();
     transaction.commit().await.unwrap();
-    // The lock is taken from it, as after a freeze; it does not know, and goes on.
+    // An operator takes the lock away, as if the lease had ended during a freeze. The holder does not know and
+    // continues.
     a.lock("stock:a").force_release().await.unwrap();
     let next = a.lock("stock:a").acquire().await.unwrap();
     let transaction = session.transaction().await.unwrap();
@@ -51,7 +52,7 @@ async fn a_transaction_fails_once_another_has_the_lock() {
     next.release().await.unwrap();
 }
 
-/// Nobody is given the lock while a transaction with its fence is open; its renewals and its release go on.
+/// Nobody is granted the lock while a transaction with its fencing check is open. Renewals and the release still work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_waits_for_the_fence_of_the_last_holder() {
     let server = server();
@@ -83,7 +84,8 @@ async fn a_store_without_transactions_has_no_fence() {
     assert_eq!(error.kind(), tidelock::ErrorKind::Unsupported);
 }
 
-/// A sequence that has come to its end, or that somebody has made fall: refused, and nobody holds the lock.
+/// A sequence that is exhausted, or that somebody has set back to a smaller value: the attempt is refused, and nobody
+/// holds the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t68_a_sequence_without_a_next_token_is_refused_and_nothing_is_taken() {
     let server = server();
@@ -94,7 +96,7 @@ async fn t68_a_sequence_without_a_next_token_is_refused_and_nothing_is_taken() {
         let statement = format!("SELECT setval('tidelock_locks_tokens', {value})");
         server.query(&statement).unwrap();
     };
-    // A grant may take two numbers.
+    // A grant may consume two numbers.
     set(i64::MAX - 2);
     let last = lock.acquire().await.unwrap();
     let token = last.token().map(FencingToken::get).unwrap();
@@ -115,7 +117,7 @@ async fn t68_a_sequence_without_a_next_token_is_refused_and_nothing_is_taken() {
     server
         .query("ALTER SEQUENCE tidelock_locks_tokens MINVALUE -1000 RESTART -10")
         .unwrap();
-    // Never a token that falls where the sequence rises.
+    // The sequence still counts up, but from a smaller value. A smaller token must never be granted.
     let short = AcquireOptions::new().wait(Duration::from_millis(300));
     lock.acquire_with(short).await.map(drop).unwrap_err();
     super::until(

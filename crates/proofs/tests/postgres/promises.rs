@@ -1,4 +1,4 @@
-//! The conformance suite on a real server: plainly, under faults, and through threads.
+//! The conformance suite on a real server: without faults, with injected faults, and from several threads.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -6,11 +6,12 @@ use std::time::Duration;
 use testkit::servers::PostgresServer;
 use tidelock::testing::Fixture;
 
-/// One for all: each promise has names of its own.
+/// All promises share one server. They use distinct lock names.
 static SERVER: LazyLock<PostgresServer> =
     LazyLock::new(|| PostgresServer::start().expect("a server starts"));
 
-/// Twice the usual lease: a statement is planned anew each time, and thousands that were given up are still run.
+/// Twice the usual lease: the server plans each statement again, and still runs thousands of statements that clients
+/// have abandoned.
 fn fixture() -> Fixture {
     Fixture::url(SERVER.url()).lease_of(Duration::from_millis(1800))
 }

@@ -1,4 +1,4 @@
-//! What befalls connections and servers.
+//! Faults of connections and servers.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -30,13 +30,14 @@ async fn t56_terminated_backends_lose_no_lock() {
     }
     assert!(guard.is_held(), "renewed over new connections");
     server.query(OTHERS).unwrap();
-    // What was being sent then may have been lost with its connection; it is settled behind the caller's back.
+    // The connection may be lost while the release is in flight. The background release settles it, so we ignore this
+    // result.
     let _ = guard.release().await;
     let next = soon("the waiter's turn", waiting).await.unwrap().unwrap();
     next.release().await.unwrap();
 }
 
-/// T30: who asks for the password at each connect goes on with the new one.
+/// T30: a client that asks for the password at each connect continues with the new one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t30_a_password_that_was_changed_is_asked_for_again() {
     let server = server();
@@ -63,7 +64,8 @@ async fn t30_a_password_that_was_changed_is_asked_for_again() {
             let asked = a.lock("till").acquire().await;
             match asked {
                 Err(error) if error.kind() == ErrorKind::Refused => break error,
-                // The connection that was ended, or one that was made before.
+                // The statement failed on the terminated connection, or ran on one that was opened before: we try
+                // again.
                 _ => tokio::time::sleep(Duration::from_millis(20)).await,
             }
         }
@@ -125,13 +127,15 @@ async fn t56_a_frozen_server_costs_the_lock_in_time() {
     server.freeze().unwrap();
     let reason = soon("the loss", guard.lost()).await;
     assert_eq!(reason, LostReason::Expired);
-    // The server's clock went on: nobody has had the lock, and the lease there ends now at the latest.
+    // The server's clock ran on during the freeze, so the lease has ended there by now, and nobody else had the lock in
+    // between.
     server.thaw().unwrap();
     let next = soon("the next", a.lock("till").acquire()).await.unwrap();
     assert!(next.token() > guard.token());
 }
 
-/// Behind a pooler that gives connections away after each transaction nothing is heard; it is found out, said, and done without.
+/// Behind a transaction pooler a client receives no notifications. The client detects this, reports it, and polls
+/// instead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t56_behind_a_transaction_pooler_waiters_ask() {
     let server = server();
@@ -150,7 +154,7 @@ async fn t56_behind_a_transaction_pooler_waiters_ask() {
         let next = soon("the waiter's turn", waiting).await.unwrap().unwrap();
         next.release().await.unwrap();
     }
-    // Held beyond a lease, over connections that are others each time.
+    // The hold lasts longer than a lease, and each renewal can use a different connection.
     let guard = a.lock("till").acquire().await.unwrap();
     tokio::time::sleep(LEASE * 3 / 2).await;
     assert!(guard.is_held());
@@ -165,7 +169,7 @@ async fn a_release_wakes_the_next_waiter_without_a_lease_in_between() {
     let server = server();
     let (a, b) = (client(&server.url()).await, client(&server.url()).await);
     let lock = b.lock("till");
-    // The first wait of a client tries whether it hears.
+    // The first wait of a client also tests whether notifications arrive.
     for _ in 0..5 {
         let guard = a.lock("till").acquire().await.unwrap();
         let lock = lock.clone();

@@ -1,4 +1,4 @@
-//! The server's own advisory locks: `?locks=session`.
+//! Session-level advisory locks of the server: `?locks=session`.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use tidelock::{Client, ErrorKind, LostReason, Severity};
 
 use super::{LEASE, client, server, soon};
 
-/// The sessions that hold an advisory lock.
+/// The number of sessions that hold an advisory lock.
 const HOLDERS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted";
 
 fn url(server: &PostgresServer) -> String {
@@ -28,8 +28,9 @@ mod promises {
         Fixture::url(url(&SERVER)).lease_of(Duration::from_millis(1800))
     }
 
-    // Without three promises, which the page says are not kept: others see neither names (`a_nasty_name_is_nothing_but_a_name`)
-    // nor owners (`every_good_name_works`), and no more is proved than the client's lease (`an_extended_lease_lasts_longer`).
+    // Three promises are left out, because the documentation says that they do not hold: others see neither names
+    // (`a_nasty_name_is_nothing_but_a_name`) nor owners (`every_good_name_works`), and never more than the client's
+    // lease is proved (`an_extended_lease_lasts_longer`).
     mod plain {
         tidelock::conformance!(hashed: super::fixture());
     }
@@ -43,7 +44,7 @@ mod promises {
     }
 }
 
-/// A client whose leases are so long that no look of its own tells it anything in these tests.
+/// A client whose lease is so long that in these tests it never learns of a loss by its own check.
 async fn patient(url: &str) -> Client {
     let builder = Client::builder().lease(Duration::from_secs(60));
     builder.connect(url).await.unwrap()
@@ -92,12 +93,13 @@ async fn the_end_of_a_connection_is_told_at_once() {
     assert!(one.release().await.is_err());
     assert_eq!(server.query(HOLDERS).unwrap(), "1");
     next.release().await.unwrap();
-    // With a session of its own again.
+    // The client has opened a new session.
     let again = soon("again", a.lock("till").acquire()).await.unwrap();
     again.release().await.unwrap();
 }
 
-/// Cut off without a word it is told by its own clock; then the server, which has heard nothing either, lets others in.
+/// A client behind a silent network partition learns of the loss by its own clock. Later the server, which receives
+/// nothing either, grants the lock to others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_that_is_cut_off_is_told_before_another_gets_it() {
     let server = server();
@@ -132,13 +134,13 @@ async fn a_restarted_server_has_forgotten_and_that_is_told() {
     next.release().await.unwrap();
 }
 
-/// Behind a pooler that gives connections away after each transaction a lock would be left with whoever comes next.
+/// Behind a transaction pooler, the lock would stay with the next client that gets the server connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t56_session_locks_are_refused_behind_a_transaction_pooler() {
     let server = server();
     let pooler = Pgbouncer::start(&server).unwrap();
     let through = format!("{}?locks=session", server.url_at(pooler.addr()));
-    // Alone, and while others make connections change hands.
+    // First alone, then while other clients force the pooler to reassign connections.
     let rows = client(&server.url_at(pooler.addr())).await;
     for round in 0..6 {
         let busy = (round > 2).then(|| {
@@ -186,7 +188,7 @@ async fn what_it_cannot_do_is_said() {
     let findings = b.examine().await.unwrap();
     let silence = findings.iter().find(|one| one.subject == "silence");
     assert_eq!(silence.unwrap().severity, Severity::Good, "{findings:?}");
-    // By ending the session: nobody else can give it back.
+    // The server terminates the holder's session, because no other session can release the lock.
     assert!(b.lock("till").force_release().await.unwrap());
     assert_eq!(soon("the loss", guard.lost()).await, LostReason::Taken);
 }

@@ -1,11 +1,11 @@
-//! Tables, rights, and what each verb costs.
+//! Tables, privileges, and the cost of each verb.
 
 use testkit::servers::PostgresServer;
 use tidelock::{Client, ErrorKind};
 
 use super::{client, server};
 
-/// How many statements the server has run that are ours, by its log.
+/// The number of our statements that the server has run, by its log.
 fn statements(server: &PostgresServer) -> usize {
     let log = server.log();
     log.matches("execute <unnamed>").count()
@@ -53,7 +53,8 @@ async fn processes_that_come_first_together_make_one_table() {
     guard.release().await.unwrap();
 }
 
-/// A URL with a wrong database or table leads to no empty store.
+/// A URL with a wrong database or table is an error. It must not create an empty store, whose locks would exclude
+/// nobody.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn looking_makes_no_table() {
     let server = server();
@@ -74,7 +75,8 @@ async fn looking_makes_no_table() {
     guard.release().await.unwrap();
 }
 
-/// Who may not make tables is told what to have run; who has exactly the rights that are named can lock.
+/// A user without the privilege to create tables gets an error with the SQL to run. A user with exactly the named
+/// privileges can lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rights_that_are_named_are_enough() {
     let server = server();

@@ -1,11 +1,11 @@
-//! TLS: who is trusted, and what is said when something does not fit.
+//! TLS: which certificates are trusted, and the error messages when verification or negotiation fails.
 
 use std::time::{Duration, Instant};
 
 use testkit::servers::{Certs, PostgresServer, ServerCert, Tls};
 use tidelock::{Client, ClientBuilder, ErrorKind};
 
-/// How many connections of ours there are, by whether they are encrypted.
+/// Our connections, grouped by whether they are encrypted.
 const OURS: &str = "SELECT ssl, count(*) > 0 FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
     WHERE application_name = 'tidelock' GROUP BY ssl";
 
@@ -37,7 +37,7 @@ async fn fails(builder: ClientBuilder, url: &str, words: &str) {
     let error = builder.connect(url).await.expect_err("refused");
     let text = error.to_string();
     assert!(text.contains(words), "{words}: {text}");
-    // The next try would end in the same way.
+    // A retry would fail in the same way.
     let refusal = text.contains("invalid peer certificate") || text.contains("fatal alert");
     assert!(!refusal || !error.is_retryable(), "{error:?}");
     let expected = [
@@ -125,7 +125,7 @@ async fn t29_what_does_not_fit_is_said_and_does_not_hang() {
         fails(trusting(), &url(&expired, mode), words).await;
     }
 
-    // Not downgraded: the server says that it speaks no TLS, as somebody in between would.
+    // No downgrade: a server that claims not to support TLS, as a man in the middle would, is refused.
     let plain = super::server();
     fails(
         trusting(),

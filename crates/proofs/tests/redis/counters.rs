@@ -1,5 +1,5 @@
-//! Counters that anybody may have written: beyond what numbers of scripts are exact for, at their end, below zero, or no
-//! numbers at all.
+//! Counters that any client can overwrite: larger than a Lua number can represent exactly, at the maximum, negative, or
+//! not a number.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::client;
 
 const COUNTER: &str = "redisson_lock_token:{ledger}";
 
-/// From here on a number of Lua, a double, does not tell one from the next.
+/// Lua numbers are doubles: from this value on, two consecutive integers can be equal.
 const EXACT: u64 = 1 << 53;
 
 const END: u64 = i64::MAX as u64;
@@ -34,7 +34,7 @@ async fn t68_tokens_grow_beyond_what_scripts_count_exactly() -> Result<()> {
     Ok(())
 }
 
-/// The next holders in one process get tokens that were reserved with a grant.
+/// The next holders in the same process get tokens that the first grant reserved.
 #[tokio::test]
 async fn t68_reserved_tokens_are_exact_too() -> Result<()> {
     let server = RedisServer::start()?;
@@ -75,7 +75,8 @@ async fn t68_reserved_tokens_are_exact_too() -> Result<()> {
     Ok(())
 }
 
-/// Refused at once, by name, and nothing is half done: the lock is free, and the counter is as it was.
+/// The attempt fails at once with an error that names the counter, and changes nothing: the lock is free, and the
+/// counter keeps its value.
 #[tokio::test]
 async fn t68_a_counter_without_a_next_token_is_refused_and_nothing_is_taken() -> Result<()> {
     let server = RedisServer::start()?;
@@ -115,7 +116,7 @@ async fn t68_a_counter_without_a_next_token_is_refused_and_nothing_is_taken() ->
         );
         ensure!(server.query::<String, _>(&["GET", COUNTER])? == value);
         ensure!(server.keys()? == [COUNTER], "{value}: {:?}", server.keys()?);
-        // A lock without tokens does not need it, and `inspect` does not fail because of it.
+        // A lock without tokens does not read the counter, and `inspect` does not fail because of it.
         let guard = plain.acquire().await?;
         ensure!(lock.inspect().await?.is_locked());
         guard.release().await?;
@@ -143,7 +144,8 @@ async fn t68_the_last_token_is_given_out_once() -> Result<()> {
     Ok(())
 }
 
-/// What stands for a hold count is not ours to read: the lock is held, is shown, and can be freed.
+/// We do not parse a foreign value in the place of a hold count: the lock is held, it can be inspected, and it can be
+/// freed.
 #[tokio::test]
 async fn t68_a_hold_with_any_count_is_held_shown_and_freed() -> Result<()> {
     let server = RedisServer::start()?;

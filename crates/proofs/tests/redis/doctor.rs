@@ -1,4 +1,4 @@
-//! What is said about a server.
+//! What the doctor reports about a server.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Every await point of every operation is left in turn, on a real server: no lock, no channel, no key that stays.
+//! Every operation is cancelled at each of its await points, on a real server. No lock, no subscription and no key
+//! stays behind.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use tidelock::testing::{Faults, Fixture, promises::every_await};
 
 use crate::{channels, eventually};
 
-/// What is left of a wait lingers for a moment, for the next one.
+/// The subscription of a cancelled wait lingers for a moment, so that the next waiter can reuse it.
 const LINGERS: Duration = Duration::from_secs(20);
 
 async fn left(promise: impl AsyncFnOnce(&Fixture)) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Lost answers, lost connections, lost scripts, lost data.
+//! Lost replies, lost connections, lost scripts, lost data.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ async fn t24_a_full_server_refuses_an_acquire_and_still_takes_a_release() -> Res
     Ok(())
 }
 
-/// A replica may not have heard yet of what it is asked to release: it is no witness.
+/// A replica can lag behind the release, so we do not read from it whether the release took effect.
 #[tokio::test]
 async fn a_server_that_has_become_a_replica_does_not_say_that_a_lock_was_taken() -> Result<()> {
     let server = RedisServer::start()?;
@@ -97,7 +97,7 @@ async fn closing_ends_every_connection() -> Result<()> {
         Ok(!list.contains("lib-name=tidelock") && list.lines().count() == 1)
     })
     .await?;
-    // A tombstone may stay for a while; no lock does.
+    // A tombstone may stay for a while, but no lock may stay.
     assert_eq!(server.query::<i64, _>(&["EXISTS", "a"])?, 0);
     Ok(())
 }
@@ -113,7 +113,7 @@ fn a_client_goes_on_when_nobody_drives_the_runtime_of_its_connection() -> Result
     let idle = runtime()?;
     let client = idle.block_on(client(&server.url()))?;
     runtime()?.block_on(async {
-        // The first request finds out, within the response timeout.
+        // The first request detects the dead connection, within the response timeout.
         let guard = client.lock("a").acquire().await?;
         guard.release().await?;
         anyhow::Ok(())
@@ -131,7 +131,7 @@ async fn acquires_dropped_at_random_moments_leave_nothing() -> Result<()> {
         tokio::spawn(async move {
             for round in 0..16_u64 {
                 let patience = Duration::from_micros(50 + (task * 7919 + round * 104_729) % 20_000);
-                // An error means that it was dropped.
+                // A timeout error means that the acquire future was dropped.
                 if let Ok(guard) = tokio::time::timeout(patience, lock.acquire()).await {
                     drop(guard?);
                 }

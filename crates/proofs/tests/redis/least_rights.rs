@@ -1,4 +1,5 @@
-//! The line of `docs/guarantees.md` that gives a user the least rights: it is enough, and nothing in it is too much.
+//! The line in `docs/guarantees.md` that lists a user's least rights: the list is sufficient, and no entry is
+//! superfluous.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use tidelock::{Client, ErrorKind, Severity};
 
 use crate::listeners;
 
-/// The rights in the document, without the user's name and password.
+/// The rights from the document, without the user's name and password.
 fn rights() -> Result<Vec<String>> {
     let page = std::fs::read_to_string(workspace().join("docs/guarantees.md"))?;
     let line = page
@@ -20,7 +21,7 @@ fn rights() -> Result<Vec<String>> {
     Ok(rights.split(' ').map(str::to_owned).collect())
 }
 
-/// A server on which the user `locks` has these rights, and nobody else has any.
+/// A server on which the user `locks` has these rights, and no other user has any.
 fn server(rights: &[String]) -> Result<RedisServer> {
     let server = RedisServer::builder().acl("user default off").start()?;
     let user = ["ACL", "SETUSER", "locks", "on", ">secret"].map(str::to_owned);
@@ -36,7 +37,7 @@ async fn login(server: &RedisServer) -> tidelock::Result<Client> {
         .await
 }
 
-/// What there is to say against a server after a day's work on it: refusals, and what an examination finds.
+/// Everything that is wrong on a server with these rights: requests that are refused, and findings of the doctor.
 async fn complaints(server: &RedisServer) -> Result<Vec<String>> {
     let mut said = Vec::new();
     let client = match login(server).await {
@@ -44,7 +45,7 @@ async fn complaints(server: &RedisServer) -> Result<Vec<String>> {
         Err(error) => return Ok(vec![format!("connect: {error}")]),
     };
     for finding in client.examine().await? {
-        // Persistence is no question of rights.
+        // Persistence has nothing to do with the user's rights.
         let blind = finding.found.contains("cannot see");
         if blind || finding.subject.contains("rights") && finding.severity != Severity::Good {
             said.push(format!("doctor: {}: {}", finding.subject, finding.found));
@@ -68,7 +69,7 @@ async fn complaints(server: &RedisServer) -> Result<Vec<String>> {
 
 async fn lock(server: &RedisServer, client: &Client) -> Result<()> {
     let guard = client.lock("shop:1").acquire().await?;
-    // Renewed: it outlives its lease.
+    // The hold outlives its lease, because it is renewed.
     tokio::time::sleep(Duration::from_millis(700)).await;
     ensure!(guard.is_held(), "lost: not renewed");
     ensure!(server.query::<i64, _>(&["PTTL", "shop:1"])? > 0);
@@ -108,7 +109,7 @@ async fn look(client: &Client) -> Result<()> {
     Ok(guard.release().await?)
 }
 
-/// A waiter is woken long before a lease is over, and leaves no subscription.
+/// A waiter is woken long before the lease ends, and leaves no subscription.
 async fn wait(server: &RedisServer, client: &Client) -> Result<()> {
     let other = login(server).await?;
     let guard = client.lock("shop:5").acquire().await?;
@@ -136,10 +137,11 @@ async fn t27_the_rights_in_the_guarantees_are_enough() -> Result<()> {
     Ok(())
 }
 
-/// What only the log can tell of: without it a subscription nobody needs any more stays until the connection is closed.
+/// Only the server log shows that this right is missing: without it a superfluous subscription stays until the
+/// connection is closed.
 const QUIET: &str = "+unsubscribe";
 
-/// What the doctor cannot know, or does not need: it is told by the first request that misses it.
+/// Rights that the doctor cannot check or does not need: the first request that lacks one reports it.
 const TOLD_BY_WORK: [&str; 4] = [
     "~shop:*",
     "~redisson_lock_*:{shop:*",
@@ -151,7 +153,7 @@ const TOLD_BY_WORK: [&str; 4] = [
 async fn t27_a_right_that_is_missing_is_told() -> Result<()> {
     let rights = rights()?;
     let mut silent = String::new();
-    // A few servers at a time.
+    // We start only a few servers at a time.
     let grants = |at: &usize| rights[*at].starts_with(['~', '&', '+']);
     let grants: Vec<usize> = (0..rights.len()).filter(grants).collect();
     for some in grants.chunks(8) {
@@ -180,8 +182,8 @@ async fn t27_a_right_that_is_missing_is_told() -> Result<()> {
     Ok(())
 }
 
-/// A user whose rights were given before waiters of Redisson's fair locks were thought of: it locks, waits and releases as ever,
-/// also while such a queue stands.
+/// A user whose rights predate the support for waiters of Redisson's fair locks: it locks, waits and releases as
+/// before, also while such a queue exists.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t27_who_may_not_look_at_fair_queues_locks_all_the_same() -> Result<()> {
     let mut fewer = rights()?;

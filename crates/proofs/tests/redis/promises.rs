@@ -1,9 +1,9 @@
-//! The conformance suite on a real server: plainly, under faults, and through threads.
+//! The conformance suite on a real server: without faults, with injected faults, and from several threads.
 
 use testkit::servers::RedisServer;
 use tidelock::testing::Fixture;
 
-/// A server of its own, for as long as the promise is being proved.
+/// A separate server for each promise.
 #[allow(clippy::expect_used, reason = "a missing server is a failure")]
 fn fixture() -> Fixture {
     let server = RedisServer::start().expect("a server starts");

@@ -54,7 +54,7 @@ async fn t28_without_rights_to_channels_releases_work_and_waiters_poll() -> Resu
     Ok(())
 }
 
-/// How often a command was called, or refused.
+/// The number of calls of a command that the server has counted in this field.
 fn calls(server: &RedisServer, command: &str, what: &str) -> Result<u64> {
     let stats: String = server.query(&["INFO", "commandstats"])?;
     let line = format!("cmdstat_{command}:");
@@ -66,7 +66,7 @@ fn calls(server: &RedisServer, command: &str, what: &str) -> Result<u64> {
     Ok(found.context("a number of that name")?.1.trim().parse()?)
 }
 
-/// A channel that may not be given up is still one on which waiters are woken.
+/// A user without the right to unsubscribe keeps the subscription, and its waiters are still woken through it.
 #[tokio::test]
 async fn t28_without_the_right_to_unsubscribe_waiters_are_woken_every_time() -> Result<()> {
     let server = RedisServer::builder()
@@ -78,13 +78,13 @@ async fn t28_without_the_right_to_unsubscribe_waiters_are_woken_every_time() -> 
         let guard = one.lock("a").acquire().await?;
         let before = calls(&server, "evalsha", "calls")?;
         let waiter = tokio::spawn(async move { (two.lock("a").acquire().await, two) });
-        // It asks, subscribes, and asks again.
+        // The waiter makes an attempt, subscribes, and makes a second attempt.
         eventually("it waits", Duration::from_secs(1), || {
             Ok(calls(&server, "evalsha", "calls")? >= before + 2)
         })
         .await?;
         guard.release().await?;
-        // Who is not woken asks again a second later.
+        // A waiter that misses the wake polls a second later, so a faster grant proves the wake.
         let woken = tokio::time::timeout(Duration::from_millis(500), waiter).await;
         let (woken, client) = woken.context("it was not woken")??;
         woken?.release().await?;

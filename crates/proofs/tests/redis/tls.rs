@@ -1,4 +1,4 @@
-//! TLS: who is trusted, and what is said when something does not fit.
+//! TLS: which certificates are trusted, and the error messages when verification or negotiation fails.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ async fn fails(builder: ClientBuilder, url: &str, words: &str) -> Result<()> {
     let error = builder.connect(url).await.err().context("it was let in")?;
     let text = error.to_string();
     assert!(text.contains(words), "{words}: {text}");
-    // The next try would end in the same way.
+    // A retry would fail in the same way.
     let refusal = text.contains("invalid peer certificate") || text.contains("fatal alert");
     assert!(!refusal || !error.is_retryable(), "{error:?}");
     assert!(

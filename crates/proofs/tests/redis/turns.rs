@@ -1,4 +1,4 @@
-//! Whose turn it is between processes.
+//! Fairness between processes.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 const LEASE: Duration = Duration::from_secs(6);
 
-/// How long the tasks of the quick client hand the lock on to each other in a row.
+/// The time for which the tasks of the fast client may hand the lock to each other in a row.
 const WITHIN: Duration = Duration::from_millis(100);
 
-/// A message, and the question it leads to, need longer than the quick client's pause between two of its turns: as those of a
-/// Java service do, or of one that is far away.
+/// The wake and the attempt that follows it take longer than the fast client's pause between two holds. A Java service
+/// or a distant client is that slow.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_needs_longer_to_come_gets_its_turn_too() {
     let server = RedisServer::start().unwrap();

@@ -46,10 +46,12 @@ async fn a_fenced_lock_counts_where_redisson_counts() -> Result<()> {
 async fn a_release_wakes_a_waiter_of_another_client_at_once() -> Result<()> {
     let server = RedisServer::start()?;
     let (one, two) = (client(&server.url()).await?, client(&server.url()).await?);
+    // The lease is far longer than the test, so only a wake explains a fast grant.
     let options = AcquireOptions::new().expires_after(Duration::from_secs(60));
     let guard = one.lock("a").acquire_with(options).await?;
     let waiter = tokio::spawn(two.lock("a").acquire());
     listeners(&server, "redisson_lock__channel:{a}", 1).await?;
+    // The waiter makes another attempt after its subscription. The release must not come before that attempt.
     tokio::time::sleep(Duration::from_millis(50)).await;
     guard.release().await?;
     let guard = tokio::time::timeout(Duration::from_millis(300), waiter).await???;
@@ -94,6 +96,7 @@ async fn a_foreign_holder_is_respected_and_its_counts_are_shown() -> Result<()> 
         (java, 3)
     );
     assert_eq!(client.list("*", 10).await?, ["a"]);
+    // The foreign lease has at most 600 ms left, so the wait ends without any release.
     let guard = tokio::time::timeout(Duration::from_secs(2), lock.acquire()).await??;
     assert!(lock.force_release().await?);
     assert!(!lock.force_release().await?);
@@ -135,10 +138,11 @@ async fn what_is_no_plain_lock_is_refused_and_left_as_it_is() -> Result<()> {
 async fn a_key_without_a_limit_is_waited_for_with_a_cap() -> Result<()> {
     let server = RedisServer::start()?;
     let client = client(&server.url()).await?;
+    // Without `PEXPIRE` the key has no time to live.
     server.admin(&["HSET", "a", "0123abcd-0123-4123-8123-0123456789ab:7", "1"])?;
     let waiter = tokio::spawn(client.lock("a").acquire());
     listeners(&server, "redisson_lock__channel:{a}", 1).await?;
-    server.admin(&["DEL", "a"])?; // and nobody publishes
+    server.admin(&["DEL", "a"])?; // nobody publishes a wake
     let guard = tokio::time::timeout(Duration::from_secs(2), waiter).await???;
     guard.release().await?;
     Ok(())

@@ -1,4 +1,4 @@
-//! What a failover leaves: planned, and after a crash.
+//! State after a planned failover, and after a crash.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ fn token(guard: &Guard) -> Result<u64> {
     guard.token().map(FencingToken::get).context("a token")
 }
 
-/// T31: `FAILOVER TO`. The held lock is held on the new primary, by the same owner and without a gap; tokens go on; those
-/// who write to the demoted one are led to the new one by its refusal.
+/// T31: `FAILOVER TO`. The same owner holds the lock on the new primary without a gap, and the tokens continue. A
+/// client that writes to the demoted primary is refused, and follows the refusal to the new one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t31_a_planned_failover_loses_nothing() -> Result<()> {
     let world = World::new(LEASE)?;
@@ -48,7 +48,8 @@ async fn t31_a_planned_failover_loses_nothing() -> Result<()> {
         let info: String = new.query(&["INFO", "replication"])?;
         Ok(info.contains("role:master"))
     })?;
-    // Not cut: the connections lead to the old primary until that says that it is none.
+    // The proxy does not cut connections: they lead to the old primary until that refuses a write because it is a
+    // replica.
     world.proxy.set_upstream(new.addr());
     for _ in 0..5 {
         let lock = client.fenced_lock("busy");
@@ -65,8 +66,8 @@ async fn t31_a_planned_failover_loses_nothing() -> Result<()> {
     Ok(())
 }
 
-/// T32: the primary dies before a replica has heard of the lock. Who did not ask for acknowledgement had a grant, and is
-/// told of its loss; tokens go on from what was replicated.
+/// T32: the primary crashes before a replica has received the lock. A client that asked for no acknowledgement had a
+/// grant, and learns of its loss. The tokens continue from the replicated value.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t32_a_lock_that_was_not_replicated_is_told_lost() -> Result<()> {
     let world = World::new(LEASE)?;
@@ -96,7 +97,7 @@ async fn t32_a_lock_that_was_not_replicated_is_told_lost() -> Result<()> {
     Ok(())
 }
 
-/// T32: whoever asked for acknowledgement was never given the lock that the failover forgets.
+/// T32: a client that asked for acknowledgement was never granted the lock that the failover loses.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t32_what_was_not_acknowledged_was_never_granted() -> Result<()> {
     for policy in [Any, Majority, All] {
@@ -132,7 +133,8 @@ async fn t32_what_was_not_acknowledged_was_never_granted() -> Result<()> {
     Ok(())
 }
 
-/// What every replica acknowledged survives the crash of the primary: the same holder goes on, on whichever is promoted.
+/// A grant that every replica acknowledged survives the crash of the primary: the same holder continues, whichever
+/// replica is promoted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_that_all_acknowledged_survives_a_crash() -> Result<()> {
     for promoted in [1, 2] {
@@ -154,7 +156,7 @@ async fn a_lock_that_all_acknowledged_survives_a_crash() -> Result<()> {
     Ok(())
 }
 
-/// The only replica is promoted, and has none itself: nobody is left to acknowledge, and the holder goes on.
+/// The only replica is promoted and has no replica itself. No replica is left to acknowledge, and the holder continues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_server_goes_on_alone() -> Result<()> {
     let world = World::of(1, LEASE)?;
@@ -176,7 +178,7 @@ async fn the_last_server_goes_on_alone() -> Result<()> {
     Ok(())
 }
 
-/// The primary dies with what its stalled links had not carried; node 1 is promoted.
+/// Kills the primary together with the data that its stalled replication connections still held. Promotes node 1.
 fn crash(world: &World) -> Result<()> {
     world.all.primary().kill()?;
     let new = world.all.promote(1)?;

@@ -1,4 +1,4 @@
-//! What acknowledgement costs.
+//! The cost of acknowledgement.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::world::{SOON, World, once, patient, within};
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// One script and one `WAIT`, sent together on a connection of their own; the release goes as ever.
+/// One script and one `WAIT`, sent together on a separate connection. The release uses the ordinary connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquire_costs_one_pipeline() -> Result<()> {
     let world = World::new(LEASE)?;
@@ -30,7 +30,7 @@ async fn an_acquire_costs_one_pipeline() -> Result<()> {
     Ok(())
 }
 
-/// All that come while a `WAIT` is under way share the next one.
+/// All requests that arrive while a `WAIT` is in flight share the next `WAIT`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_shares_its_waits() -> Result<()> {
     const CROWD: u64 = 64;
@@ -52,7 +52,7 @@ async fn a_crowd_shares_its_waits() -> Result<()> {
     Ok(())
 }
 
-/// A batch of renewals has one `WAIT`, and it is not on the connection that releases use.
+/// A batch of renewals costs one `WAIT`, on a connection that releases do not use.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_of_renewals_costs_one_wait() -> Result<()> {
     const LOCKS: usize = 50;
@@ -62,7 +62,7 @@ async fn a_batch_of_renewals_costs_one_wait() -> Result<()> {
     for n in 0..LOCKS {
         guards.push(client.lock(&format!("lock {n}")).acquire().await?);
     }
-    // Past the first renewals, which come as the acquires came.
+    // We skip the first renewals: they are spread out, as the acquires were.
     let renewed = |times| world.proxy.until(move |proxy| proxy.count("WAIT") >= times);
     within(SOON, "a period", renewed(LOCKS as u64 + 1)).await?;
     tokio::time::sleep(world.lease / 3).await;
@@ -74,7 +74,7 @@ async fn a_batch_of_renewals_costs_one_wait() -> Result<()> {
     Ok(())
 }
 
-/// A server that has forgotten the scripts is told them, and the grant is acknowledged all the same.
+/// After `SCRIPT FLUSH` the client loads the scripts again, and the grant is still acknowledged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_script_the_server_forgot_is_acknowledged_too() -> Result<()> {
     let world = World::new(LEASE)?;
@@ -99,7 +99,7 @@ async fn a_script_the_server_forgot_is_acknowledged_too() -> Result<()> {
     Ok(())
 }
 
-/// The connections kept for `WAIT` go with the client.
+/// Closing the client closes the connections that are reserved for `WAIT`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_closed_client_leaves_no_connection() -> Result<()> {
     let world = World::new(Duration::from_millis(900))?;

@@ -1,4 +1,4 @@
-//! A primary that answers, but whose replicas hear nothing of it.
+//! A primary that responds, but whose replicas receive nothing from it.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use tidelock::ReplicaAck::{Any, Off};
 
 use crate::world::{World, eventually, listen, once};
 
-/// The holder is told before a replica that had its last acknowledged renewal could give the lock away; and nothing is
-/// granted there any more.
+/// The holder learns of the loss before a replica with its last acknowledged renewal could grant the lock to another
+/// client. The isolated primary grants nothing any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_isolated_primary_keeps_no_holder_confident() -> Result<()> {
     let lease = Duration::from_millis(1500);
@@ -48,7 +48,7 @@ async fn an_isolated_primary_keeps_no_holder_confident() -> Result<()> {
     Ok(())
 }
 
-/// An extension is a renewal like any other.
+/// An extension needs acknowledgement, as a renewal does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_extension_nobody_acknowledges_proves_nothing() -> Result<()> {
     let world = World::new(Duration::from_secs(3))?;
@@ -65,7 +65,8 @@ async fn an_extension_nobody_acknowledges_proves_nothing() -> Result<()> {
     }
     guard.extend(Duration::from_secs(60)).await?;
     ensure!(guard.valid_for() > Duration::from_secs(50));
-    // What it wrote for nothing stood longer than what is asked for now, and still the replicas are asked.
+    // The unacknowledged lease on the primary is longer than the requested one. The extension must still ask the
+    // replicas.
     for i in [1, 2] {
         world.all.stall(i);
     }
@@ -74,8 +75,8 @@ async fn an_extension_nobody_acknowledges_proves_nothing() -> Result<()> {
     Ok(())
 }
 
-/// The replicas follow another primary now, and the old one has seen them go: it is, by its own count, a server without
-/// replicas. Its holder is told all the same, before the new primary can give the lock away.
+/// The replicas now follow another primary, and the old one has seen them disconnect: by its own count it is a server
+/// without replicas. Its holder must still learn of the loss before the new primary can grant the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_that_has_lost_its_replicas_keeps_no_holder_confident() -> Result<()> {
     let world = World::new(Duration::from_millis(1500))?;
@@ -87,7 +88,8 @@ async fn a_primary_that_has_lost_its_replicas_keeps_no_holder_confident() -> Res
     let [_, new, third] = world.all.nodes() else {
         bail!("three servers");
     };
-    // Nobody tells the old primary. In this order: what the old one still hears acknowledged is on the new one.
+    // The old primary gets no message about the change. The order matters: what a replica still acknowledges to the old
+    // primary must be on the new one.
     third.admin(&["REPLICAOF", "127.0.0.1", &new.port().to_string()])?;
     new.admin(&["REPLICAOF", "NO", "ONE"])?;
     let left: u64 = new.query(&["PTTL", "till"])?;

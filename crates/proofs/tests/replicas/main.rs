@@ -1,5 +1,5 @@
-//! Acknowledgement by replicas, on a real primary with two of them: what each policy gives, what it costs, and what a
-//! failover leaves of it.
+//! Acknowledgement by replicas, on a real primary with two replicas: what each policy guarantees, what it costs, and
+//! what survives a failover.
 
 #![allow(
     clippy::unchecked_time_subtraction,

@@ -1,4 +1,4 @@
-//! What each policy gives, and what is left where it cannot be had.
+//! What each policy guarantees, and the behaviour when it cannot be met.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ async fn what_was_reached_is_on_the_guard() -> Result<()> {
         ensure!(seen.is_none_or(|seen| (seen.needed..=2).contains(&seen.reached)));
         guard.release().await?;
     }
-    // The client's own policy, where none is given.
+    // Without an explicit policy, the client's own one applies.
     let guard = client.lock("till").acquire().await?;
     ensure!(guard.acknowledged().is_some_and(|seen| seen.needed == 1));
     let strict = world.client(All).await?;
@@ -38,7 +38,7 @@ async fn what_was_reached_is_on_the_guard() -> Result<()> {
     Ok(())
 }
 
-/// One of two replicas is frozen. `all` cannot be had: it is said, and nothing is left. The others go on as if nothing were.
+/// One of two replicas is frozen. `all` fails with an error and leaves no lock. The other policies are not affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_frozen_replica_does_not_acknowledge_is_undone() -> Result<()> {
     let world = World::new(LEASE)?;
@@ -80,8 +80,8 @@ async fn what_a_frozen_replica_does_not_acknowledge_is_undone() -> Result<()> {
     Ok(())
 }
 
-/// A grant that is not acknowledged is given back. That request is held up, and arrives when the lock has been granted
-/// after all: it must not end what the holder believes in.
+/// A grant without acknowledgement is released again. We delay that release until the lock has been granted after all:
+/// the late release must not end the newer hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_undo_ends_no_later_grant() -> Result<()> {
     let world = World::of(1, LEASE)?;
@@ -108,8 +108,8 @@ async fn a_late_undo_ends_no_later_grant() -> Result<()> {
     Ok(())
 }
 
-/// The only replica is frozen. `any` needs one replica that acknowledges, so nothing is granted, and a holder is told before its
-/// lease ends. With two replicas the other one would do.
+/// The only replica is frozen. `any` needs one acknowledging replica, so nothing is granted, and a holder learns of the
+/// loss before its lease ends. With two replicas, the other one would suffice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_replica_that_is_the_only_one_stops_grants_and_is_told() -> Result<()> {
     let world = World::of(1, LEASE)?;
@@ -139,8 +139,8 @@ async fn a_frozen_replica_that_is_the_only_one_stops_grants_and_is_told() -> Res
     Ok(())
 }
 
-/// A replica that has just gone may be about to replace its primary, which then knows less of it than anybody: it is still
-/// one of all. Who is content with fewer goes on.
+/// A replica that has just disconnected may be about to replace its primary, and the primary cannot know. So it still
+/// counts for `all`. Weaker policies continue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_has_just_gone_is_still_one_of_all() -> Result<()> {
     let world = World::new(LEASE)?;
@@ -166,8 +166,8 @@ async fn a_replica_that_has_just_gone_is_still_one_of_all() -> Result<()> {
     Ok(())
 }
 
-/// While `all` waits for a frozen replica, nobody else does: neither a release, nor another policy, nor a refusal for
-/// longer than the limit.
+/// While `all` waits for a frozen replica, nobody else is blocked: releases and other policies are not, and a refusal
+/// takes no longer than the limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_replica_holds_up_nobody_else() -> Result<()> {
     let world = World::new(LEASE)?;
@@ -204,7 +204,8 @@ async fn a_frozen_replica_holds_up_nobody_else() -> Result<()> {
     Ok(())
 }
 
-/// Whoever wants `all` of a lock that another holds is told so at once, also while the `WAIT` of somebody else hangs.
+/// An attempt with `all` on a lock that another client holds is refused at once, also while the `WAIT` of a third
+/// request hangs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_does_not_wait_for_replicas() -> Result<()> {
     let world = World::new(LEASE)?;
@@ -213,7 +214,7 @@ async fn a_refusal_does_not_wait_for_replicas() -> Result<()> {
     world.all.nodes()[2].freeze()?;
     let hanging = tokio::spawn(client.lock("hanging").acquire());
     for _ in 0..3 {
-        // What was asked before has been given up.
+        // The first request has timed out by now.
         tokio::time::sleep(WITHIN * 2).await;
         let waits = world.proxy.count("WAIT");
         let hangs = world.proxy.until(|proxy| proxy.count("WAIT") > waits);
@@ -227,7 +228,7 @@ async fn a_refusal_does_not_wait_for_replicas() -> Result<()> {
     Ok(())
 }
 
-/// Holds of two policies, renewed in one batch: each is judged by its own.
+/// Two holds with different policies, renewed in one batch: each is checked against its own policy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewals_are_judged_by_their_own_policy() -> Result<()> {
     let lease = Duration::from_millis(1500);
@@ -249,7 +250,7 @@ async fn renewals_are_judged_by_their_own_policy() -> Result<()> {
     Ok(())
 }
 
-/// A server alone: every policy is fulfilled, and not one command more is sent.
+/// A single server: every policy is met, and no extra command is sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_replicas_nothing_more_is_sent() -> Result<()> {
     let server = RedisServer::start()?;
@@ -265,7 +266,7 @@ async fn without_replicas_nothing_more_is_sent() -> Result<()> {
         guard.release().await?;
     }
     let counts = proxy.counts();
-    // Who wants more than one asks each time whether there are any, in the same trip.
+    // A policy that can need more than one replica asks for the number of replicas each time, in the same round trip.
     let asked = [("EVALSHA".to_owned(), 8), ("INFO".to_owned(), 2)];
     ensure!(counts == asked.into(), "{counts:?}");
     ensure!(proxy.accepted() == 1, "no connection of its own");
@@ -304,7 +305,7 @@ async fn a_replica_that_comes_later_is_noticed() -> Result<()> {
     Ok(())
 }
 
-/// Stores without replicas take every policy.
+/// Stores without replicas accept every policy.
 #[tokio::test]
 async fn stores_of_one_place_fulfil_every_policy() -> Result<()> {
     let dir = tempfile::tempdir()?;

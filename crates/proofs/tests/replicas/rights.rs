@@ -1,4 +1,4 @@
-//! Servers that do not let us ask: managed ones forbid a command, by rights or by its name.
+//! Servers that refuse the replication commands: managed services forbid them with ACLs or rename them.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use tidelock::{Client, Credentials, ErrorKind};
 use crate::logs::Logs;
 use crate::world::{SOON, eventually, patient, within};
 
-/// Locks work, what cannot be given is said once, and who insists on it is refused before anything was sent.
+/// Locks work, and the client reports once that it cannot give acknowledgements. A request that insists on one is
+/// refused before anything is sent.
 async fn works_without(primary: &RedisServer, name: &str) -> Result<()> {
     let logs = Logs::gather();
     let builder = Client::builder().credentials(Credentials::new("app", "secret"));

@@ -1,4 +1,4 @@
-//! A primary with two replicas, a proxy before it, and clients through the proxy.
+//! A primary with two replicas, a proxy in front of it, and clients through the proxy.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -10,13 +10,13 @@ use testkit::servers::{RedisServer, Replicated};
 use tidelock::{AcquireOptions, Client, ClientBuilder, Guard, LostReason, ReplicaAck};
 use tokio::task::JoinHandle;
 
-/// Longer than any event takes that is awaited only to be sure that it has come.
+/// Longer than any event takes that must come.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
-/// How long the replicas are waited for here.
+/// How long we wait for the replicas here.
 pub(crate) const WITHIN: Duration = Duration::from_millis(150);
 
-/// The servers and the way to their primary.
+/// The servers and the proxy to their primary.
 pub(crate) struct World {
     pub(crate) all: Replicated,
     pub(crate) proxy: Proxy,
@@ -28,18 +28,19 @@ impl World {
         Self::of(2, lease)
     }
 
-    /// With so many replicas.
+    /// With this many replicas.
     pub(crate) fn of(replicas: usize, lease: Duration) -> Result<Self> {
         let all = Replicated::start(replicas)?;
         let proxy = Proxy::start(all.primary().addr())?;
         let world = Self { all, proxy, lease };
-        // A replica that has just copied the data counts as online, and hears nothing more until its first sign of life.
+        // A replica that has just copied the data counts as online, but receives nothing more before its first
+        // heartbeat.
         world.all.primary().admin(&["SET", "in sync", "1"])?;
         (1..=replicas).try_for_each(|i| world.in_sync(i))?;
         Ok(world)
     }
 
-    /// A client's settings. The response timeout leaves the replicas all the time they are given.
+    /// A client's settings. The response timeout is long enough for the whole replica timeout.
     pub(crate) fn builder(&self) -> ClientBuilder {
         Client::builder()
             .lease(self.lease)
@@ -53,7 +54,7 @@ impl World {
         Ok(builder.connect(&self.proxy.url()).await?)
     }
 
-    /// How often the primary has run a command.
+    /// The number of times that the primary has run a command.
     pub(crate) fn calls(&self, command: &str) -> Result<u64> {
         let stats: String = self.all.primary().query(&["INFO", "commandstats"])?;
         let start = format!("cmdstat_{command}:calls=");
@@ -63,19 +64,19 @@ impl World {
         Ok(number.parse()?)
     }
 
-    /// Nobody holds the lock on the primary.
+    /// True if nobody holds the lock on the primary.
     pub(crate) fn is_free(&self, name: &str) -> Result<bool> {
         Ok(self.all.primary().query::<u64, _>(&["EXISTS", name])? == 0)
     }
 
-    /// The owner that holds a lock on one server.
+    /// The owner that holds a lock on this server.
     pub(crate) fn holder(server: &RedisServer, name: &str) -> Result<Option<String>> {
         let owners: Vec<String> = server.query(&["HKEYS", name])?;
         ensure!(owners.len() < 2, "{owners:?} hold {name} together");
         Ok(owners.into_iter().next())
     }
 
-    /// Node `i` has everything that was written so far.
+    /// Waits until node `i` has received everything that was written so far.
     pub(crate) fn in_sync(&self, i: usize) -> Result<()> {
         let offset = |server: &RedisServer, field: &str| -> Result<u64> {
             let info: String = server.query(&["INFO", "replication"])?;
@@ -88,26 +89,26 @@ impl World {
         })
     }
 
-    /// Clients come to this server from now on, those that are connected too.
+    /// From now on clients reach this server, also those that are already connected.
     pub(crate) fn lead_to(&self, server: &RedisServer) {
         self.proxy.set_upstream(server.addr());
         self.proxy.cut();
     }
 }
 
-/// One try, acknowledged like this.
+/// Options for one attempt with this acknowledgement policy.
 pub(crate) fn once(policy: ReplicaAck) -> AcquireOptions {
     AcquireOptions::new()
         .acknowledge(policy)
         .wait(Duration::ZERO)
 }
 
-/// Waits a while, acknowledged like this.
+/// Options for a longer wait with this acknowledgement policy.
 pub(crate) fn patient(policy: ReplicaAck) -> AcquireOptions {
     AcquireOptions::new().acknowledge(policy).wait(SOON)
 }
 
-/// Asks until it is so. For what only the server can tell.
+/// Polls until the condition is true, for state that only the server can report.
 pub(crate) fn eventually(what: &str, mut reached: impl FnMut() -> Result<bool>) -> Result<()> {
     let start = Instant::now();
     while !reached()? {
@@ -117,14 +118,14 @@ pub(crate) fn eventually(what: &str, mut reached: impl FnMut() -> Result<bool>) 
     Ok(())
 }
 
-/// Awaits a future, but not for ever.
+/// Awaits a future with a time limit.
 pub(crate) async fn within<F: Future>(limit: Duration, what: &str, future: F) -> Result<F::Output> {
     tokio::time::timeout(limit, future)
         .await
         .with_context(|| format!("not within {limit:?}: {what}"))
 }
 
-/// Listens for the loss of a guard, and notes when, on the boot clock, it was told.
+/// Waits for the loss of a guard, and records the boot time at which the guard reported it.
 pub(crate) struct Told(JoinHandle<(Duration, LostReason)>);
 
 pub(crate) fn listen(guard: &Guard) -> Told {

@@ -1,9 +1,9 @@
-//! Who is connected to a server that also has connections of its peers.
+//! Counts the clients of a server that also has connections from its replicas and sentinels.
 
 use anyhow::Result;
 use testkit::servers::RedisServer;
 
-/// How many clients are connected, without the operator's own.
+/// The number of connected clients, without the operator's own connection.
 pub(crate) fn callers(server: &RedisServer) -> Result<usize> {
     let list: String = server.query(&["CLIENT", "LIST"])?;
     let others = list.lines().filter(|line| {

@@ -1,4 +1,4 @@
-//! What is said when there is nobody to ask, or nothing to be told.
+//! Error messages when no sentinel responds, or when none of them knows a primary.
 
 use anyhow::{Result, ensure};
 use proofs::entering::is_waited_for;
@@ -45,7 +45,7 @@ async fn sentinels_that_cannot_be_reached_are_named() -> Result<()> {
     Ok(())
 }
 
-/// Sentinels and servers have passwords of their own, and either may be wrong.
+/// Sentinels and servers have separate passwords, and each of them can be wrong.
 #[tokio::test]
 async fn passwords_of_sentinels_and_servers_are_told_apart() -> Result<()> {
     let sentinels = Sentinels::builder()
@@ -74,7 +74,7 @@ async fn passwords_of_sentinels_and_servers_are_told_apart() -> Result<()> {
     Ok(())
 }
 
-/// T76: sentinels, or the server they name, that do not answer yet when a client comes.
+/// T76: the sentinels, or the server that they name, do not respond yet when a client connects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t76_sentinels_and_servers_that_do_not_answer_are_waited_for() -> Result<()> {
     let sentinels = Sentinels::builder().replicas(0).start()?;

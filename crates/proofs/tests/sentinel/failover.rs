@@ -1,4 +1,4 @@
-//! The primary dies, is frozen, hands over, or is left behind and goes on answering.
+//! The primary is killed, is frozen, hands over in a planned failover, or is left behind and still responds.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use tokio::task::JoinHandle;
 use crate::callers::callers;
 use crate::common::{SOON, boot_time, builder, eventually, insist, within};
 
-/// Sentinels whose votes were split choose again some seconds later, and may split them again.
+/// Sentinels that split their votes repeat the election some seconds later, and can split again.
 const ELECTION: Duration = Duration::from_secs(40);
 
-/// How long after another primary is there everybody must be able to lock again.
+/// The time after the promotion of a new primary within which all clients must be able to lock again.
 const BACK: Duration = Duration::from_secs(1);
 
 const LEASE: Duration = Duration::from_secs(3);
 
-/// Clients that cannot know of each other's discoveries, and somebody who waits for a lock.
+/// Clients that share no state, so none of them learns from another one, and a task that waits for a lock.
 struct Crowd {
     sentinels: Sentinels,
     clients: Vec<Client>,
@@ -29,7 +29,7 @@ impl Crowd {
         let sentinels = Sentinels::start()?;
         let mut clients = Vec::new();
         for _ in 0..4 {
-            // Patient enough with a silent server that only the sentinels can tell them in time.
+            // The response timeout is so long that only the sentinels can report a silent server in time.
             let patient = builder(LEASE).response_timeout(LEASE);
             clients.push(patient.connect(&sentinels.url()).await?);
         }
@@ -39,14 +39,14 @@ impl Crowd {
         Ok(Self { sentinels, clients })
     }
 
-    /// Each client asks for a lock of its own until it has it. When the last of them was served, on the boot clock.
+    /// Each client retries until it has a lock of its own. Each task returns the boot time of its grant.
     fn try_all(&self) -> Vec<JoinHandle<Result<Duration>>> {
         let each = self.clients.iter().enumerate().map(|(number, client)| {
             let lock = client.lock(&format!("own {number}"));
             tokio::spawn(async move {
                 let guard = insist(lock).await?;
                 let begun = boot_time();
-                // Its key may have been lost again: that is told, and no matter here.
+                // The key may be lost again. The release reports that, and it does not matter here.
                 let _ = guard.release().await;
                 Ok(begun)
             })
@@ -54,7 +54,8 @@ impl Crowd {
         each.collect()
     }
 
-    /// Makes it happen, and sees everybody back in time: who waits, and who comes anew.
+    /// Triggers the fault, and checks that all clients are back in time: the waiter, and clients that start a new
+    /// acquire.
     async fn survives(self, what: impl FnOnce(&Sentinels) -> Result<()>) -> Result<()> {
         let holder = self.clients[0].lock("stock").acquire().await?;
         let lock = self.clients[1].lock("stock");
@@ -86,11 +87,12 @@ impl Crowd {
                 begun - there
             );
         }
-        // The old primary may go on for a while, and whoever has not heard of the new one is served by it.
+        // The old primary may serve requests for a while, so a client that has not heard of the new one still gets
+        // locks from it.
         for client in &self.clients {
             arrives(client, new, there + BACK).await?;
         }
-        // Kept where the replica had it, lost where not; either way the waiter must get it.
+        // The hold survived if the replica had it, and is lost otherwise. The waiter must get the lock in both cases.
         let _ = holder.release().await;
         let released = boot_time();
         let (guard, begun) = within(SOON, "the waiter is woken", waiter).await???;
@@ -112,13 +114,13 @@ impl Crowd {
     }
 }
 
-/// Takes locks until they are taken there, which must be so by then.
+/// Acquires locks until one is on the given server. Fails if that takes longer than the limit.
 async fn arrives(client: &Client, there: &RedisServer, by: Duration) -> Result<()> {
     loop {
         let lock = client.lock(&format!("who {:?}", boot_time()));
         let guard = insist(lock).await?;
         let found: i64 = there.query(&["EXISTS", guard.name()])?;
-        // What was taken elsewhere may be given back here, where nobody has it.
+        // A lock from the old primary may be released on the new one, where nobody holds it: that release can fail.
         let given_back = guard.release().await;
         if found == 1 {
             return given_back.context("released where it was taken");
@@ -127,7 +129,8 @@ async fn arrives(client: &Client, there: &RedisServer, by: Duration) -> Result<(
     }
 }
 
-/// T33. The primary is killed, and the sentinels vote. All clients can lock again a second after there is another one.
+/// T33. The primary is killed, and the sentinels vote. All clients can lock again one second after the promotion of a
+/// new one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t33_a_killed_primary_is_followed() -> Result<()> {
     let crowd = Crowd::gather().await?;
@@ -136,7 +139,7 @@ async fn t33_a_killed_primary_is_followed() -> Result<()> {
         .await
 }
 
-/// T33, with a primary that keeps its connections and says nothing: only the sentinels can tell.
+/// T33, with a primary that keeps its connections open and sends nothing: only the sentinels can report it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t33_a_frozen_primary_is_left() -> Result<()> {
     let crowd = Crowd::gather().await?;
@@ -145,7 +148,7 @@ async fn t33_a_frozen_primary_is_left() -> Result<()> {
         .await
 }
 
-/// T33, planned. The old primary goes on for a while as if nothing had happened.
+/// T33, planned. The old primary serves requests for a while as if nothing had happened.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t33_a_planned_failover_is_followed() -> Result<()> {
     let crowd = Crowd::gather().await?;
@@ -156,7 +159,8 @@ async fn t33_a_planned_failover_is_followed() -> Result<()> {
     crowd.survives(ordered).await
 }
 
-/// T33, by a URL that names one sentinel, which dies before the primary does. The others were learned from it.
+/// T33, with a URL that names a single sentinel, which dies before the primary does. The client has learned the other
+/// sentinels from it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t33_sentinels_that_were_not_named_are_asked() -> Result<()> {
     let sentinels = Sentinels::start()?;
@@ -175,8 +179,8 @@ async fn t33_sentinels_that_were_not_named_are_asked() -> Result<()> {
     arrives(&client, new, boot_time() + BACK).await
 }
 
-/// T33, without any message: the sentinels name another server, and the old one, which nobody has told, still answers and
-/// still takes writes. Who waits there is woken.
+/// T33, without any message: the sentinels name another server, but the old one has not been told, still responds and
+/// still accepts writes. A waiter there is woken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t33_an_old_primary_that_still_answers_is_left() -> Result<()> {
     let sentinels = Sentinels::builder().replicas(1).start()?;
@@ -196,7 +200,7 @@ async fn t33_an_old_primary_that_still_answers_is_left() -> Result<()> {
     let guard = within(BACK, "the waiter asks the new one", waiter).await???;
     let kept: i64 = other.query(&["EXISTS", "stock"])?;
     ensure!(kept == 1, "it holds the lock elsewhere");
-    // The other client finds out by itself.
+    // The other client detects the change by itself.
     arrives(&one, &other, boot_time() + BACK).await?;
     guard.release().await?;
     Ok(())

@@ -1,4 +1,4 @@
-//! Sentinels and servers with IPv6 addresses: in the URL, and in what the sentinels tell.
+//! Sentinels and servers with IPv6 addresses: in the URL, and in the sentinels' replies.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use tidelock::Topology;
 
 use crate::common::{SOON, builder, insist, within};
 
-/// One sentinel is named, in brackets; the primary, the next one and the other sentinels are told of without them.
+/// The URL names one sentinel, in brackets. The sentinels report the primary, the next primary and each other without
+/// brackets.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sentinels_on_ipv6_are_followed() -> Result<()> {
     let server = RedisServer::builder().ipv6(true);
@@ -17,7 +18,7 @@ async fn sentinels_on_ipv6_are_followed() -> Result<()> {
     let url = format!("redis+sentinel://{seed}/{}", sentinels.service());
     ensure!(url.contains("[::1]"), "{url}");
     let client = builder(Duration::from_secs(6)).connect(&url).await?;
-    // The same in parts.
+    // The same topology, built from its parts instead of a URL.
     let parts = Topology::sentinels(sentinels.service(), [seed.to_string()]);
     let other = builder(Duration::from_secs(6))
         .connect_servers(parts)

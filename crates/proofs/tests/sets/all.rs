@@ -1,4 +1,4 @@
-//! Sets of locks that overlap, in every order, with strangers among the holders.
+//! Sets of locks that overlap, in every order, and foreign clients that hold single parts.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ async fn client(server: &RedisServer) -> Result<Client> {
     Ok(builder(LEASE).details(false).connect(&server.url()).await?)
 }
 
-/// T53. Eight clients take overlapping sets: half of them by one server's addresses, half by two names of the same
-/// server, which sort the other way round. Nobody waits for ever, and nobody holds a part that another holds.
+/// T53. Eight clients take overlapping sets: half of them through one server's addresses, half through two names of the
+/// same server, which sort in the opposite order. Nobody deadlocks, and nobody holds a part that another client holds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn t53_overlapping_sets_in_opposite_order_all_get_through() -> Result<()> {
     const ROUNDS: usize = 40;
@@ -28,7 +28,7 @@ async fn t53_overlapping_sets_in_opposite_order_all_get_through() -> Result<()> 
         let histories = histories.clone();
         tasks.spawn(async move {
             let parts = |part: usize| -> Lock {
-                // The third part lies elsewhere: no single script could take it along.
+                // The third part is on another server, so no single script can acquire the whole set.
                 let home = if part == 2 { &two } else { &one };
                 home.lock(&format!("part {part}"))
             };
@@ -39,7 +39,8 @@ async fn t53_overlapping_sets_in_opposite_order_all_get_through() -> Result<()> 
                 } else {
                     [which[1], which[0]]
                 };
-                // The order in which a set asks is its own. This one asks as Java does: one after the other, and gives up.
+                // A set chooses its own acquisition order, so it cannot provoke a deadlock. This client acquires one
+                // part after the other, as Redisson does, and gives up after a moment.
                 if number % 4 == 3 {
                     take_as_java(&parts(a), &parts(b)).await?;
                     continue;
@@ -74,7 +75,7 @@ async fn t53_overlapping_sets_in_opposite_order_all_get_through() -> Result<()> 
     Ok(())
 }
 
-/// Holds the first while it waits for the second, for a moment, as Redisson's `RMultiLock` does.
+/// Holds the first lock while it waits a moment for the second, as Redisson's `RMultiLock` does.
 async fn take_as_java(first: &Lock, second: &Lock) -> Result<()> {
     loop {
         let held = first.acquire().await?;
@@ -90,7 +91,8 @@ async fn take_as_java(first: &Lock, second: &Lock) -> Result<()> {
     }
 }
 
-/// T53. A part is held by a Java process: nothing is held meanwhile, and its release lets the set through.
+/// T53. A Java process holds a part: the set holds nothing meanwhile, and acquires all parts when Java releases its
+/// part.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t53_a_part_that_java_holds_is_waited_for_with_empty_hands() -> Result<()> {
     let server = RedisServer::start()?;
@@ -105,7 +107,7 @@ async fn t53_a_part_that_java_holds_is_waited_for_with_empty_hands() -> Result<(
         let channels: Vec<String> = server.query(&["PUBSUB", "CHANNELS", "redisson_*"])?;
         Ok(channels.len() == 1 && server.keys()? == ["b"])
     })?;
-    // As Redisson unlocks.
+    // Redisson unlocks with the same command.
     server.admin(&["DEL", "b"])?;
     server.admin(&["PUBLISH", "redisson_lock__channel:{b}", "0"])?;
     let guard = within(LEASE, "it is woken", waiting).await???;
@@ -117,7 +119,8 @@ async fn t53_a_part_that_java_holds_is_waited_for_with_empty_hands() -> Result<(
     Ok(())
 }
 
-/// T53. One of two servers hangs: an error that names the part, in time, and nothing is left on the other one.
+/// T53. One of two servers hangs: the set returns an error that names the part, in time, and leaves nothing on the
+/// other server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t53_a_server_that_hangs_leaves_nothing_behind() -> Result<()> {
     let servers = Independents::start(2)?;
@@ -155,8 +158,8 @@ async fn t53_a_server_that_hangs_leaves_nothing_behind() -> Result<()> {
     Ok(())
 }
 
-/// T65. Redisson's read-write lock is taken at the key of a part, which Redisson lets it: the whole is lost, the holder is told
-/// why, and nothing is left at any part.
+/// T65. Redisson's read-write lock acquires the key of a part, because Redisson considers the key free for it. The
+/// whole set is lost, the holder learns the reason, and no part keeps anything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t65_a_set_is_told_that_another_kind_was_taken_at_a_part() -> Result<()> {
     let server = RedisServer::start()?;

@@ -1,4 +1,4 @@
-//! Redlock: servers that freeze, that come back empty, and votes that split.
+//! Redlock: servers that freeze, servers that restart empty, and split votes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,11 +26,11 @@ async fn clients(servers: &Independents, lease: Duration) -> Result<Vec<Client>>
 async fn redlock(servers: &Independents) -> Result<RedLock> {
     let clients = clients(servers, LEASE).await?;
     let settings = RedLock::builder(clients).node_timeout(NODE_TIMEOUT);
-    // These servers have only just been started.
+    // These servers have just been started, so the restart guard would refuse their votes.
     Ok(settings.restart_guard(false).build()?)
 }
 
-/// T38. One frozen server of five, or two, cost an acquisition the node timeout and no more.
+/// T38. One or two frozen servers of five cost an acquire the node timeout, and no more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t38_fewer_than_half_may_freeze() -> Result<()> {
     let servers = Independents::start(5)?;
@@ -50,7 +50,7 @@ async fn t38_fewer_than_half_may_freeze() -> Result<()> {
     Ok(())
 }
 
-/// T38. Three frozen servers of five: an error within the time that was given, and nothing is left on the other two.
+/// T38. Three frozen servers of five: the acquire fails within its timeout, and leaves nothing on the other two.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t38_without_a_majority_there_is_a_clean_failure() -> Result<()> {
     let servers = Independents::start(5)?;
@@ -65,7 +65,7 @@ async fn t38_without_a_majority_there_is_a_clean_failure() -> Result<()> {
     let patient = AcquireOptions::new().wait(budget);
     let error = lock.acquire_with(patient).await.unwrap_err();
     let took = begun.elapsed();
-    // A frozen server may have the request in its buffers.
+    // A frozen server may have the request in its socket buffer, so the outcome can be unknown.
     let expected = [ErrorKind::Unavailable, ErrorKind::OutcomeUnknown];
     ensure!(expected.contains(&error.kind()), "{error}");
     ensure!(error.to_string().contains("server 1 of 5"), "{error}");
@@ -79,14 +79,14 @@ async fn t38_without_a_majority_there_is_a_clean_failure() -> Result<()> {
     for server in &servers.nodes()[..3] {
         server.thaw()?;
     }
-    // What lay in their buffers is withdrawn, or ends with its lease.
+    // After the thaw, the buffered requests are withdrawn, or their leases expire.
     let guard = within(LEASE * 2, "the lock once they are back", insist(lock)).await??;
     guard.release().await?;
     Ok(())
 }
 
-/// T39. A majority restarts empty while the lock is held. Their votes do not count until the longest lease is over, so
-/// whoever holds is told before anybody else has a majority.
+/// T39. A majority restarts empty while the lock is held. The votes of these servers do not count until the longest
+/// lease is over, so the holder learns of the loss before anybody else gets a majority.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t39_servers_that_forgot_make_no_second_majority() -> Result<()> {
     let lease = Duration::from_secs(2);
@@ -102,7 +102,8 @@ async fn t39_servers_that_forgot_make_no_second_majority() -> Result<()> {
     )
     .await??;
     let told = listen(&guard);
-    // Of those that are left none may be asked: else they alone would keep the second one out.
+    // The two servers that keep their data are frozen. Otherwise they alone would refuse the second client, and the
+    // restart guard would not be tested.
     for server in &servers.nodes()[3..] {
         server.freeze()?;
     }
@@ -126,8 +127,9 @@ async fn t39_servers_that_forgot_make_no_second_majority() -> Result<()> {
     Ok(())
 }
 
-/// T39, on a fresh install: nobody has forgotten anything, but nobody can know. Who asks once is told why, and who waits
-/// has the lock when the servers are old enough; also where that takes longer than an outage is borne.
+/// T39, on a fresh install: no server has lost data, but nobody can know that. A single attempt returns the reason. A
+/// waiter gets the lock when the servers have been up long enough, also if that takes longer than a waiter tolerates an
+/// outage.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t39_servers_that_are_all_new_are_waited_for() -> Result<()> {
     let (lease, longest) = (Duration::from_secs(1), Duration::from_secs(3));
@@ -150,7 +152,7 @@ async fn t39_servers_that_are_all_new_are_waited_for() -> Result<()> {
     Ok(())
 }
 
-/// T40. Eight clients ask five servers at the same moment. Votes split, and somebody wins soon.
+/// T40. Eight clients ask five servers at the same moment. Votes split, and one client wins soon.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn t40_split_votes_have_a_winner() -> Result<()> {
     let servers = Independents::start(5)?;
@@ -173,7 +175,7 @@ async fn t40_split_votes_have_a_winner() -> Result<()> {
         let winner = first.context("a racer")???;
         ensure!(winner.is_held());
         winner.release().await?;
-        // All others have their turn too.
+        // All the others get the lock too.
         while let Some(next) = within(SOON, "the next", race.join_next()).await? {
             next??.release().await?;
         }
@@ -181,7 +183,8 @@ async fn t40_split_votes_have_a_winner() -> Result<()> {
     Ok(())
 }
 
-/// Two clients that lead to one server give it one vote: with it and one more of three there is a majority, by itself none.
+/// Two clients of the same server share one vote: with that server and one more of three there is a majority, with that
+/// server alone there is none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_server_by_two_addresses_has_one_vote() -> Result<()> {
     let servers = Independents::start(2)?;
@@ -204,8 +207,8 @@ async fn one_server_by_two_addresses_has_one_vote() -> Result<()> {
     Ok(())
 }
 
-/// T65. Redisson's read-write lock is taken at the key of one server of three, and nothing is lost; of two, and the holder is
-/// told why.
+/// T65. Redisson's read-write lock acquires the key on one server of three, and nothing is lost. It acquires the key on
+/// a second one, and the holder learns of the loss and its reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t65_a_majority_is_told_that_another_kind_was_taken() -> Result<()> {
     let servers = Independents::start(3)?;
@@ -213,7 +216,7 @@ async fn t65_a_majority_is_told_that_another_kind_was_taken() -> Result<()> {
     let lock = redlock.lock("stock");
     let guard = lock.acquire().await?;
     let writer = "8a2f3c1e-5b64-4d0a-9c57-1f0e6b7a9d21:7:write";
-    // With a lease of its own, as Redisson does it: otherwise the key ends with ours, and the lock is put back there.
+    // Redisson sets its own lease. Without it the key would expire with our lease, and we would put our lock back.
     let mixed = |server: usize| {
         let server = &servers.nodes()[server];
         server.admin(&["HSET", "stock", "mode", "write", writer, "1"])?;

@@ -1,4 +1,4 @@
-//! What a coarse-grained lock service tells its users: unsure before lost, holds in writing, and delays.
+//! The features of a coarse-grained lock service: the unsure state before a loss, sequencers, and lock delays.
 
 use std::time::Instant;
 
@@ -14,8 +14,8 @@ async fn until(guard: &Guard, state: HoldState) {
     }
 }
 
-/// T59: SUSPENDED. The connection breaks: the holder is unsure at once, long before a renewal is due; back again it is sure.
-/// Also one whose lease is never renewed: it ends with its session all the same.
+/// T59: SUSPENDED. The connection breaks: the hold becomes unsure at once, long before a renewal is due, and sure again
+/// when the connection is back. A lease without renewal behaves the same, because it still ends with its session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_a_suspended_session_makes_its_holders_unsure() {
     let world = World::new(ms(9000)).await;
@@ -41,7 +41,7 @@ async fn t59_a_suspended_session_makes_its_holders_unsure() {
     world.heal();
 }
 
-/// Another server, with a client of its own, asks about a hold it was told of in writing.
+/// Another server checks a hold with its own client. It knows the hold only from the text of a sequencer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sequencer_is_checked_by_anothers_client_on_zookeeper() {
     let world = World::new(ms(1500)).await;
@@ -51,7 +51,7 @@ async fn a_sequencer_is_checked_by_anothers_client_on_zookeeper() {
     assert!(world.near.check(&its).await.unwrap());
     let other = format!("tidelock1:exclusive:{}:till", its.generation() + 1);
     assert!(!world.near.check(&other.parse().unwrap()).await.unwrap());
-    // The holder is cut off: good until the server has ended its session, and never again.
+    // The holder is cut off: the sequencer is valid until the server has ended the session, and never again.
     world.partition();
     until(&guard, HoldState::Lost).await;
     world.until_nodes(0).await;
@@ -63,8 +63,8 @@ async fn a_sequencer_is_checked_by_anothers_client_on_zookeeper() {
     next.release().await.unwrap();
 }
 
-/// The holder's process is killed: its session ends, and the lock is nobody's for the delay that it had asked for. What a
-/// holder gives back in good order leaves nothing.
+/// The holder's process is killed: its session ends, and nobody gets the lock during the lock delay that the holder
+/// asked for. An orderly release starts no delay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delay_outlives_the_session_of_a_killed_holder() {
     let world = World::new(ms(1500)).await;

@@ -1,4 +1,4 @@
-//! What a lock costs: requests, waiting, and handing over.
+//! The cost of a lock: requests, waiting, and hand-over.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use tidelock::{AcquireOptions, Client};
 
 use crate::world::{SOON, World, ms, soon, until_waiters, waits};
 
-/// Requests of the only session whose client waits this long for an answer, signs of life among them.
+/// The number of requests, including heartbeats, of the one session whose client has this timeout.
 fn requests(server: &ZooKeeperServer) -> u64 {
     let text = server.say("cons").unwrap();
     let mine = text.lines().find(|line| line.contains("to=80000")).unwrap();
@@ -17,7 +17,8 @@ fn requests(server: &ZooKeeperServer) -> u64 {
     count.split(',').next().unwrap().parse().unwrap()
 }
 
-/// How many requests something costs. Done often, so that a sign of life now and then does not count.
+/// The number of requests that an operation costs. We repeat it and round, so that an occasional heartbeat does not
+/// count.
 async fn cost(server: &ZooKeeperServer, mut what: impl AsyncFnMut()) -> u64 {
     const TIMES: u64 = 30;
     let before = requests(server);
@@ -27,8 +28,9 @@ async fn cost(server: &ZooKeeperServer, mut what: impl AsyncFnMut()) -> u64 {
     (requests(server) - before + TIMES / 2) / TIMES
 }
 
-/// A look (2 requests, 1 trip), a node and with it the list and whether a delay is running (3 and 1); a release is one. A refused try costs the look, a
-/// re-entry nothing.
+/// An acquire reads the queue (2 requests, 1 round trip), then creates its node, reads the queue again and checks for a
+/// lock delay (3 requests, 1 round trip). A release costs one request. A refused attempt costs only the read, and a
+/// re-entry costs nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_costs_two_trips_and_a_release_one() {
     let server = ZooKeeperServer::start().unwrap();
@@ -53,7 +55,8 @@ async fn a_lock_costs_two_trips_and_a_release_one() {
     assert_eq!(reentry.await, 0);
     let seen = cost(&server, async || drop(lock.inspect().await.unwrap()));
     assert_eq!(seen.await, 4);
-    // A wait: a look, a node with its list, a watch on the one before; leaving is one, and one for its watch.
+    // A wait reads the queue, creates a node, reads the queue again, and watches the node before its own. Leaving costs
+    // one request, and removing the watch costs one.
     let wait = cost(&server, async || {
         let waited = AcquireOptions::new().wait(ms(60));
         let refused = lock.acquire_with(waited).await;
@@ -63,7 +66,7 @@ async fn a_lock_costs_two_trips_and_a_release_one() {
     assert!((7..=9).contains(&wait), "{wait}");
 }
 
-/// From the release in one session to the lock in the hands of a waiter in another one.
+/// The time from the release in one session until a waiter in another session has the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hand_over_takes_milliseconds() {
     let world = World::new(ms(9000)).await;
@@ -84,7 +87,7 @@ async fn a_hand_over_takes_milliseconds() {
     }
     times.sort_unstable();
     println!("hand-over: median {:?}, slowest {:?}", times[30], times[59]);
-    // By polling it would be that, with nobody else on the machine.
+    // Polling would take about this long, even on an idle machine.
     assert!(times[30] <= ms(50), "{times:?}");
 }
 
@@ -99,7 +102,7 @@ async fn a_hundred_waiters_cost_next_to_nothing_for_a_minute() {
     a_hundred_waiters_for(A_MINUTE).await;
 }
 
-/// A hundred waiters of one name, in a process that does nothing else: each watches one node, and all of them sleep.
+/// A hundred waiters of one name, in an otherwise idle process: each watches one node, and all of them sleep.
 async fn a_hundred_waiters_for(window: Duration) {
     let world = World::new(ms(30_000)).await;
     let held = world.near.lock("till").acquire().await.unwrap();
@@ -121,10 +124,10 @@ async fn a_hundred_waiters_for(window: Duration) {
     let sent = packets() - sent;
     println!("100 waiters for {window:?}: {busy:?} of a core, {sent} requests by all clients");
     assert!(busy <= window.mul_f64(0.02), "{busy:?}");
-    // A hundred in six seconds.
+    // The hundred waiters may send at most a hundred requests in six seconds.
     assert!(sent * 6 < 100 * window.as_secs(), "{sent} requests");
     held.release().await.unwrap();
-    // One is woken, not a hundred.
+    // The release wakes one waiter, not a hundred.
     peer.wait_line("acquired till", SOON).unwrap();
     until_waiters(&world.near, "till", 99).await;
 }

@@ -15,7 +15,7 @@ const THREADS: u32 = 2;
 /// Far longer than the load takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 const HOLD: Duration = Duration::from_micros(20);
-/// A wake-up, not the end of a session.
+/// Long enough for a wake, but too short for a session to end.
 const WOKEN: Duration = Duration::from_secs(1);
 
 fn curator(server: &ZooKeeperServer, path: &str) -> Spawned {
@@ -27,13 +27,13 @@ fn tell(peer: &mut Spawned, command: &str, answer: &str) -> u64 {
     at(&peer.wait_line(answer, SOON).unwrap())
 }
 
-/// When a line was said.
+/// The time at which the process printed the line.
 fn at(line: &str) -> u64 {
     line.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// Two Java and two Rust processes of two threads or tasks each, on one lock: 2,400 holds, no two at the same time, and all
-/// of them woken by one another.
+/// Two Java and two Rust processes with two threads or tasks each, on one lock: 2,400 holds, no two of them overlap,
+/// and each holder is woken by the one before it.
 #[test]
 fn two_curators_and_two_of_ours_never_overlap() {
     let server = ZooKeeperServer::start().unwrap();
@@ -78,7 +78,7 @@ fn report(process: &mut Spawned) -> HammerReport {
     serde_json::from_str(json).unwrap()
 }
 
-/// Each waits for the other, is woken by its release, and comes first when it came first.
+/// Each side waits for the other, is woken by its release, and keeps its place in the queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_waits_for_the_other_and_is_woken() {
     let server = ZooKeeperServer::start().unwrap();
@@ -95,7 +95,7 @@ async fn each_waits_for_the_other_and_is_woken() {
     let (guard, _) = soon("our turn", waiter).await.unwrap();
     let woken = monotonic_now_ns();
     assert!(Duration::from_nanos(woken.saturating_sub(released)) < WOKEN);
-    // Java queues behind us, and one of ours behind Java.
+    // Java queues behind us, and one of our clients queues behind Java.
     tell(&mut java, "try 50", "refused");
     java.write_line("acquire").unwrap();
     until_waiters(&client, "till", 1).await;
@@ -111,7 +111,8 @@ async fn each_waits_for_the_other_and_is_woken() {
     last.release().await.unwrap();
 }
 
-/// A Java process that dies is followed when its session ends; one that holds can be forced out by an operator.
+/// When a Java process dies, the next waiter gets the lock at the end of the session. An operator can force out a Java
+/// holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_curator_that_dies_or_is_forced_out_is_followed() {
     let server = ZooKeeperServer::start().unwrap();

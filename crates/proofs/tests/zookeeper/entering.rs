@@ -1,4 +1,4 @@
-//! T76: a server that is full of clients, slow or not there yet when a client comes.
+//! T76: a client connects to a server that is at its connection limit, slow, or not running yet.
 
 use proofs::entering::{fill, is_waited_for};
 use testkit::servers::ZooKeeperServer;
@@ -12,7 +12,7 @@ fn builder() -> ClientBuilder {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t76_a_full_server_is_waited_for() {
-    // Counted for each address.
+    // The server applies this limit to each client address.
     let server = ZooKeeperServer::start_with("maxClientCnxns=3").unwrap();
     let inside = fill(server.addr()).unwrap();
     let open = || {

@@ -1,4 +1,4 @@
-//! What is in the store, and what is left of it.
+//! The nodes in the store, and the nodes that stay behind.
 
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ async fn nothing_is_left_of_locks_and_waiters() {
         tokio::time::sleep(ms(50)).await;
     }
     assert_eq!(server.number("zk_watch_count").unwrap(), 0);
-    // And it begins anew.
+    // The lock works again after the server has removed its container.
     a.lock("a/b")
         .acquire()
         .await
@@ -36,7 +36,7 @@ async fn nothing_is_left_of_locks_and_waiters() {
         .await
         .unwrap();
     a.close(ms(100)).await;
-    // The server has ended the session, and may still be about to close its end of the connection.
+    // The server has ended the session, but may not have closed its end of the connection yet.
     loop {
         let sessions = server.say("cons").unwrap();
         if !sessions.contains("sid=") {

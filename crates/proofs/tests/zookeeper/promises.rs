@@ -1,4 +1,4 @@
-//! The conformance suite on a real server: plainly, under faults, and through threads.
+//! The conformance suite on a real server: without faults, with injected faults, and from several threads.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -6,14 +6,15 @@ use std::time::Duration;
 use testkit::servers::ZooKeeperServer;
 use tidelock::testing::Fixture;
 
-/// One for all: each promise has names of its own, and a server takes longer to start than most promises.
+/// All promises share one server and use distinct names, because a server takes longer to start than most promises take
+/// to run.
 static SERVER: LazyLock<ZooKeeperServer> =
     LazyLock::new(|| ZooKeeperServer::start().expect("a server starts"));
 
-/// A server in Java stops now and then for longer than a part of the usual lease.
+/// Garbage collection sometimes pauses the Java server for longer than a fraction of the usual lease.
 const LEASE: Duration = Duration::from_millis(1500);
 
-/// Leases that outlast the session are proved apart.
+/// Other tests cover leases that outlast the session.
 fn fixture() -> Fixture {
     let url = format!("{}/promises?session_timeout=10s", SERVER.url());
     Fixture::url(url).lease_of(LEASE)
@@ -34,7 +35,8 @@ mod threads {
     tidelock::conformance!(read_write: super::fixture().blocking());
 }
 
-/// With a part on a store that does not queue: the place of a refused part is given up like all the rest.
+/// Another part of the set is on a store without a queue: the queue node of a refused part is removed with all the
+/// others.
 mod of_a_set {
     use tidelock::testing::Fixture;
 

@@ -1,4 +1,4 @@
-//! T27: a path that belongs to somebody else.
+//! T27: a path that belongs to another user.
 
 use testkit::servers::ZooKeeperServer;
 use tidelock::{Client, ErrorKind, Severity};
@@ -11,14 +11,14 @@ async fn rights(client: &Client) -> Severity {
     rights.unwrap().severity
 }
 
-/// Who may not queue under the base path is told so when asking, and by an examination before; nothing is left. To its
-/// owner the same path is as good as any.
+/// A user who may not create nodes under the base path gets an error from each request, and the doctor reports it
+/// beforehand. No node stays behind. For its owner the same path works as any other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t27_a_path_of_another_user_is_named_and_found() {
     let server = ZooKeeperServer::start().unwrap();
     let url = |login: &str| format!("zookeeper://{login}{}/theirs", server.addr());
     let owner = client(&url("owner:secret@"), ms(3000)).await;
-    // The first lock makes the path; while it is held the path stays.
+    // The first lock creates the path. The path exists while the lock is held.
     let held = owner.lock("kept").acquire().await.unwrap();
     assert_eq!(rights(&owner).await, Severity::Good);
     for login in ["", "other:secret@", "owner:wrong@"] {
@@ -38,7 +38,8 @@ async fn t27_a_path_of_another_user_is_named_and_found() {
     assert_eq!(server.number("zk_ephemerals_count").unwrap(), 0);
 }
 
-/// Whoever names certificates means that what is sent is secret. It would not be.
+/// A caller that configures certificates expects encryption, and the store has none. It must refuse instead of
+/// connecting in plain text.
 #[tokio::test]
 async fn certificates_are_not_left_out_in_silence() {
     let builder = Client::builder().tls_ca("/etc/shop/ca.pem");

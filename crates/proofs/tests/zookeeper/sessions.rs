@@ -1,4 +1,4 @@
-//! T59: what befalls a session, and what its locks make of it.
+//! T59: session faults, and their effect on locks.
 
 use std::time::Instant;
 
@@ -8,8 +8,9 @@ use tidelock::{AcquireOptions, Client, ErrorKind, LostReason};
 
 use crate::world::{SOON, World, free, ms, noted, soon, waits};
 
-/// The holder is cut off without a word. It knows that the lock is lost before the server ends its session and the next
-/// one gets it; back again, it touches nobody, and takes the lock in a new session.
+/// The holder is cut off by a silent partition. It knows that the lock is lost before the server ends its session and
+/// grants the lock to the next waiter. After the partition it does not disturb the new holder, and takes the lock in a
+/// new session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_an_expired_session_is_told_before_another_has_the_lock() {
     let world = World::new(ms(1500)).await;
@@ -35,13 +36,14 @@ async fn t59_an_expired_session_is_told_before_another_has_the_lock() {
     world.until_nodes(0).await;
 }
 
-/// A lease of an hour ends with the session all the same, and is told before.
+/// A lease of one hour still ends with the session, and the holder learns of the loss beforehand.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_a_lease_that_outlasts_its_session_is_lost_with_it() {
     let world = World::new(ms(1500)).await;
     let hour = AcquireOptions::new().expires_after(ms(3_600_000));
     let guard = world.far.lock("till").acquire_with(hour).await.unwrap();
-    // While the server is heard from it goes on, for several sessions; what is proved is never more than one.
+    // While the server responds, the hold lasts for several session timeouts. The proved time never exceeds one session
+    // timeout.
     tokio::time::sleep(ms(5000)).await;
     assert!(guard.is_held());
     assert!(guard.valid_for() <= ms(1500), "{:?}", guard.valid_for());
@@ -57,8 +59,8 @@ async fn t59_a_lease_that_outlasts_its_session_is_lost_with_it() {
     next.release().await.unwrap();
 }
 
-/// A session ends for all of its locks. A short lease has a session as short, so whoever vanishes with it is followed as
-/// soon, while locks of longer leases stand.
+/// A session ends for all of its locks. A short lease has a session with an equally short timeout, so a client that
+/// vanishes with it is replaced equally soon, and locks with longer leases stay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_a_short_lease_ends_with_a_session_as_short() {
     let world = World::new(ms(16_000)).await;
@@ -83,8 +85,8 @@ async fn t59_a_short_lease_ends_with_a_session_as_short() {
     world.until_nodes(0).await;
 }
 
-/// Suspended: what is proved shrinks. Back before the session ends, nothing has been lost, neither a hold nor a place in
-/// the queue.
+/// Suspended: the proved time shrinks. If the client is back before the session ends, it has lost neither its hold nor
+/// its place in the queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_a_suspension_shorter_than_the_session_loses_nothing() {
     let world = World::new(ms(6000)).await;
@@ -121,7 +123,7 @@ async fn t59_a_suspension_shorter_than_the_session_loses_nothing() {
     world.until_nodes(0).await;
 }
 
-/// The server is killed and comes back with its data: sessions, locks and places are as they were.
+/// The server is killed and restarts with its data: sessions, locks and queue places are unchanged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_a_server_restart_loses_nothing() {
     let world = World::new(ms(9000)).await;
@@ -144,8 +146,8 @@ async fn t59_a_server_restart_loses_nothing() {
     world.until_nodes(0).await;
 }
 
-/// The server stands still for longer than a session. Whoever it gives the lock to when it goes on, the former holder has
-/// been told before.
+/// The server is frozen for longer than a session. When it resumes it may grant the lock to somebody else, but the
+/// former holder has learned of its loss before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_a_frozen_server_gives_nothing_away_untold() {
     let world = World::new(ms(900)).await;
@@ -173,14 +175,15 @@ async fn t59_a_frozen_server_gives_nothing_away_untold() {
     world.until_nodes(0).await;
 }
 
-/// The node was made and its reply lost with the connection: asked again it is the same one, and no other is left.
+/// The server created the node, and the reply was lost with the connection. The retry finds the same node, and leaves
+/// no second one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_a_create_whose_reply_was_lost_is_found_again() {
     let world = World::new(ms(6000)).await;
     free(&world.far, "till").await;
     world.proxy.set(Way::ToClient, Mode::Delay(ms(80)));
     let waiting = waits(&world.far, "till");
-    world.until_nodes(1).await; // and its reply is on its way
+    world.until_nodes(1).await; // the reply is on its way
     let first = world.server.say("dump").unwrap();
     world.heal();
     let (guard, _) = soon("the lock", waiting).await.unwrap();
@@ -190,18 +193,18 @@ async fn t59_a_create_whose_reply_was_lost_is_found_again() {
     world.until_nodes(0).await;
 }
 
-/// The same, and its caller leaves before anything is known of it: the node is found by its name and removed, long before
-/// its time is up.
+/// The same, but the caller leaves before the outcome is known: the client finds the node by its name and removes it,
+/// long before the session would end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_a_create_whose_caller_has_left_leaves_no_orphan() {
     let world = World::new(ms(16_000)).await;
     free(&world.far, "till").await;
     world.proxy.set(Way::ToClient, Mode::Delay(ms(80)));
     let waiting = tokio::spawn(world.far.lock("till").acquire());
-    world.until_nodes(1).await; // and its reply is on its way
+    world.until_nodes(1).await; // the reply is on its way
     world.proxy.set(Way::ToClient, Mode::Drop);
     world.proxy.cut();
-    tokio::time::sleep(ms(1000)).await; // nobody waits for that reply any more
+    tokio::time::sleep(ms(1000)).await; // the client has given up on that reply
     waiting.abort();
     drop(waiting.await);
     world.heal();
@@ -209,7 +212,8 @@ async fn t59_a_create_whose_caller_has_left_leaves_no_orphan() {
     free(&world.near, "till").await;
 }
 
-/// A create that is still on its way when its caller leaves arrives before its withdrawal, and is undone by it.
+/// A create is still in flight when its caller leaves. It arrives before its withdrawal, and the withdrawal removes the
+/// node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_a_create_that_arrives_late_leaves_no_orphan() {
     let world = World::new(ms(6000)).await;
@@ -230,7 +234,8 @@ async fn t59_a_create_that_arrives_late_leaves_no_orphan() {
     }
 }
 
-/// CURATOR-604. The reply of a create is lost, and then the session: in the next one the old node is not taken for one's own.
+/// CURATOR-604. The reply of a create is lost, and then the session ends: in the next session the client must not take
+/// the old node for its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_a_node_of_an_old_session_is_not_mine() {
     let world = World::with(ms(9000), "?session_timeout=1200ms").await;
@@ -254,7 +259,7 @@ async fn t59_a_node_of_an_old_session_is_not_mine() {
     world.until_nodes(0).await;
 }
 
-/// A holder that is killed is followed when its session ends, and one that is frozen has heard of it when it goes on.
+/// A killed holder is replaced at the end of its session. A frozen holder learns of its loss as soon as it resumes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t59_killed_and_frozen_holders_are_followed_when_their_session_ends() {
     let world = World::new(ms(1500)).await;
@@ -271,7 +276,8 @@ async fn t59_killed_and_frozen_holders_are_followed_when_their_session_ends() {
             peer.kill().unwrap();
         }
         let (next, taken) = soon("the next holder", next).await.unwrap();
-        // Two seconds and a tick from its last sign of life, of which there is one every third of the lease.
+        // The session ends two seconds and one tick after the last heartbeat, and there is a heartbeat every third of
+        // the lease.
         let waited = taken - begun;
         assert!(waited >= ms(1400) && waited <= ms(3000), "{waited:?}");
         if frozen {
@@ -286,13 +292,14 @@ async fn t59_killed_and_frozen_holders_are_followed_when_their_session_ends() {
     world.until_nodes(0).await;
 }
 
-/// The paths of a `dump`, without the sessions.
+/// The paths in a `dump`, without the sessions.
 fn paths(dump: &str) -> Vec<&str> {
     let lines = dump.lines().map(str::trim);
     lines.filter(|line| line.contains("-lock-")).collect()
 }
 
-/// Closing waits for one answer, however many sessions the client has: leases of several lengths have a session each.
+/// `close` ends all sessions at once, so a frozen server costs one response timeout. Leases of different lengths have
+/// separate sessions, and closing them one by one would add up their timeouts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closing_waits_for_a_frozen_server_once() {
     let server = ZooKeeperServer::start().unwrap();

@@ -1,5 +1,5 @@
-//! Java's `InterProcessReadWriteLock` and tidelock's read-write lock on the same path, in both directions; and what the
-//! session does to readers.
+//! Java's `InterProcessReadWriteLock` and tidelock's read-write lock on the same path, in both directions, and the
+//! effect of session loss on readers.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -31,8 +31,8 @@ fn waits(lock: Lock) -> JoinHandle<Guard> {
     tokio::spawn(async move { lock.acquire().await.unwrap() })
 }
 
-/// Two Java and two Rust processes of two threads or tasks each, on one lock: 2,400 holds, two of three a reader's. No
-/// writer is ever together with anybody, and all are woken by one another.
+/// Two Java and two Rust processes with two threads or tasks each, on one lock: 2,400 holds, two thirds of them by
+/// readers. No writer overlaps with another holder, and each waiter is woken by a release.
 #[test]
 fn curators_and_our_readers_and_writers_never_overlap() {
     let server = ZooKeeperServer::start().unwrap();
@@ -73,7 +73,8 @@ fn report(mut process: Spawned) -> HammerReport {
     serde_json::from_str(&line[line.find('{').unwrap()..]).unwrap()
 }
 
-/// Readers of both sides share, a writer of either waits for all of them, and readers wait for a writer that waits.
+/// Readers of both sides share the lock. A writer of either side waits for all of them, and later readers wait for a
+/// waiting writer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_of_both_sides_share_and_writers_wait() {
     let server = ZooKeeperServer::start().unwrap();
@@ -81,14 +82,14 @@ async fn readers_of_both_sides_share_and_writers_wait() {
     let sides = client.read_write_lock("prices").unwrap();
     let mut java = curator(&server, "/shop/prices");
     let mut other = curator(&server, "/shop/prices");
-    // Together, whoever came first.
+    // Readers share the lock, in either order of arrival.
     tell(&mut java, "acquire read", "acquired");
     let ours = sides.read().try_acquire().await.unwrap().unwrap();
     tell(&mut other, "try 500 read", "acquired");
     let seen = client.lock("prices").inspect().await.unwrap();
     assert_eq!(seen.holders.len(), 3);
     assert!(seen.holders.iter().all(|one| one.mode == Mode::Read));
-    // Our writer waits for Java's readers too, and Java's next reader for our writer.
+    // Our writer also waits for Java's readers, and Java's next reader waits for our writer.
     assert!(sides.write().try_acquire().await.unwrap().is_none());
     let writer = waits(sides.write());
     until_waiters(&client, "prices", 1).await;
@@ -99,7 +100,7 @@ async fn readers_of_both_sides_share_and_writers_wait() {
     tell(&mut java, "release read", "released");
     let writer = soon("our writer", writer).await.unwrap();
     tell(&mut java, "try 50 write", "refused");
-    // Java's writer waits for ours, and our reader for Java's writer.
+    // Java's writer waits for ours, and our reader waits for Java's writer.
     java.write_line("acquire write").unwrap();
     until_waiters(&client, "prices", 1).await;
     let reader = waits(sides.read());
@@ -118,8 +119,8 @@ async fn readers_of_both_sides_share_and_writers_wait() {
         .unwrap();
 }
 
-/// A Java thread that holds the side for writing takes the other one as well and lets go of the first: a writer of ours
-/// that waits in between stays out, and our readers come in.
+/// A Java thread downgrades: it holds the write side, acquires the read side and releases the write side. Our writer
+/// that waits meanwhile stays out, and our readers get in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_downgrade_of_curators_is_respected() {
     let server = ZooKeeperServer::start().unwrap();
@@ -140,8 +141,8 @@ async fn a_downgrade_of_curators_is_respected() {
     writer.release().await.unwrap();
 }
 
-/// A reader that is cut off for longer than its session is told before a writer has the lock; a reader that is not cut off
-/// goes on.
+/// A reader that is cut off for longer than its session learns of the loss before a writer gets the lock. A reader that
+/// is not cut off continues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_whose_session_expires_is_told_before_a_writer_has_the_lock() {
     let w = World::new(ms(3000)).await;
@@ -169,7 +170,7 @@ async fn a_reader_whose_session_expires_is_told_before_a_writer_has_the_lock() {
     w.heal();
 }
 
-/// A reader that waits for a writer watches nothing but that writer, and a writer nothing but the node before its own.
+/// A waiting reader watches only the writer before it, and a waiting writer watches only the node before its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_side_watches_one_node() {
     let server = ZooKeeperServer::start().unwrap();
@@ -185,8 +186,8 @@ async fn each_side_watches_one_node() {
         waiting.push(waits(side));
         until_waiters(&client, "prices", n).await;
     }
-    // The server counts the watches of a session on one node as one: here on the writer before three readers, and on the
-    // reader before the writer.
+    // The server counts the watches of one session on one node as one. Here it counts two: on the writer before the
+    // three readers, and on the reader before the writer.
     let end = Instant::now() + SOON;
     while server.number("zk_watch_count").unwrap() != 2 {
         assert!(Instant::now() < end, "{}", server.say("mntr").unwrap());

@@ -1,4 +1,4 @@
-//! A server, a proxy before it, and clients with and without the proxy.
+//! A server, a proxy in front of it, and clients with and without the proxy.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use testkit::servers::ZooKeeperServer;
 use tidelock::{AcquireOptions, Client, Guard};
 use tokio::task::JoinHandle;
 
-/// Longer than anything here takes that does not hang.
+/// Longer than any step of these tests, unless it hangs.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 pub(crate) fn ms(millis: u64) -> Duration {
@@ -18,9 +18,9 @@ pub(crate) fn ms(millis: u64) -> Duration {
 pub(crate) struct World {
     pub(crate) server: ZooKeeperServer,
     pub(crate) proxy: Proxy,
-    /// Straight to the server.
+    /// Connects directly to the server.
     pub(crate) near: Client,
-    /// Through the proxy.
+    /// Connects through the proxy.
     pub(crate) far: Client,
     lease: Duration,
 }
@@ -30,7 +30,7 @@ impl World {
         Self::with(lease, "").await
     }
 
-    /// With options for the URL.
+    /// With these options in the URL.
     pub(crate) async fn with(lease: Duration, options: &str) -> Self {
         let server = ZooKeeperServer::start().unwrap();
         let proxy = Proxy::start_opaque(server.addr()).unwrap();
@@ -45,7 +45,7 @@ impl World {
         }
     }
 
-    /// Another process on the same locks.
+    /// Another process that uses the same locks.
     pub(crate) fn peer(&self) -> Spawned {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_peer"));
         command.arg(format!("{}/w", self.server.url()));
@@ -55,18 +55,18 @@ impl World {
         peer
     }
 
-    /// Nothing gets through any more, and nobody is told.
+    /// Drops all data in both directions, without closing a connection.
     pub(crate) fn partition(&self) {
         self.proxy.set_both(Mode::Drop);
     }
 
-    /// New connections work again; the old ones are cut.
+    /// Cuts the old connections. New ones work again.
     pub(crate) fn heal(&self) {
         self.proxy.set_both(Mode::Pass);
         self.proxy.cut();
     }
 
-    /// Nodes that belong to sessions: those of locks and of waiters.
+    /// The number of ephemeral nodes: those of locks and of waiters.
     pub(crate) fn nodes(&self) -> u64 {
         self.server.number("zk_ephemerals_count").unwrap()
     }
@@ -75,7 +75,7 @@ impl World {
         let end = Instant::now() + SOON;
         while self.nodes() != count {
             assert!(Instant::now() < end, "{} nodes, not {count}", self.nodes());
-            tokio::time::sleep(ms(20)).await; // a cold server is kept busy by the question
+            tokio::time::sleep(ms(20)).await; // without a pause, the request itself keeps a cold server busy
         }
     }
 }
@@ -88,7 +88,7 @@ pub(crate) async fn client(url: &str, lease: Duration) -> Client {
     builder.connect(url).await.unwrap()
 }
 
-/// Waits for the lock on a task of its own, and notes when it came.
+/// Waits for the lock on a separate task, and records when it was granted.
 pub(crate) fn waits(client: &Client, name: &str) -> JoinHandle<(Guard, Instant)> {
     let waiting = client.lock(name).acquire();
     tokio::spawn(async move {
@@ -97,7 +97,7 @@ pub(crate) fn waits(client: &Client, name: &str) -> JoinHandle<(Guard, Instant)>
     })
 }
 
-/// Notes when the loss of a lock was told.
+/// Records when the loss of a lock was reported.
 pub(crate) fn noted(guard: Guard) -> JoinHandle<(Guard, tidelock::LostReason, Instant)> {
     tokio::spawn(async move {
         let reason = guard.lost().await;
@@ -118,7 +118,7 @@ pub(crate) async fn free(client: &Client, name: &str) {
     guard.release().await.unwrap();
 }
 
-/// Waits until so many queue behind the holder.
+/// Waits until this many waiters queue behind the holder.
 pub(crate) async fn until_waiters(client: &Client, name: &str, count: u64) {
     let end = Instant::now() + SOON;
     loop {

@@ -1,4 +1,4 @@
-//! The same libraries, and more, as sides of the bench: processes that take locks under load and note when.
+//! The same libraries, and more, for the benchmark: processes that take locks under load and record the times.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use super::build::{self, Project};
 use crate::java::{RedissonVersion, redisson_bench};
 use crate::workspace;
 
-/// Which library.
+/// The library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Bench {
     /// Java: the newest Redisson.
@@ -27,7 +27,7 @@ pub enum Bench {
     Rslock,
     /// Rust: distributed-lock.
     DistributedLock,
-    /// Rust: the crate that is called redisson.
+    /// Rust: the crate named `redisson`.
     RedissonRs,
 }
 
@@ -46,7 +46,7 @@ impl Bench {
         }
     }
 
-    /// The version that is built, as its manifest names it.
+    /// The version that we build, from its manifest.
     pub fn version(self) -> String {
         let (file, before) = match self {
             Self::Redisson => return RedissonVersion::Newest.number().to_owned(),
@@ -67,10 +67,10 @@ impl Bench {
         rest[..end].trim().to_owned()
     }
 
-    /// What starts it on the server of that `redis://HOST:PORT`. Built first if need be.
+    /// The command that starts it on the server at that `redis://HOST:PORT`. Builds it first if needed.
     ///
     /// # Errors
-    /// When it cannot be built.
+    /// Fails when it cannot be built.
     pub fn command(self, url: &str) -> Result<Command> {
         let place = url.strip_prefix("redis://").context(url.to_owned())?;
         let mut command = match self {

@@ -1,4 +1,4 @@
-//! Builds the peers by their languages' own means.
+//! Builds the peers with the build tools of their languages.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::Foreign;
 use crate::java::{modified, newest};
 use crate::workspace;
 
-/// What starts a peer, which is built now if it is missing or older than its sources.
+/// The command that starts a peer. Builds the peer first if it is missing or older than its sources.
 pub(super) fn command(client: Foreign) -> Result<Command> {
     let project = match client {
         Foreign::RedisPy => Project::Python,
@@ -27,7 +27,7 @@ pub(super) fn command(client: Foreign) -> Result<Command> {
     });
     match client {
         Foreign::RedisPy => drop(command.arg("-u").arg(project.sources().join("peer.py"))),
-        // Next to it node finds what it stands on.
+        // Node looks for the dependencies next to the script.
         Foreign::NodeRedlock => drop(command.arg(out.join("peer.js"))),
         Foreign::Redsync | Foreign::Rslock => {}
     }
@@ -41,16 +41,17 @@ pub(super) enum Project {
     Go,
     Node,
     Rust,
-    /// One side of the bench in Rust: what the others stand on may not compile, and that is no business of this one.
+    /// One Rust library of the benchmark. Each has its own binary and feature, so that a dependency that does not
+    /// compile breaks only its own library.
     RustBench(&'static str),
 }
 
-/// The directory of what was built, now if it is missing or older than its sources.
+/// The directory of the build. Builds the project first if it is missing or older than its sources.
 pub(super) fn built(project: Project) -> Result<PathBuf> {
     let out = project.out();
     fs::create_dir_all(&out)?;
-    // Tests run in parallel processes; two builds in one directory would tear each other's files. The file lock ends
-    // with the process, so a killed test leaves nothing behind.
+    // We take a file lock because tests run in parallel processes; two builds in one directory would corrupt each
+    // other's files. The file lock ends with the process, so a killed test does not block the next build.
     let turn = File::create(out.join("lock"))?;
     turn.lock().context("waiting for another build")?;
     let stamp = out.join(project.stamp());

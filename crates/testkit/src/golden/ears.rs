@@ -8,16 +8,16 @@ use redis::{Client, Connection, Value, cmd};
 use super::Message;
 use crate::servers::RedisServer;
 
-/// Far longer than any event takes.
+/// The limit for any event, generous.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Commands that a driver sends for itself, at times of its own.
+/// Commands that a driver sends on its own, at unpredictable times.
 const CHATTER: [&str; 5] = ["PING", "HELLO", "CLIENT", "SCRIPT", "COMMAND"];
 
-/// The channel on which an observer marks its place in both streams.
+/// The observer publishes on this channel to mark a position in both streams.
 pub(super) const MARK: &str = "observer:mark";
 
-/// One connection that listens.
+/// A connection that listens.
 pub(super) struct Ear(Connection);
 
 impl Ear {
@@ -39,8 +39,8 @@ impl Ear {
         Self::open(server, &["PSUBSCRIBE", "*"])
     }
 
-    /// The next command that a client sent, word by word, and when by the server's clock since 1970. Passed over are scripts' own commands, chatter, and what the
-    /// tests send as operator, through the Unix socket, but for marks.
+    /// The next command that a client sent, split into words, and its time by the server's clock since 1970. We skip
+    /// commands from scripts, chatter, and the tests' own operator commands through the Unix socket, except marks.
     pub(super) fn command(&mut self) -> Result<(Duration, Vec<String>)> {
         loop {
             let Value::SimpleString(line) =
@@ -70,7 +70,7 @@ impl Ear {
     }
 }
 
-/// Takes `"a" "b\x00"` apart.
+/// Splits `"a" "b\x00"` into words.
 fn words_of(line: &str) -> Result<Vec<String>> {
     let mut words = Vec::new();
     let mut letters = line.bytes();
@@ -84,7 +84,7 @@ fn words_of(line: &str) -> Result<Vec<String>> {
                 letter => word.push(letter),
             }
         }
-        // Not all of what a driver sends is text.
+        // Some arguments of a driver are not text.
         words.push(String::from_utf8_lossy(&word).into_owned());
     }
     Ok(words)

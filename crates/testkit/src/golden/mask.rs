@@ -1,4 +1,4 @@
-//! Placeholders for what is different each time.
+//! Replaces values that differ on each run with placeholders.
 
 use std::collections::HashMap;
 
@@ -6,17 +6,17 @@ use super::Call;
 
 const LATCH: &str = "redisson_unlock_latch:";
 
-/// Puts names in the place of owners, and of the request ids and times of unlock latches.
+/// Replaces owners, and the request ids and times of unlock latches.
 #[derive(Debug, Clone, Default)]
 pub struct Mask(HashMap<String, String>);
 
 impl Mask {
-    /// Shows `owner` as `shown`. Only whole words are replaced, so `uuid:1` leaves `uuid:10` alone.
+    /// Shows `owner` as `shown`. We replace only whole words, so `uuid:1` leaves `uuid:10` alone.
     pub fn owner(&mut self, owner: impl Into<String>, shown: impl Into<String>) {
         self.0.insert(owner.into(), shown.into());
     }
 
-    /// One key, field, value or argument.
+    /// Masks one key, field, value or argument.
     #[must_use]
     pub fn word(&self, word: String) -> String {
         if let Some(shown) = self.0.get(&word) {
@@ -34,7 +34,7 @@ impl Mask {
             return Call::Command(words);
         };
         let (keys, mut args) = (keys.to_vec(), args.to_vec());
-        // Redisson 4 draws the latch's time to live by lot, and passes it last.
+        // Redisson 4 chooses the latch's time to live at random, and passes it last.
         if keys.iter().any(|key| key.starts_with(LATCH))
             && let Some(last) = args.last_mut()
         {
@@ -44,7 +44,7 @@ impl Mask {
     }
 }
 
-/// KEYS and ARGV, if these are the words of a script call.
+/// KEYS and ARGV, if the words are a script call.
 fn script(words: &[String]) -> Option<(&[String], &[String])> {
     let [command, _text, count, rest @ ..] = words else {
         return None;

@@ -1,4 +1,4 @@
-//! Sees what happens on a server between two looks.
+//! Observes the commands, messages and keys of a server from one look to the next.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,29 +10,29 @@ use super::ears::{Ear, MARK};
 use super::{Call, Mask, Message, Remains, remains};
 use crate::servers::RedisServer;
 
-/// What happened since the last look, and what is left.
+/// The events since the last look, and the remaining keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observed {
-    /// What clients sent, in the server's order.
+    /// The commands from clients, in the server's order.
     pub calls: Vec<Call>,
-    /// What they sent without waiting for an answer, sorted: its order is chance.
+    /// The commands that the client sent without waiting for the reply. We sort them because their order is random.
     pub afterwards: Vec<Call>,
-    /// What was published.
+    /// The published messages.
     pub messages: Vec<Message>,
-    /// The keys that are left.
+    /// The remaining keys.
     pub keys: Remains,
-    /// Channels that somebody is subscribed to.
+    /// Channels with a subscriber.
     pub subscribed: Vec<String>,
 }
 
-/// Listens to a server of its own.
+/// Observes a server that no other test uses.
 pub struct Observer<'a> {
     server: &'a RedisServer,
     monitor: Ear,
     messages: Ear,
     mask: Mask,
     marks: u64,
-    /// When the last script was seen to run, by the server's clock since 1970.
+    /// The time of the last script, by the server's clock since 1970.
     script_at: Duration,
 }
 
@@ -43,12 +43,12 @@ impl fmt::Debug for Observer<'_> {
 }
 
 impl<'a> Observer<'a> {
-    /// Begins to listen.
+    /// Starts to listen.
     ///
     /// # Errors
-    /// When the server does not answer.
+    /// Fails when the server does not answer.
     pub fn new(server: &'a RedisServer, mask: Mask) -> Result<Self> {
-        // The second would hear the first.
+        // We subscribe before we start MONITOR; otherwise MONITOR would show our own PSUBSCRIBE.
         let messages = Ear::messages(server)?;
         Ok(Self {
             server,
@@ -60,23 +60,23 @@ impl<'a> Observer<'a> {
         })
     }
 
-    /// The placeholders it uses.
+    /// The placeholders for its output.
     pub fn mask(&mut self) -> &mut Mask {
         &mut self.mask
     }
 
-    /// How long ago the last script ran that was looked at: what it has written may be so much older than it would be on a
-    /// machine that keeps nobody waiting.
+    /// The time since the last script that we saw. On a busy machine, the data of that script may be older by this much
+    /// than on an idle machine.
     pub fn since_script(&self) -> Duration {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         now.unwrap_or_default().saturating_sub(self.script_at)
     }
 
-    /// Waits until each of these commands was sent (`script`, or the command's name; as often as it is listed), then
-    /// tells what happened since the last look.
+    /// Waits until the server has received each of these commands (`script`, or the command's name; listed once per
+    /// occurrence), then returns all events since the last look.
     ///
     /// # Errors
-    /// When one of them is not sent within 20 s.
+    /// Fails when one of them does not come within 20 s.
     pub fn look(&mut self, awaited: &[&str]) -> Result<Observed> {
         let mut seen = Vec::new();
         let mut missing: Vec<&str> = awaited.to_vec();
@@ -115,7 +115,7 @@ impl<'a> Observer<'a> {
         Ok(call)
     }
 
-    /// The server serves one command after the other, so what is seen before the mark happened before it.
+    /// The server runs one command after the other, so everything before the mark happened before it.
     fn mark(&mut self) -> Result<String> {
         self.marks += 1;
         let mark = self.marks.to_string();
@@ -148,7 +148,7 @@ fn is(call: &Call, awaited: &str) -> bool {
     }
 }
 
-/// Redisson does not wait for the end of these.
+/// Redisson does not wait for the replies to these.
 fn is_afterthought(call: &Call) -> bool {
     is(call, "DEL") || is(call, "UNSUBSCRIBE")
 }

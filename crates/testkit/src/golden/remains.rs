@@ -1,4 +1,4 @@
-//! The keys that are there, and what is in them.
+//! Reads all keys of a server and their contents.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use crate::servers::RedisServer;
 /// Every key of the server by its name.
 pub type Remains = BTreeMap<String, Key>;
 
-/// One key.
+/// A key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
-    /// What is in it.
+    /// Its contents.
     #[serde(flatten)]
     pub content: Content,
-    /// Seconds to live, rounded up; `None` if it stays.
+    /// Seconds to live, rounded up; `None`: it does not expire.
     pub ttl_s: Option<u64>,
 }
 
-/// What is in a key. Locks use no other types.
+/// The contents of a key. Locks use no other types.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Content {

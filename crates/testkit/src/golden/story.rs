@@ -1,4 +1,4 @@
-//! What is done with Redisson for a recording.
+//! The steps of a recording.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::java::{Answer, JavaError, JavaLock, JavaPeer};
 use crate::servers::RedisServer;
 
 const LEASE: Duration = Duration::from_secs(10);
-/// Long enough to subscribe, short against the second to which times to live are rounded.
+/// Long enough for a subscription, and short compared with the second to which we round times to live.
 const SHORT_WAIT: Duration = Duration::from_millis(200);
 const LONG_WAIT: Duration = Duration::from_secs(60);
-/// Names that try the brace rule, and bytes beyond ASCII.
+/// Names that test the brace rule, and bytes beyond ASCII.
 const NAMES: [&str; 3] = ["{tag}:order", "half{brace", "schlüssel 漢字"];
 
-/// Takes every step with names that begin with `prefix`.
+/// Runs every step, with names that begin with `prefix`.
 pub(super) fn tell(server: &RedisServer, peer: &JavaPeer, prefix: &str) -> Result<Vec<Step>> {
     let mut story = Story::new(server, peer, prefix)?;
     story.re_entry()?;
@@ -32,7 +32,7 @@ pub(super) fn tell(server: &RedisServer, peer: &JavaPeer, prefix: &str) -> Resul
     Ok(story.steps)
 }
 
-/// What the watchdog of a peer does, which must be new and have one of 3 s.
+/// Records the watchdog. The peer must be new and have a watchdog timeout of 3 s.
 pub(super) fn watchdog(server: &RedisServer, peer: &JavaPeer) -> Result<Vec<Step>> {
     let mut story = Story::new(server, peer, "")?;
     story.afresh()?;
@@ -43,8 +43,9 @@ pub(super) fn watchdog(server: &RedisServer, peer: &JavaPeer) -> Result<Vec<Step
     Ok(story.steps)
 }
 
-/// Makes the server know the script of the watchdog. Redisson 4 asks for it without its text first, and twice if the
-/// server has never seen it. To be done by another peer: a second lock soon after an unlock has two timers there.
+/// Loads the watchdog's script into the server. Redisson 4 first calls the script without its text, and calls it twice
+/// if the server does not know it. Use another peer for this: in the same peer, a second lock soon after an unlock has
+/// two renewal timers.
 pub(super) fn warm_watchdog(server: &RedisServer, peer: &JavaPeer) -> Result<()> {
     let mut story = Story::new(server, peer, "")?;
     let lock = story.lock("a", "warm");
@@ -76,7 +77,7 @@ impl<'a> Story<'a> {
         })
     }
 
-    /// Each chapter begins on an empty server, so that what is left is its own.
+    /// Each chapter starts on an empty server, so that it shows only its own remains.
     fn afresh(&self) -> Result<()> {
         let _: String = self.server.query(&["FLUSHALL"])?;
         Ok(())
@@ -91,7 +92,7 @@ impl<'a> Story<'a> {
             .fenced_lock("a", &format!("{}{name}", self.prefix))
     }
 
-    /// Looks once everything that belongs to the step was seen: an event on the server, never a guess at its time.
+    /// Looks once the server has received every command of the step. We wait for events, never for a fixed time.
     fn took(&mut self, step: &str, awaited: &[&str], answer: Value) -> Result<()> {
         let observed = self.observer.look(awaited).context(step.to_owned())?;
         self.steps.push(Step {
@@ -111,7 +112,7 @@ impl<'a> Story<'a> {
         self.took(step, awaited, answer)
     }
 
-    /// As `call`, for an unlock: Redisson 4 deletes its latch afterwards, without waiting for that.
+    /// As `call`, for an unlock: Redisson 4 deletes its latch afterwards and does not wait for the reply.
     fn unlock(&mut self, step: &str, lock: &JavaLock) -> Result<()> {
         let latch = self.peer.version().has_unlock_latch();
         let awaited: &[&str] = if latch { &["DEL"] } else { &[] };

@@ -1,4 +1,4 @@
-//! Builds the peers with Maven, that of Redisson once for each version.
+//! Builds the peers with Maven, the Redisson peer once for each version.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::RedissonVersion;
 pub(super) const MISSING: &str =
     "Java tests need a JDK and Maven; `cargo xtask servers` says how to get them";
 
-/// The directory with `peer.jar` and `lib/`, built now if it is missing or older than its sources.
+/// The directory with `peer.jar` and `lib/`. Builds it first if it is missing or older than its sources.
 pub(super) fn redisson(version: RedissonVersion) -> anyhow::Result<PathBuf> {
     let define = format!("-Dredisson.version={}", version.number());
     class_path("redisson", version.number(), &[define])
@@ -29,8 +29,8 @@ fn class_path(project: &str, target: &str, define: &[String]) -> anyhow::Result<
         .join(project);
     let out = project.join("target").join(target);
     fs::create_dir_all(&out)?;
-    // Tests run in parallel processes; two Mavens in one directory would tear each other's files. The file lock ends
-    // with the process, so a killed test leaves nothing behind.
+    // We take a file lock because tests run in parallel processes; two Mavens in one directory would corrupt each
+    // other's files. The file lock ends with the process, so a killed test does not block the next build.
     let turn = File::create(project.join("target").join(format!("{target}.lock")))?;
     turn.lock()
         .context("waiting for another build of the Java peer")?;
@@ -65,7 +65,7 @@ pub(crate) fn modified(path: &Path) -> anyhow::Result<SystemTime> {
     Ok(fs::metadata(path)?.modified()?)
 }
 
-/// The latest change in a tree. Directories count: they change when a file is removed.
+/// The latest modification in a tree. Directories count because removing a file changes only its directory.
 pub(crate) fn newest(path: &Path) -> anyhow::Result<SystemTime> {
     let mut latest = modified(path)?;
     if path.is_dir() {

@@ -1,4 +1,4 @@
-//! Curator's `InterProcessMutex` and `InterProcessReadWriteLock`, in a Java process that does what it is told.
+//! Curator's `InterProcessMutex` and `InterProcessReadWriteLock`, in a Java process that executes commands from stdin.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -9,16 +9,16 @@ use anyhow::Context as _;
 use super::build;
 use crate::process::Spawned;
 
-/// A JVM takes its time to start, and Curator to connect.
+/// The limit for the start: the JVM takes its time, and Curator has to connect.
 const START: Duration = Duration::from_secs(60);
 
-/// Starts a process with the locks of that path, and returns once it is connected. It understands `acquire`, `try MS`,
-/// `release` and `hammer ROUNDS THREADS WORD_FILE HOLD_US`, for the mutex; with `read` or `write` behind them (`sides` for
-/// the hammer) for the read-write lock; and answers `acquired`, `refused`, `released`, a report like
-/// that of the other hammers, or `failed …`, each line with the time of `CLOCK_MONOTONIC` before it.
+/// Starts a process with the locks of that path, and returns once it is connected. Its commands are `acquire`, `try
+/// MS`, `release` and `hammer ROUNDS THREADS WORD_FILE HOLD_US`, for the mutex; for the read-write lock, `read` or
+/// `write` follows the command (`sides` for the hammer). Its answers are `acquired`, `refused`, `released`, a report
+/// like that of the other hammers, or `failed …`, each after the time of `CLOCK_MONOTONIC`.
 ///
 /// # Errors
-/// No JDK or Maven, a failed build, or a ZooKeeper that cannot be reached.
+/// Fails when there is no JDK or Maven, when the build fails, or when ZooKeeper cannot be reached.
 pub fn curator_peer(server: SocketAddr, path: &str, session: Duration) -> anyhow::Result<Spawned> {
     let class_path = build::curator()?;
     let mut command = Command::new("java");

@@ -1,4 +1,4 @@
-//! One Redisson lock in the hands of one Java thread.
+//! One Redisson lock, used by one Java thread.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 
 use super::wire::{Answer, JavaError, Link, Pending};
 
-/// An `RLock` or `RFencedLock` used by one worker thread of a peer. Cheap to clone, usable from several threads; the
-/// worker does one thing at a time.
+/// An `RLock` or `RFencedLock` used by one worker thread of a peer. Clones are cheap, and several threads can use it;
+/// the worker executes one command at a time.
 #[derive(Debug, Clone)]
 pub struct JavaLock {
     link: Arc<Link>,
@@ -20,31 +20,31 @@ pub struct JavaLock {
     name: String,
 }
 
-/// What [`JavaLock::begin_hammer`] shall do.
+/// The parameters of [`JavaLock::begin_hammer`].
 #[derive(Debug, Clone)]
 pub struct HammerPlan {
-    /// Acquisitions of each thread.
+    /// Acquisitions per thread.
     pub rounds: u32,
-    /// Java threads of their own that take turns.
+    /// Number of Java threads that compete.
     pub threads: u32,
     /// A file made by [`WordFile::create`](super::WordFile::create).
     pub word_file: PathBuf,
-    /// How long each hold lasts.
+    /// Duration of each hold.
     pub hold: Duration,
 }
 
-/// What a hammer saw.
+/// The result of a hammer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HammerReport {
-    /// Holds in all.
+    /// Number of holds.
     pub acquisitions: u64,
-    /// Holds in which somebody else was inside: must be 0.
+    /// Number of holds during which another client was inside: must be 0.
     pub overlaps: u64,
-    /// Holds whose token was not above the last one in the file: must be 0.
+    /// Number of holds whose token was not above the last one in the file: must be 0.
     pub token_faults: u64,
     /// The highest token, 0 for a plain lock.
     pub last_token: u64,
-    /// Median time from asking to holding.
+    /// Median time from the request to the grant.
     pub wait_p50_ns: u64,
     /// The same, 99th percentile.
     pub wait_p99_ns: u64,
@@ -55,7 +55,7 @@ pub struct HammerReport {
 type Asked<T> = Result<Pending<T>, JavaError>;
 type Answered<T> = Result<Answer<T>, JavaError>;
 
-/// Every method sends one command and, unless it begins with `begin_`, waits for its answer.
+/// Every method sends one command and waits for its answer, unless its name begins with `begin_`.
 #[allow(
     clippy::missing_errors_doc,
     reason = "all fail alike: Java threw, the peer has gone, or it is stuck"
@@ -84,22 +84,22 @@ impl JavaLock {
         self.begin(command, Value::Null)?.wait()
     }
 
-    /// `lock()`: waits for ever, kept by the watchdog.
+    /// `lock()`: waits without a limit; the watchdog renews the lock.
     pub fn lock(&self) -> Answered<()> {
         self.begin_lock()?.wait()
     }
 
-    /// `lock()`, not waited for.
+    /// `lock()`, without waiting for the answer.
     pub fn begin_lock(&self) -> Asked<()> {
         self.begin("lock", Value::Null)
     }
 
-    /// `lock(leaseTime)`: ends by itself, never renewed.
+    /// `lock(leaseTime)`: the lock expires by itself; Redisson never renews it.
     pub fn lock_for(&self, lease: Duration) -> Answered<()> {
         self.begin_lock_for(lease)?.wait()
     }
 
-    /// `lock(leaseTime)`, not waited for.
+    /// `lock(leaseTime)`, without waiting for the answer.
     pub fn begin_lock_for(&self, lease: Duration) -> Asked<()> {
         self.begin("lock", json!({ "lease_ms": millis(lease) }))
     }
@@ -109,12 +109,12 @@ impl JavaLock {
         self.ask("try_lock")
     }
 
-    /// `tryLock(waitTime, leaseTime)`; without a lease the watchdog keeps it.
+    /// `tryLock(waitTime, leaseTime)`; without a lease, the watchdog renews the lock.
     pub fn try_lock_for(&self, wait: Duration, lease: Option<Duration>) -> Answered<bool> {
         self.begin_try_lock_for(wait, lease)?.wait()
     }
 
-    /// `tryLock(waitTime, leaseTime)`, not waited for.
+    /// `tryLock(waitTime, leaseTime)`, without waiting for the answer.
     pub fn begin_try_lock_for(&self, wait: Duration, lease: Option<Duration>) -> Asked<bool> {
         self.begin(
             "try_lock",
@@ -127,7 +127,7 @@ impl JavaLock {
         self.ask("unlock")
     }
 
-    /// `forceUnlock()`: whether there was a lock.
+    /// `forceUnlock()`: returns whether there was a lock.
     pub fn force_unlock(&self) -> Answered<bool> {
         self.ask("force_unlock")
     }
@@ -147,7 +147,7 @@ impl JavaLock {
         self.ask("hold_count")
     }
 
-    /// `remainTimeToLive()`: -2 no lock, -1 a lock without end.
+    /// `remainTimeToLive()`: -2 means no lock, -1 a lock without an expiry.
     pub fn ttl_ms(&self) -> Answered<i64> {
         self.ask("ttl_ms")
     }
@@ -157,33 +157,34 @@ impl JavaLock {
         self.begin_lock_and_get_token()?.wait()
     }
 
-    /// `lockAndGetToken()`, not waited for.
+    /// `lockAndGetToken()`, without waiting for the answer.
     pub fn begin_lock_and_get_token(&self) -> Asked<u64> {
         self.begin("lock_and_get_token", Value::Null)
     }
 
-    /// `tryLockAndGetToken()`, fenced locks only. In 4.7.0 it does not give up at once when another holds the lock: it
-    /// subscribes and waits. Use [`try_lock`](Self::try_lock) and [`token`](Self::token) to ask without waiting.
+    /// `tryLockAndGetToken()`, fenced locks only. In 4.7.0 it does not return at once when another client holds the
+    /// lock: it subscribes and waits. Use [`try_lock`](Self::try_lock) and [`token`](Self::token) for an attempt
+    /// without a wait.
     pub fn try_lock_and_get_token(&self) -> Answered<Option<u64>> {
         self.ask("try_lock_and_get_token")
     }
 
-    /// `getToken()`, fenced locks only: the last token, 0 when there was none.
+    /// `getToken()`, fenced locks only: the last token, 0 if there was none.
     pub fn token(&self) -> Answered<u64> {
         self.ask("token")
     }
 
-    /// Waits for the lock, notes when it came (`done_at_ns`), and gives it back. For wake-up latencies.
+    /// Waits for the lock, records the time of the grant (`done_at_ns`), and releases it. For wake-up latencies.
     pub fn begin_lock_when_free(&self) -> Asked<()> {
         self.begin("lock_when_free", Value::Null)
     }
 
-    /// Takes the lock again and again, checking the word file inside; tokens too if the lock is fenced.
+    /// Acquires the lock repeatedly and checks the word file inside, and the tokens if the lock is fenced.
     pub fn hammer(&self, plan: &HammerPlan) -> Answered<HammerReport> {
         self.begin_hammer(plan)?.wait()
     }
 
-    /// [`hammer`](Self::hammer), not waited for.
+    /// [`hammer`](Self::hammer), without waiting for the answer.
     pub fn begin_hammer(&self, plan: &HammerPlan) -> Asked<HammerReport> {
         let hold_us = i64::try_from(plan.hold.as_micros()).unwrap_or(i64::MAX);
         self.begin(

@@ -1,4 +1,4 @@
-//! A Redisson that takes locks for a long time.
+//! A Redisson client that takes locks for a long time.
 
 use std::collections::BTreeMap;
 
@@ -7,45 +7,47 @@ use serde_json::Value;
 
 use super::{JavaError, JavaPeer, Pending};
 
-/// What a peer shall do until it is told to stop. Its URL must name two servers: that of the locks and the witness.
+/// The parameters of a soak, which runs until it is stopped. The peer's URL must name two servers: the lock server and
+/// the witness.
 #[derive(Debug, Clone, Serialize)]
 pub struct SoakPlan {
-    /// Digests of the witness' scripts.
+    /// The digest of the script that begins a claim at the witness.
     pub enter: String,
-    /// The one that ends a claim.
+    /// The digest of the script that ends a claim at the witness.
     pub leave: String,
-    /// What it calls itself.
+    /// The name of this client.
     pub who: String,
-    /// Whether this Redisson has fenced locks.
+    /// Whether this Redisson version has fenced locks.
     pub knows_tokens: bool,
-    /// The watchdog timeout it was started with.
+    /// The watchdog timeout of the peer.
     pub lease_ms: u64,
-    /// How many names there are for short holds.
+    /// Number of lock names for short holds.
     pub fast: usize,
-    /// The same for long ones.
+    /// Number of lock names for long holds.
     pub slow: usize,
-    /// Threads that hold for a moment.
+    /// Number of threads that hold for a moment.
     pub fast_threads: u32,
-    /// Threads that hold for up to two leases.
+    /// Number of threads that hold for up to two leases.
     pub slow_threads: u32,
-    /// Of the choice of names and times.
+    /// The seed for the choice of names and times.
     pub seed: u64,
 }
 
-/// What came of it.
+/// The result of a soak.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct SoakReport {
-    /// The longest wait for a lock, by a call that ended well.
+    /// The longest wait for a lock, over all successful calls.
     pub longest_ms: u64,
-    /// What Redisson threw, by class.
+    /// The exceptions from Redisson, by class.
     pub errors: BTreeMap<String, u64>,
 }
 
 impl JavaPeer {
-    /// Begins; the answer comes after [`stop_soak`](Self::stop_soak), when every thread has got the lock it was waiting for.
+    /// Starts the soak. The answer comes after [`stop_soak`](Self::stop_soak), when every thread has got the lock it
+    /// was waiting for.
     ///
     /// # Errors
-    /// The peer has gone.
+    /// Fails when the peer has ended.
     pub fn begin_soak(&self, plan: &SoakPlan) -> Result<Pending<SoakReport>, JavaError> {
         let Value::Object(request) = serde_json::to_value(plan)? else {
             return self.link.begin("soak", "soak", serde_json::Map::new());
@@ -53,10 +55,10 @@ impl JavaPeer {
         self.link.begin("soak", "soak", request)
     }
 
-    /// Lets every thread finish its round.
+    /// Ends the soak after every thread has finished its round.
     ///
     /// # Errors
-    /// The peer has gone.
+    /// Fails when the peer has ended.
     pub fn stop_soak(&self) -> Result<(), JavaError> {
         let stop = self
             .link

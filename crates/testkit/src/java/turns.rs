@@ -1,4 +1,4 @@
-//! A Java service that takes its turns at a lock for a while.
+//! A Java service that competes for a lock for a while.
 
 use std::time::Duration;
 
@@ -8,38 +8,38 @@ use serde_json::json;
 use super::lock::JavaLock;
 use super::wire::{JavaError, Pending};
 
-/// What [`JavaLock::begin_turns`] shall do.
+/// The parameters of [`JavaLock::begin_turns`].
 #[derive(Debug, Clone, Copy)]
 pub struct TurnsPlan {
-    /// Java threads of their own.
+    /// Number of Java threads that compete.
     pub threads: u32,
-    /// For how long.
+    /// Duration of the run.
     pub time: Duration,
-    /// How long each hold lasts.
+    /// Duration of each hold.
     pub hold: Duration,
 }
 
-/// How often somebody had a lock.
+/// How often each competitor had the lock.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnsReport {
     /// Holds of each thread or task.
     pub turns: Vec<u64>,
-    /// The longest that one of them waited.
+    /// The longest wait of any thread or task.
     pub longest_ns: u64,
 }
 
 impl TurnsReport {
-    /// Holds in all.
+    /// Number of holds of all threads.
     pub fn total(&self) -> u64 {
         self.turns.iter().sum()
     }
 }
 
 impl JavaLock {
-    /// Takes the lock again and again for a while, on several threads.
+    /// Acquires the lock repeatedly for a while, on several threads.
     ///
     /// # Errors
-    /// The peer has gone.
+    /// Fails when the peer has ended.
     pub fn begin_turns(&self, plan: TurnsPlan) -> Result<Pending<TurnsReport>, JavaError> {
         let TurnsPlan {
             threads,

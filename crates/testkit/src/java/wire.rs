@@ -1,4 +1,4 @@
-//! Lines to the peer, lines from it, and who waits for which.
+//! Sends command lines to the peer, and assigns its answer lines to the callers.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// Why a command to a peer did not do what was asked.
+/// The error of a command to a peer.
 #[derive(Debug, thiserror::Error)]
 pub enum JavaError {
     /// The Java side threw.
@@ -28,34 +28,34 @@ pub enum JavaError {
     /// The process ended.
     #[error("the Java peer has gone")]
     Gone,
-    /// No answer in the time the peer was started with.
+    /// No answer within the timeout in the peer's options.
     #[error("no answer from the Java peer within {0:?}")]
     Silent(Duration),
-    /// An answer of another shape than expected.
+    /// An answer in an unexpected form.
     #[error("cannot read the Java peer's answer: {0}")]
     Garbled(#[from] serde_json::Error),
 }
 
 impl JavaError {
-    /// Redisson's way to say "not yours": `IllegalMonitorStateException`.
+    /// Whether the error is `IllegalMonitorStateException`: Redisson's error for a lock that the caller does not hold.
     pub fn is_not_held(&self) -> bool {
         matches!(self, Self::Thrown { class, .. } if class == "java.lang.IllegalMonitorStateException")
     }
 }
 
-/// What a command came to, and when, in nanoseconds of `CLOCK_MONOTONIC`.
+/// The result of a command, with times in nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer<T> {
     /// The result.
     pub value: T,
-    /// When the Java thread began.
+    /// The time at which the Java thread began.
     pub started_at_ns: u64,
-    /// When the Redisson call had returned.
+    /// The time at which the Redisson call returned.
     pub done_at_ns: u64,
 }
 
 impl<T> Answer<T> {
-    /// How long the Java thread was busy.
+    /// The time that the Java thread was busy.
     pub fn took(&self) -> Duration {
         Duration::from_nanos(self.done_at_ns.saturating_sub(self.started_at_ns))
     }
@@ -77,7 +77,7 @@ struct Thrown {
     message: String,
 }
 
-/// A command under way. Dropping it does not stop the command.
+/// A command in flight. Drop does not stop the command.
 #[derive(Debug)]
 pub struct Pending<T> {
     answer: Receiver<Line>,
@@ -86,10 +86,10 @@ pub struct Pending<T> {
 }
 
 impl<T: DeserializeOwned> Pending<T> {
-    /// Waits for the answer, at most as long as the peer's options say.
+    /// Waits for the answer, at most for the timeout in the peer's options.
     ///
     /// # Errors
-    /// Java threw, the peer has gone, or it is stuck.
+    /// Fails when Java threw, the peer has ended, or it is stuck.
     pub fn wait(self) -> Result<Answer<T>, JavaError> {
         let line = self
             .answer
@@ -109,10 +109,10 @@ impl<T: DeserializeOwned> Pending<T> {
         })
     }
 
-    /// As [`wait`](Self::wait), the value alone.
+    /// As [`wait`](Self::wait), but returns only the value.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait).
+    /// The same as [`wait`](Self::wait).
     pub fn value(self) -> Result<T, JavaError> {
         Ok(self.wait()?.value)
     }
@@ -121,7 +121,7 @@ impl<T: DeserializeOwned> Pending<T> {
 #[derive(Debug)]
 struct Desk {
     next_id: u64,
-    /// `None` once the peer has closed its output: nobody will answer any more.
+    /// `None` once the peer has closed its output: no answer can come any more.
     waiting: Option<HashMap<u64, Sender<Line>>>,
 }
 
@@ -134,7 +134,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Takes over the child's pipes; the second value is the peer's greeting, its client id.
+    /// Takes the child's pipes. The second value is the client id from the peer's handshake.
     pub(super) fn new(
         child: &mut Child,
         limit: Duration,
@@ -172,13 +172,15 @@ impl Link {
         ))
     }
 
-    /// Sends a command for this worker and does not wait.
+    /// Sends a command for this worker, and does not wait for the answer.
     pub(super) fn begin<T>(
         &self,
         worker: &str,
         command: &str,
         mut request: Map<String, Value>,
     ) -> Result<Pending<T>, JavaError> {
+        // We register the request before we write its line. Otherwise the answer could arrive before the reader
+        // knows the receiver, and would be discarded.
         let (sender, answer) = channel();
         let id = {
             let mut desk = locked(&self.desk);
@@ -219,15 +221,15 @@ fn read(stdout: ChildStdout, desk: &Mutex<Desk>) {
             .as_mut()
             .and_then(|waiting| waiting.remove(&line.id));
         if let Some(waiter) = waiter {
-            // The one who asked may have dropped its `Pending`.
+            // The caller may have dropped its `Pending`.
             let _ = waiter.send(line);
         }
     }
-    // Dropping the senders is what tells those who still wait.
+    // We drop the senders, so that the remaining waiters get an error instead of a timeout.
     locked(desk).waiting = None;
 }
 
-/// A panic of another test thread leaves maps and pipes usable.
+/// A panic in another test thread leaves maps and pipes usable, so we ignore the poison.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

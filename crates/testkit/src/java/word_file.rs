@@ -1,4 +1,4 @@
-//! The shared word that only a holder may touch.
+//! The shared file that only the lock holder may write.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -9,8 +9,9 @@ const INSIDE: u64 = 0;
 const COUNTER: u64 = 8;
 const TOKEN: u64 = 16;
 
-/// A file of three little-endian 64-bit numbers, shared by Java and Rust processes: who is inside (0 = nobody), a
-/// counter raised by read-add-write so that overlaps lose updates, and the last fencing token.
+/// A file of three little-endian 64-bit numbers, shared by Java and Rust processes: the id of the process inside (0:
+/// none), a counter, and the last fencing token. Each hold reads the counter, adds one and writes it, so overlapping
+/// holds lose updates.
 #[derive(Debug)]
 pub struct WordFile(File);
 
@@ -18,7 +19,7 @@ impl WordFile {
     /// Makes a new file of zeros.
     ///
     /// # Errors
-    /// The file cannot be made.
+    /// Fails when the file cannot be made.
     pub fn create(path: &Path) -> io::Result<Self> {
         std::fs::write(path, [0; 24])?;
         Self::open(path)
@@ -27,25 +28,25 @@ impl WordFile {
     /// Opens a file made by [`create`](Self::create).
     ///
     /// # Errors
-    /// The file cannot be opened.
+    /// Fails when the file cannot be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Self(OpenOptions::new().read(true).write(true).open(path)?))
     }
 
-    /// Steps in as `me` (not 0): whether nobody was there. Returns the counter to hand to [`leave`](Self::leave).
+    /// Enters as `me` (not 0). Returns whether nobody was inside, and the counter for [`leave`](Self::leave).
     ///
     /// # Errors
-    /// The file cannot be read or written.
+    /// Fails when the file cannot be read or written.
     pub fn enter(&self, me: u64) -> io::Result<(bool, u64)> {
         let alone = self.get(INSIDE)? == 0;
         self.put(INSIDE, me)?;
         Ok((alone, self.get(COUNTER)?))
     }
 
-    /// Steps out: whether nobody came in meanwhile.
+    /// Leaves. Returns whether nobody else entered in the meantime.
     ///
     /// # Errors
-    /// The file cannot be read or written.
+    /// Fails when the file cannot be read or written.
     pub fn leave(&self, me: u64, counter: u64) -> io::Result<bool> {
         self.put(COUNTER, counter + 1)?;
         let alone = self.get(INSIDE)? == me;
@@ -53,44 +54,45 @@ impl WordFile {
         Ok(alone)
     }
 
-    /// Steps in to read: whether no writer was there. Returns the counter to hand to [`leave_reading`](Self::leave_reading).
+    /// Enters as a reader. Returns whether no writer was inside, and the counter for
+    /// [`leave_reading`](Self::leave_reading).
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// Fails when the file cannot be read.
     pub fn enter_reading(&self) -> io::Result<(bool, u64)> {
         Ok((self.get(INSIDE)? == 0, self.get(COUNTER)?))
     }
 
-    /// Steps out: whether no writer came in meanwhile.
+    /// Leaves as a reader. Returns whether no writer entered in the meantime.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// Fails when the file cannot be read.
     pub fn leave_reading(&self, counter: u64) -> io::Result<bool> {
         Ok(self.get(INSIDE)? == 0 && self.get(COUNTER)? == counter)
     }
 
-    /// Whether that token is above the last one that was noted.
+    /// Whether that token is above the last one in the file.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// Fails when the file cannot be read.
     pub fn is_newer(&self, token: u64) -> io::Result<bool> {
         Ok(token > self.get(TOKEN)?)
     }
 
-    /// Notes a holder's token: whether it is above the last one.
+    /// Writes a holder's token. Returns whether it is above the last one.
     ///
     /// # Errors
-    /// The file cannot be read or written.
+    /// Fails when the file cannot be read or written.
     pub fn note_token(&self, token: u64) -> io::Result<bool> {
         let grew = token > self.get(TOKEN)?;
         self.put(TOKEN, token)?;
         Ok(grew)
     }
 
-    /// How many holds there were, if none overlapped.
+    /// The number of holds, if none overlapped.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// Fails when the file cannot be read.
     pub fn counter(&self) -> io::Result<u64> {
         self.get(COUNTER)
     }

@@ -11,10 +11,11 @@ const LIBRARIES: [&str; 3] = [
     "/usr/lib64/faketime/libfaketimeMT.so.1",
 ];
 
-/// A wall clock for one program that a test can move while the program runs. Its monotonic clock stays true.
+/// A wall clock for one program that a test can move while the program runs. The program's monotonic clock stays
+/// correct.
 ///
-/// Debian's redis-server cannot live under it (its allocator asks for the time before the library is ready and hangs);
-/// the Valkey 9 and Redis 6.2 builds the tests use can.
+/// Debian's redis-server hangs under it, because its allocator asks for the time before the library is ready. The
+/// Valkey 9 and Redis 6.2 builds of the tests work.
 #[derive(Debug, Clone)]
 pub struct FakeClock {
     library: PathBuf,
@@ -22,10 +23,10 @@ pub struct FakeClock {
 }
 
 impl FakeClock {
-    /// A clock that for now shows the true time; its setting is kept in a file in `dir`.
+    /// A clock that first shows the true time. Its setting is a file in `dir`.
     ///
     /// # Errors
-    /// When libfaketime is not installed.
+    /// Fails when libfaketime is not installed.
     pub fn new(dir: &Path) -> Result<Self> {
         let library = LIBRARIES
             .iter()
@@ -40,12 +41,12 @@ impl FakeClock {
         Ok(clock)
     }
 
-    /// Puts `command` under this clock.
+    /// Runs `command` under this clock.
     pub fn apply(&self, command: &mut Command) {
         command.envs(self.settings());
     }
 
-    /// The variables that put a program under this clock.
+    /// The environment variables that put a program under this clock.
     pub fn settings(&self) -> [(&'static str, OsString); 4] {
         [
             ("LD_PRELOAD", self.library.clone().into()),
@@ -55,12 +56,12 @@ impl FakeClock {
         ]
     }
 
-    /// From now on the wall clock is `seconds` ahead of the true time (behind it, if negative).
+    /// Sets the wall clock `seconds` ahead of the true time (behind it, if negative).
     ///
     /// # Errors
-    /// When the setting cannot be written.
+    /// Fails when the setting cannot be written.
     pub fn shift(&self, seconds: i64) -> Result<()> {
-        // Renamed into place: the program reads the file at any moment and must never see half of it.
+        // We rename the file into place: the program can read it at any moment and must never see half of it.
         let fresh = self.file.with_extension("new");
         fs::write(&fresh, format!("{seconds:+}\n"))?;
         fs::rename(&fresh, &self.file).context("moving the fake clock")

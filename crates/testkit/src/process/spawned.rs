@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::reaper;
 
-/// A child with piped lines. Killed when dropped, and when the test process itself is killed.
+/// A child with piped lines. Drop kills it; so does the end of the test process, even by SIGKILL.
 #[derive(Debug)]
 pub struct Spawned {
     child: Child,
@@ -22,7 +22,7 @@ impl Spawned {
     /// Starts `command` with its stdin, stdout and stderr piped.
     ///
     /// # Errors
-    /// When it does not start.
+    /// Fails when it does not start.
     pub fn start(mut command: Command) -> Result<Self> {
         let mut child = command
             .stdin(Stdio::piped())
@@ -56,7 +56,7 @@ impl Spawned {
     /// Writes one line to its stdin.
     ///
     /// # Errors
-    /// When stdin is closed.
+    /// Fails when stdin is closed.
     pub fn write_line(&mut self, line: &str) -> Result<()> {
         let stdin = self.stdin.as_mut().context("stdin is closed")?;
         writeln!(stdin, "{line}")?;
@@ -71,7 +71,7 @@ impl Spawned {
     /// The next line of stdout or stderr.
     ///
     /// # Errors
-    /// When none comes within `timeout` or both have ended; the error shows everything said so far.
+    /// Fails when no line comes within `timeout` or both streams have ended; the error contains all lines so far.
     pub fn next_line(&mut self, timeout: Duration) -> Result<String> {
         match self.lines.recv_timeout(timeout) {
             Ok(line) => {
@@ -88,10 +88,10 @@ impl Spawned {
         }
     }
 
-    /// Reads on until a line contains `part`, and returns that line.
+    /// Reads until a line contains `part`, and returns that line.
     ///
     /// # Errors
-    /// As [`next_line`](Self::next_line), for `timeout` in all.
+    /// As [`next_line`](Self::next_line), with one `timeout` for all lines.
     pub fn wait_line(&mut self, part: &str, timeout: Duration) -> Result<String> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -110,26 +110,26 @@ impl Spawned {
         &self.seen
     }
 
-    /// Stops it (SIGSTOP).
+    /// Freezes it (SIGSTOP).
     ///
     /// # Errors
-    /// When it has ended.
+    /// Fails when it has ended.
     pub fn freeze(&self) -> Result<()> {
         super::freeze(self.pid())
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Continues it (SIGCONT).
     ///
     /// # Errors
-    /// When it has ended.
+    /// Fails when it has ended.
     pub fn thaw(&self) -> Result<()> {
         super::thaw(self.pid())
     }
 
-    /// Ends it at once (SIGKILL) and waits for it.
+    /// Kills it (SIGKILL) and waits for its exit.
     ///
     /// # Errors
-    /// When it cannot be waited for.
+    /// Fails when the exit status cannot be read.
     pub fn kill(&mut self) -> Result<ExitStatus> {
         self.child.kill().context("killing the child")?;
         let status = self.child.wait().context("waiting for the child")?;
@@ -137,10 +137,10 @@ impl Spawned {
         Ok(status)
     }
 
-    /// Waits for its end, and reads what it still has to say.
+    /// Waits for its exit, and reads its remaining output.
     ///
     /// # Errors
-    /// When it has not ended within `timeout`.
+    /// Fails when it has not exited within `timeout`.
     pub fn wait(&mut self, timeout: Duration) -> Result<ExitStatus> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -160,7 +160,7 @@ impl Spawned {
         }
     }
 
-    /// Takes in the lines that are there. Bounded, because a grandchild may keep the pipe open for ever.
+    /// Reads the lines that are available. The time is bounded because a grandchild may keep the pipe open without end.
     fn drain(&mut self) {
         while let Ok(line) = self.lines.recv_timeout(Duration::from_millis(50)) {
             self.seen.push(line);
@@ -168,6 +168,7 @@ impl Spawned {
     }
 
     fn forget(&mut self) {
+        // We report the id once only. The kernel may reuse it, and a second report could hit another child.
         if !self.ended {
             self.ended = true;
             reaper::forget(self.child.id());
@@ -178,7 +179,7 @@ impl Spawned {
 impl Drop for Spawned {
     fn drop(&mut self) {
         if !self.ended {
-            // Fails only if it has ended already, which is what is wanted.
+            // This fails only if it has already exited, and then there is nothing to do.
             let _ = self.kill();
         }
     }

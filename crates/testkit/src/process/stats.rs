@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 /// Open file descriptors of `pid`.
 ///
 /// # Errors
-/// When there is no such process.
+/// Fails when there is no such process.
 pub fn open_fds(pid: u32) -> Result<usize> {
     let dir =
         fs::read_dir(format!("/proc/{pid}/fd")).with_context(|| format!("no process {pid}"))?;
@@ -16,7 +16,7 @@ pub fn open_fds(pid: u32) -> Result<usize> {
 /// Resident memory of `pid` in bytes.
 ///
 /// # Errors
-/// When there is no such process.
+/// Fails when there is no such process.
 pub fn rss_bytes(pid: u32) -> Result<u64> {
     Ok(status_number(pid, "VmRSS:")? * 1024)
 }
@@ -24,29 +24,30 @@ pub fn rss_bytes(pid: u32) -> Result<u64> {
 /// Threads of `pid`.
 ///
 /// # Errors
-/// When there is no such process.
+/// Fails when there is no such process.
 pub fn threads(pid: u32) -> Result<u64> {
     status_number(pid, "Threads:")
 }
 
-/// The time of `pid` on a processor so far, to a hundredth of a second.
+/// The processor time of `pid` so far, to a hundredth of a second.
 ///
 /// # Errors
-/// When there is no such process.
+/// Fails when there is no such process.
 pub fn cpu_time(pid: u32) -> Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))
         .with_context(|| format!("no process {pid}"))?;
-    // `pid (name) state …`; the name may contain anything. After it, user and system time are the 12th and 13th.
+    // The format is `pid (name) state …`, and the name may contain any character. After the name, user and system time
+    // are the 12th and 13th fields.
     let (_, rest) = stat.rsplit_once(')').context("no name in stat")?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let ticks = |at: usize| -> Result<u64> { Ok(fields.get(at).context("a short stat")?.parse()?) };
     Ok(Duration::from_millis((ticks(11)? + ticks(12)?) * 10))
 }
 
-/// The state letter of `pid` as `ps` prints it: `R` runs, `S` sleeps, `T` is stopped, `Z` has ended.
+/// The state letter of `pid` as in `ps`: `R` running, `S` sleeping, `T` stopped, `Z` zombie.
 ///
 /// # Errors
-/// When there is no such process.
+/// Fails when there is no such process.
 pub fn state(pid: u32) -> Result<char> {
     status_word(pid, "State:")?
         .chars()

@@ -1,5 +1,5 @@
-//! The wall clock of a program that asks the page the kernel maps into every process (its vDSO) for the time, past every
-//! library: programs written in Go do.
+//! Moves the wall clock of a program that reads the time through the vDSO, the page that the kernel maps into every
+//! process. Programs written in Go do so, and no preloaded library can change what they see.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -10,25 +10,25 @@ use object::{Endianness, Object, ObjectSymbol, read::elf::ElfFile64};
 
 use super::{PATIENCE, freeze, thaw};
 
-/// `clock_gettime` as it stands in that page from then on: asks the kernel itself, and adds to the wall clock the seconds that
-/// stand behind it.
+/// The machine code that replaces `clock_gettime` in that page. It makes the system call and adds the seconds stored
+/// behind the code to the wall clock.
 const CODE: [u8; 24] = [
     0xb8, 0xe4, 0x00, 0x00, 0x00, // mov eax, 228: the number of clock_gettime
     0x0f, 0x05, // syscall
     0x85, 0xff, // test edi, edi: the wall clock is number 0
     0x75, 0x0a, // jne, to the ret
     0x48, 0x8b, 0x15, 0x06, 0x00, 0x00,
-    0x00, // mov rdx, [rip + 6]: what stands behind this code
+    0x00, // mov rdx, [rip + 6]: the seconds, stored behind this code
     0x48, 0x01, 0x16, // add [rsi], rdx
     0xc3, // ret
     0xcc, 0xcc,
 ];
 
-/// From now on the wall clock of `pid`, a child of this process, is `seconds` ahead of the true time (behind it, if negative),
-/// and its other clocks are true. It stands still for a moment meanwhile.
+/// Sets the wall clock of `pid`, a child of this process, `seconds` ahead of the true time (behind it, if negative).
+/// Its other clocks stay correct. The process is frozen for a moment.
 ///
 /// # Errors
-/// When it does not run, is not for x86-64, or its memory may not be written to.
+/// Fails when the process does not run, is not for x86-64, or its memory is not writable.
 pub fn shift_wall_clock(pid: u32, seconds: i64) -> Result<()> {
     ensure!(
         cfg!(target_arch = "x86_64"),
@@ -54,7 +54,7 @@ pub fn shift_wall_clock(pid: u32, seconds: i64) -> Result<()> {
     }
 }
 
-/// The page, and where it is.
+/// The vDSO page and its address.
 struct Page {
     pid: u32,
     from: u64,
@@ -77,7 +77,8 @@ impl Page {
         Ok(Self { pid, from, image })
     }
 
-    /// Where the function is that tells the time, which must be long enough for another in its place.
+    /// The address of the function that reads the time. It must be at least `length` bytes long, because we overwrite
+    /// it.
     fn clock_gettime(&self, length: usize) -> Result<u64> {
         let elf = ElfFile64::<Endianness>::parse(&*self.image)?;
         for symbol in elf.dynamic_symbols() {
@@ -89,11 +90,13 @@ impl Page {
         bail!("the page does not tell the time")
     }
 
-    /// Whoever is in the middle of the old function would go on in the middle of the new one: then nothing is written.
+    /// Writes only if no thread is inside the page. Otherwise a thread in the middle of the old function would continue
+    /// in the middle of the new one.
     fn write_unless_used(&self, at: u64, code: &[u8]) -> Result<bool> {
         for thread in fs::read_dir(format!("/proc/{}/task", self.pid))? {
             let said = fs::read_to_string(thread?.path().join("syscall"))?;
-            // Its last word is where the thread stands; of one that has not stopped yet it is `running`.
+            // The last word is the thread's instruction pointer; for a thread that has not stopped yet, it is
+            // `running`.
             let place = said.split_whitespace().last().unwrap_or_default();
             let place = u64::from_str_radix(place.trim_start_matches("0x"), 16);
             let end = self.from + self.image.len() as u64;

@@ -1,4 +1,4 @@
-//! Carries the bytes.
+//! Carries the bytes of a connection and applies modes and rules to them.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::rule::RuleState;
 use super::state::{Accepted, Fate, Shared};
 use super::{Mode, Way, resp};
 
-/// One message on its way, or any bytes of a connection that is not understood.
+/// One message in flight, or arbitrary bytes of a connection that we cannot parse.
 struct Parcel {
     bytes: Vec<u8>,
     came: Instant,
@@ -23,7 +23,7 @@ struct Parcel {
 
 pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     loop {
-        // An accept fails when descriptors run out; the next may work.
+        // `accept` fails when file descriptors run out. We try again, because the next call may succeed.
         let Ok((client, _)) = listener.accept().await else {
             tokio::task::yield_now().await;
             continue;
@@ -40,7 +40,7 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
         let shared = Arc::clone(&shared);
         tokio::spawn(async move {
             tokio::select! {
-                // An error is one side gone: the other is closed with the end of this task.
+                // An error means that one side has closed. The end of this task closes the other side.
                 _ = carry(id, client, upstream, modes, &shared) => {}
                 () = cut.notified() => {}
             }
@@ -90,7 +90,7 @@ struct Reader<'a> {
     id: u64,
     way: Way,
     shared: &'a Shared,
-    /// Whether this connection speaks Redis' protocol; its first byte from the client says so.
+    /// Whether this connection speaks Redis's protocol. We decide by the first byte from the client.
     understood: &'a AtomicBool,
 }
 
@@ -115,7 +115,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Sends on the whole messages in the buffer.
+    /// Forwards the complete messages in the buffer.
     fn take(&self, buffer: &mut Vec<u8>, to: &UnboundedSender<Parcel>) -> io::Result<()> {
         while !buffer.is_empty() {
             let end = if self.understood.load(Ordering::Relaxed) {
@@ -135,7 +135,7 @@ impl Reader<'_> {
                 Fate::Drop => continue,
                 Fate::Cut => return Err(io::ErrorKind::ConnectionAborted.into()),
             };
-            // The receiver goes only together with this reader.
+            // The receiver exists as long as this reader, so `send` does not fail.
             let _ = to.send(Parcel {
                 bytes,
                 came: Instant::now(),
@@ -160,14 +160,14 @@ async fn write(
 ) -> io::Result<()> {
     while let Some(parcel) = parcels.recv().await {
         if let Some(rule) = parcel.held {
-            // The sender is in the rule, which is held here.
+            // We hold the rule, and the rule owns the sender, so the wait ends only with the value.
             let _ = rule.open.subscribe().wait_for(|open| *open).await;
         }
         if goes_on(parcel.came, &mut mode).await {
             to.write_all(&parcel.bytes).await?;
         }
     }
-    // The end of a connection is lost and held like its bytes.
+    // The mode drops or holds the end of a connection like its bytes.
     while !goes_on(Instant::now(), &mut mode).await {
         if mode.changed().await.is_err() {
             break;
@@ -176,7 +176,7 @@ async fn write(
     to.shutdown().await
 }
 
-/// Waits for as long as the mode says; whether the bytes may then go on.
+/// Waits as the mode demands. Returns whether the bytes may pass.
 async fn goes_on(came: Instant, mode: &mut watch::Receiver<Mode>) -> bool {
     loop {
         let now = *mode.borrow_and_update();
@@ -187,7 +187,7 @@ async fn goes_on(came: Instant, mode: &mut watch::Receiver<Mode>) -> bool {
                 () = sleep_until(came + time) => return true,
                 Ok(()) = mode.changed() => {}
             },
-            // Without a sender the link was cut, and this future is about to be dropped.
+            // Without a sender, the connection was cut, and this future is about to be dropped.
             Mode::Hold => {
                 if mode.changed().await.is_err() {
                     return false;

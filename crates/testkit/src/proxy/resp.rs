@@ -1,15 +1,15 @@
-//! Just enough of Redis' protocol to see where a message ends and what it is called.
+//! A minimal parser of Redis's protocol: it finds the end of a message and its name.
 
-/// What a message from the server is.
+/// The kind of a message from the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Reply,
-    /// Says that a subscription was made or ended.
+    /// Confirms a subscription or its end.
     Confirmation,
     Push,
 }
 
-/// Where the first message in `bytes` ends: `None` if it is not all there, an error if it is no such message.
+/// The end of the first message in `bytes`: `None` if the message is incomplete, an error if the bytes are no message.
 pub(super) fn end(bytes: &[u8]) -> Result<Option<usize>, ()> {
     let (mut at, mut left) = (0, 1_usize);
     while left > 0 {
@@ -33,7 +33,7 @@ pub(super) fn end(bytes: &[u8]) -> Result<Option<usize>, ()> {
     Ok((at <= bytes.len()).then_some(at))
 }
 
-/// The strings of a message that is a flat list of them, such as a request.
+/// The strings of a message that is a flat list of strings, such as a request.
 pub(super) fn strings(message: &[u8]) -> Vec<&[u8]> {
     let mut found = Vec::new();
     let Some((_, mut at)) = line(message, 0) else {
@@ -57,7 +57,7 @@ pub(super) fn strings(message: &[u8]) -> Vec<&[u8]> {
     found
 }
 
-/// What a message from the server is: RESP3 marks pushes, RESP2 sends them as lists with a telling first word.
+/// Determines the kind of a server message. RESP3 marks pushes; RESP2 sends them as lists with a known first word.
 pub(super) fn kind(message: &[u8]) -> Kind {
     let word = match message.first() {
         Some(b'>' | b'*') => strings(message)
@@ -80,7 +80,7 @@ fn line(bytes: &[u8], at: usize) -> Option<(&[u8], usize)> {
     Some((&rest[..end], at + end + 2))
 }
 
-/// `None` for the -1 of a missing value.
+/// `None` for -1, the RESP null.
 fn length(number: &[u8]) -> Result<Option<usize>, ()> {
     let number: i64 = std::str::from_utf8(number)
         .map_err(drop)?

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use super::signal::Signal;
 use super::state::Shared;
 
-/// Which message a rule is about.
+/// Selects the messages of a rule.
 #[derive(Debug, Clone)]
 pub struct When {
     pub(super) push: bool,
@@ -48,7 +48,7 @@ impl When {
         }
     }
 
-    /// Lets the first `n` of them pass, counted from the making of the rule.
+    /// Skips the first `n` matching messages after the rule is added.
     #[must_use]
     pub fn skip(mut self, n: u64) -> Self {
         self.skip = n;
@@ -65,20 +65,21 @@ impl When {
     }
 }
 
-/// What happens to it.
+/// The action of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
-    /// It waits until [`Rule::release`], and all behind it on its way waits with it.
+    /// The message waits until [`Rule::release`], and everything behind it in that direction waits too.
     Hold,
-    /// It is lost; the connection stays.
+    /// The proxy drops the message; the connection stays.
     Drop,
-    /// It is lost, and the connection is cut.
+    /// The proxy drops the message and cuts the connection.
     Cut,
-    /// The request reaches the server; its reply waits until [`Rule::release`], and all behind it waits with it.
+    /// The request reaches the server. Its reply waits until [`Rule::release`], and everything behind the reply waits
+    /// too.
     HoldReply,
-    /// The request reaches the server and is answered; the reply is lost, the connection stays.
+    /// The request reaches the server. The proxy drops the reply; the connection stays.
     DropReply,
-    /// The request reaches the server and is answered; the reply is lost, and the connection is cut.
+    /// The request reaches the server. The proxy drops the reply and cuts the connection.
     CutReply,
 }
 
@@ -97,7 +98,7 @@ pub(super) struct RuleState {
     pub(super) open: watch::Sender<bool>,
 }
 
-/// A handle to a rule. Dropping it changes nothing: the rule stands.
+/// A handle to a rule. Drop changes nothing: the rule stays.
 #[derive(Debug, Clone)]
 pub struct Rule {
     pub(super) rule: Arc<RuleState>,
@@ -105,12 +106,12 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Ready once the rule has acted: for a rule about a reply, once the server has answered.
+    /// Completes once the rule has acted. A rule about a reply acts when the server has replied.
     pub async fn fired(&self) {
         self.fired_times(1).await;
     }
 
-    /// Ready once the rule has acted `n` times.
+    /// Completes once the rule has acted `n` times.
     pub async fn fired_times(&self, n: u64) {
         self.rule.fired.until(|count| count >= n).await;
     }
@@ -118,7 +119,7 @@ impl Rule {
     /// Blocks until the rule has acted.
     ///
     /// # Errors
-    /// When it does not within `timeout`.
+    /// Fails when that takes longer than `timeout`.
     pub fn wait_fired(&self, timeout: Duration) -> Result<()> {
         self.rule.fired.wait_while(timeout, |count| count < 1)
     }
@@ -128,12 +129,12 @@ impl Rule {
         self.rule.fired.get()
     }
 
-    /// Lets go on what it holds, now and in future.
+    /// Lets the held messages pass, and does not hold later ones.
     pub fn release(&self) {
         self.rule.open.send_replace(true);
     }
 
-    /// Ends the rule. What it holds stays held until [`release`](Self::release).
+    /// Removes the rule. Its held messages stay held until [`release`](Self::release).
     pub fn remove(&self) {
         self.shared
             .lock()

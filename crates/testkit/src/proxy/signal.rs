@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use tokio::sync::watch;
 
-/// A number that only grows and can be waited for from blocking and from asynchronous code.
+/// A number that only grows. Blocking and async code can wait for it.
 #[derive(Debug)]
 pub(super) struct Signal {
     count: Mutex<u64>,
@@ -36,7 +36,7 @@ impl Signal {
         self.grown.notify_all();
     }
 
-    /// Blocks while `waiting` says so. It is called without the lock, so it may take others.
+    /// Blocks while `waiting` returns true. We call it without the lock, so it may take other locks.
     pub(super) fn wait_while(
         &self,
         timeout: Duration,
@@ -61,7 +61,7 @@ impl Signal {
         let mut changes = self.shared.subscribe();
         loop {
             let seen = *changes.borrow_and_update();
-            // The sender lives as long as `self`, so an error cannot come.
+            // The sender lives as long as `self`, so an error cannot occur.
             if reached(seen) || changes.changed().await.is_err() {
                 return;
             }

@@ -13,7 +13,7 @@ use super::{Logged, Mode, Way};
 const LOG: usize = 10_000;
 const ARGUMENT: usize = 256;
 
-/// What becomes of one message.
+/// The decision for one message.
 #[derive(Debug)]
 pub(super) enum Fate {
     Pass,
@@ -22,7 +22,7 @@ pub(super) enum Fate {
     Cut,
 }
 
-/// A request that was sent on and not yet answered, with the rule about its reply.
+/// A request that was forwarded and has no reply yet, with the rule about its reply.
 #[derive(Debug)]
 struct Pending {
     confirmation: bool,
@@ -36,7 +36,7 @@ pub(super) struct Link {
     pending: VecDeque<Pending>,
 }
 
-/// A new connection, and how it is steered.
+/// A new connection and its controls.
 pub(super) struct Accepted {
     pub(super) id: u64,
     pub(super) upstream: SocketAddr,
@@ -53,14 +53,14 @@ pub(super) struct State {
     pub(super) links: HashMap<u64, Link>,
     pub(super) counts: BTreeMap<String, u64>,
     pub(super) log: VecDeque<Logged>,
-    /// Each with the number of messages it has let pass.
+    /// Each rule with the number of messages that it has matched.
     pub(super) rules: Vec<(Arc<RuleState>, u64)>,
 }
 
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// Whether to look for messages at all.
+    /// Whether to parse messages at all.
     pub(super) looks: bool,
     pub(super) changed: Signal,
 }
@@ -89,6 +89,8 @@ impl Shared {
     }
 
     pub(super) fn set_mode(&self, way: Way, mode: Mode) {
+        // One lock covers the default and the open connections. Otherwise a connection accepted in between would keep
+        // the old mode.
         let mut state = self.lock();
         state.modes[way as usize] = mode;
         for link in state.links.values() {
@@ -127,7 +129,7 @@ impl Shared {
         }
     }
 
-    /// Takes a new connection in: `None` while all are refused.
+    /// Registers a new connection. `None` while the proxy refuses all.
     pub(super) fn accept(&self) -> Option<Accepted> {
         let mut state = self.lock();
         state.accepted += 1;
@@ -173,6 +175,7 @@ impl Shared {
             Some(rule) if reply_rule.is_none() => rule.fate(),
             _ => Fate::Pass,
         };
+        // A dropped request gets no reply, so we do not expect one. Otherwise we would match the next reply to it.
         if matches!(fate, Fate::Pass | Fate::Hold(_))
             && let Some(link) = state.links.get_mut(&id)
         {
@@ -212,8 +215,8 @@ impl RuleState {
 }
 
 impl Link {
-    /// Which request this answers, or rather the rule about it. A subscription is answered by confirmations, one for
-    /// each channel, the first of which settles it; or by an error.
+    /// Finds the request that this message answers, and returns the rule about it. The server answers a subscription
+    /// with one confirmation per channel, of which the first settles the request, or with an error.
     fn answered(&mut self, kind: &Kind, message: &[u8]) -> Option<Arc<RuleState>> {
         if *kind == Kind::Confirmation {
             return self.pop_confirmation()?.rule;
@@ -261,7 +264,7 @@ impl State {
         name
     }
 
-    /// The first rule that is about this message and has let enough of them pass.
+    /// The first rule that matches this message and has skipped enough messages.
     fn pick(&mut self, push: bool, name: &str, message: &[u8]) -> Option<Arc<RuleState>> {
         let at = self.rules.iter_mut().position(|(rule, passed)| {
             let fits = rule.when.fits(push, name, message);

@@ -4,20 +4,20 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use redis::{Client, Cmd, Connection, IntoConnectionInfo, RedisConnectionInfo};
 
-/// What a server answered.
+/// A reply from a server.
 pub use redis::Value as Reply;
 
-/// The user under which the tests play operator on a server with an access list of its own.
+/// The tests' operator user on a server with an access list.
 pub(crate) const OPERATOR: &str = "operator";
 
-/// A user, if not the default one, and the password.
+/// The user (if not the default one) and the password.
 pub(crate) type Login<'a> = (Option<&'a str>, &'a str);
 
-/// Longer than any answer takes, shorter than a test may hang on a frozen server.
+/// The limit for a reply: longer than any reply takes, and short enough that a frozen server does not block a test.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Opens an operator's connection. It goes through the Unix socket, so it needs neither TLS nor the TCP port that a
-/// test may have filled or closed.
+/// Opens an operator's connection. It uses the Unix socket, so it needs neither TLS nor the TCP port, which a test may
+/// have exhausted or closed.
 pub(crate) fn connect(socket: &Path, as_whom: Option<Login<'_>>) -> Result<Connection> {
     let mut login = RedisConnectionInfo::default().set_skip_set_lib_name();
     if let Some((user, password)) = as_whom {
@@ -33,7 +33,7 @@ pub(crate) fn connect(socket: &Path, as_whom: Option<Login<'_>>) -> Result<Conne
     Ok(connection)
 }
 
-/// One command, one answer.
+/// Sends one command and returns its reply.
 pub(crate) fn ask(connection: &mut Connection, args: &[&[u8]]) -> Result<Reply> {
     let mut command = Cmd::new();
     for arg in args {

@@ -10,7 +10,7 @@ use super::member::{Membership, Part};
 use super::{Certs, Flavour, RedisServer, Tls};
 use crate::process::FakeClock;
 
-/// What a server is started with. Made by [`RedisServer::builder`].
+/// The settings of a server. Made by [`RedisServer::builder`].
 #[derive(Debug, Clone, Default)]
 #[must_use = "nothing runs before `start`"]
 #[allow(clippy::struct_excessive_bools, reason = "options, not a state")]
@@ -29,38 +29,38 @@ pub struct RedisBuilder {
 }
 
 impl RedisBuilder {
-    /// Which server; without this, [`Flavour::from_env`].
+    /// The flavour; the default is [`Flavour::from_env`].
     pub fn flavour(mut self, flavour: Flavour) -> Self {
         self.flavour = Some(flavour);
         self
     }
 
-    /// More arguments of the server's command line; they win over those set here.
+    /// Additional arguments of the server's command line; they override those of the builder.
     pub fn args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
     }
 
-    /// Speaks TLS, and only TLS, on its port.
+    /// Makes the port accept only TLS.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Lines of an access list (`user default off`, `user app on >secret ~* &* +@all`). A user for
-    /// [`RedisServer::admin`] is added to them.
+    /// Lines of an access list (`user default off`, `user app on >secret ~* &* +@all`). The builder adds a user for
+    /// [`RedisServer::admin`].
     pub fn acl(mut self, lines: &str) -> Self {
         self.acl = Some(lines.to_owned());
         self
     }
 
-    /// Asks everybody for this password.
+    /// Requires this password.
     pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
         self
     }
 
-    /// Writes every change to disk before it is answered, so that a `restart` finds it.
+    /// Writes every change to disk before the reply, so that the data survives a `restart`.
     pub fn appendonly(mut self, yes: bool) -> Self {
         self.appendonly = yes;
         self
@@ -72,7 +72,7 @@ impl RedisBuilder {
         self
     }
 
-    /// Runs it under a wall clock that [`RedisServer::shift_clock`] moves.
+    /// Runs the server under a wall clock that [`RedisServer::shift_clock`] moves.
     pub fn fake_clock(mut self, yes: bool) -> Self {
         self.fake_clock = yes;
         self
@@ -84,8 +84,8 @@ impl RedisBuilder {
         self
     }
 
-    /// Keeps its data on a disk of its own of so many bytes, see [`RedisServer::disk`]. Each start has a new, empty one.
-    /// Needs a system that lets a user mount something in a namespace of their own.
+    /// Puts the data on a separate disk of this many bytes, see [`RedisServer::disk`]. Each start gets a new, empty
+    /// one. The system must let a user mount a file system in a namespace.
     pub fn disk(mut self, bytes: u64) -> Self {
         self.disk = Some(bytes);
         self
@@ -94,7 +94,7 @@ impl RedisBuilder {
     /// Starts the server and waits until it answers.
     ///
     /// # Errors
-    /// When its program is missing, cannot do what is asked for, or does not get ready; with what it said.
+    /// Fails when the program is missing, lacks a feature, or does not become ready; the error contains its output.
     pub fn start(self) -> Result<RedisServer> {
         RedisServer::launch(&self)
     }
@@ -114,7 +114,7 @@ impl RedisBuilder {
         Ok(flavour)
     }
 
-    /// Where it listens.
+    /// The server's address.
     pub(super) fn host(&self) -> IpAddr {
         if self.ipv6 {
             Ipv6Addr::LOCALHOST.into()
@@ -127,7 +127,7 @@ impl RedisBuilder {
         self.tls.is_some()
     }
 
-    /// Who may do everything: the operator of the access list, or whoever knows the password.
+    /// The login with all rights: the operator of the access list, or the password.
     pub(super) fn login(&self) -> Option<Login<'_>> {
         match (&self.acl, &self.password) {
             (Some(_), _) => Some((Some(OPERATOR), OPERATOR)),
@@ -136,7 +136,7 @@ impl RedisBuilder {
         }
     }
 
-    /// The same flavour, host and TLS, and nothing else of it.
+    /// A builder with the same flavour, host and TLS, and no other setting.
     pub(super) fn bare(&self) -> Self {
         Self {
             flavour: self.flavour,
@@ -233,7 +233,7 @@ impl RedisBuilder {
         if let Some(password) = &self.password {
             command.args(["--requirepass", password]);
         }
-        // Redis 6.2 always allows DEBUG, and does not know the option.
+        // Redis 6.2 always allows DEBUG, and rejects the option.
         if self.debug_commands && flavour != Flavour::Redis62 {
             command.args(["--enable-debug-command", "yes"]);
         }
@@ -242,10 +242,10 @@ impl RedisBuilder {
     }
 }
 
-/// Where a small disk is mounted, for the server only.
+/// The mount point of a small disk, visible only to the server.
 pub(super) const DISK: &str = "disk";
 
-/// A program in a namespace in which a small disk is mounted.
+/// A program in a namespace with a mounted small disk.
 fn on_a_disk(bytes: u64, at: &Path, program: &Path) -> Result<Command> {
     fs::create_dir_all(at)?;
     let mut command = Command::new("unshare");

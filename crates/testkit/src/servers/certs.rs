@@ -7,45 +7,45 @@ use rcgen::{
 };
 use time::{Duration, OffsetDateTime};
 
-/// The certificate a TLS server shows.
+/// The certificate of a TLS server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ServerCert {
-    /// For `localhost` and `127.0.0.1`, from the own authority.
+    /// For `localhost` and `127.0.0.1`, from the tests' authority.
     #[default]
     Good,
-    /// For a host of another name.
+    /// For another host name.
     WrongHost,
-    /// Good in all but its dates.
+    /// Correct except for its validity dates.
     Expired,
 }
 
-/// How a server speaks TLS.
+/// The TLS settings of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// What it shows.
+    /// The server's certificate.
     pub cert: ServerCert,
-    /// Whether it turns away clients without a certificate of the own authority.
+    /// Whether the server refuses clients without a certificate from the tests' authority.
     pub client_certs: bool,
 }
 
-/// Where the PEM files of a TLS server lie.
+/// The paths of a TLS server's PEM files.
 #[derive(Debug, Clone)]
 pub struct Certs {
     /// The authority that signed all the others.
     pub ca: PathBuf,
-    /// An authority that signed none of them.
+    /// Another authority. It signed only `stranger`.
     pub other_ca: PathBuf,
-    /// What the server shows.
+    /// The server's certificate.
     pub server: PathBuf,
-    /// The key to it.
+    /// The server's key.
     pub server_key: PathBuf,
-    /// A certificate for clients.
+    /// A client's certificate.
     pub client: PathBuf,
-    /// The key to it.
+    /// The client's key.
     pub client_key: PathBuf,
-    /// A certificate for clients, from the other authority.
+    /// A client's certificate from the other authority.
     pub stranger: PathBuf,
-    /// The key to it.
+    /// The key of that certificate.
     pub stranger_key: PathBuf,
 }
 
@@ -55,7 +55,7 @@ impl Certs {
     /// Makes the files in `dir`.
     ///
     /// # Errors
-    /// When they cannot be made or written.
+    /// Fails when the files cannot be made or written.
     pub fn create(dir: &Path, shown: ServerCert) -> Result<Self> {
         let (own, other) = (authority("tidelock tests")?, authority("somebody else")?);
         let (server, server_key) = write(dir, "server", &signed(shown, "localhost", &own)?)?;

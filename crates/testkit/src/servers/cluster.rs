@@ -1,4 +1,4 @@
-//! A cluster, its failovers, and slots on their way.
+//! A Redis cluster, its failovers, and slot migrations.
 
 mod builder;
 mod migration;
@@ -18,14 +18,14 @@ use super::{Certs, RedisServer};
 
 const SLOTS: u16 = 16384;
 
-/// How long anything here may take that is not a failover of somebody's choosing.
+/// The limit for any operation here, except a failover whose limit the caller sets.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A cluster of primaries and their replicas. All of it goes with this value.
+/// A cluster of primaries and their replicas. Drop ends all of them.
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<RedisServer>,
-    /// What each node is called in the cluster.
+    /// The cluster's id of each node.
     ids: Vec<String>,
     certs: Option<Certs>,
     password: Option<String>,
@@ -37,12 +37,12 @@ impl Cluster {
     /// Three primaries, each with one replica.
     ///
     /// # Errors
-    /// As [`ClusterBuilder::start`].
+    /// The same as [`ClusterBuilder::start`].
     pub fn start() -> Result<Self> {
         Self::builder().start()
     }
 
-    /// Something other than that.
+    /// A builder for another cluster.
     pub fn builder() -> ClusterBuilder {
         ClusterBuilder::default()
     }
@@ -54,7 +54,7 @@ impl Cluster {
         self.url_with(&login.map_or_else(String::new, |password| format!(":{password}@")))
     }
 
-    /// As [`url`](Self::url), as this user of an access list.
+    /// As [`url`](Self::url), with this user of an access list.
     pub fn url_as(&self, user: &str, password: &str) -> String {
         self.url_with(&format!("{user}:{password}@"))
     }
@@ -64,12 +64,12 @@ impl Cluster {
         format!("redis{tls}+cluster://{login}{}", super::hosts(&self.nodes))
     }
 
-    /// Every node; at the start the primaries came first, then a replica of each, and so on.
+    /// Every node: at the start, first the primaries, then one replica of each, and so on.
     pub fn nodes(&self) -> &[RedisServer] {
         &self.nodes
     }
 
-    /// The certificates of all of them, if they speak TLS.
+    /// The certificates of all nodes, if they use TLS.
     pub fn certs(&self) -> Option<&Certs> {
         self.certs.as_ref()
     }
@@ -77,24 +77,24 @@ impl Cluster {
     /// The slot of a key.
     ///
     /// # Errors
-    /// When no node is up.
+    /// Fails when no node is up.
     pub fn slot_of(&self, key: &str) -> Result<u16> {
         self.someone()?.query(&["CLUSTER", "KEYSLOT", key])
     }
 
-    /// The primary that has a key's slot.
+    /// The primary that owns a key's slot.
     ///
     /// # Errors
-    /// As [`primary_of_slot`](Self::primary_of_slot).
+    /// The same as [`primary_of_slot`](Self::primary_of_slot).
     pub fn node_of(&self, key: &str) -> Result<&RedisServer> {
         self.primary_of_slot(self.slot_of(key)?)
     }
 
-    /// The primary that has a slot, by the newest claim any node that is up knows of. It may itself be down, until
-    /// another has taken over.
+    /// The primary that owns a slot, by the newest claim that any running node knows. It may be down until another node
+    /// has taken over.
     ///
     /// # Errors
-    /// When no node is up or none has the slot.
+    /// Fails when no node is up or no node owns the slot.
     pub fn primary_of_slot(&self, slot: u16) -> Result<&RedisServer> {
         let owner = self.lines()?.into_iter().filter(|line| line.has(slot));
         let newest = owner.max_by_key(|line| line.epoch);
@@ -105,10 +105,10 @@ impl Cluster {
         )
     }
 
-    /// The primaries that have slots, in the order of [`nodes`](Self::nodes).
+    /// The primaries that own slots, in the order of [`nodes`](Self::nodes).
     ///
     /// # Errors
-    /// As [`primary_of_slot`](Self::primary_of_slot).
+    /// The same as [`primary_of_slot`](Self::primary_of_slot).
     pub fn primaries(&self) -> Result<Vec<&RedisServer>> {
         let mut newest = vec![None::<(u64, usize)>; usize::from(SLOTS)];
         for line in self.lines()? {
@@ -123,10 +123,10 @@ impl Cluster {
         Ok(owners.into_iter().map(|i| &self.nodes[i]).collect())
     }
 
-    /// The replicas of a node that are up, by their own word.
+    /// The running replicas of a node, as they report it themselves.
     ///
     /// # Errors
-    /// When a node does not answer.
+    /// Fails when a node does not answer.
     pub fn replicas_of(&self, primary: &RedisServer) -> Result<Vec<&RedisServer>> {
         let id = self.id_of(primary)?;
         let mut found = Vec::new();
@@ -139,10 +139,10 @@ impl Cluster {
         Ok(found)
     }
 
-    /// The first of them.
+    /// The first running replica of a node.
     ///
     /// # Errors
-    /// When there is none.
+    /// Fails when there is none.
     pub fn replica_of(&self, primary: &RedisServer) -> Result<&RedisServer> {
         let mut replicas = self.replicas_of(primary)?.into_iter();
         replicas
@@ -150,11 +150,11 @@ impl Cluster {
             .with_context(|| format!("{} has no replica that is up", primary.addr()))
     }
 
-    /// A planned failover of the node that has `slot` (`CLUSTER FAILOVER`, sent to its replica). Returns the new primary
-    /// once every node that is up knows it.
+    /// Runs a planned failover of the node that owns `slot` (`CLUSTER FAILOVER`, sent to its replica). Returns the new
+    /// primary once every running node knows it.
     ///
     /// # Errors
-    /// When there is no replica or it takes longer than 20 s.
+    /// Fails when there is no replica or it takes longer than 20 s.
     pub fn failover(&self, slot: u16) -> Result<&RedisServer> {
         let old = self.primary_of_slot(slot)?;
         let new = self.replica_of(old)?;
@@ -162,10 +162,10 @@ impl Cluster {
         self.await_owner(slot, PATIENCE, |owner| owner.port() == new.port())
     }
 
-    /// Waits until every node that is up agrees that another one than `old` has `slot`.
+    /// Waits until every running node agrees that another node than `old` owns `slot`.
     ///
     /// # Errors
-    /// When there is none `within` that time.
+    /// Fails when that takes longer than `within`.
     pub fn await_primary_other_than(
         &self,
         slot: u16,
@@ -175,32 +175,32 @@ impl Cluster {
         self.await_owner(slot, within, |owner| owner.port() != old.port())
     }
 
-    /// Waits until every node that is up says that the cluster works, they agree on who has which slot, and every replica
-    /// that is up is in sync.
+    /// Waits until every running node reports that the cluster works, all agree on the owners of the slots, and every
+    /// running replica is in sync.
     ///
     /// # Errors
-    /// When that takes longer than 20 s.
+    /// Fails when that takes longer than 20 s.
     pub fn await_ok(&self) -> Result<()> {
         until("a cluster that works", PATIENCE, || self.check()).with_context(|| logs(&self.nodes))
     }
 
-    /// What its nodes said last.
+    /// The last log lines of its nodes.
     pub fn logs(&self) -> String {
         logs(&self.nodes)
     }
 
-    /// A slot's way to another primary, step by step.
+    /// A migration of a slot to another primary, step by step.
     ///
     /// # Errors
-    /// When no node is up.
+    /// Fails when no node is up.
     pub fn migration<'a>(&'a self, slot: u16, to: &'a RedisServer) -> Result<Migration<'a>> {
         Migration::new(self, slot, to)
     }
 
-    /// Brings a slot with all its keys to another primary.
+    /// Migrates a slot with all its keys to another primary.
     ///
     /// # Errors
-    /// When a node refuses.
+    /// Fails when a node refuses.
     pub fn migrate_slot(&self, slot: u16, to: &RedisServer) -> Result<()> {
         let migration = self.migration(slot, to)?;
         migration.begin()?;
@@ -219,7 +219,7 @@ impl Cluster {
             ensure!(wanted(owner), "{} still has slot {slot}", owner.addr());
             ensure!(owner.is_up(), "{} is down", owner.addr());
             self.check_agree(slot, self.id_of(owner)?)?;
-            // Only its own word shows that it takes writes.
+            // Only the node itself knows whether it accepts writes.
             let state = owner.info("role")?;
             ensure!(state == "master", "{} is a {state}", owner.addr());
             Ok(owner)
@@ -267,7 +267,7 @@ impl Cluster {
         self.up().next().context("no node is up")
     }
 
-    /// What all nodes that are up think of all.
+    /// The view that each running node has of all nodes.
     fn lines(&self) -> Result<Vec<view::Line>> {
         let mut lines = Vec::new();
         for node in self.up() {

@@ -16,30 +16,30 @@ use super::{Certs, Ground, Tls, port, wait};
 use crate::scratch::scratch;
 use crate::{process, reaper};
 
-/// A start takes 0.3 s; a loaded machine may need more, a broken server all of it.
+/// The limit of one start. A start takes 0.3 s, and longer on a loaded machine; only a broken server reaches the limit.
 const START: Duration = Duration::from_secs(30);
 
-/// The user under which the tests play operator, once there are users.
+/// The tests' operator user, once authentication is on.
 const OPERATOR: &str = "root:root";
 
-/// What a member is started with. Made by [`EtcdServer::builder`].
+/// The settings of a member. Made by [`EtcdServer::builder`].
 #[derive(Debug, Clone, Default)]
 #[must_use = "nothing runs before `start`"]
 pub struct EtcdBuilder {
     args: Vec<String>,
     tls: Option<Tls>,
-    /// Of a cluster: the own name, the own peer port and everybody's.
+    /// For a cluster: its own name, its own peer port and the addresses of all peers.
     peers: Option<(String, u16, String)>,
 }
 
 impl EtcdBuilder {
-    /// More arguments of the server's command line.
+    /// Additional arguments of the server's command line.
     pub fn args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
     }
 
-    /// Speaks TLS, and only TLS, to clients.
+    /// Accepts only TLS from clients.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
@@ -48,15 +48,15 @@ impl EtcdBuilder {
     /// Starts the server and waits until it answers.
     ///
     /// # Errors
-    /// When its program is missing, or it does not get ready; with what it said.
+    /// Fails when its program is missing or it does not become ready; the error contains its output.
     pub fn start(self) -> Result<EtcdServer> {
         self.start_on(Ground::default())
     }
 
-    /// As [`start`](Self::start), on a disk of its own.
+    /// As [`start`](Self::start), on its own disk or clock.
     ///
     /// # Errors
-    /// As `start`.
+    /// The same as `start`.
     pub fn start_on(self, ground: Ground) -> Result<EtcdServer> {
         let server = EtcdServer::prepare(self, ground)?;
         server.run()?;
@@ -65,33 +65,34 @@ impl EtcdBuilder {
     }
 }
 
-/// An etcd server that lives as long as this value. It elects and counts fast: its shortest lease is one second.
+/// An etcd server that lives as long as this value. Its timings are short: it elects fast, and its shortest lease is
+/// one second.
 #[derive(Debug)]
 pub struct EtcdServer {
     config: EtcdBuilder,
     port: u16,
     peer_port: u16,
-    /// Where it says in plain text whether it is well, also with TLS.
+    /// The address of the health check, in plain text even with TLS.
     health: u16,
     certs: Option<Certs>,
     ground: Ground,
-    /// Only users may come in.
+    /// Whether authentication is on.
     guarded: AtomicBool,
     child: Mutex<Option<Child>>,
-    // Last, so that the directory goes after the server.
+    // The last field: fields drop in order, and the server must stop before its directory goes.
     dir: TempDir,
 }
 
 impl EtcdServer {
-    /// One member, alone.
+    /// Starts a single member.
     ///
     /// # Errors
-    /// As [`EtcdBuilder::start`].
+    /// The same as [`EtcdBuilder::start`].
     pub fn start() -> Result<Self> {
         Self::builder().start()
     }
 
-    /// A server with more to say about it.
+    /// A builder for a server with other settings.
     pub fn builder() -> EtcdBuilder {
         EtcdBuilder::default()
     }
@@ -132,7 +133,7 @@ impl EtcdServer {
         }
     }
 
-    /// The certificates, if it speaks TLS.
+    /// The certificates, if the server uses TLS.
     pub fn certs(&self) -> Option<&Certs> {
         self.certs.as_ref()
     }
@@ -140,7 +141,7 @@ impl EtcdServer {
     /// Its process id, while it runs.
     ///
     /// # Errors
-    /// When it has been killed.
+    /// Fails when it does not run.
     pub fn pid(&self) -> Result<u32> {
         let child = self.lock();
         child
@@ -149,36 +150,36 @@ impl EtcdServer {
             .context("the server is not running")
     }
 
-    /// What it runs on.
+    /// Its own small disk or wall clock, if it has one.
     pub fn ground(&self) -> &Ground {
         &self.ground
     }
 
-    /// What it has written to stdout and stderr.
+    /// Everything it has written to stdout and stderr.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
-    /// Stops it (SIGSTOP): the kernel still accepts connections and bytes for it, and nothing answers.
+    /// Freezes it (SIGSTOP): the kernel still accepts connections and bytes for it, but nothing answers.
     ///
     /// # Errors
-    /// When it does not run.
+    /// Fails when it does not run.
     pub fn freeze(&self) -> Result<()> {
         process::freeze(self.pid()?)
     }
 
-    /// Lets it go on.
+    /// Continues it after a freeze (SIGCONT).
     ///
     /// # Errors
-    /// When it does not run.
+    /// Fails when it does not run.
     pub fn thaw(&self) -> Result<()> {
         process::thaw(self.pid()?)
     }
 
-    /// Ends it at once (SIGKILL). Nothing listens on its port until `restart`.
+    /// Kills it (SIGKILL). Nothing listens on its port until `restart`.
     ///
     /// # Errors
-    /// When it cannot be waited for.
+    /// Fails when it cannot be waited for.
     pub fn kill(&self) -> Result<()> {
         let Some(mut child) = self.lock().take() else {
             return Ok(());
@@ -189,20 +190,20 @@ impl EtcdServer {
         Ok(())
     }
 
-    /// Starts it again, after killing it if need be, on the same port and with its data.
+    /// Restarts it on the same port and with its data; kills it first if it still runs.
     ///
     /// # Errors
-    /// As [`EtcdBuilder::start`].
+    /// The same as [`EtcdBuilder::start`].
     pub fn restart(&self) -> Result<()> {
         self.kill()?;
         self.run()?;
         self.wait_ready()
     }
 
-    /// As `restart`, with nothing left of its data.
+    /// As `restart`, but with an empty data directory.
     ///
     /// # Errors
-    /// As [`EtcdBuilder::start`].
+    /// The same as [`EtcdBuilder::start`].
     pub fn restart_empty(&self) -> Result<()> {
         self.kill()?;
         fs::remove_dir_all(self.dir.path().join("data")).context("removing old data")?;
@@ -210,11 +211,11 @@ impl EtcdServer {
         self.wait_ready()
     }
 
-    /// From now on its wall clock is `seconds` ahead of the true time (behind it, if negative), until it is started again. A
-    /// program in Go asks past libfaketime for the time.
+    /// Sets its wall clock `seconds` ahead of the true time (behind it, if negative), until its next start. We patch
+    /// the vDSO because Go programs bypass libfaketime.
     ///
     /// # Errors
-    /// When it does not run, or its clock shows another time than that.
+    /// Fails when it does not run, or its clock still shows another time.
     pub fn shift_clock(&self, seconds: i64) -> Result<()> {
         process::shift_wall_clock(self.pid()?, seconds)?;
         let wanted = time::Duration::seconds(seconds);
@@ -224,7 +225,7 @@ impl EtcdServer {
         let date = said.lines().find_map(|line| line.strip_prefix("Date: "));
         let date = date.with_context(|| format!("no date: {said}"))?;
         let shown = OffsetDateTime::parse(date.trim(), &Rfc2822)?;
-        // It is written in whole seconds.
+        // The `Date` header has whole seconds.
         ensure!(
             shown > earliest - time::Duration::SECOND && shown <= latest,
             "its clock shows {date}"
@@ -232,7 +233,7 @@ impl EtcdServer {
         Ok(())
     }
 
-    /// `etcdctl` with what it needs to find this server; arguments are still to be added.
+    /// An `etcdctl` command with the options for this server; the caller adds arguments.
     pub fn etcdctl(&self) -> Command {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").stdin(Stdio::null());
@@ -257,10 +258,10 @@ impl EtcdServer {
         command
     }
 
-    /// Runs `etcdctl` as the operator and returns what it says.
+    /// Runs `etcdctl` as the operator and returns its output.
     ///
     /// # Errors
-    /// When it fails; with what it said.
+    /// Fails when `etcdctl` fails; the error contains its output.
     pub fn admin<A: AsRef<OsStr>>(&self, args: &[A]) -> Result<String> {
         let output = self
             .etcdctl()
@@ -275,10 +276,10 @@ impl EtcdServer {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// From now on only users may come in; those there are, and the operator, who may do everything.
+    /// Turns authentication on. From now on only existing users may log in; the operator has all rights.
     ///
     /// # Errors
-    /// As `admin`.
+    /// The same as `admin`.
     pub fn guard(&self) -> Result<()> {
         self.admin(&["user", "add", OPERATOR])?;
         self.admin(&["user", "grant-role", "root", "root"])?;
@@ -287,10 +288,10 @@ impl EtcdServer {
         Ok(())
     }
 
-    /// Makes a user who may read and write what begins with this.
+    /// Makes a user with read and write access to keys with this prefix.
     ///
     /// # Errors
-    /// As `admin`.
+    /// The same as `admin`.
     pub fn user(&self, name: &str, password: &str, prefix: &str) -> Result<()> {
         self.admin(&["user", "add", &format!("{name}:{password}")])?;
         self.admin(&["role", "add", name])?;
@@ -305,10 +306,10 @@ impl EtcdServer {
         self.admin(&["user", "grant-role", name, name]).map(drop)
     }
 
-    /// Gives a user another password. What was allowed by the old one is so no more.
+    /// Changes a user's password. Tokens that etcd issued for the old password become invalid.
     ///
     /// # Errors
-    /// As `admin`.
+    /// The same as `admin`.
     pub fn set_password(&self, user: &str, password: &str) -> Result<()> {
         let mut command = self.etcdctl();
         command.args(["user", "passwd", user, "--interactive=false"]);
@@ -320,10 +321,10 @@ impl EtcdServer {
         Ok(())
     }
 
-    /// Every key there is, sorted.
+    /// Every key, sorted.
     ///
     /// # Errors
-    /// As `admin`.
+    /// The same as `admin`.
     pub fn keys(&self) -> Result<Vec<String>> {
         let list = self.admin(&["get", "", "--prefix", "--keys-only"])?;
         let lines = list.lines().filter(|line| !line.is_empty());
@@ -416,7 +417,7 @@ impl EtcdServer {
 
 impl Drop for EtcdServer {
     fn drop(&mut self) {
-        // Fails only if it is gone already, which is what is wanted.
+        // This fails only if the process has already exited, and then there is nothing to do.
         let _ = self.kill();
     }
 }
@@ -426,10 +427,10 @@ impl Drop for EtcdServer {
 pub struct EtcdCluster(Vec<EtcdServer>);
 
 impl EtcdCluster {
-    /// That many members, and waits until all of them answer.
+    /// Starts this many members, and waits until all of them answer.
     ///
     /// # Errors
-    /// As [`EtcdBuilder::start`].
+    /// The same as [`EtcdBuilder::start`].
     pub fn start(members: u16) -> Result<Self> {
         let mut peers = Vec::new();
         for n in 0..members {
@@ -447,7 +448,7 @@ impl EtcdCluster {
                 ..EtcdBuilder::default()
             };
             let server = EtcdServer::prepare(config, Ground::default())?;
-            // None is well before most of them run.
+            // We start them all before we wait: no member is healthy before most of them run.
             server.run()?;
             servers.push(server);
         }
@@ -455,7 +456,7 @@ impl EtcdCluster {
         Ok(Self(servers))
     }
 
-    /// All of them.
+    /// All members.
     pub fn members(&self) -> &[EtcdServer] {
         &self.0
     }
@@ -470,10 +471,10 @@ impl EtcdCluster {
         format!("etcd://{}", addrs.join(","))
     }
 
-    /// The one that leads now.
+    /// The current leader.
     ///
     /// # Errors
-    /// When nobody does.
+    /// Fails when there is no leader.
     pub fn leader(&self) -> Result<&EtcdServer> {
         for server in self.0.iter().filter(|server| server.pid().is_ok()) {
             let said = server.admin(&["endpoint", "status", "-w", "fields"])?;

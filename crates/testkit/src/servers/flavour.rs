@@ -5,24 +5,24 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace;
 
-/// Which server to run. The default is Debian's Redis 7.0, or what `TIDELOCK_FLAVOUR` names.
+/// The server program. The default is Debian's Redis 7.0, or the flavour in `TIDELOCK_FLAVOUR`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Flavour {
-    /// The oldest server that is supported. It has no TLS here; its clock can be faked.
+    /// The oldest supported server. This build has no TLS; its clock can be faked.
     Redis62,
-    /// `redis-server` of the distribution.
+    /// The distribution's `redis-server`.
     Redis7,
-    /// Redis 8, unpacked beside the distribution's own packages.
+    /// Redis 8, unpacked next to the distribution's packages.
     Redis8,
-    /// Valkey 9. It has no TLS here; its clock can be faked.
+    /// Valkey 9. This build has no TLS; its clock can be faked.
     Valkey9,
 }
 
 impl Flavour {
-    /// All of them.
+    /// All flavours.
     pub const ALL: [Self; 4] = [Self::Redis62, Self::Redis7, Self::Redis8, Self::Valkey9];
 
-    /// The name as `TIDELOCK_FLAVOUR` and the directory of the installed server spell it.
+    /// The name in `TIDELOCK_FLAVOUR` and in the directory of the installed server.
     pub fn name(self) -> &'static str {
         match self {
             Self::Redis62 => "redis62",
@@ -32,10 +32,10 @@ impl Flavour {
         }
     }
 
-    /// The flavour that `TIDELOCK_FLAVOUR` names, else Redis 7.
+    /// The flavour in `TIDELOCK_FLAVOUR`, else Redis 7.
     ///
     /// # Errors
-    /// When the variable names none.
+    /// Fails when the variable contains an unknown name.
     pub fn from_env() -> Result<Self> {
         let Some(name) = env::var_os("TIDELOCK_FLAVOUR") else {
             return Ok(Self::Redis7);
@@ -54,16 +54,17 @@ impl Flavour {
         matches!(self, Self::Redis7 | Self::Redis8)
     }
 
-    /// Whether the program runs under a [`FakeClock`](crate::process::FakeClock): jemalloc and libfaketime wait for each other.
+    /// Whether the program runs under a [`FakeClock`](crate::process::FakeClock). With jemalloc it does not: jemalloc
+    /// and libfaketime deadlock.
     pub fn has_fake_clock(self) -> bool {
         matches!(self, Self::Redis62 | Self::Valkey9)
     }
 
-    /// Where its program is: `TIDELOCK_REDIS7` (or `…_VALKEY9`, and so on), else where `cargo xtask servers` puts it,
-    /// else, for Redis 7, `redis-server` on the search path.
+    /// The path of its program: `TIDELOCK_REDIS7` (or `…_VALKEY9`, and so on), else the directory of `cargo xtask
+    /// servers`, else, for Redis 7, `redis-server` on the search path.
     ///
     /// # Errors
-    /// When there is none.
+    /// Fails when there is none.
     pub fn program(self) -> Result<PathBuf> {
         let variable = format!("TIDELOCK_{}", self.name().to_uppercase());
         if let Some(path) = env::var_os(&variable) {

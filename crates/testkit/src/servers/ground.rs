@@ -11,21 +11,21 @@ use crate::process::FakeClock;
 use crate::reaper;
 use crate::scratch::scratch;
 
-/// What a server runs on, if not on the machine as it is: a small disk, or a wall clock that a test moves.
+/// The environment of a server, if it is not the plain machine: a small disk, or a wall clock that a test moves.
 #[derive(Debug, Default)]
 pub struct Ground {
     disk: Option<Disk>,
     clock: Option<FakeClock>,
-    // Last, so that it goes after what lives in it.
+    // The last field, so that the directory goes after its contents.
     _dir: Option<TempDir>,
 }
 
 impl Ground {
-    /// With its data on a disk of its own of so many bytes, which outlives the server's process. Needs a system that lets a
-    /// user mount something in a namespace of their own.
+    /// A separate disk of this many bytes for the data. It outlives the server's process. The system must let a user
+    /// mount a file system in a namespace.
     ///
     /// # Errors
-    /// When nothing can be mounted.
+    /// Fails when the disk cannot be mounted.
     pub fn small_disk(bytes: u64) -> Result<Self> {
         let dir = open_dir()?;
         Ok(Self {
@@ -35,10 +35,10 @@ impl Ground {
         })
     }
 
-    /// Under a wall clock of its own, which for now shows the true time.
+    /// A separate wall clock that first shows the true time.
     ///
     /// # Errors
-    /// When libfaketime is not installed.
+    /// Fails when libfaketime is not installed.
     pub fn own_clock() -> Result<Self> {
         let dir = open_dir()?;
         Ok(Self {
@@ -51,7 +51,7 @@ impl Ground {
     /// The small disk.
     ///
     /// # Errors
-    /// When there is none.
+    /// Fails when there is none.
     pub fn disk(&self) -> Result<&Disk> {
         self.disk
             .as_ref()
@@ -61,25 +61,25 @@ impl Ground {
     /// The wall clock.
     ///
     /// # Errors
-    /// When there is none.
+    /// Fails when there is none.
     pub fn clock(&self) -> Result<&FakeClock> {
         let clock = self.clock.as_ref();
         clock.context("this server runs on the true clock")
     }
 
-    /// Where the server's data goes: to its small disk, or else to this directory.
+    /// The data directory: on the small disk, or else `dir`.
     pub(super) fn data(&self, dir: &Path) -> PathBuf {
         let disk = self.disk.as_ref().map(|disk| disk.at.as_path());
         disk.unwrap_or(dir).join("data")
     }
 
-    /// The same place as it is seen from outside.
+    /// The same directory as seen from outside the namespace.
     pub(super) fn data_outside(&self, dir: &Path) -> PathBuf {
         let disk = self.disk.as_ref().map(Disk::outside);
         disk.unwrap_or_else(|| dir.to_owned()).join("data")
     }
 
-    /// A program that sees the disk.
+    /// A program inside the disk's namespace.
     pub(super) fn command(&self, program: impl AsRef<Path>) -> Command {
         match &self.disk {
             Some(disk) => disk.command(program.as_ref()),
@@ -87,7 +87,7 @@ impl Ground {
         }
     }
 
-    /// Puts a server under the clock; what else is started does without.
+    /// Puts a server under the clock. Other programs do not use it.
     pub(super) fn set_clock(&self, command: &mut Command) {
         if let Some(clock) = &self.clock {
             clock.apply(command);
@@ -95,7 +95,7 @@ impl Ground {
     }
 }
 
-/// Some servers run as a user of their own, and look into it.
+/// Some servers run as another user and must be able to read the directory.
 fn open_dir() -> Result<TempDir> {
     let dir = scratch()?;
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755))?;
@@ -105,9 +105,9 @@ fn open_dir() -> Result<TempDir> {
 /// A small disk, in a namespace that lives as long as this value.
 #[derive(Debug)]
 pub struct Disk {
-    /// In the namespace.
+    /// The path in the namespace.
     at: PathBuf,
-    /// It does nothing but stay there.
+    /// A process that does nothing; it keeps the namespace alive.
     keeper: Child,
 }
 
@@ -142,7 +142,7 @@ impl Disk {
         command
     }
 
-    /// As it is seen from outside.
+    /// The path as seen from outside the namespace.
     fn outside(&self) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.keeper.id()));
         let inside = self.at.strip_prefix("/").unwrap_or(&self.at);
@@ -153,16 +153,16 @@ impl Disk {
         self.outside().join("filler")
     }
 
-    /// Takes all the room there is left.
+    /// Fills the disk.
     ///
     /// # Errors
-    /// When the disk cannot be seen.
+    /// Fails when the disk is not accessible.
     pub fn fill(&self) -> Result<()> {
         let mut filler = File::options()
             .create(true)
             .append(true)
             .open(self.filler())?;
-        // First in large pieces, then to the last page.
+        // Large pieces first, then single pages up to the last one.
         for piece in [1 << 20, 1 << 12] {
             let zeros = vec![0; piece];
             while filler.write_all(&zeros).is_ok() {}
@@ -170,10 +170,10 @@ impl Disk {
         Ok(())
     }
 
-    /// Gives it back.
+    /// Frees the disk again.
     ///
     /// # Errors
-    /// When nothing was taken.
+    /// Fails when the disk was not filled.
     pub fn clear(&self) -> Result<()> {
         fs::remove_file(self.filler()).context("the disk was not full")
     }
@@ -181,7 +181,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Fails only if it is gone already, which is what is wanted.
+        // This fails only if the process has already exited, and then there is nothing to do.
         let _ = self.keeper.kill();
         let _ = self.keeper.wait();
         reaper::forget(self.keeper.id());

@@ -3,25 +3,25 @@ use anyhow::Result;
 use super::member::start_all;
 use super::{RedisBuilder, RedisServer};
 
-/// Servers that know nothing of each other, for a majority of them to decide.
+/// Independent servers for majority locks.
 #[derive(Debug)]
 pub struct Independents {
     nodes: Vec<RedisServer>,
 }
 
 impl Independents {
-    /// This many plain servers.
+    /// Starts this many plain servers.
     ///
     /// # Errors
-    /// As [`RedisBuilder::start`].
+    /// The same as [`RedisBuilder::start`].
     pub fn start(count: usize) -> Result<Self> {
         Self::start_with(count, RedisServer::builder())
     }
 
-    /// This many servers, each started with the same.
+    /// Starts this many servers with the same settings.
     ///
     /// # Errors
-    /// As [`RedisBuilder::start`].
+    /// The same as [`RedisBuilder::start`].
     pub fn start_with(count: usize, server: RedisBuilder) -> Result<Self> {
         let nodes = start_all(vec![server; count])?;
         Ok(Self { nodes })

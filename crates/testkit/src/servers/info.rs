@@ -4,17 +4,17 @@ use super::{RedisServer, Reply};
 use crate::process;
 
 impl RedisServer {
-    /// Whether it runs and is not frozen, so that a question to it is answered.
+    /// Whether it runs and is not frozen, so that it can answer.
     pub fn is_up(&self) -> bool {
         self.pid()
             .and_then(process::state)
             .is_ok_and(|state| !matches!(state, 'T' | 'Z' | 'X'))
     }
 
-    /// One field of what `INFO everything` says.
+    /// One field of `INFO everything`.
     ///
     /// # Errors
-    /// As [`admin`](Self::admin), and when there is no such field.
+    /// Fails as [`admin`](Self::admin) does, or when there is no such field.
     pub fn info(&self, field: &str) -> Result<String> {
         let all: String = self.query(&["INFO", "everything"])?;
         let found = all.lines().find_map(|line| {
@@ -24,20 +24,21 @@ impl RedisServer {
         found.with_context(|| format!("no {field} in INFO"))
     }
 
-    /// Whether it takes itself for a primary.
+    /// Whether it considers itself a primary.
     ///
     /// # Errors
-    /// As [`admin`](Self::admin).
+    /// The same as [`admin`](Self::admin).
     pub fn is_primary(&self) -> Result<bool> {
         Ok(self.info("role")? == "master")
     }
 
-    /// How many replicas have what is written now, up to `wanted` of them, for whom it waits a moment.
+    /// How many replicas have acknowledged the current data, up to `wanted`. It waits for them for a moment.
     ///
     /// # Errors
-    /// As [`admin`](Self::admin).
+    /// The same as [`admin`](Self::admin).
     pub fn replicas_reached(&self, wanted: usize) -> Result<usize> {
-        // A replica whose link is up may have to wait a second for its first write, and INFO does not tell.
+        // A replica whose link is up may not get its first write for a second, and INFO does not show that. So we
+        // publish something and count the acknowledgements.
         let write = ["PUBLISH", "testkit:are-you-there", ""];
         let replies = self.admin_each(&[&write, &["WAIT", &wanted.to_string(), "200"]])?;
         match replies.last() {
@@ -46,7 +47,7 @@ impl RedisServer {
         }
     }
 
-    /// An error unless it follows the server on `port` and has all its data.
+    /// Fails unless it follows the server on `port` and its link is up.
     pub(super) fn check_follows(&self, port: u16) -> Result<()> {
         let of = self.info("master_port")?;
         ensure!(

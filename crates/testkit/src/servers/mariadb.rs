@@ -13,10 +13,11 @@ use super::{Certs, Ground, Tls, port};
 use crate::scratch::scratch;
 use crate::{process, reaper};
 
-/// A start takes 0.1 to 1 s; a loaded machine may need more, a broken server all of it.
+/// The limit of one start. A start takes 0.1 to 1 s, and longer on a loaded machine; only a broken server reaches the
+/// limit.
 const START: Duration = Duration::from_secs(60);
 
-/// The user of [`MariaDb::url`], and its password.
+/// The user of [`MariaDb::url`] and the password.
 const USER: &str = "tide";
 const PASSWORD: &str = "pass";
 /// The database of [`MariaDb::url`].
@@ -30,39 +31,39 @@ pub struct MariaDb {
     child: Mutex<Option<Child>>,
     ground: Ground,
     certs: Option<Certs>,
-    // Last, so that the directory goes after the server.
+    // The last field: fields drop in order, and the server must stop before its directory goes.
     dir: TempDir,
 }
 
 impl MariaDb {
-    /// A server with an empty database `locks`, of which the user `tide` may do everything.
+    /// Starts a server with an empty database `locks`, on which the user `tide` has all rights.
     ///
     /// # Errors
-    /// When it is not installed, or does not start.
+    /// Fails when it is not installed, or does not start.
     pub fn start() -> Result<Self> {
         Self::start_with(&[])
     }
 
-    /// As [`start`](Self::start), with more arguments.
+    /// As [`start`](Self::start), with additional arguments.
     ///
     /// # Errors
-    /// As `start`.
+    /// The same as `start`.
     pub fn start_with(args: &[&str]) -> Result<Self> {
         Self::make(Ground::default(), args, None)
     }
 
-    /// As [`start_with`](Self::start_with), on a disk or under a clock of its own.
+    /// As [`start_with`](Self::start_with), on its own disk or clock.
     ///
     /// # Errors
-    /// As `start`.
+    /// The same as `start`.
     pub fn start_on(ground: Ground, args: &[&str]) -> Result<Self> {
         Self::make(ground, args, None)
     }
 
-    /// One that speaks TLS, and to whom nobody but the operator speaks in plain text.
+    /// Starts a server with TLS. Only the operator may use plain text.
     ///
     /// # Errors
-    /// As `start`.
+    /// The same as `start`.
     pub fn start_tls(tls: Tls) -> Result<Self> {
         let args = ["--require-secure-transport=ON"];
         let server = Self::make(Ground::default(), &args, Some(tls))?;
@@ -87,7 +88,7 @@ impl MariaDb {
         for _ in 0..4 {
             server.port = port::free()?;
             match server.run() {
-                // Another process took the port between our look and the server's.
+                // Another process took the port between our check and the server's bind.
                 Err(error) if format!("{error:#}").contains("Address already in use") => {}
                 outcome => return outcome.and_then(|()| server.furnish()).map(|()| server),
             }
@@ -100,10 +101,10 @@ impl MariaDb {
         self.user(USER, &format!("ALL ON {DATABASE}.*"))
     }
 
-    /// Makes a user with these rights, whose password is `pass`.
+    /// Makes a user with these rights and the password `pass`.
     ///
     /// # Errors
-    /// As [`query`](Self::query).
+    /// The same as [`query`](Self::query).
     pub fn user(&self, name: &str, rights: &str) -> Result<()> {
         self.query(&format!(
             "CREATE USER {name}@'127.0.0.1' IDENTIFIED BY '{PASSWORD}'"
@@ -114,10 +115,10 @@ impl MariaDb {
         Ok(())
     }
 
-    /// Gives a user another password. Sessions go on.
+    /// Changes a user's password. Open sessions stay.
     ///
     /// # Errors
-    /// As [`query`](Self::query).
+    /// The same as [`query`](Self::query).
     pub fn set_password(&self, user: &str, password: &str) -> Result<()> {
         let alter = format!("ALTER USER {user}@'127.0.0.1' IDENTIFIED BY '{password}'");
         self.query(&alter).map(drop)
@@ -133,7 +134,7 @@ impl MariaDb {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// `mysql://tide:pass@127.0.0.1:PORT/locks`, by the name in its certificate if it has one.
+    /// `mysql://tide:pass@127.0.0.1:PORT/locks`; with TLS, the host is the name in the certificate.
     pub fn url(&self) -> String {
         match self.certs {
             Some(_) => format!(
@@ -144,12 +145,12 @@ impl MariaDb {
         }
     }
 
-    /// The certificates, if it speaks TLS.
+    /// The certificates, if the server uses TLS.
     pub fn certs(&self) -> Option<&Certs> {
         self.certs.as_ref()
     }
 
-    /// As [`url`](Self::url), of another user or through a proxy.
+    /// As [`url`](Self::url), for another user or through a proxy.
     pub fn url_at(&self, addr: SocketAddr, user: &str) -> String {
         format!("mysql://{user}:{PASSWORD}@{addr}/{DATABASE}")
     }
@@ -159,7 +160,7 @@ impl MariaDb {
         self.dir.path().join("socket")
     }
 
-    /// What it has written to stdout and stderr.
+    /// Everything it has written to stdout and stderr.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
@@ -167,7 +168,7 @@ impl MariaDb {
     /// Its process id, while it runs.
     ///
     /// # Errors
-    /// When it has been killed.
+    /// Fails when it has been killed.
     pub fn pid(&self) -> Result<u32> {
         self.lock()
             .as_ref()
@@ -175,10 +176,11 @@ impl MariaDb {
             .context("the server is not running")
     }
 
-    /// Runs statements as the operator, each time on a connection of its own; rows as lines, columns apart by tabs.
+    /// Runs statements as the operator, each time on a new connection. It returns rows as lines, with tabs between
+    /// columns.
     ///
     /// # Errors
-    /// When the server answers with an error, or cannot be reached.
+    /// Fails when the server answers with an error, or cannot be reached.
     pub fn query(&self, sql: &str) -> Result<String> {
         let mut command = self.client();
         let output = command.arg("--execute").arg(sql).output()?;
@@ -188,7 +190,7 @@ impl MariaDb {
             .to_owned())
     }
 
-    /// The operator's client, to be given statements on its stdin.
+    /// The operator's client; it reads statements from its stdin.
     pub fn client(&self) -> Command {
         let mut command = Command::new("mariadb");
         command
@@ -216,31 +218,31 @@ impl MariaDb {
         data.join(DATABASE).is_dir()
     }
 
-    /// What it runs on.
+    /// Its own small disk or wall clock, if it has one.
     pub fn ground(&self) -> &Ground {
         &self.ground
     }
 
-    /// Stops it (SIGSTOP): the kernel still accepts connections and bytes for it, and nothing answers.
+    /// Freezes it (SIGSTOP): the kernel still accepts connections and bytes for it, but nothing answers.
     ///
     /// # Errors
-    /// When it does not run.
+    /// Fails when it does not run.
     pub fn freeze(&self) -> Result<()> {
         process::freeze(self.pid()?)
     }
 
-    /// Lets it go on.
+    /// Continues it after a freeze (SIGCONT).
     ///
     /// # Errors
-    /// When it does not run.
+    /// Fails when it does not run.
     pub fn thaw(&self) -> Result<()> {
         process::thaw(self.pid()?)
     }
 
-    /// Ends it at once (SIGKILL). Nothing listens on its port until `restart`.
+    /// Kills it (SIGKILL). Nothing listens on its port until `restart`.
     ///
     /// # Errors
-    /// When it cannot be waited for.
+    /// Fails when it cannot be waited for.
     pub fn kill(&self) -> Result<()> {
         let Some(mut child) = self.lock().take() else {
             return Ok(());
@@ -254,7 +256,7 @@ impl MariaDb {
     /// Starts it again, after killing it if need be, on the same port and data.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// The same as [`start`](Self::start).
     pub fn restart(&self) -> Result<()> {
         self.kill()?;
         self.run()
@@ -299,7 +301,7 @@ impl MariaDb {
         reaper::watch(child.id())?;
         *self.lock() = Some(child);
         self.wait_ready().inspect_err(|_| {
-            // The error that matters is the one that led here.
+            // We ignore this error: the caller needs the one that led here.
             let _ = self.kill();
         })
     }
@@ -327,12 +329,12 @@ impl MariaDb {
 
 impl Drop for MariaDb {
     fn drop(&mut self) {
-        // Fails only if it is gone already, which is what is wanted.
+        // This fails only if the process has already exited, and then there is nothing to do.
         let _ = self.kill();
     }
 }
 
-/// The server's program is not on the path of users who are not root.
+/// The server's program is not on the search path of users other than root.
 fn daemon() -> &'static Path {
     let known = Path::new("/usr/sbin/mariadbd");
     if known.exists() {
@@ -342,14 +344,14 @@ fn daemon() -> &'static Path {
     }
 }
 
-/// Makes the data of a new server.
+/// Makes the data directory of a new server.
 fn install(ground: &Ground, dir: &Path) -> Result<()> {
     let output = ground
         .command("mariadb-install-db")
         .args(["--no-defaults", "--auth-root-authentication-method=normal"])
         .args(["--skip-test-db", "--user=root", "--innodb-log-file-size=8M"])
         .arg(format!("--datadir={}", ground.data(dir).display()))
-        // In the folder of all, servers that are made at the same time remove each other's files.
+        // In the shared temporary folder, servers that are installed at the same time would remove each other's files.
         .arg(format!("--tmpdir={}", dir.display()))
         .output()
         .context("mariadb-install-db is missing: run `cargo xtask servers`")?;

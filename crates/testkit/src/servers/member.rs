@@ -7,25 +7,26 @@ use anyhow::{Context, Result, anyhow};
 
 use super::{Certs, RedisBuilder, RedisServer, port};
 
-/// What a server is in a topology.
+/// The role of a server in a topology.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Part {
-    /// One that is on its own, or follows another.
+    /// A standalone server, or a replica.
     #[default]
     Data,
     /// A node of a cluster.
     Node,
-    /// A sentinel on this port: the others are told of it before it runs.
+    /// A sentinel on this port. The port is fixed in advance, because the other sentinels must know it before this one
+    /// runs.
     Sentinel,
 }
 
-/// What a server needs to be one of several.
+/// The settings of a server that is one of several.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Membership {
     pub(super) part: Part,
-    /// The certificates of all of them.
+    /// The certificates of all servers.
     pub(super) certs: Option<Certs>,
-    /// The text of a configuration file that the server may rewrite, so that it knows its place after a restart.
+    /// The text of a configuration file. The server may rewrite it, so that it keeps its role after a restart.
     pub(super) conf: Option<String>,
     pub(super) fixed_port: Option<u16>,
 }
@@ -48,7 +49,7 @@ impl Membership {
 }
 
 impl RedisBuilder {
-    /// This server as one of several that know each other by these certificates and the rights of the operator.
+    /// Makes this server one of several. They authenticate with these certificates and the operator's login.
     pub(super) fn member(mut self, part: Part, certs: Option<&Certs>) -> Self {
         self.membership.part = part;
         self.membership.certs = certs.cloned();
@@ -64,9 +65,10 @@ impl RedisBuilder {
             args.extend(["--tls-cluster", "yes"]);
         }
         if part != Part::Sentinel {
-            // By a file: without one a replica gets no write before its next sign of life, up to 1 s later.
+            // We synchronize through a file. Otherwise a replica gets no write before its next heartbeat, up to 1 s
+            // later.
             args.extend(["--repl-diskless-sync", "no"]);
-            // Valkey looks only once a second whether the file has come.
+            // We load without a file: Valkey checks only once a second whether the file has arrived.
             args.extend(["--repl-diskless-load", "on-empty-db"]);
             args.extend(["--repl-ping-replica-period", "1"]);
             if let Some((user, password)) = &login {
@@ -74,13 +76,13 @@ impl RedisBuilder {
                 args.extend(["--masterauth", password]);
             }
         }
-        // In front, so that those a test has chosen win.
+        // We put these first, so that the test's own arguments override them.
         self.put_first(&args);
         self
     }
 }
 
-/// Starts them side by side.
+/// Starts the servers in parallel.
 pub(super) fn start_all(builders: Vec<RedisBuilder>) -> Result<Vec<RedisServer>> {
     thread::scope(|scope| {
         let starting: Vec<_> = builders
@@ -91,12 +93,12 @@ pub(super) fn start_all(builders: Vec<RedisBuilder>) -> Result<Vec<RedisServer>>
             let outcome = server.join();
             outcome.map_err(|_| anyhow!("a start panicked"))?
         });
-        // All are waited for; those that run are ended with the list.
+        // We wait for all of them. If one fails, dropping the list ends the others.
         started.collect::<Vec<_>>().into_iter().collect()
     })
 }
 
-/// What the servers said last, for the error of a start that failed.
+/// The last log lines of the servers, for the error of a failed start.
 pub(super) fn logs<'a>(servers: impl IntoIterator<Item = &'a RedisServer>) -> String {
     let mut text = String::from("they said:");
     for server in servers {

@@ -13,49 +13,50 @@ use super::{port, wait};
 use crate::scratch::scratch;
 use crate::{process, reaper};
 
-/// A start takes some milliseconds; a loaded machine may need more, a broken server all of it.
+/// The limit of one start. A start takes some milliseconds, and longer on a loaded machine; only a broken server
+/// reaches the limit.
 const START: Duration = Duration::from_secs(20);
 
 /// A user and the password.
 type Login = (String, String);
 
-/// A memcached that lives as long as this value. It has nothing to lose but its memory.
+/// A memcached that lives as long as this value. It keeps its data in memory only.
 #[derive(Debug)]
 pub struct MemcachedServer {
     args: Vec<String>,
     port: u16,
     child: Mutex<Option<Child>>,
-    /// Who may come in, if not everybody.
+    /// The only permitted user, if there is one.
     login: Mutex<Option<Login>>,
-    // Last, so that the directory goes after the server.
+    // The last field: fields drop in order, and the server must stop before its directory goes.
     dir: TempDir,
 }
 
 impl MemcachedServer {
-    /// A server with 16 MiB.
+    /// Starts a server with 16 MiB.
     ///
     /// # Errors
-    /// When it is not installed or does not answer.
+    /// Fails when it is not installed or does not answer.
     pub fn start() -> Result<Self> {
         Self::start_with(&[])
     }
 
-    /// A server with more arguments; they win over those set here.
+    /// Starts a server with additional arguments; they override the defaults.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// The same as [`start`](Self::start).
     pub fn start_with(args: &[&str]) -> Result<Self> {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
         Self::launch(args, None, scratch()?)
     }
 
-    /// A server that lets in this user only.
+    /// Starts a server that accepts only this user.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// The same as [`start`](Self::start).
     pub fn start_guarded(user: &str, password: &str) -> Result<Self> {
         let dir = scratch()?;
-        // The server gives up its rights, also that to look into the folder.
+        // The server drops its privileges, including the right to read the folder, so we open the folder to all.
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755))?;
         let file = dir.path().join("users");
         fs::write(&file, format!("{user}:{password}\n"))?;
@@ -75,7 +76,7 @@ impl MemcachedServer {
         for _ in 0..4 {
             server.port = port::free()?;
             match server.run() {
-                // Another process took the port between our look and the server's.
+                // Another process took the port between our check and the server's bind.
                 Err(_) if server.log().contains("Address already in use") => {}
                 outcome => return outcome.map(|()| server),
             }
@@ -101,7 +102,7 @@ impl MemcachedServer {
     /// Its process id, while it runs.
     ///
     /// # Errors
-    /// When it has been killed.
+    /// Fails when it has been killed.
     pub fn pid(&self) -> Result<u32> {
         self.lock()
             .as_ref()
@@ -109,31 +110,31 @@ impl MemcachedServer {
             .context("the server is not running")
     }
 
-    /// What it has written to stdout and stderr.
+    /// Everything it has written to stdout and stderr.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
-    /// Stops it (SIGSTOP): the kernel still accepts connections and bytes for it, and nothing answers.
+    /// Freezes it (SIGSTOP): the kernel still accepts connections and bytes for it, but nothing answers.
     ///
     /// # Errors
-    /// When it does not run.
+    /// Fails when it does not run.
     pub fn freeze(&self) -> Result<()> {
         process::freeze(self.pid()?)
     }
 
-    /// Lets it go on.
+    /// Continues it after a freeze (SIGCONT).
     ///
     /// # Errors
-    /// When it does not run.
+    /// Fails when it does not run.
     pub fn thaw(&self) -> Result<()> {
         process::thaw(self.pid()?)
     }
 
-    /// Ends it at once (SIGKILL). Nothing listens on its port until `restart`.
+    /// Kills it (SIGKILL). Nothing listens on its port until `restart`.
     ///
     /// # Errors
-    /// When it cannot be waited for.
+    /// Fails when it cannot be waited for.
     pub fn kill(&self) -> Result<()> {
         let Some(mut child) = self.lock().take() else {
             return Ok(());
@@ -144,20 +145,19 @@ impl MemcachedServer {
         Ok(())
     }
 
-    /// Starts it again, after killing it if need be, on the same port, with nothing in it.
+    /// Restarts it on the same port, empty; kills it first if it still runs.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// The same as [`start`](Self::start).
     pub fn restart(&self) -> Result<()> {
         self.kill()?;
         self.run()
     }
 
-    /// Sends commands as they are, on a connection of their own, and returns all that is said up to the answer of `mn`,
-    /// which is put behind them.
+    /// Sends raw commands on a new connection, followed by `mn`, and returns everything up to the reply to `mn`.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// Fails when the server does not answer.
     pub fn admin(&self, commands: &str) -> Result<String> {
         let mut stream = TcpStream::connect(self.addr())?;
         stream.set_read_timeout(Some(START))?;
@@ -180,10 +180,10 @@ impl MemcachedServer {
         Ok(String::from_utf8_lossy(&said).into_owned())
     }
 
-    /// Gives the user another password, and waits until the server asks for it. Connections go on.
+    /// Changes the user's password, and waits until the server requires it. Open connections stay.
     ///
     /// # Errors
-    /// When it does not take it up.
+    /// Fails when the server does not reload the password.
     pub fn set_password(&self, password: &str) -> Result<()> {
         {
             let mut login = self.login.lock().unwrap_or_else(PoisonError::into_inner);
@@ -193,16 +193,16 @@ impl MemcachedServer {
             fs::write(self.dir.path().join("users"), line)?;
         }
         process::hang_up(self.pid()?)?;
-        // It looks at the file within a second.
+        // The server checks the file within a second.
         wait::until("the new password", START, || {
             self.admin("version").map(drop)
         })
     }
 
-    /// One number of `stats`.
+    /// One number from `stats`.
     ///
     /// # Errors
-    /// As [`admin`](Self::admin), and when there is no such number.
+    /// Fails as [`admin`](Self::admin) does, or when there is no such number.
     pub fn stat(&self, name: &str) -> Result<u64> {
         let stats = self.admin("stats")?;
         let line = format!("STAT {name} ");
@@ -225,7 +225,7 @@ impl MemcachedServer {
             .stdout(log.try_clone()?)
             .stderr(log);
         if rustix::process::getuid().is_root() {
-            // It refuses to run as root.
+            // The server refuses to run as root.
             command.args(["-u", "nobody"]);
         }
         let child = command
@@ -248,7 +248,7 @@ impl MemcachedServer {
 
 impl Drop for MemcachedServer {
     fn drop(&mut self) {
-        // Fails only if it is gone already, which is what is wanted.
+        // This fails only if the process has already exited, and then there is nothing to do.
         let _ = self.kill();
     }
 }

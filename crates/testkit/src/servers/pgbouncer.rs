@@ -13,7 +13,7 @@ use crate::scratch::scratch;
 
 const PROGRAM: &str = "/usr/sbin/pgbouncer";
 
-/// A pooler before a PostgreSQL server, as long as this value lives.
+/// A connection pooler in front of a PostgreSQL server. It runs as long as this value lives.
 #[derive(Debug)]
 pub struct Pgbouncer {
     port: u16,
@@ -22,18 +22,19 @@ pub struct Pgbouncer {
 }
 
 impl Pgbouncer {
-    /// One that gives a connection away after each transaction, with two of them to the server for all.
+    /// Starts a pooler in transaction mode: each transaction may use another connection. All clients share two server
+    /// connections.
     ///
     /// # Errors
-    /// When the package is missing, or it does not answer.
+    /// Fails when the package is missing, or it does not answer.
     pub fn start(server: &PostgresServer) -> Result<Self> {
         Self::make(server, "pool_mode = transaction\ndefault_pool_size = 2")
     }
 
-    /// One that gives a connection away only when its client has gone.
+    /// Starts a pooler in session mode: a client keeps its server connection until it disconnects.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// The same as [`start`](Self::start).
     pub fn keeping_sessions(server: &PostgresServer) -> Result<Self> {
         Self::make(server, "pool_mode = session\ndefault_pool_size = 20")
     }
@@ -92,7 +93,7 @@ impl Pgbouncer {
 
 impl Drop for Pgbouncer {
     fn drop(&mut self) {
-        // Fails only if it is gone already, which is what is wanted.
+        // This fails only if the process has already exited, and then there is nothing to do.
         let _ = self.child.kill();
         let _ = self.child.wait();
         reaper::forget(self.child.id());

@@ -5,28 +5,28 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 
-/// Below the range from which the kernel takes ports for outgoing connections. A port from that range could be lost to
-/// any connection while its server is down between `kill` and `restart`; worse, a client that dials it then may be
-/// connected to itself.
+/// Below the range of the kernel's ephemeral ports. Another connection could take a port from that range while its
+/// server is down between `kill` and `restart`. Worse, a client that connects to such a port may be connected to
+/// itself.
 const FIRST: u16 = 10_000;
 const COUNT: u16 = 20_000;
 
-/// A node of a cluster also listens this far above its port; before Redis 7 the distance cannot be chosen.
+/// The distance of a cluster node's bus port; before Redis 7 it is fixed.
 const BUS: u16 = 10_000;
 
 static GIVEN: LazyLock<Mutex<HashSet<u16>>> = LazyLock::new(Mutex::default);
 
-/// A loopback port nobody listens on, and that this process has not handed out before.
+/// A free loopback port that this process has not handed out before.
 pub(crate) fn free() -> Result<u16> {
     find(COUNT, &[0])
 }
 
-/// As `free`, and the port of the cluster's bus that goes with it is free as well.
+/// As `free`, but the cluster bus port that belongs to it is free as well.
 pub(crate) fn free_with_bus() -> Result<u16> {
     find(COUNT - BUS, &[0, BUS])
 }
 
-/// A port with all those that lie at these distances from it.
+/// A port such that the ports at these distances are free as well.
 fn find(count: u16, distances: &[u16]) -> Result<u16> {
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     let seeds = RandomState::new();

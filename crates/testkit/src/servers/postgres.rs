@@ -15,12 +15,13 @@ use super::{Certs, Ground, Tls, port, wait};
 use crate::scratch::scratch;
 use crate::{process, reaper};
 
-/// Where Debian has the programs of each version.
+/// Debian's directory for the programs of each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
-/// A start takes a tenth of a second; a loaded machine may need more, a broken server all of it.
+/// The limit of one start. A start takes a tenth of a second, and longer on a loaded machine; only a broken server
+/// reaches the limit.
 const START: Duration = Duration::from_secs(30);
 
-/// A PostgreSQL server of its own that lives as long as this value. Everybody on loopback may log in as `postgres`.
+/// A PostgreSQL server that lives as long as this value. Every loopback client may log in as `postgres`.
 #[derive(Debug)]
 pub struct PostgresServer {
     port: u16,
@@ -28,31 +29,31 @@ pub struct PostgresServer {
     programs: PathBuf,
     ground: Ground,
     tls: Option<(Tls, Certs)>,
-    // Last, so that the directory goes after the server.
+    // The last field: fields drop in order, and the server must stop before its directory goes.
     dir: TempDir,
 }
 
 impl PostgresServer {
-    /// A server without data.
+    /// Starts a server without data.
     ///
     /// # Errors
-    /// When the package is missing, or the server does not answer.
+    /// Fails when the package is missing, or the server does not answer.
     pub fn start() -> Result<Self> {
         Self::make(Ground::default(), None)
     }
 
-    /// As [`start`](Self::start), on a disk or under a clock of its own.
+    /// As [`start`](Self::start), on its own disk or clock.
     ///
     /// # Errors
-    /// As `start`.
+    /// The same as `start`.
     pub fn start_on(ground: Ground) -> Result<Self> {
         Self::make(ground, None)
     }
 
-    /// One that speaks TLS, and to whom nobody but the operator speaks in plain text.
+    /// Starts a server with TLS. Only the operator may use plain text.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// The same as [`start`](Self::start).
     pub fn start_tls(tls: Tls) -> Result<Self> {
         Self::make(Ground::default(), Some(tls))
     }
@@ -69,7 +70,7 @@ impl PostgresServer {
             dir,
         };
         if let Some((_, certs)) = &server.tls {
-            // The server refuses a key that others may read.
+            // The server refuses a key that other users may read.
             fs::set_permissions(&certs.server_key, fs::Permissions::from_mode(0o600))?;
         }
         if getuid().is_root() && server.ground.disk().is_err() {
@@ -88,7 +89,8 @@ impl PostgresServer {
             "--locale=C",
         ]);
         if server.ground.disk().is_ok() {
-            // Its log is made of files of this many MiB: on a small disk the next one comes soon.
+            // The write-ahead log consists of files of this many MiB. Small files make the server need the next one
+            // soon on a small disk.
             init.arg("--wal-segsize=1");
         }
         run(&mut init)?;
@@ -116,7 +118,7 @@ impl PostgresServer {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// `postgres://postgres@127.0.0.1:PORT/postgres`, by the name in its certificate if it has one.
+    /// `postgres://postgres@127.0.0.1:PORT/postgres`; with TLS, the host is the name in the certificate.
     pub fn url(&self) -> String {
         match self.tls {
             Some(_) => format!("postgres://postgres@localhost:{}/postgres", self.port),
@@ -124,12 +126,12 @@ impl PostgresServer {
         }
     }
 
-    /// The certificates, if it speaks TLS.
+    /// The certificates, if the server uses TLS.
     pub fn certs(&self) -> Option<&Certs> {
         self.tls.as_ref().map(|(_, certs)| certs)
     }
 
-    /// The same by another way.
+    /// The same URL for another address.
     pub fn url_at(&self, addr: SocketAddr) -> String {
         format!("postgres://postgres@{addr}/postgres")
     }
@@ -137,34 +139,34 @@ impl PostgresServer {
     /// Its process id, while it runs.
     ///
     /// # Errors
-    /// When it has been killed.
+    /// Fails when it has been killed.
     pub fn pid(&self) -> Result<u32> {
         let child = self.lock();
         let running = child.as_ref().map(Child::id);
         running.context("the server is not running")
     }
 
-    /// What it has written to stdout and stderr.
+    /// Everything it has written to stdout and stderr.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
-    /// What `psql` prints for these statements: a line a row, columns apart by `|`.
+    /// The output of `psql` for these statements: one line per row, `|` between columns.
     ///
     /// # Errors
-    /// When the server refuses, or does not answer.
+    /// Fails when the server refuses, or does not answer.
     pub fn query(&self, statements: &str) -> Result<String> {
         self.query_as("postgres", statements)
     }
 
-    /// As [`query`](Self::query), as another user.
+    /// As [`query`](Self::query), for another user.
     ///
     /// # Errors
-    /// As [`query`](Self::query).
+    /// The same as [`query`](Self::query).
     pub fn query_as(&self, user: &str, statements: &str) -> Result<String> {
         let mut psql = Command::new(self.programs.join("psql"));
         let port = self.port.to_string();
-        // Through the socket, which has no TLS.
+        // We use the Unix socket, which has no TLS.
         psql.arg("-h").arg(self.dir.path());
         psql.args(["-p", &port, "-U", user, "-d", "postgres"]);
         psql.args([
@@ -180,31 +182,32 @@ impl PostgresServer {
         run(&mut psql).map(|text| text.trim_end().to_owned())
     }
 
-    /// Stops it and all its children (SIGSTOP): the kernel still takes bytes for them, and nothing answers.
+    /// Freezes it and all its children (SIGSTOP): the kernel still accepts bytes for them, but nothing answers.
     ///
     /// # Errors
-    /// When it does not run.
+    /// Fails when it does not run.
     pub fn freeze(&self) -> Result<()> {
         let pid = self.pid()?;
-        // First, so that it has no more children afterwards.
+        // We freeze the parent first; otherwise it could start more children in the meantime.
         process::freeze(pid)?;
         children(pid)?.into_iter().try_for_each(process::freeze)
     }
 
-    /// Lets them go on.
+    /// Continues them after a freeze (SIGCONT).
     ///
     /// # Errors
-    /// When it does not run.
+    /// Fails when it does not run.
     pub fn thaw(&self) -> Result<()> {
         let pid = self.pid()?;
         children(pid)?.into_iter().try_for_each(process::thaw)?;
         process::thaw(pid)
     }
 
-    /// Ends it at once, without any shutdown (SIGQUIT: after SIGKILL its children would keep it from starting again).
+    /// Ends it at once without a clean shutdown (SIGQUIT). After a SIGKILL, its remaining children would prevent a
+    /// restart.
     ///
     /// # Errors
-    /// When it cannot be waited for.
+    /// Fails when it cannot be waited for.
     pub fn kill(&self) -> Result<()> {
         let Some(mut child) = self.lock().take() else {
             return Ok(());
@@ -216,24 +219,24 @@ impl PostgresServer {
         Ok(())
     }
 
-    /// Starts it again, after ending it if need be, on the same port and with its data.
+    /// Restarts it on the same port and with its data; ends it first if it still runs.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// The same as [`start`](Self::start).
     pub fn restart(&self) -> Result<()> {
         self.kill()?;
         self.run()
     }
 
-    /// What it runs on.
+    /// Its own small disk or wall clock, if it has one.
     pub fn ground(&self) -> &Ground {
         &self.ground
     }
 
-    /// Puts a rule before all others of its `pg_hba.conf`.
+    /// Puts a rule before all others in its `pg_hba.conf`.
     ///
     /// # Errors
-    /// As [`query`](Self::query).
+    /// The same as [`query`](Self::query).
     pub fn admit_first(&self, rule: &str) -> Result<()> {
         let file = self
             .ground
@@ -252,11 +255,11 @@ impl PostgresServer {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A program of the server, which refuses to be run by root.
+    /// A program of the server. The programs refuse to run as root, so we change the user if needed.
     fn command(&self, program: &str) -> Command {
         let path = self.programs.join(program);
         let mut command = if self.ground.disk().is_ok() {
-            // In the namespace of its disk there is nobody but root.
+            // The namespace of the disk knows only root, so we map the user in a nested namespace.
             let mut command = self.ground.command("unshare");
             command.args(["--user", "--map-user=postgres", "--map-group=postgres"]);
             command.arg(path);
@@ -265,7 +268,8 @@ impl PostgresServer {
             let mut command = Command::new("setpriv");
             command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]);
             if let Ok(clock) = self.ground.clock() {
-                // Not before it is that user: the clock keeps a semaphore, which belongs to whoever was put under it first.
+                // We set the clock after the change of user. The clock keeps a semaphore that belongs to the first user
+                // of the clock, and another user could not open it.
                 command.arg("env");
                 for (key, value) in clock.settings() {
                     let mut setting = OsString::from(format!("{key}="));
@@ -321,7 +325,7 @@ impl PostgresServer {
         });
         ready
             .inspect_err(|_| {
-                // The error that matters is the one that led here.
+                // We ignore this error: the caller needs the one that led here.
                 let _ = self.kill();
             })
             .with_context(|| self.log())
@@ -330,7 +334,7 @@ impl PostgresServer {
 
 impl Drop for PostgresServer {
     fn drop(&mut self) {
-        // Fails only if it is gone already, which is what is wanted.
+        // This fails only if the process has already exited, and then there is nothing to do.
         let _ = self.thaw();
         let _ = self.kill();
     }
@@ -357,7 +361,7 @@ fn run(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The processes a process has started and that still run.
+/// The running child processes of a process.
 fn children(parent: u32) -> Result<Vec<u32>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")?.flatten() {
@@ -368,7 +372,7 @@ fn children(parent: u32) -> Result<Vec<u32>> {
         else {
             continue;
         };
-        // Gone meanwhile, or not ours to read.
+        // The process has exited in the meantime, or we may not read it.
         let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else {
             continue;
         };

@@ -14,7 +14,8 @@ use crate::process::{self, FakeClock};
 use crate::reaper;
 use crate::scratch::scratch;
 
-/// A start takes 8 to 40 ms; a loaded machine may need more, a broken server all of it.
+/// The limit of one start. A start takes 8 to 40 ms, and longer on a loaded machine; only a broken server reaches the
+/// limit.
 const START: Duration = Duration::from_secs(20);
 
 /// A Redis or Valkey server that lives as long as this value. All methods take `&self`, so tests can share one.
@@ -26,20 +27,20 @@ pub struct RedisServer {
     certs: Option<Certs>,
     clock: Option<FakeClock>,
     child: Mutex<Option<Child>>,
-    // Last, so that the directory goes after the server.
+    // The last field: fields drop in order, and the server must stop before its directory goes.
     dir: TempDir,
 }
 
 impl RedisServer {
-    /// A plain server of the default flavour.
+    /// Starts a plain server of the default flavour.
     ///
     /// # Errors
-    /// As [`RedisBuilder::start`].
+    /// The same as [`RedisBuilder::start`].
     pub fn start() -> Result<Self> {
         Self::builder().start()
     }
 
-    /// A server with more to say about it.
+    /// A builder for a server with other settings.
     pub fn builder() -> RedisBuilder {
         RedisBuilder::default()
     }
@@ -64,7 +65,7 @@ impl RedisServer {
         for _ in 0..4 {
             server.port = config.membership.port()?;
             match server.run() {
-                // Another process took the port between our look and the server's.
+                // Another process took the port between our check and the server's bind.
                 Err(error) if format!("{error:#}").contains("Address already in use") => {}
                 outcome => return outcome.map(|()| server),
             }
@@ -101,7 +102,7 @@ impl RedisServer {
         format!("redis+unix://{}", self.socket().display())
     }
 
-    /// Which server runs.
+    /// The server's flavour.
     pub fn flavour(&self) -> Flavour {
         self.flavour
     }
@@ -111,10 +112,10 @@ impl RedisServer {
         self.dir.path()
     }
 
-    /// The disk of its own, as it is seen from outside while the server runs.
+    /// The path of its own disk, as seen from outside while the server runs.
     ///
     /// # Errors
-    /// When it has none, or does not run.
+    /// Fails when it has none, or does not run.
     pub fn disk(&self) -> Result<PathBuf> {
         let inside = self.dir.path().join(builder::DISK);
         ensure!(inside.is_dir(), "this server has no disk of its own");
@@ -125,7 +126,7 @@ impl RedisServer {
             .join(inside))
     }
 
-    /// The certificates, if it speaks TLS.
+    /// The certificates, if the server uses TLS.
     pub fn certs(&self) -> Option<&Certs> {
         self.certs.as_ref()
     }
@@ -133,7 +134,7 @@ impl RedisServer {
     /// Its process id, while it runs.
     ///
     /// # Errors
-    /// When it has been killed.
+    /// Fails when it has been killed.
     pub fn pid(&self) -> Result<u32> {
         self.lock()
             .as_ref()
@@ -141,31 +142,31 @@ impl RedisServer {
             .context("the server is not running")
     }
 
-    /// What it has written to stdout and stderr.
+    /// Everything it has written to stdout and stderr.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
-    /// Stops it (SIGSTOP): the kernel still accepts connections and bytes for it, and nothing answers.
+    /// Freezes it (SIGSTOP): the kernel still accepts connections and bytes for it, but nothing answers.
     ///
     /// # Errors
-    /// When it does not run.
+    /// Fails when it does not run.
     pub fn freeze(&self) -> Result<()> {
         process::freeze(self.pid()?)
     }
 
-    /// Lets it go on.
+    /// Continues it after a freeze (SIGCONT).
     ///
     /// # Errors
-    /// When it does not run.
+    /// Fails when it does not run.
     pub fn thaw(&self) -> Result<()> {
         process::thaw(self.pid()?)
     }
 
-    /// Ends it at once (SIGKILL). Nothing listens on its port until `restart`.
+    /// Kills it (SIGKILL). Nothing listens on its port until `restart`.
     ///
     /// # Errors
-    /// When it cannot be waited for.
+    /// Fails when it cannot be waited for.
     pub fn kill(&self) -> Result<()> {
         let Some(mut child) = self.lock().take() else {
             return Ok(());
@@ -176,20 +177,20 @@ impl RedisServer {
         Ok(())
     }
 
-    /// Starts it again, after killing it if need be, on the same port and directory. It keeps its data only with
+    /// Restarts it on the same port and directory; kills it first if it still runs. It keeps its data only with
     /// [`appendonly`](RedisBuilder::appendonly).
     ///
     /// # Errors
-    /// As [`RedisBuilder::start`].
+    /// The same as [`RedisBuilder::start`].
     pub fn restart(&self) -> Result<()> {
         self.kill()?;
         self.run()
     }
 
-    /// As `restart`, with nothing left of its data.
+    /// As `restart`, but with an empty data directory.
     ///
     /// # Errors
-    /// As [`RedisBuilder::start`].
+    /// The same as [`RedisBuilder::start`].
     pub fn restart_empty(&self) -> Result<()> {
         self.kill()?;
         let dir = self.dir.path();
@@ -200,10 +201,11 @@ impl RedisServer {
         self.run()
     }
 
-    /// Sets its wall clock `seconds` ahead of the true one (behind, if negative), and returns once it counts by it.
+    /// Sets its wall clock `seconds` ahead of the true time (behind, if negative), and returns once the server uses the
+    /// new time.
     ///
     /// # Errors
-    /// When it was not built with [`fake_clock`](RedisBuilder::fake_clock).
+    /// Fails when it was not built with [`fake_clock`](RedisBuilder::fake_clock).
     pub fn shift_clock(&self, seconds: i64) -> Result<()> {
         let clock = self
             .clock
@@ -211,7 +213,7 @@ impl RedisServer {
             .context("this server runs on the true clock")?;
         clock.shift(seconds)?;
         let deadline = Instant::now() + START;
-        // The server keeps the time of its last turn, and may serve one more command by it.
+        // The server caches the time of its last event loop turn, and may run one more command with it.
         while self.seconds_ahead()?.abs_diff(seconds) > 1 {
             ensure!(
                 Instant::now() < deadline,
@@ -232,22 +234,22 @@ impl RedisServer {
         Ok(told / 1_000_000 - i64::try_from(now.as_secs())?)
     }
 
-    /// Sends one command as the operator and returns the answer. Each call has a connection of its own, through the
-    /// Unix socket, so a restart or a cut does it no harm; it appears in `CLIENT LIST` while it runs.
+    /// Sends one command as the operator and returns the reply. Each call uses a new connection through the Unix
+    /// socket, so a restart or a cut does not affect it. The connection appears in `CLIENT LIST` while the call runs.
     ///
     /// # Errors
-    /// When the server answers with an error, or not within 20 s.
+    /// Fails when the server answers with an error, or not within 20 s.
     pub fn admin<A: AsRef<[u8]>>(&self, args: &[A]) -> Result<Reply> {
         let args: Vec<&[u8]> = args.iter().map(AsRef::as_ref).collect();
         let mut connection = admin::connect(&self.socket(), self.config.login())?;
         admin::ask(&mut connection, &args)
     }
 
-    /// As [`admin`](Self::admin), several commands one after the other on one connection: `WAIT` counts what its own
-    /// connection has written.
+    /// As [`admin`](Self::admin), for several commands in sequence on one connection. `WAIT` needs this, because it
+    /// counts only the writes of its own connection.
     ///
     /// # Errors
-    /// As `admin`, at the first error.
+    /// As `admin`; stops at the first error.
     pub fn admin_each(&self, commands: &[&[&str]]) -> Result<Vec<Reply>> {
         let mut connection = admin::connect(&self.socket(), self.config.login())?;
         let mut ask = |command: &&[&str]| {
@@ -257,20 +259,20 @@ impl RedisServer {
         commands.iter().map(&mut ask).collect()
     }
 
-    /// As [`admin`](Self::admin), read as text, number, list or whatever else the driver can make of it.
+    /// As [`admin`](Self::admin), with the reply converted to text, number, list or any type of the driver.
     ///
     /// # Errors
-    /// As `admin`, and when the answer is of another kind.
+    /// Fails as `admin` does, or when the reply has another type.
     pub fn query<T: redis::FromRedisValue, A: AsRef<[u8]>>(&self, args: &[A]) -> Result<T> {
         let reply = self.admin(args)?;
         redis::from_redis_value(reply)
             .map_err(|error| anyhow!("an answer of another kind: {error}"))
     }
 
-    /// Every key there is, sorted.
+    /// Every key, sorted.
     ///
     /// # Errors
-    /// As `admin`.
+    /// The same as `admin`.
     pub fn keys(&self) -> Result<Vec<String>> {
         let mut keys: Vec<String> = self.query(&["KEYS", "*"])?;
         keys.sort();
@@ -291,7 +293,7 @@ impl RedisServer {
         if let Some(clock) = &self.clock {
             clock.apply(&mut command);
         }
-        // A stale socket would be found before the new server has made its own.
+        // We remove a stale socket. Otherwise we would find it before the new server has made its own.
         remove(fs::remove_file(self.socket()))?;
         let log = File::create(self.dir.path().join("log"))?;
         command
@@ -304,7 +306,7 @@ impl RedisServer {
         reaper::watch(child.id())?;
         *self.lock() = Some(child);
         self.wait_ready().inspect_err(|_| {
-            // The error that matters is the one that led here.
+            // We ignore this error: the caller needs the one that led here.
             let _ = self.kill();
         })
     }
@@ -342,7 +344,7 @@ impl RedisServer {
 
 impl Drop for RedisServer {
     fn drop(&mut self) {
-        // Fails only if it is gone already, which is what is wanted.
+        // This fails only if the process has already exited, and then there is nothing to do.
         let _ = self.kill();
     }
 }

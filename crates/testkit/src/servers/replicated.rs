@@ -10,11 +10,11 @@ use super::{Certs, RedisBuilder, RedisServer};
 use crate::proxy::{Mode, Proxy};
 use crate::scratch::scratch;
 
-/// How long anything here may take.
+/// The limit for any operation here.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A primary and its replicas, with nobody who watches them. Each node that follows does so through a proxy of its own,
-/// where its link can be stalled or cut.
+/// A primary and its replicas, without sentinels. Each replica connects through its own proxy, where a test can stall
+/// or cut replication.
 #[derive(Debug)]
 pub struct Replicated {
     nodes: Vec<RedisServer>,
@@ -25,18 +25,18 @@ pub struct Replicated {
 }
 
 impl Replicated {
-    /// A primary and this many replicas, all in sync.
+    /// Starts a primary and this many replicas, all in sync.
     ///
     /// # Errors
-    /// As [`RedisBuilder::start`].
+    /// The same as [`RedisBuilder::start`].
     pub fn start(replicas: usize) -> Result<Self> {
         Self::start_with(replicas, RedisServer::builder())
     }
 
-    /// As `start`, each node started with the same.
+    /// As `start`, with these settings for each node.
     ///
     /// # Errors
-    /// As [`RedisBuilder::start`], and when they do not come together; with what they said.
+    /// Fails as [`RedisBuilder::start`] does, or when the nodes do not get in sync; the error contains their output.
     pub fn start_with(replicas: usize, server: RedisBuilder) -> Result<Self> {
         let dir = scratch()?;
         let certs = server.make_certs(dir.path())?;
@@ -64,68 +64,68 @@ impl Replicated {
         self.primary().url()
     }
 
-    /// Every node; the first was the primary at the start.
+    /// Every node. The first was the primary at the start.
     pub fn nodes(&self) -> &[RedisServer] {
         &self.nodes
     }
 
-    /// The certificates of all of them, if they speak TLS.
+    /// The certificates of all nodes, if they use TLS.
     pub fn certs(&self) -> Option<&Certs> {
         self.certs.as_ref()
     }
 
-    /// The node that was last made the primary.
+    /// The node that was promoted last.
     pub fn primary(&self) -> &RedisServer {
         &self.nodes[self.primary_index()]
     }
 
-    /// Its place among the nodes.
+    /// The primary's index among the nodes.
     pub fn primary_index(&self) -> usize {
         self.primary.load(Ordering::SeqCst)
     }
 
-    /// What lies between the primary and node `i` while that follows: it carries plain bytes, so modes and cuts work
-    /// and rules do not.
+    /// The proxy between the primary and node `i` while that node is a replica. It carries plain bytes, so modes and
+    /// cuts work and rules do not.
     pub fn link(&self, i: usize) -> &Proxy {
         &self.links[i]
     }
 
-    /// From now on nothing comes to node `i` from the primary nor the other way; nobody is told.
+    /// Stalls replication between the primary and node `i` in both directions. No connection closes.
     pub fn stall(&self, i: usize) {
         self.links[i].set_both(Mode::Hold);
     }
 
-    /// Lets go on, in order, what was stalled.
+    /// Continues stalled replication, in order.
     pub fn resume(&self, i: usize) {
         self.links[i].set_both(Mode::Pass);
     }
 
-    /// Makes node `i` the primary by order (`REPLICAOF NO ONE`), with the data it has, and has all other nodes that are
-    /// up follow it. An old primary that is down or frozen comes back as a second one; see [`demote`](Self::demote).
+    /// Promotes node `i` (`REPLICAOF NO ONE`) with the data it has, and makes all other running nodes follow it. An old
+    /// primary that is down or frozen comes back as a second primary; see [`demote`](Self::demote).
     ///
     /// # Errors
-    /// When node `i` does not obey.
+    /// Fails when node `i` refuses.
     pub fn promote(&self, i: usize) -> Result<&RedisServer> {
         self.nodes[i].admin(&["REPLICAOF", "NO", "ONE"])?;
         self.follow(i)?;
         Ok(&self.nodes[i])
     }
 
-    /// Has node `i` follow the primary.
+    /// Makes node `i` follow the primary.
     ///
     /// # Errors
-    /// When it does not obey.
+    /// Fails when it refuses.
     pub fn demote(&self, i: usize) -> Result<()> {
         let link = self.links[i].port().to_string();
         let order = ["REPLICAOF", "127.0.0.1", &link];
         self.nodes[i].admin(&order).map(drop)
     }
 
-    /// A planned failover to node `i` (`FAILOVER TO`): the primary pauses its clients' writes until node `i` has them all,
-    /// then they change places. Returns once they have, and all others follow.
+    /// Runs a planned failover to node `i` (`FAILOVER TO`): the primary pauses its clients' writes until node `i` has
+    /// them all, then the two change roles. Returns once they have, and all others follow.
     ///
     /// # Errors
-    /// When the primary refuses or it takes longer than 20 s.
+    /// Fails when the primary refuses or it takes longer than 20 s.
     pub fn failover(&self, i: usize) -> Result<&RedisServer> {
         let (old, new) = (self.primary(), &self.nodes[i]);
         let port = new.port().to_string();
@@ -142,10 +142,10 @@ impl Replicated {
         Ok(new)
     }
 
-    /// Waits until all nodes that are up are in sync with the primary.
+    /// Waits until all running nodes are in sync with the primary.
     ///
     /// # Errors
-    /// When that takes longer than 20 s.
+    /// Fails when that takes longer than 20 s.
     pub fn await_ok(&self) -> Result<()> {
         let primary = self.primary();
         until("replicas in sync", PATIENCE, || {
@@ -162,12 +162,12 @@ impl Replicated {
         .with_context(|| logs(&self.nodes))
     }
 
-    /// Everybody who is up follows node `i`.
+    /// Makes every running node follow node `i`.
     fn follow(&self, i: usize) -> Result<()> {
         self.primary.store(i, Ordering::SeqCst);
         for link in &self.links {
             link.set_upstream(self.nodes[i].addr());
-            // Who follows already through its link would stay with the old primary.
+            // A node that already follows through its proxy would stay with the old primary, so we disconnect it first.
             link.cut();
         }
         let others = (0..self.nodes.len()).filter(|&other| other != i);

@@ -16,14 +16,14 @@ use super::{Certs, RedisServer};
 
 const SENTINELS: usize = 3;
 
-/// How long anything here may take that is not a failover of somebody's choosing.
-/// Sentinels of Redis 6.2 need half a minute to tell an old primary its new place.
+/// The limit for any operation here, except a failover whose limit the caller sets. Sentinels of Redis 6.2 need half a
+/// minute to demote an old primary.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// One primary, its replicas and three sentinels, two of which must agree. All of it goes with this value.
+/// A primary, its replicas and three sentinels with a quorum of two. Drop ends all of them.
 #[derive(Debug)]
 pub struct Sentinels {
-    // First, so that none of them sees the nodes go.
+    // The first field: the sentinels must stop before the nodes, so that none of them sees the nodes fail.
     watch: Vec<RedisServer>,
     nodes: Vec<RedisServer>,
     certs: Option<Certs>,
@@ -35,27 +35,27 @@ pub struct Sentinels {
 }
 
 impl Sentinels {
-    /// A primary, two replicas, three sentinels.
+    /// Starts a primary, two replicas and three sentinels.
     ///
     /// # Errors
-    /// As [`SentinelsBuilder::start`].
+    /// The same as [`SentinelsBuilder::start`].
     pub fn start() -> Result<Self> {
         Self::builder().start()
     }
 
-    /// Something other than that.
+    /// A builder for another topology.
     pub fn builder() -> SentinelsBuilder {
         SentinelsBuilder::default()
     }
 
     /// `redis+sentinel://127.0.0.1:P1,…/SERVICE`, `rediss+sentinel://…` with TLS, with the password of the data nodes
-    /// as user information and what the sentinels ask for as `sentinel_user` and `sentinel_password`.
+    /// as user information and the login of the sentinels as `sentinel_user` and `sentinel_password`.
     pub fn url(&self) -> String {
         let login = self.password.as_ref();
         self.url_with(&login.map_or_else(String::new, |password| format!(":{password}@")))
     }
 
-    /// As [`url`](Self::url), as this user of an access list.
+    /// As [`url`](Self::url), with this user of an access list.
     pub fn url_as(&self, user: &str, password: &str) -> String {
         self.url_with(&format!("{user}:{password}@"))
     }
@@ -76,17 +76,17 @@ impl Sentinels {
         )
     }
 
-    /// The name under which the sentinels watch the primary.
+    /// The service name of the primary.
     pub fn service(&self) -> &str {
         &self.service
     }
 
-    /// How long a node is silent before a sentinel takes it for dead.
+    /// The silence after which a sentinel considers a node dead.
     pub fn down_after(&self) -> Duration {
         self.down_after
     }
 
-    /// Every data node; the first was the primary at the start.
+    /// Every data node. The first was the primary at the start.
     pub fn nodes(&self) -> &[RedisServer] {
         &self.nodes
     }
@@ -96,16 +96,16 @@ impl Sentinels {
         &self.watch
     }
 
-    /// Starts a sentinel again, with all that it knew; `RedisServer::restart` would forget how often it looks around.
+    /// Restarts a sentinel with its state. `RedisServer::restart` would lose its shortened check intervals.
     ///
     /// # Errors
-    /// As [`RedisServer::restart`].
+    /// The same as [`RedisServer::restart`].
     pub fn restart_sentinel(&self, i: usize) -> Result<()> {
         self.watch[i].restart()?;
         builder::quicken(&self.watch[i])
     }
 
-    /// The certificates of all of them, if they speak TLS.
+    /// The certificates of all servers, if they use TLS.
     pub fn certs(&self) -> Option<&Certs> {
         self.certs.as_ref()
     }
@@ -113,7 +113,7 @@ impl Sentinels {
     /// The data node at this address.
     ///
     /// # Errors
-    /// When there is none.
+    /// Fails when there is none.
     pub fn node(&self, addr: SocketAddr) -> Result<&RedisServer> {
         let mut nodes = self.nodes.iter();
         nodes
@@ -121,46 +121,46 @@ impl Sentinels {
             .with_context(|| format!("no data node at {addr}"))
     }
 
-    /// The primary, by the word of the first sentinel that is up.
+    /// The primary, as the first running sentinel reports it.
     ///
     /// # Errors
-    /// When none is, or it knows of none.
+    /// Fails when no sentinel runs, or it knows no primary.
     pub fn primary(&self) -> Result<&RedisServer> {
         let mut up = self.watching();
         self.primary_by(up.next().context("no sentinel is up")?)
     }
 
-    /// The data nodes that are not the primary, also those that do not run.
+    /// The data nodes that are not the primary, including those that do not run.
     ///
     /// # Errors
-    /// As [`primary`](Self::primary).
+    /// The same as [`primary`](Self::primary).
     pub fn replicas(&self) -> Result<Vec<&RedisServer>> {
         let primary = self.primary()?.port();
         let others = self.nodes.iter().filter(|node| node.port() != primary);
         Ok(others.collect())
     }
 
-    /// A planned failover (`SENTINEL FAILOVER`). Returns the new primary once it is one and every sentinel says so. The
-    /// old one goes on as a second primary until the sentinels have told it, which takes them some seconds.
+    /// Runs a planned failover (`SENTINEL FAILOVER`). Returns the new primary once it is one and every sentinel reports
+    /// it. The old primary continues as a second primary until the sentinels demote it, some seconds later.
     ///
     /// # Errors
-    /// When the sentinels refuse or it takes longer than 40 s.
+    /// Fails when the sentinels refuse or it takes longer than 40 s.
     pub fn failover(&self) -> Result<&RedisServer> {
         let old = self.primary()?.addr();
         let mut up = self.watching();
         let sentinel = up.next().context("no sentinel is up")?;
-        // Refused while another failover is being finished.
+        // A sentinel refuses while it still completes another failover, so we retry.
         until("a sentinel that takes the order", PATIENCE, || {
             sentinel.admin(&["SENTINEL", "FAILOVER", &self.service])
         })?;
         self.await_primary_other_than(old, PATIENCE)
     }
 
-    /// Waits until another node than the one at `old` is primary, says so itself, and is named by every sentinel that
-    /// is up.
+    /// Waits until another node than the one at `old` is primary, by its own report and by that of every running
+    /// sentinel.
     ///
     /// # Errors
-    /// When there is none `within` that time.
+    /// Fails when that takes longer than `within`.
     pub fn await_primary_other_than(
         &self,
         old: SocketAddr,
@@ -177,11 +177,11 @@ impl Sentinels {
         .with_context(|| self.logs())
     }
 
-    /// Waits until everything that is up is as it was after the start: one primary that all sentinels agree on, every
-    /// other node an in-sync replica of it, and the sentinels see all of that and each other.
+    /// Waits until everything that runs is as after the start: all sentinels agree on one primary, every other node is
+    /// an in-sync replica of the primary, and the sentinels see all nodes and each other.
     ///
     /// # Errors
-    /// When that takes longer than 40 s.
+    /// Fails when that takes longer than 40 s.
     pub fn await_ok(&self) -> Result<()> {
         let done = until("sentinels and replicas that agree", PATIENCE, || {
             let primary = self.agreed()?;
@@ -193,7 +193,7 @@ impl Sentinels {
         done.with_context(|| self.logs())
     }
 
-    /// What its nodes and sentinels said last.
+    /// The last log lines of its nodes and sentinels.
     pub fn logs(&self) -> String {
         logs(self.nodes.iter().chain(&self.watch))
     }
@@ -228,7 +228,7 @@ impl Sentinels {
         agreed.context("no sentinel is up")
     }
 
-    /// An error unless this sentinel sees the running nodes and sentinels, healthy.
+    /// Fails unless this sentinel sees all running nodes and sentinels as healthy.
     fn check_view(&self, sentinel: &RedisServer) -> Result<()> {
         type Seen = std::collections::HashMap<String, String>;
         let up = |servers: &[RedisServer]| servers.iter().filter(|server| server.is_up()).count();
@@ -243,7 +243,7 @@ impl Sentinels {
         let (ready, wanted) = (ready.count(), up(&self.nodes) - 1);
         ensure!(ready == wanted, "{ready} of {wanted} replicas are ready");
         let others: Vec<Seen> = sentinel.query(&["SENTINEL", "SENTINELS", &self.service])?;
-        // What one of them said of a dead primary stays as a flag of its own.
+        // A sentinel's opinion of a dead primary stays as a separate flag.
         let ready = others.iter().filter(|other| {
             let mut flags = other["flags"].split(',');
             !flags.any(|flag| matches!(flag, "s_down" | "disconnected"))

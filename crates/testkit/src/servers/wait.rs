@@ -3,10 +3,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// Servers announce none of what is awaited here.
+/// The poll interval: servers send no notification of these events.
 const PAUSE: Duration = Duration::from_millis(15);
 
-/// Asks until there is an answer.
+/// Polls until there is a result.
 pub(super) fn until<T>(
     what: &str,
     patience: Duration,

@@ -13,43 +13,43 @@ use super::{Ground, port, wait};
 use crate::scratch::scratch;
 use crate::{process, reaper};
 
-/// From Debian's package; it names the jars it needs by itself.
+/// The script of Debian's package; it sets the class path itself.
 const JAR: &str = "/usr/share/java/zookeeper.jar";
-/// A start takes 0.3 s; a loaded machine may need more, a broken server all of it.
+/// The limit of one start. A start takes 0.3 s, and longer on a loaded machine; only a broken server reaches the limit.
 const START: Duration = Duration::from_secs(30);
 
-/// A ZooKeeper server of its own that lives as long as this value. Its tick is 100 ms, so sessions of 200 ms and up are
-/// granted, and empty containers are removed within a second.
+/// A ZooKeeper server that lives as long as this value. Its tick is 100 ms, so it grants sessions of 200 ms and more,
+/// and removes empty containers within a second.
 #[derive(Debug)]
 pub struct ZooKeeperServer {
     port: u16,
     child: Mutex<Option<Child>>,
     ground: Ground,
-    // Last, so that the directory goes after the server.
+    // The last field: fields drop in order, and the server must stop before its directory goes.
     dir: TempDir,
 }
 
 impl ZooKeeperServer {
-    /// A server without data.
+    /// Starts a server without data.
     ///
     /// # Errors
-    /// When the package is missing, or the server does not answer.
+    /// Fails when the package is missing, or the server does not answer.
     pub fn start() -> Result<Self> {
         Self::start_with("")
     }
 
-    /// A server with more lines in its configuration.
+    /// Starts a server with additional configuration lines.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// The same as [`start`](Self::start).
     pub fn start_with(lines: &str) -> Result<Self> {
         Self::start_on(Ground::default(), lines)
     }
 
-    /// As [`start_with`](Self::start_with), on a disk of its own.
+    /// As [`start_with`](Self::start_with), on its own disk.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// The same as [`start`](Self::start).
     pub fn start_on(ground: Ground, lines: &str) -> Result<Self> {
         ensure!(
             Path::new(JAR).is_file(),
@@ -92,43 +92,43 @@ impl ZooKeeperServer {
     /// Its process id, while it runs.
     ///
     /// # Errors
-    /// When it has been killed.
+    /// Fails when it has been killed.
     pub fn pid(&self) -> Result<u32> {
         let child = self.lock();
         let running = child.as_ref().map(Child::id);
         running.context("the server is not running")
     }
 
-    /// What it runs on.
+    /// Its own small disk or wall clock, if it has one.
     pub fn ground(&self) -> &Ground {
         &self.ground
     }
 
-    /// What it has written to stdout and stderr.
+    /// Everything it has written to stdout and stderr.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
-    /// Stops it (SIGSTOP): the kernel still accepts connections and bytes for it, and nothing answers.
+    /// Freezes it (SIGSTOP): the kernel still accepts connections and bytes for it, but nothing answers.
     ///
     /// # Errors
-    /// When it does not run.
+    /// Fails when it does not run.
     pub fn freeze(&self) -> Result<()> {
         process::freeze(self.pid()?)
     }
 
-    /// Lets it go on.
+    /// Continues it after a freeze (SIGCONT).
     ///
     /// # Errors
-    /// When it does not run.
+    /// Fails when it does not run.
     pub fn thaw(&self) -> Result<()> {
         process::thaw(self.pid()?)
     }
 
-    /// Ends it at once (SIGKILL). Nothing listens on its port until `restart`.
+    /// Kills it (SIGKILL). Nothing listens on its port until `restart`.
     ///
     /// # Errors
-    /// When it cannot be waited for.
+    /// Fails when it cannot be waited for.
     pub fn kill(&self) -> Result<()> {
         let Some(mut child) = self.lock().take() else {
             return Ok(());
@@ -139,19 +139,19 @@ impl ZooKeeperServer {
         Ok(())
     }
 
-    /// Starts it again, after killing it if need be, on the same port and with its data.
+    /// Restarts it on the same port and with its data; kills it first if it still runs.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// The same as [`start`](Self::start).
     pub fn restart(&self) -> Result<()> {
         self.kill()?;
         self.run()
     }
 
-    /// What it answers to one of its words of four letters (`mntr`, `cons`, `wchs`, `dump`).
+    /// The reply to one of its four-letter words (`mntr`, `cons`, `wchs`, `dump`).
     ///
     /// # Errors
-    /// When it does not answer.
+    /// Fails when it does not answer.
     pub fn say(&self, word: &str) -> Result<String> {
         self.say_within(word, Duration::from_secs(20))
     }
@@ -165,10 +165,10 @@ impl ZooKeeperServer {
         Ok(text)
     }
 
-    /// A number of its `mntr`: `zk_watch_count`, `zk_ephemerals_count`, `zk_znode_count`.
+    /// A number from `mntr`: `zk_watch_count`, `zk_ephemerals_count`, `zk_znode_count`.
     ///
     /// # Errors
-    /// When it does not answer, or has no such number.
+    /// Fails when it does not answer, or has no such number.
     pub fn number(&self, key: &str) -> Result<u64> {
         let text = self.say("mntr")?;
         let lines = text.lines().filter_map(|line| line.split_once('\t'));
@@ -187,7 +187,7 @@ impl ZooKeeperServer {
     fn run(&self) -> Result<()> {
         let log = File::create(self.dir.path().join("log"))?;
         let mut command = self.ground.command("java");
-        // A small machine runs several of them: little memory, few threads, and no waiting for the disk.
+        // A small machine runs several of these servers: little memory, few threads, and no fsync.
         command.args([
             "-Xmx192m",
             "-XX:+UseSerialGC",
@@ -212,21 +212,21 @@ impl ZooKeeperServer {
         let child = command.spawn().context("starting java")?;
         reaper::watch(child.id())?;
         *self.lock() = Some(child);
-        // The port opens before the server serves.
+        // The port opens before the server is ready.
         let ready = wait::until("a ZooKeeper that serves", START, || {
             if let Some(child) = self.lock().as_mut()
                 && let Some(ended) = child.try_wait()?
             {
                 bail!("it ended with {ended}");
             }
-            // What it accepts while it starts it may never answer.
+            // The server may never answer a connection that it accepts during its start, so we try new ones.
             let said = self.say_within("srvr", Duration::from_millis(500))?;
             ensure!(said.contains("Mode:"), "it says {said:?}");
             Ok(())
         });
         ready
             .inspect_err(|_| {
-                // The error that matters is the one that led here.
+                // We ignore this error: the caller needs the one that led here.
                 let _ = self.kill();
             })
             .with_context(|| self.log())
@@ -235,7 +235,7 @@ impl ZooKeeperServer {
 
 impl Drop for ZooKeeperServer {
     fn drop(&mut self) {
-        // Fails only if it is gone already, which is what is wanted.
+        // This fails only if the process has already exited, and then there is nothing to do.
         let _ = self.kill();
     }
 }

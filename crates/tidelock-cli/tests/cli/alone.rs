@@ -1,4 +1,4 @@
-//! T69: the wrapper and the supervisor can each end the command without the other.
+//! T69: the wrapper and the supervisor can each terminate the command without the other.
 
 use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::faults::{STUBBORN, gone_before_taken, leader, two};
 
 const LEASE: Duration = Duration::from_secs(3);
 
-/// The processes of a command. A failed test leaves none of them behind.
+/// The processes of a command. Dropping this kills them, so that a failed test leaves none behind.
 struct Doomed([Process; 2]);
 
 impl Drop for Doomed {
@@ -23,7 +23,7 @@ impl Drop for Doomed {
     }
 }
 
-/// Starts [`STUBBORN`] with a lease of [`LEASE`]; returns the run, its supervisor, and the processes of the command.
+/// Starts [`STUBBORN`] with a lease of [`LEASE`]. Returns the run, its supervisor, and the processes of the command.
 fn start(bench: &Bench, flags: &[&str]) -> (Run, Process, Doomed) {
     let flags = [&["--lease", "3s", "--grace", "200ms"], flags].concat();
     let mut run = bench.run(&flags, STUBBORN);
@@ -42,7 +42,7 @@ fn t69_the_supervisor_is_frozen_and_the_lock_is_broken() {
     for process in group.0 {
         process.await_end();
     }
-    // The wrapper hears of it with its next renewal, a third of the lease later.
+    // The wrapper notices the loss with its next renewal, a third of the lease later.
     assert!(broken.elapsed() < LEASE * 2 / 3, "{:?}", broken.elapsed());
     let (code, messages) = run.end();
     assert_eq!(code, Some(76), "{messages}");
@@ -103,7 +103,7 @@ fn t69_nobody_reads_what_is_said() {
     drop(unread);
 }
 
-/// A pipe that takes nothing more until somebody reads from it.
+/// A pipe whose buffer is full: a write blocks until somebody reads from it.
 fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
     let (reader, writer) = std::io::pipe().unwrap();
@@ -114,12 +114,12 @@ fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
     (reader, writer)
 }
 
-/// How `killall` and `pkill` choose whom to kill.
+/// How `killall` and `pkill` select processes.
 #[derive(Debug, Clone, Copy)]
 enum Chosen {
-    /// By the name of the process, or of the file that it says it was started from: `killall NAME`, `pkill NAME`.
+    /// By the name of the process, or by its `argv[0]`: `killall NAME`, `pkill NAME`.
     ByName,
-    /// By any word of its command line: `pkill -f NAME`.
+    /// By any part of its command line: `pkill -f NAME`.
     ByCommandLine,
 }
 
@@ -127,7 +127,7 @@ enum Chosen {
 fn t69_whoever_kills_by_name_leaves_the_supervisor() {
     for how in [Chosen::ByName, Chosen::ByCommandLine] {
         let bench = Bench::new();
-        // A name that nothing else on this machine has.
+        // No other process on this machine has this name.
         let name = format!("tl{}", std::process::id());
         let program = bench.path(&name);
         symlink(env!("CARGO_BIN_EXE_tidelock"), &program).unwrap();
@@ -149,7 +149,7 @@ fn t69_whoever_kills_by_name_leaves_the_supervisor() {
     }
 }
 
-/// The processes that are chosen by this name.
+/// The processes that this name selects.
 fn named(name: &str, how: Chosen) -> Vec<i32> {
     let all = std::fs::read_dir("/proc").unwrap();
     let all = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());

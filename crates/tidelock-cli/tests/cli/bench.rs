@@ -1,4 +1,4 @@
-//! What the tests share: a store, commands on it, and processes to look at.
+//! Shared by the tests: a store, commands on it, and access to their processes.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Nothing here takes this long unless it hangs.
+/// Longer than any step of these tests, unless it hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A store of the test's own.
+/// A separate store for one test.
 pub(crate) struct Bench {
     pub(crate) folder: tempfile::TempDir,
 }
@@ -23,7 +23,7 @@ impl Bench {
         }
     }
 
-    /// A lock was taken in this one once: commands that only look do not create a store.
+    /// A store in which a lock was taken once: read-only commands do not create a store.
     pub(crate) fn with_a_store() -> Self {
         let bench = Self::new();
         assert_eq!(bench.code(&["try", "job", "--", "true"]), 0);
@@ -38,17 +38,17 @@ impl Bench {
         self.folder.path().join(name)
     }
 
-    /// `tidelock` on this store, with nothing of the environment that concerns it.
+    /// `tidelock` on this store, with no inherited environment variable that affects it.
     pub(crate) fn tidelock(&self, args: &[&str]) -> Command {
         let mut command = self.program(env!("CARGO_BIN_EXE_tidelock"));
         command.args(args);
         command
     }
 
-    /// As [`tidelock`](Self::tidelock), for another program.
+    /// Like [`tidelock`](Self::tidelock), for another program.
     pub(crate) fn program(&self, name: &str) -> Command {
-        // A shell starts what runs in the background with INT and QUIT ignored, and `run` rightly leaves that so: without
-        // the defaults the outcome would depend on how these tests were started.
+        // A shell starts background jobs with INT and QUIT ignored, and `run` must not change that. Without the
+        // defaults here the outcome would depend on how these tests were started.
         let mut command = Command::new("env");
         command.arg("--default-signal=HUP,INT,QUIT,TERM,USR1,USR2");
         command.arg(name);
@@ -61,7 +61,7 @@ impl Bench {
         command
     }
 
-    /// Runs it to its end.
+    /// Runs the command until it exits.
     pub(crate) fn output(&self, args: &[&str]) -> Output {
         self.tidelock(args).stdin(Stdio::null()).output().unwrap()
     }
@@ -70,7 +70,7 @@ impl Bench {
         self.output(args).status.code().unwrap()
     }
 
-    /// Starts `tidelock run` with a shell script, whose lines can be awaited.
+    /// Starts `tidelock run` with a shell script whose output lines can be awaited.
     pub(crate) fn run(&self, flags: &[&str], script: &str) -> Run {
         let mut args = vec!["run"];
         args.extend(flags);
@@ -79,7 +79,7 @@ impl Bench {
     }
 }
 
-/// A `tidelock run` that goes on.
+/// A `tidelock run` in progress.
 pub(crate) struct Run {
     pub(crate) child: Child,
     lines: BufReader<ChildStdout>,
@@ -90,7 +90,7 @@ impl Run {
         Self::start_saying(command, Stdio::piped())
     }
 
-    /// As [`start`](Self::start), with messages that go elsewhere.
+    /// Like [`start`](Self::start), with another target for the messages.
     pub(crate) fn start_saying(mut command: Command, messages: Stdio) -> Self {
         let mut child = command
             .stdin(Stdio::piped())
@@ -102,14 +102,14 @@ impl Run {
         Self { child, lines }
     }
 
-    /// The next line; empty at the end.
+    /// The next line. Empty at the end of the output.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.lines.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
-    /// The next line, which is a process id.
+    /// The next line, parsed as a process id.
     pub(crate) fn pid(&mut self) -> Process {
         Process(self.line().parse().expect("a process id"))
     }
@@ -122,7 +122,7 @@ impl Run {
         self.process().signal(signal);
     }
 
-    /// Its end and its messages.
+    /// Waits until the run exits. Returns its exit code and its messages.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let errors = self.child.stderr.take();
         let messages = meanwhile(move || {
@@ -135,7 +135,7 @@ impl Run {
         (code, messages.recv_timeout(PATIENCE).expect("all is said"))
     }
 
-    /// Resolves when nobody holds the write end of stdout any more: the command and all it has started are gone.
+    /// Waits until nobody holds the write end of stdout: the command and all processes it has started are gone.
     pub(crate) fn silence(&mut self) -> Instant {
         while !self.line().is_empty() {}
         Instant::now()
@@ -144,13 +144,13 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // A failed test leaves nothing running: the supervisor sees the end of the wrapper.
+        // A failed test must leave nothing running: the supervisor notices that the wrapper is gone.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Some process of the machine.
+/// Any process on the machine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Process(pub(crate) i32);
 
@@ -167,7 +167,7 @@ impl Process {
         self.stat(2).expect("it lives").parse().unwrap()
     }
 
-    /// Stops it, and returns when it stands still. It goes on when the answer is dropped.
+    /// Stops the process, and returns when it has stopped. It resumes when the result is dropped.
     #[must_use]
     pub(crate) fn freeze(self) -> Frozen {
         self.signal(Signal::STOP);
@@ -179,7 +179,7 @@ impl Process {
         Frozen(self)
     }
 
-    /// It runs no more: gone, or dead and not collected.
+    /// True if the process runs no more: it is gone, or is a zombie.
     pub(crate) fn is_dead(self) -> bool {
         self.stat(0)
             .is_none_or(|state| state == "Z" || state == "X")
@@ -192,7 +192,7 @@ impl Process {
         rest.split(' ').nth(field).map(str::to_owned)
     }
 
-    /// Waits until it has a handler for a signal. The kernel tells nobody, so this has to look.
+    /// Waits until the process has a handler for the signal. The kernel sends no notification for that, so this polls.
     pub(crate) fn await_handler(self, signal: Signal) {
         let begun = Instant::now();
         loop {
@@ -207,12 +207,12 @@ impl Process {
         }
     }
 
-    /// Waits for its end, by the kernel's own descriptor for processes.
+    /// Waits until the process exits, with a pidfd.
     pub(crate) fn await_end(self) {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         use rustix::process::{PidfdFlags, pidfd_open};
         let Ok(fd) = pidfd_open(Pid::from_raw(self.0).unwrap(), PidfdFlags::empty()) else {
-            return; // gone before
+            return; // it was gone before
         };
         let limit = Timespec {
             tv_sec: PATIENCE.as_secs().try_into().unwrap(),
@@ -223,7 +223,7 @@ impl Process {
     }
 }
 
-/// A process that stands still until this is dropped, so that a failed test leaves none behind.
+/// A stopped process that resumes when this is dropped, so that a failed test leaves none behind.
 pub(crate) struct Frozen(Process);
 
 impl Drop for Frozen {
@@ -232,7 +232,7 @@ impl Drop for Frozen {
     }
 }
 
-/// Runs something on a thread; the answer can be awaited.
+/// Runs a function on a thread. The caller can await the result.
 pub(crate) fn meanwhile<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Receiver<T> {

@@ -1,4 +1,4 @@
-//! Exit codes are an API.
+//! Exit codes are part of the API.
 
 use crate::bench::Bench;
 
@@ -63,7 +63,7 @@ fn wrong_usage_is_64() {
 #[test]
 fn a_store_out_of_reach_is_69_and_no_password_is_shown() {
     let bench = Bench::new();
-    // Nobody can listen on port 1 without having been asked for by this machine's owner.
+    // Port 1 is privileged, so nothing listens there unless the owner of this machine has set it up.
     let output = bench.output(&[
         "--store",
         "redis://u:hush@127.0.0.1:1",
@@ -79,6 +79,7 @@ fn a_store_out_of_reach_is_69_and_no_password_is_shown() {
             .stderr
             .starts_with(b"job: the store cannot be reached")
     );
+    // Nobody can create a file in `/proc`, not even root.
     let code = bench.code(&[
         "--store",
         "sqlite:/proc/locks.db",
@@ -103,7 +104,7 @@ fn a_lock_that_is_held_is_75() {
         75
     );
     drop(holder.child.stdin.take());
-    assert_eq!(holder.end().0, Some(1)); // `read` at the end of its input
+    assert_eq!(holder.end().0, Some(1)); // the exit code of `read` at the end of its input
     assert_eq!(bench.code(&["try", "job", "--", "true"]), 0);
 }
 

@@ -1,4 +1,4 @@
-//! Which store is used and whom it covers is said where somebody looks, and nowhere else.
+//! With `-v` each command names the store and its scope once. Without it the commands print nothing about them.
 
 use crate::bench::Bench;
 

@@ -1,4 +1,4 @@
-//! The demo, small.
+//! The demo, on a small scale.
 
 use serde_json::Value;
 

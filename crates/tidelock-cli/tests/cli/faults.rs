@@ -1,4 +1,5 @@
-//! T62: whatever dies, freezes or refuses to end, the whole group is gone before the lease can be taken.
+//! T62: whatever crashes, freezes or refuses to exit, the whole process group is gone before another client can take
+//! the lease.
 
 use std::time::{Duration, Instant};
 
@@ -6,10 +7,10 @@ use rustix::process::Signal;
 
 use crate::bench::{Bench, PATIENCE, Process, Run, meanwhile};
 
-/// A command that ignores TERM and has a child that does so too.
+/// A command that ignores TERM and has a child that ignores it too.
 pub(crate) const STUBBORN: &str = "trap '' TERM; sh -c 'trap \"\" TERM; echo $$; while :; do sleep 1; done' & echo $$; while :; do sleep 1; done";
 
-/// Says `taken` as soon as the lock is another's, with the time.
+/// Sends the time as soon as another client has the lock.
 fn next_holder(bench: &Bench) -> std::sync::mpsc::Receiver<Instant> {
     let mut waiter = bench.run(&["--lease", "30s"], "echo taken");
     meanwhile(move || {
@@ -23,7 +24,7 @@ pub(crate) fn two(run: &mut Run) -> [Process; 2] {
     [run.pid(), run.pid()]
 }
 
-/// The group is gone, and not after the lock has become another's.
+/// Fails unless the group is gone before another client has the lock.
 pub(crate) fn gone_before_taken(bench: &Bench, group: [Process; 2]) {
     let taken = next_holder(bench);
     for process in group {
@@ -81,7 +82,7 @@ fn t62_supervisor_and_wrapper_are_killed_at_once() {
     let mut run = bench.run(&["--lease", "1s"], "echo $$; exec sleep 1000");
     let command = run.pid();
     let supervisor = command.parent();
-    // The wrapper frozen first, so that only the tie between command and supervisor is left.
+    // The wrapper is frozen first, so that only the supervisor can terminate the command.
     run.signal(Signal::STOP);
     supervisor.signal(Signal::KILL);
     run.signal(Signal::KILL);
@@ -113,7 +114,7 @@ fn a_lost_lock_may_be_told_only() {
     assert_eq!(bench.code(&["unlock", "--force", "job"]), 0);
     let mut errors = std::io::BufReader::new(run.child.stderr.take().unwrap());
     let mut line = String::new();
-    // Two processes tell of it, in either order.
+    // Two processes report the loss, in either order.
     while !line.starts_with("job: lost: ") {
         line.clear();
         let more = std::io::BufRead::read_line(&mut errors, &mut line).unwrap();
@@ -165,7 +166,7 @@ fn a_stopped_command_ends_too() {
 #[test]
 fn a_long_command_keeps_its_lock() {
     let bench = Bench::new();
-    // Three leases of work.
+    // The work lasts for three leases.
     let mut run = bench.run(&["--lease", "500ms"], "echo in; sleep 1.5; echo out");
     let lines = [run.line(), run.line()];
     let (code, messages) = run.end();
@@ -173,7 +174,7 @@ fn a_long_command_keeps_its_lock() {
     assert_eq!(lines, ["in", "out"]);
 }
 
-/// The one that leads the group.
+/// The leader of the process group.
 pub(crate) fn leader(group: [Process; 2]) -> Process {
     let leads = |process: &Process| process.group() == process.0;
     group.into_iter().find(leads).expect("one leads the group")

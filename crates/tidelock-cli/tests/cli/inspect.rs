@@ -1,4 +1,4 @@
-//! Looking at locks.
+//! Commands that inspect locks.
 
 use serde_json::Value;
 
@@ -78,7 +78,7 @@ fn watch_tells_every_change() {
     );
     drop(run.child.stdin.take());
     run.end();
-    // The details of the holder may have come after its lock.
+    // The details of the holder may be written after its lock.
     while next()["locked"] == true {}
     watch.signal(rustix::process::Signal::INT);
     assert_eq!(watch.end().0, Some(0));

@@ -1,4 +1,4 @@
-//! Man pages and completions are current.
+//! Man pages and completions are up to date.
 
 use std::collections::BTreeMap;
 use std::path::Path;

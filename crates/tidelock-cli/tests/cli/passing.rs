@@ -1,4 +1,4 @@
-//! What passes through: streams, signals, the environment.
+//! What `run` passes on to the command: streams, signals, the environment.
 
 use std::io::{Read, Write};
 use std::process::Stdio;
@@ -52,7 +52,7 @@ fn signals_are_handed_on() {
 #[test]
 fn a_signal_that_kills_the_command_is_its_exit_code() {
     let bench = Bench::new();
-    // HUP is what a terminal says when it hangs up.
+    // A terminal sends HUP when it hangs up.
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
         let mut run = bench.run(&[], "echo in; exec sleep 1000");
         assert_eq!(run.line(), "in");
@@ -68,9 +68,10 @@ fn a_signal_while_waiting_ends_the_wait_and_leaves_nothing() {
     let mut holder = bench.run(&[], "echo in; read line; exit 0");
     assert_eq!(holder.line(), "in");
     let mut waiter = bench.tidelock(&["run", "job", "--", "true"]);
+    // With this lease, a lock that the waiter left behind would block the last `try` for a minute.
     waiter.env("TIDELOCK_LEASE_MS", "60000");
     let waiter = Run::start(waiter);
-    // From here on, whenever it comes, before or after the first question: nothing is left.
+    // From here on, a signal before or after the first request leaves nothing behind.
     waiter.process().await_handler(Signal::TERM);
     waiter.signal(Signal::TERM);
     assert_eq!(waiter.end().0, Some(143));

@@ -1,10 +1,10 @@
-//! What a command that is run gets to see, and what a lock's name can do to it: nothing.
+//! A command that `run` starts sees no secret, and a lock's name cannot affect it.
 
 use crate::bench::{Bench, Run};
 
 const SECRET: &str = "hunter2";
 
-/// The variables the manual page names.
+/// The variables that the manual page names.
 const OURS: [&str; 4] = [
     "TIDELOCK_NAME",
     "TIDELOCK_OWNER",
@@ -12,7 +12,7 @@ const OURS: [&str; 4] = [
     "TIDELOCK_STORE",
 ];
 
-/// Whatever is in a name, it is neither a flag nor a word of a shell nor a path.
+/// Whatever a name contains, it is treated neither as a flag, nor as shell syntax, nor as a path.
 #[test]
 fn a_nasty_name_is_only_a_name() {
     let bench = Bench::new();
@@ -49,11 +49,11 @@ fn a_nasty_name_is_only_a_name() {
         assert_eq!(bench.code(&["try", "--", name, "true"]), 0, "{name:?}");
     }
     assert!(!bench.path("nasty").exists());
-    // As it was: the table has not been dropped.
+    // The store is unchanged: the table has not been dropped.
     assert_eq!(bench.code(&["ls"]), 0);
 }
 
-/// The words of the command are its own, whatever they look like.
+/// The arguments of the command are passed on unchanged, even if they look like our flags.
 #[test]
 fn words_of_a_command_are_handed_on_as_they_are() {
     let bench = Bench::new();
@@ -76,7 +76,8 @@ fn words_of_a_command_are_handed_on_as_they_are() {
     assert!(!bench.path("nasty").exists());
 }
 
-/// Neither the command nor those between it and us have the password in their environment or on their command line.
+/// Neither the command nor the processes between it and us have the password in their environment or on their command
+/// line.
 #[cfg(target_os = "linux")]
 #[test]
 fn no_process_below_knows_the_password() {
@@ -118,7 +119,7 @@ fn no_process_below_knows_the_password() {
     assert_eq!(run.end().0, Some(0));
 }
 
-/// Nothing is open in the command but what its caller has given it: the same as without `tidelock`.
+/// The command inherits no file descriptor beyond those of its caller: the same ones as without `tidelock`.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_command_has_the_descriptors_of_its_caller() {

@@ -1,4 +1,4 @@
-//! Which store the command uses: a path that is not there, the default, and the file of a machine.
+//! The store that the command uses: a path that does not exist, the default, and the file of a machine.
 
 use std::path::Path;
 use std::process::Command;
@@ -30,7 +30,7 @@ fn looking_never_makes_a_store() {
             assert!(is_empty(bench.folder.path()), "{look:?}");
         }
     }
-    // Nor does locking make a folder. The file is made.
+    // Locking does not create a folder either. It creates only the file.
     let below = format!("--store=sqlite:{}", below.display());
     assert_eq!(bench.code(&[&below, "try", "job", "--", "true"]), 64);
     assert!(is_empty(bench.folder.path()));
@@ -39,7 +39,8 @@ fn looking_never_makes_a_store() {
     assert_eq!(bench.code(&[&typo, "ls"]), 0);
 }
 
-/// With a file of that name its locks would exclude nobody who names the file without the option.
+/// If options became part of the file name, locks in that file would not exclude clients that use the path without
+/// options.
 #[test]
 fn options_in_the_path_are_refused() {
     let bench = Bench::new();
@@ -53,7 +54,7 @@ fn options_in_the_path_are_refused() {
     }
 }
 
-/// Runs a script in namespaces of its own, and returns what it said. `None`: this machine does not allow that.
+/// Runs a script in separate namespaces, and returns its output. `None`: this machine does not allow that.
 fn in_a_namespace(bench: &Bench, own: &[&str], script: &str) -> Option<String> {
     let able = Command::new("unshare").args(own).arg("true").status();
     if !able.is_ok_and(|status| status.success()) {
@@ -73,11 +74,12 @@ fn in_a_namespace(bench: &Bench, own: &[&str], script: &str) -> Option<String> {
     Some(String::from_utf8(output.stdout).unwrap())
 }
 
-/// A cron job has no `XDG_STATE_HOME`, and root that has become another user may have the first one's `HOME`.
+/// A cron job has no `XDG_STATE_HOME`, and a process of root that has switched to another user may still have root's
+/// `HOME`.
 #[test]
 fn the_default_store_depends_on_the_user_alone() {
     let bench = Bench::new();
-    // The home folder that the system knows is hidden behind another one: the test leaves nothing in it.
+    // Another folder is mounted over the system's home folder, so that the test leaves nothing in it.
     let script = r#"
         mkdir "$AT/home" "$AT/other"
         mount --bind "$AT/home" "$(getent passwd "$(id -u)" | cut -d: -f6)"
@@ -100,7 +102,7 @@ fn the_default_store_depends_on_the_user_alone() {
     }
 }
 
-/// Two users of a group, whose umasks would keep the files to themselves, and one who does not belong to it.
+/// Two users of a group, whose umasks would make the files private, and one user outside the group.
 #[test]
 fn the_users_of_a_group_share_the_store_of_a_machine() {
     if !rustix::process::geteuid().is_root() {

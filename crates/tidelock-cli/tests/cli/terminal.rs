@@ -1,4 +1,5 @@
-//! A command at a terminal, started by a shell that has jobs: whose turn it is to read, and how the terminal is left.
+//! A command at a terminal, started by a shell with job control: which process may read, and the terminal's state
+//! afterwards.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Stdio};
@@ -6,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use crate::bench::{Bench, PATIENCE, Process};
 
-/// An interactive shell at a terminal of its own. What it says comes as lines, what is typed among them.
+/// An interactive shell at a separate terminal. Its output arrives as lines, with the echo of the input between them.
 struct Shell {
     terminal: Child,
     lines: Receiver<String>,
@@ -14,7 +15,7 @@ struct Shell {
 
 impl Shell {
     fn open(bench: &Bench) -> Self {
-        // `script` is the terminal; the prompt is a line that says that the shell is ready.
+        // `script` provides the terminal. The prompt is a whole line, so that a test can await it.
         let mut terminal = bench.program("script");
         let shell = "PS1='ready\\n' exec bash --norc --noprofile --noediting -i";
         terminal
@@ -41,7 +42,7 @@ impl Shell {
         stdin.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Reads on until a line begins with this.
+    /// Reads lines until one begins with this.
     fn until(&mut self, begin: &str) -> String {
         let mut seen = Vec::new();
         loop {
@@ -56,7 +57,7 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        // The terminal is gone, and with it whatever runs at it.
+        // Killing `script` closes the terminal, and with it every process at that terminal ends.
         let _ = self.terminal.kill();
         let _ = self.terminal.wait();
     }
@@ -72,7 +73,7 @@ fn a_command_in_the_background_gets_the_terminal_when_it_is_brought_forward() {
     shell.write("fg\n");
     shell.write("one\n");
     shell.until("got one");
-    // It has it for good: no Ctrl-Z leaves it standing with the lock.
+    // The command keeps the terminal: Ctrl-Z cannot suspend it while it holds the lock.
     shell.write("\x1a");
     shell.until("^Zjob: not stopped");
     shell.write("two\n");
@@ -102,7 +103,7 @@ fn a_terminal_is_put_in_order_after_a_command_that_could_not() {
     shell.until("code 137");
     shell.write("stty -a | grep -o '[-]*echonl'\n");
     shell.until("-echonl");
-    // What ends in order may leave the terminal as it likes.
+    // A command that exits normally may change the terminal's settings.
     shell.write("$tidelock run job -- stty echonl; echo code $?\n");
     shell.until("code 0");
     shell.write("stty -a | grep -o '[-]*echonl'\n");

@@ -1,4 +1,4 @@
-//! The table of what each store can do is made from what the stores say.
+//! The documented table of store capabilities is generated from what the stores report.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn row((store, can): &(&str, Capabilities)) -> String {
     )
 }
 
-/// Written anew with `TIDELOCK_WRITE_DOCS=1` and all features on.
+/// Rewritten with `TIDELOCK_WRITE_DOCS=1` and all features on.
 #[test]
 fn the_table_of_abilities_is_what_the_stores_say() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/stores/README.md");
@@ -38,7 +38,7 @@ fn the_table_of_abilities_is_what_the_stores_say() {
         );
         return fs::write(page, text).unwrap();
     }
-    // A build with fewer stores knows fewer rows.
+    // A build with fewer stores generates fewer rows.
     for row in &rows {
         assert!(
             table.lines().any(|line| line == row),

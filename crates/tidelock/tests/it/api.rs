@@ -1,4 +1,4 @@
-//! The public face: what may be sent where, what it weighs, whose types it shows, what its docs say.
+//! The public API: which types are `Send`, the size of its futures, the foreign types it exposes, and its docs.
 
 use std::fs;
 use std::path::Path;
@@ -41,7 +41,7 @@ fn public_types_go_anywhere() {
         Error,
         ErrorKind,
     );
-    // Futures are polled by one task at a time: they need not be `Sync`.
+    // Only one task polls a future at a time, so futures need not be `Sync`.
     send::<Acquire>();
     send::<TryAcquire>();
     send::<Release>();
@@ -86,7 +86,7 @@ fn what_is_passed_around_is_small() {
     assert!(size_of::<AcquireOptions>() <= 128);
 }
 
-/// Each public file of the crate's face, up to its tests.
+/// Each file of the crate's public API, up to its tests.
 fn faces() -> Vec<(String, String)> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut found = Vec::new();
@@ -161,7 +161,7 @@ fn what_can_be_awaited_says_what_happens_when_it_is_dropped() {
     assert!(seen >= 10, "the test finds what it looks for: {seen}");
 }
 
-/// Refused before any traffic, as every verb of a lock that its store cannot make.
+/// Every verb of a lock that the store does not support fails before any request is sent.
 #[tokio::test]
 async fn a_store_without_plain_locks_refuses_their_verbs() {
     let client = Client::connect("memory:").await.unwrap();
@@ -182,14 +182,14 @@ async fn a_store_without_plain_locks_refuses_their_verbs() {
     assert_eq!(error.kind(), ErrorKind::InvalidName);
 }
 
-/// Told before there is a lock at all, and before any traffic.
+/// The error comes before a lock exists, and before any request is sent.
 #[tokio::test]
 async fn a_store_without_read_write_locks_makes_none() {
     use tidelock::testing::{Fixture, Plug};
 
     let plug = Plug::default();
     let hand = plug.clone();
-    // A set of one: sets have none, whatever their members have.
+    // A set of one. Sets have no read-write locks, whatever their members have.
     let fixture = Fixture::all_of([Fixture::memory()]).wrapped(move |env, store| {
         tidelock::testing::Chaos::wrap(store, env, tidelock::testing::Faults::none(), hand.clone())
     });
@@ -202,7 +202,7 @@ async fn a_store_without_read_write_locks_makes_none() {
     let client = Client::connect("memory:").await.unwrap();
     let error = client.read_write_lock("").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidName);
-    // A side has no part in a set, and stays what it is when tokens are asked for: it has them.
+    // A side of a read-write lock cannot be part of a set. `fenced` does not change it, because it has tokens already.
     let sides = client.read_write_lock("prices").unwrap();
     for side in [sides.read(), sides.write()] {
         let error = client.multi_lock([&side]).unwrap_err();

@@ -1,4 +1,4 @@
-//! Who may use whom, and what a file may weigh.
+//! Which modules may use which, and the size limit of a file.
 
 mod rooms;
 
@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Longer files are split. Doc comments do not count: they, and the examples in them, are for the reader of the docs, and
-/// a limit on them would be met by leaving them out.
+/// Longer files are split. Doc comments do not count: they are written for the readers of the docs, and a limit on them
+/// would only make authors leave out text and examples.
 const MOST_LINES: usize = 400;
 
 fn source() -> PathBuf {
@@ -40,7 +40,7 @@ fn sources() -> Vec<(String, String)> {
         .collect()
 }
 
-/// The modules a file names after `crate::`.
+/// The modules that a file names after `crate::`.
 fn used(code: &str) -> BTreeSet<String> {
     code.lines()
         .filter(|line| !line.trim_start().starts_with("//"))
@@ -55,8 +55,8 @@ fn used(code: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// A connection's own task needs a runtime, and so does what must not block one: these name the file that has it, and
-/// nothing else of the machinery.
+/// The task of a connection needs a runtime, and so does work that must not block one. These files may name the module
+/// with the runtime, and nothing else of the engine.
 const MAY_USE_A_RUNTIME: [&str; 6] = [
     "store/memcached/connection.rs",
     "store/etcd/connection.rs",
@@ -66,7 +66,7 @@ const MAY_USE_A_RUNTIME: [&str; 6] = [
     "store/redis/topology/connection.rs",
 ];
 
-/// What a store may use: the contract and the plain types, and nothing of the machinery.
+/// A store may use only the store contract and the plain types, and nothing of the engine.
 fn store_may_use(path: &str, store: &str) -> bool {
     let first = path.split("::").next().unwrap();
     let own = format!("store::{store}");
@@ -79,7 +79,7 @@ fn store_may_use(path: &str, store: &str) -> bool {
             let second = path.split("::").nth(1).unwrap_or("");
             path.starts_with(&own) || !store_names().contains(second)
         }
-        // Plain types by their short names.
+        // Plain types may be named without a module.
         name => name.chars().next().is_none_or(char::is_uppercase),
     }
 }
@@ -122,7 +122,7 @@ fn a_store_uses_the_contract_only() {
     }
 }
 
-/// A set of stores knows what all stores have in common, and none of them.
+/// A set of stores knows only the common contract, and no particular store.
 #[test]
 fn a_set_knows_no_store() {
     for (file, code) in sources() {
@@ -214,7 +214,7 @@ fn no_file_is_too_long() {
     }
 }
 
-/// What the line declares, if it is something public that users call or name.
+/// The name that the line declares, if it is a public item that users call or name.
 fn declared(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("pub ")?;
     ["const fn ", "async fn ", "fn ", "struct ", "enum "]
@@ -224,7 +224,7 @@ fn declared(line: &str) -> Option<&str> {
         .next()
 }
 
-/// The public items of a file whose docs show no example that is compiled, each with its line.
+/// The public items of a file whose docs have no compiled example, each with its line.
 fn without_example(code: &str) -> Vec<String> {
     let mut found = Vec::new();
     let (mut docs, mut hidden) = (String::new(), false);
@@ -234,7 +234,7 @@ fn without_example(code: &str) -> Vec<String> {
             docs.push('\n');
             continue;
         }
-        // Attributes stand between the docs and what they are for.
+        // Attributes come between the docs and their item.
         if line.starts_with("#[") {
             hidden |= line == "#[doc(hidden)]";
             continue;
@@ -254,7 +254,7 @@ fn without_example(code: &str) -> Vec<String> {
     found
 }
 
-/// The public face: `src` itself and the blocking verbs. `fuzz.rs` is hidden from the docs.
+/// The public API: `src` itself and the blocking verbs. `fuzz.rs` is hidden from the docs.
 #[test]
 fn every_public_item_has_an_example() {
     let missing: Vec<String> = sources()
@@ -293,7 +293,7 @@ fn every_store_has_a_conformance_module_and_a_row_in_the_docs() {
         let tested = modules
             .iter()
             .any(|text| text.contains("conformance!(") && text.contains(store));
-        // Stores that need a server keep their module with the proofs.
+        // For stores that need a server, the module with their tests is in the proofs.
         assert!(
             tested || store == "redis",
             "{store} has no conformance module"

@@ -1,4 +1,5 @@
-//! T76: what servers say to a client that comes, and whether it may come again. Played by sockets that speak as the servers do.
+//! T76: the errors that servers send to a connecting client, and which of them the client retries. Sockets that speak
+//! each server's protocol play the servers.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +7,7 @@ use tidelock::{Client, ClientBuilder, ErrorKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-/// A server that says this to whoever comes, without being asked, and hangs up.
+/// A server that sends these bytes to each client, without waiting for a request, and then closes the connection.
 async fn doorman(words: Vec<u8>) -> (String, tokio::task::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -17,7 +18,8 @@ async fn doorman(words: Vec<u8>) -> (String, tokio::task::JoinHandle<()>) {
             tokio::spawn(async move {
                 peer.write_all(&words).await.ok();
                 peer.shutdown().await.ok();
-                // What is on its way is read, or the answer could be thrown away with it.
+                // Drains the client's data. Otherwise the close can reset the connection, and the client loses our
+                // message.
                 let mut rest = Vec::new();
                 peer.read_to_end(&mut rest).await.ok();
             });
@@ -30,7 +32,8 @@ fn builder() -> ClientBuilder {
     Client::builder().response_timeout(Duration::from_millis(500))
 }
 
-/// What comes of a client that is told this. With patience as well: only what may pass is waited for.
+/// Checks the error of a client that gets this message, first without `connect_within`, then with it: the client keeps
+/// trying only after a temporary error.
 async fn told(url: &str, words: Vec<u8>, expected: ErrorKind, text: &str) {
     let (address, door) = doorman(words).await;
     let url = url.replace("HOST", &address);
@@ -95,7 +98,7 @@ async fn t76_what_a_redis_says_at_the_door() {
     .await;
 }
 
-/// An error of PostgreSQL, as it is sent before anybody has logged in.
+/// An error of PostgreSQL, as the server sends it before authentication.
 #[cfg(feature = "postgres")]
 fn postgres(code: &str, text: &str) -> Vec<u8> {
     let fields = format!("SFATAL\0VFATAL\0C{code}\0M{text}\0\0");
@@ -148,7 +151,7 @@ async fn t76_what_a_postgres_says_at_the_door() {
     }
 }
 
-/// An error of MySQL instead of its greeting.
+/// An error of MySQL in place of its handshake.
 #[cfg(feature = "mysql")]
 fn mysql(code: u16, text: &str) -> Vec<u8> {
     let error = [&[0xff], &code.to_le_bytes()[..], text.as_bytes()].concat();
@@ -195,7 +198,7 @@ async fn t76_what_a_memcached_says_at_the_door() {
     .await;
 }
 
-/// One that is full, or has no quorum, hangs up without a word.
+/// A server that is full, or has no quorum, closes the connection without a message.
 #[cfg(feature = "zookeeper")]
 #[tokio::test]
 async fn t76_a_zookeeper_that_hangs_up_may_be_asked_again() {

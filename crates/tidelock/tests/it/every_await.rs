@@ -1,4 +1,5 @@
-//! Every await point of every operation is left in turn, on a store whose requests pend on their way there and back.
+//! Every operation is cancelled at each of its await points, on a store whose requests are pending before and after
+//! they take effect.
 
 use tidelock::testing::{Faults, Fixture, promises::every_await};
 
@@ -18,7 +19,7 @@ macro_rules! left {
 mod writer {
     use super::{Faults, Fixture, every_await};
 
-    /// Who waits has a place in the store, which has to go with it.
+    /// A waiter has a place in the store's queue, and the place must be removed with the waiter.
     fn pending() -> Fixture {
         Fixture::memory().as_writer().through(Faults::pending(3))
     }

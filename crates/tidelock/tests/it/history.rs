@@ -1,4 +1,4 @@
-//! The suite can fail: a store that breaks its word is caught.
+//! The suite can fail: it detects a store that breaks its promises.
 
 use std::future::ready;
 
@@ -8,7 +8,7 @@ use tidelock::store::{
 };
 use tidelock::testing::{Fixture, Twist, Twisted, promises};
 
-/// Says yes to everybody.
+/// Grants every attempt.
 #[derive(Debug)]
 struct Generous;
 

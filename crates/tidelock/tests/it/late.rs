@@ -1,4 +1,4 @@
-//! Answers that come late.
+//! Late replies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,11 +9,11 @@ use tidelock::store::{Attempt, AttemptRequest, Backend, BoxFuture, Released, Sto
 use tidelock::testing::{Fixture, Twist, Twisted};
 use tidelock::{AcquireOptions, Error, ErrorKind, Result};
 
-/// Its first answer is as late as that.
+/// Delays its first reply by this much.
 #[derive(Debug)]
 struct Late {
     by: Duration,
-    /// It is this error, and the request did not take effect.
+    /// The first reply is this error, and its request did not take effect.
     error: Option<ErrorKind>,
     is_over: AtomicBool,
 }
@@ -38,8 +38,8 @@ impl Twist for Late {
     }
 }
 
-/// As after a process was frozen between its question and the answer. What was granted proves nothing any more; the lock is
-/// free, or will be, and there is no reason to give up.
+/// As after a freeze of the process between the request and the reply. The reply proves nothing any more, but the lock
+/// is or will be free, so the caller has no reason to give up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_that_comes_after_its_lease_is_asked_for_anew() {
     let fixture = Fixture::memory().wrapped(|env, store| {
@@ -62,8 +62,8 @@ async fn a_grant_that_comes_after_its_lease_is_asked_for_anew() {
     assert!(!lock.is_locked().await);
 }
 
-/// The process was frozen while a request was on its way: the request runs out of time although the store is well. A waiter
-/// retries, and so does a caller that only tries.
+/// The process was frozen while a request was in flight: the request times out although the store works. A waiter
+/// retries, and so does `try_acquire`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_goes_on_after_its_process_was_frozen() {
     let errors = [ErrorKind::Unavailable, ErrorKind::OutcomeUnknown];
@@ -91,7 +91,7 @@ async fn goes_on_after(error: ErrorKind, limit: Option<Duration>) {
     guard.release().await.unwrap();
 }
 
-/// Takes releases, and for that time answers none of them.
+/// Executes releases, but loses their replies until the given instant.
 #[derive(Debug)]
 struct Mute {
     until: Instant,
@@ -115,7 +115,7 @@ impl Twist for Mute {
     }
 }
 
-/// What a release comes to whose replies are lost for that long, and whether it was confirmed later.
+/// The result of a release whose replies are lost for this long, and whether the release was confirmed later.
 async fn release_in_an_outage(outage: Duration) -> (Result<()>, bool) {
     let answered = Arc::<AtomicBool>::default();
     let told = Arc::clone(&answered);
@@ -137,8 +137,8 @@ async fn release_in_an_outage(outage: Duration) -> (Result<()>, bool) {
     (result, client.close(timeout).await == 0)
 }
 
-/// A lost reply does not make a release that worked look like a failure: it is asked again. If no answer comes for two response
-/// timeouts, the caller is told that the outcome is unknown, and the release goes on in the background.
+/// A lost reply does not make a successful release look like a failure: the client retries it. Without a reply for two
+/// response timeouts the caller learns that the outcome is unknown, and the release continues in the background.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_outlasts_an_outage_of_a_response_timeout_and_then_is_unknown() {
     let (result, is_clean) = release_in_an_outage(Duration::from_millis(150)).await;

@@ -1,4 +1,4 @@
-//! The reference store keeps every promise: plainly, under faults, and through threads.
+//! The reference store keeps every promise: without faults, with injected faults, and from several threads.
 
 mod plain {
     use tidelock::testing::Fixture;
@@ -14,7 +14,7 @@ mod chaos {
     tidelock::conformance!(read_write: Fixture::memory().through_chaos());
 }
 
-/// A writer is alone as the holder of any lock is, and waits in a queue of the store.
+/// A writer is exclusive as the holder of any lock is, and waits in the store's queue.
 mod writer {
     use tidelock::testing::Fixture;
 

@@ -83,7 +83,8 @@ async fn sets_in_opposite_order_never_block_each_other() {
         tasks.spawn(async move {
             let locks = [a.lock("0"), b.lock("1"), a.lock("2"), b.lock("3")];
             for turn in 0..10 {
-                // Sorting by name makes one order of it; two sets of a client each make the other.
+                // `multi_lock` sorts the parts by name, so the order in which we name them does not matter. We vary
+                // the sets instead: each client alternates between two overlapping ones.
                 let (first, second) = if n % 2 == 0 { (1, 3) } else { (0, 2) };
                 let of =
                     |from: usize| [&locks[from], &locks[(from + 1) % 4], &locks[(from + 2) % 4]];
@@ -135,7 +136,7 @@ async fn one_store_by_two_addresses_does_not_block_itself() {
         guard.release().await.unwrap();
         assert!(is_free(&a.lock("x")).await && is_free(&c.lock("x")).await);
     }
-    // Another holder is no twin.
+    // The set acquires both copies of its own part, but it is refused when a different owner holds that lock.
     let other = b.lock("x").acquire().await.unwrap();
     assert!(whole.try_acquire().await.unwrap().is_none());
     other.release().await.unwrap();
@@ -152,7 +153,7 @@ async fn the_loss_of_a_part_is_the_loss_of_the_whole() {
     assert_eq!(told, LostReason::Taken);
     let error = guard.release().await.unwrap_err();
     assert_eq!(error.lost_reason(), Some(LostReason::Taken));
-    // What was left of it is given back too.
+    // The remaining parts are released too.
     in_time("the rest", async {
         while !is_free(&parts[0]).await {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -191,7 +192,7 @@ async fn a_release_attempts_all_and_reports_all() {
     assert!(is_free(&parts[0]).await, "the others are released");
     plug.put_back();
     other_plug.put_back();
-    // It goes on in the background.
+    // The release continues in the background.
     in_time("the rest", async {
         while !is_free(&parts[1]).await || !is_free(&parts[2]).await {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -271,7 +272,7 @@ async fn a_set_and_a_lock_of_one_name_are_two_locks_to_an_owner() {
     let held = single.acquire_with(me.clone()).await.unwrap();
     assert!(whole.try_acquire_with(me.clone()).await.unwrap().is_none());
     held.release().await.unwrap();
-    // Two that were made alike are one.
+    // Two sets that were built in the same way count as one lock for an owner.
     let guard = whole.acquire_with(me.clone()).await.unwrap();
     let again = a.multi_lock([a.lock("x")]).unwrap();
     let inner = again.acquire_with(me.clone()).await.unwrap();

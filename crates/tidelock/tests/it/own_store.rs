@@ -1,4 +1,4 @@
-//! A store of one's own, in a hundred lines: what `docs/write-your-own-store.md` walks through. It passes the suite.
+//! A custom store in a hundred lines, which `docs/write-your-own-store.md` walks through. It passes the suite.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use tidelock::{
     ClientInfo, Error, ErrorKind, FencingToken, Finding, Holder, Result, Severity, Snapshot,
 };
 
-/// What a server would keep: a row for each name, and who has been withdrawn.
+/// The state that a server would keep: a row for each name, and the owners of withdrawn tickets.
 #[derive(Debug, Default)]
 struct Shelf {
     rows: HashMap<Name, Row>,
@@ -29,7 +29,7 @@ struct Row {
 }
 
 impl Shelf {
-    /// Who holds the lock; a lease that has ended is no holder.
+    /// The row of the lock's holder. An expired lease is not a hold.
     fn holder(&mut self, name: &Name, now: BootInstant) -> Option<&mut Row> {
         self.rows.get_mut(name).filter(|row| row.ends > now)
     }
@@ -45,7 +45,7 @@ impl Shelf {
     }
 }
 
-/// One client's way to the shelf.
+/// One client's access to the shared state.
 #[derive(Debug)]
 struct Face {
     shelf: Arc<Mutex<Shelf>>,
@@ -53,7 +53,7 @@ struct Face {
 }
 
 impl Face {
-    /// One question, decided at one instant.
+    /// Runs one request at one instant of the clock.
     fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&mut Shelf, BootInstant) -> T,
@@ -72,7 +72,7 @@ fn decide(shelf: &mut Shelf, ask: &AttemptRequest, now: BootInstant) -> Result<A
         return Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"));
     }
     let token = match shelf.holder(name, now) {
-        // Asked again: it counts once, and its lease never gets shorter.
+        // A repeated attempt counts once, and never shortens its lease.
         Some(row) if row.owner == *owner => {
             row.ends = row.ends.max(now + ask.lease);
             row.token
@@ -99,7 +99,7 @@ fn decide(shelf: &mut Shelf, ask: &AttemptRequest, now: BootInstant) -> Result<A
 impl Backend for Face {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            wakes: false, // the library asks again and again, one waiter for all of a process
+            wakes: false, // the library polls, with one waiter for all of a process
             tokens: true,
             queues: false,
             shared: false,
@@ -136,7 +136,8 @@ impl Backend for Face {
 
     fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
         self.ask(|shelf, now| {
-            // An attempt of this ticket that arrives later takes no effect. A real store forgets after some minutes.
+            // A late attempt of this ticket must not take effect. A real store forgets withdrawn tickets after some
+            // minutes.
             shelf.withdrawn.insert(ticket.owner.clone());
             Ok(shelf.end(ticket, now))
         })
@@ -179,7 +180,7 @@ impl Backend for Face {
         _info: &'a ClientInfo,
         _keep: Duration,
     ) -> BoxFuture<'a, Result<()>> {
-        self.ask(|_, _| Ok(())) // nobody can look from outside
+        self.ask(|_, _| Ok(())) // no tool can read client details from this store
     }
 
     fn retract<'a>(&'a self, _client: &'a ClientId) -> BoxFuture<'a, Result<()>> {

@@ -1,4 +1,4 @@
-//! Leases, renewals and deadlines on a clock that the test moves: exact, and in no time.
+//! Leases, renewals and deadlines on a clock that the test advances: exact, and without waiting.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ async fn a_hold_that_expires_is_told_before_its_lease_ends() {
     let guard = lock.acquire_with(options).await.unwrap();
     assert_eq!(guard.lost().await, LostReason::Expired);
     let told = begun.elapsed();
-    // Ten seconds less one per cent and two milliseconds.
+    // Ten seconds minus one per cent and two milliseconds.
     assert!(
         told >= Duration::from_millis(9898) && told < Duration::from_millis(9950),
         "{told:?}"
@@ -106,7 +106,7 @@ async fn after_a_freeze_the_work_takes_no_step_more() {
             }
         }));
         assert!(futures_util::poll!(held.as_mut()).is_pending());
-        // Nothing runs while the clock goes past the lease: neither the steward nor this task.
+        // Neither the steward nor this task runs while the clock passes the end of the lease.
         tokio::time::advance(Duration::from_secs(31)).await;
         go.send(()).unwrap();
         assert_eq!(
@@ -161,7 +161,8 @@ async fn a_drift_that_is_no_number_is_refused() {
     }
 }
 
-/// An extension without an answer may have taken effect: the release goes on for as long as the lock may stand.
+/// An extension without a reply may have taken effect, so the release retries for as long as the extended lease can
+/// last.
 #[tokio::test(start_paused = true)]
 async fn a_release_outlasts_an_extension_without_an_answer() {
     use tidelock::testing::{Chaos, Faults, Plug};
@@ -191,7 +192,7 @@ async fn a_release_outlasts_an_extension_without_an_answer() {
     assert!(other.lock("a").try_acquire().await.unwrap().is_some());
 }
 
-/// A future that is done may be kept, in a list of them or on somebody's stack, and outlive its client.
+/// A completed future may be kept, in a collection or on the stack, and outlive its client.
 #[tokio::test(start_paused = true)]
 async fn an_acquisition_that_is_done_keeps_nothing_of_its_client() {
     use std::sync::Arc;
@@ -221,7 +222,7 @@ async fn an_acquisition_that_is_done_keeps_nothing_of_its_client() {
     assert!((&mut late).await.is_err());
     guard.release().await.unwrap();
     drop((lock, client));
-    // Its own tasks see that it has gone.
+    // The client's own tasks notice that the client is gone.
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(Arc::strong_count(&part.0), 1);
     drop((taken, late));

@@ -1,4 +1,4 @@
-//! A store that wakes nobody: one waiter of a process asks for all, and asks seldom.
+//! A store without wakes: one waiter of a process polls for all of them, and polls rarely.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use tidelock::{Client, Error, ErrorKind, Result};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// A store whose wakes are taken away, and whose questions are counted. Each needs a turn before it is sent.
+/// A store without wakes that counts attempts. Each attempt needs a permit before it is sent.
 #[derive(Debug, Clone)]
 struct Silent {
     asked: Arc<AtomicUsize>,
@@ -33,6 +33,8 @@ impl Twist for Silent {
     ) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(async move {
             let _turn = self.turns.acquire().await;
+            // The caller may have left while we waited for the permit. Its attempt must not be sent, otherwise the
+            // store would grant the lock to nobody.
             if ask.asker.has_left() {
                 return Err(Error::new(ErrorKind::Unavailable));
             }
@@ -81,13 +83,14 @@ async fn a_crowd_that_waits_asks_as_often_as_one() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     let count = asked.load(Ordering::SeqCst);
     assert!(count < 100 + 60 * 25, "{count} questions in a minute");
+    // There is a lower bound too: without wakes a waiter that polls too rarely gets the lock late.
     assert!(count > 60 * 10, "{count} questions in a minute");
     held.release().await.unwrap();
     let begun = tokio::time::Instant::now();
     for turn in crowd.join_all().await {
         turn.unwrap();
     }
-    // The first finds it at its next look, the others are handed it by the one before.
+    // The first waiter notices the release at its next poll. Each of the others gets the lock by hand-off.
     let took = begun.elapsed();
     assert!(took < Duration::from_millis(200), "{took:?}");
     let count = asked.load(Ordering::SeqCst) - count;
@@ -108,6 +111,8 @@ async fn those_who_keep_coming_do_not_put_off_the_next_look() {
         crowd.spawn(async move { lock.acquire().await.map(drop) });
         tokio::time::sleep(Duration::from_millis(1)).await;
     };
+    // New waiters arrive far more often than the first one polls. If each arrival restarted the poll interval, nobody
+    // would ever poll.
     for _ in 0..50 {
         come().await;
     }
@@ -132,6 +137,7 @@ async fn a_lookout_that_leaves_is_replaced() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let next = wait();
     tokio::time::sleep(Duration::from_secs(1)).await;
+    // The first poller leaves before the release, so only its replacement can notice the release.
     lookout.abort();
     held.release().await.unwrap();
     let next = tokio::time::timeout(Duration::from_millis(100), next).await;

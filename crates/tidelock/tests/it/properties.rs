@@ -1,4 +1,4 @@
-//! What the fuzz targets look for at length, on some thousand inputs each; and time arithmetic.
+//! The properties that the fuzz targets check at length, here on some thousand inputs each, and time arithmetic.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tidelock::fuzz;
 
-/// Letters that mean something somewhere, among others.
+/// Characters with a special meaning in some format, mixed with ordinary ones.
 const TEXT: &str =
     r#"([a-z0-9]{0,4}|[:/@?#%,\[\]{}*!'"\\;.&=+-]{1,3}|%[0-9a-fA-F]{2}|\PC|\n|:|@|//|=){0,16}"#;
 
-/// Any duration, and those near the ends of what is taken.
+/// Any duration, with extra weight near the limits of what is accepted.
 fn time() -> impl Strategy<Value = Duration> {
     let year = 366 * 24 * 3600;
     prop_oneof![
@@ -28,7 +28,7 @@ fn share() -> impl Strategy<Value = f64> {
     prop_oneof![0.0..0.5_f64, any::<f64>(), Just(0.0), Just(f64::NAN)]
 }
 
-/// An instant, at times near the end of time.
+/// An instant, sometimes near the largest value.
 fn instant() -> impl Strategy<Value = u64> {
     prop_oneof![any::<u64>(), 0..u64::from(u32::MAX), Just(u64::MAX)]
 }

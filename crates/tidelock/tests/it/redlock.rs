@@ -91,7 +91,7 @@ async fn a_server_that_forgot_the_lock_is_given_it_again() {
         assert!(client.lock("x").force_release().await.unwrap());
     }
     until_held_at(&clients, "x", 5).await;
-    // They count again: two others may go now.
+    // These servers count again, so two others may fail now.
     for client in &clients[3..] {
         assert!(client.lock("x").force_release().await.unwrap());
     }
@@ -115,7 +115,7 @@ async fn a_majority_that_forgot_is_a_loss() {
     until_held_at(&clients, "x", 0).await;
 }
 
-/// A reply of a few servers is lost: what they may have granted is withdrawn with the release.
+/// The replies of a minority of the servers are lost: the release withdraws what those servers may have granted.
 #[tokio::test]
 async fn what_a_lost_reply_left_behind_goes_with_the_release() {
     let (clients, plugs) = servers(5).await;
@@ -129,7 +129,7 @@ async fn what_a_lost_reply_left_behind_goes_with_the_release() {
     }
 }
 
-/// A try that meets no single holder does not say that there is one.
+/// A failed attempt without a single holder must not claim that there is one.
 #[tokio::test]
 async fn a_round_that_fails_gives_back_what_it_got() {
     let (clients, _) = servers(5).await;

@@ -1,4 +1,4 @@
-//! Sets of the reference store keep every promise of a single one. More of them, and on servers, in the proofs.
+//! Sets of the reference store keep every promise of a single store. More sets, also on servers, are in the proofs.
 
 mod majority_of_three {
     use tidelock::testing::Fixture;
@@ -26,7 +26,7 @@ mod doubt {
     use tidelock::{Error, ErrorKind, Result};
     use tokio::sync::Semaphore;
 
-    /// Its first grant is not heard of, and nothing is withdrawn before the gate is open.
+    /// Loses the reply of its first grant, and withdraws nothing before the test opens the gate.
     #[derive(Debug, Clone, Default)]
     struct Mute {
         spoken: Arc<AtomicBool>,
@@ -86,7 +86,7 @@ mod doubt {
         );
         let both = one.multi_lock([one.lock("a"), other.lock("b")]).unwrap();
         let mut asking = tokio::spawn(async move { both.try_acquire().await });
-        // Its first ticket has the second lock, and is being withdrawn.
+        // The set's first ticket holds the second lock, and its withdrawal is in progress.
         gate.come.acquire().await.unwrap().forget();
         let early = tokio::time::timeout(Duration::from_millis(200), &mut asking).await;
         assert!(early.is_err(), "refused by its own ticket: {early:?}");

@@ -1,4 +1,5 @@
-//! Executors that run or drop a task inside of `wake`, and with it what the task held: no lock of ours may be held then.
+//! Executors that run or drop a task inside `wake`, together with everything the task owns. No internal lock may be
+//! held at that time, otherwise it deadlocks.
 
 use std::future::Future;
 use std::pin::pin;

@@ -1,4 +1,4 @@
-//! Time passes: samples are taken, and who was frozen for a while wakes up.
+//! The passage of time: takes samples, and thaws frozen processes when they are due.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +9,8 @@ use testkit::process;
 use crate::crew::Crew;
 use crate::witness::{micros, now};
 
-/// A process of tidelock that stood still: what it tells late meanwhile, it could not tell earlier.
+/// A period in which a tidelock process was frozen. The process could not report a loss during it, so a late report is
+/// no fault.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Freeze {
     slot: usize,
@@ -18,14 +19,14 @@ pub(crate) struct Freeze {
 }
 
 impl Freeze {
-    /// Whether it explains something that was told at that time.
+    /// True if a late report from `slot` at time `at` falls into this freeze.
     pub(crate) fn explains(&self, slot: usize, at: u64) -> bool {
-        // It has a second's work to do when it wakes.
+        // After the thaw a process may need up to a second to catch up.
         self.slot == slot && (self.from..self.until + 1_000_000).contains(&at)
     }
 }
 
-/// Who has to be woken when.
+/// The frozen processes and the time at which each is due to be thawed.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
     thaws: Vec<(Instant, u32)>,
@@ -33,7 +34,7 @@ pub(crate) struct Agenda {
 }
 
 impl Agenda {
-    /// Freezes a process, if it is not frozen already.
+    /// Freezes a process. No effect if it is frozen already.
     pub(crate) fn freeze(&mut self, slot: usize, pid: u32, time: Duration) -> Result<()> {
         if self.thaws.iter().any(|(_, frozen)| *frozen == pid) {
             return Ok(());
@@ -49,7 +50,7 @@ impl Agenda {
         Ok(())
     }
 
-    /// That process has gone.
+    /// Removes a process that has ended.
     pub(crate) fn forget(&mut self, pid: u32) {
         self.thaws.retain(|(_, frozen)| *frozen != pid);
     }
@@ -66,7 +67,7 @@ impl Agenda {
 }
 
 impl Crew {
-    /// Lets so much time pass, whatever state everything is in.
+    /// Waits for this time, and takes samples and thaws processes meanwhile. The faults in effect do not change.
     pub(crate) fn pass(&mut self, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
         loop {
@@ -80,7 +81,7 @@ impl Crew {
         }
     }
 
-    /// Nobody is frozen any more.
+    /// Thaws all processes.
     pub(crate) fn wake_all(&mut self) -> Result<()> {
         self.agenda.thaw(true)
     }

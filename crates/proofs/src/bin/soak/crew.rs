@@ -1,4 +1,4 @@
-//! Who takes part, and the course of it.
+//! The processes that take part in a soak run, and its main loop.
 
 use std::collections::BTreeMap;
 use std::process::{Command, ExitCode};
@@ -19,7 +19,7 @@ use crate::samples::Samples;
 use crate::verdict::Verdict;
 use crate::witness::{Witness, micros};
 
-/// A Redisson at work.
+/// A running Redisson peer.
 #[derive(Debug)]
 pub(crate) struct Redisson {
     pub(crate) peer: JavaPeer,
@@ -40,15 +40,15 @@ pub(crate) struct Crew {
     pub(crate) faults: BTreeMap<&'static str, u64>,
     pub(crate) commands: u64,
     pub(crate) watch: Watch,
-    /// Locks that Redisson kept and had forgotten.
+    /// Stuck Redisson locks that were deleted (see `forgotten`).
     pub(crate) forgotten: u64,
-    /// Whether the server answers at once.
+    /// True if the server answers without delay, that is, if no fault is in progress.
     pub(crate) calm: bool,
     broken: Option<Broken>,
     pub(crate) problems: Vec<String>,
 }
 
-/// All of it. Says what came of it, and writes the page if that is wanted.
+/// Runs the whole soak, prints the result, and writes the page if the plan names a file.
 pub(crate) fn soak(plan: &Soak) -> Result<ExitCode> {
     let length = Duration::from_secs_f64(plan.minutes * 60.0);
     let seed = plan.seed.unwrap_or_else(|| fastrand::u64(..1 << 40));
@@ -57,7 +57,7 @@ pub(crate) fn soak(plan: &Soak) -> Result<ExitCode> {
     let machine = proofs::machine::describe(&crew.server)?;
     let begun = Instant::now();
     let course = crew.live(begun + length, plan.acquisitions);
-    // Whatever has been seen until then counts.
+    // After an error we still report everything seen until then.
     if let Err(error) = course {
         crew.problems.push(format!("{error:#}"));
     }
@@ -88,7 +88,8 @@ pub(crate) fn soak(plan: &Soak) -> Result<ExitCode> {
 
 impl Crew {
     fn gather(plan: &Soak, seed: u64, length: Duration) -> Result<Self> {
-        // Written anew before it takes long to read: a restart is to be an outage of a moment.
+        // Redis rewrites its append-only file before it grows large. Otherwise a restart would take long to load it,
+        // and the outage would be longer than planned.
         let small = ["--auto-aof-rewrite-min-size", "2mb"];
         let server = RedisServer::builder()
             .appendonly(true)
@@ -163,7 +164,7 @@ impl Crew {
         ]);
         command.args(["--slot", &slot.to_string()]);
         command.args(["--seed", &self.rng.u64(..1 << 40).to_string()]);
-        // The first is never killed.
+        // A broken process must not be restarted, and slot 0 is never killed.
         if let (0, Some(broken)) = (slot, self.broken) {
             let name = format!("{broken:?}").to_lowercase();
             command.args(["--broken", &name]);
@@ -171,7 +172,7 @@ impl Crew {
         Spawned::start(command)
     }
 
-    /// Ends a process without a word; another one takes its place.
+    /// Kills a process without warning and starts another one in its slot.
     pub(crate) fn replace(&mut self, slot: usize) -> Result<()> {
         self.agenda.forget(self.workers[slot].pid());
         self.workers[slot].kill()?;
@@ -179,7 +180,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Until then, or as long again if that many acquisitions take it.
+    /// Runs until `end`, or for up to twice that time if fewer than `wanted` acquisitions have happened.
     fn live(&mut self, end: Instant, wanted: u64) -> Result<()> {
         self.samples.begin();
         let last = end + end.saturating_duration_since(Instant::now());

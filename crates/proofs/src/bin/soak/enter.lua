@@ -1,11 +1,11 @@
--- Somebody says from when until when it is sure to have a lock. Two who are sure of the same moment are one too many.
+-- Records a claim: the period in which a holder is sure to have a lock. Two claims that overlap are a failure.
 -- ARGV: name, claim, who, slot, from, until (microseconds of the monotonic clock), token (0: none), 'new' or 'kept'
 local name, claim, who, slot = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local from, till, token = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local deleted = tonumber(redis.call('HGET', 'deleted', name) or '0')
 
--- Whether it was granted before the lock was deleted. Within a process a hold passes from task to task, so the time alone
--- does not tell: the owner whose lock it was does, and it stands before the '#' of each of its claims.
+-- True if the lock was deleted after this claim's grant. In a process a hold passes from task to task, so a claim can begin
+-- after the deletion and still belong to the deleted hold. So we also compare the owner, the part of the id before the '#'.
 local function void(id, since)
   local owner = string.match(id, '^(.-)#')
   return since <= deleted or (owner and redis.call('HEXISTS', 'gone', owner) == 1)

@@ -1,4 +1,4 @@
-//! What is done to them.
+//! The faults, and how often each occurs.
 
 use std::time::Duration;
 
@@ -9,10 +9,12 @@ use crate::crew::Crew;
 use crate::plan::{LEASE, VETERANS, names};
 use crate::witness::now;
 
-/// A holder asks for a renewal every third of the lease; the rest is for a busy machine.
+/// The limit for a holder to be told of a deletion: a renewal is due every third of the lease, and the rest allows for
+/// a busy machine.
 const TOLD_WITHIN: Duration = Duration::from_secs(2);
 
-/// Who holds it, and then nobody does; or nothing, if it must be somebody else's.
+/// Deletes the lock and returns its holders. If `ARGV[1]` names an owner that does not hold it, the script does
+/// nothing.
 const DELETE: &str = "
 if ARGV[1] ~= '' and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return {} end
 local all = redis.call('HKEYS', KEYS[1])
@@ -21,7 +23,7 @@ return all";
 
 type Do = fn(&mut Crew) -> Result<bool>;
 
-/// Each with how often it comes. It says whether it did anything.
+/// Each fault with its weight. The function returns false if the fault did not apply.
 const FAULTS: [(&str, u32, Do); 19] = [
     ("process killed and replaced", 4, Crew::kill_worker),
     (
@@ -64,13 +66,13 @@ const FAULTS: [(&str, u32, Do); 19] = [
     ("a lock deleted under its holder", 4, Crew::delete),
 ];
 
-/// The kinds, in the order of the table.
+/// The names of the faults, in the order of the table.
 pub(crate) fn kinds() -> impl Iterator<Item = &'static str> {
     FAULTS.iter().map(|(name, ..)| *name)
 }
 
 impl Crew {
-    /// One fault, and its end.
+    /// Chooses a random fault by weight and runs it.
     pub(crate) fn misfortune(&mut self) -> Result<()> {
         let all: u32 = FAULTS.iter().map(|(_, weight, _)| weight).sum();
         let mut number = self.rng.u32(..all);
@@ -90,7 +92,7 @@ impl Crew {
         Ok(())
     }
 
-    /// So many leases, from and to.
+    /// A random duration between `from` and `to` leases.
     fn leases(&mut self, from: f64, to: f64) -> Duration {
         LEASE.mul_f64(from + (to - from) * self.rng.f64())
     }
@@ -107,7 +109,7 @@ impl Crew {
         let slot = self.rng.usize(..self.workers.len());
         let pid = self.workers[slot].pid();
         self.agenda.freeze(slot, pid, time)?;
-        // Others go on meanwhile, and so do other faults.
+        // We do not wait for the thaw, so the other processes go on and other faults can overlap with this freeze.
         Ok(true)
     }
 
@@ -121,7 +123,8 @@ impl Crew {
         self.freeze_one(time)
     }
 
-    /// Never for longer: it would not hear of its loss.
+    /// The freeze is always shorter than a lease. Redisson is not told of a loss, so a longer freeze would make it hold
+    /// on wrongly.
     fn freeze_java(&mut self) -> Result<bool> {
         if self.java.is_empty() {
             return Ok(false);
@@ -160,7 +163,7 @@ impl Crew {
 
     #[allow(clippy::unnecessary_wraps, reason = "one of several")]
     fn cut_one(&mut self) -> Result<bool> {
-        // Many of the numbers are of connections that have ended.
+        // Many of these numbers belong to connections that have ended.
         let accepted = self.proxy.accepted();
         let oldest = accepted.saturating_sub(200).max(1);
         Ok((0..200).any(|_| self.proxy.cut_connection(self.rng.u64(oldest..=accepted))))
@@ -171,7 +174,7 @@ impl Crew {
         self.proxy.set_both(Mode::Drop);
         self.pass(time)?;
         self.proxy.set_both(Mode::Pass);
-        // What has lost bytes in the middle is of no use to anybody.
+        // A connection that has lost bytes in the middle of its stream is unusable, so we cut all of them.
         self.proxy.cut();
         Ok(true)
     }
@@ -243,7 +246,8 @@ impl Crew {
         let mut all = names();
         self.rng.shuffle(&mut all);
         if self.rng.u8(..4) > 0 {
-            // Most of the time one whose holder is still there to be told.
+            // Three times out of four we prefer a slow lock: its holder is more likely to be there still when the loss
+            // is reported.
             all.sort_by_key(|name| !name.starts_with("slow"));
         }
         for name in all {
@@ -252,14 +256,15 @@ impl Crew {
                 continue;
             }
             let deleted = self.delete_one(&name, "")?;
-            // No other fault may keep it from being told.
+            // Nothing else may happen until the holder is told. Otherwise another fault could delay the report.
             self.pass(TOLD_WITHIN)?;
             return Ok(deleted);
         }
         Ok(false)
     }
 
-    /// Whether there was a holder, who is to hear of it. Only that owner's, if it is not empty.
+    /// Deletes a lock, if `owner` is empty or holds it. Returns true if there was a holder; the witness then expects it
+    /// to hear of the loss within [`TOLD_WITHIN`].
     pub(crate) fn delete_one(&mut self, name: &str, owner: &str) -> Result<bool> {
         self.witness.deleting(name)?;
         let holders: Vec<String> = self.server.query(&["EVAL", DELETE, "1", name, owner])?;

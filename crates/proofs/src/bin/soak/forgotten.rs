@@ -1,7 +1,8 @@
-//! Locks that Redisson keeps and has forgotten.
+//! Finds and deletes locks that Redisson holds by mistake and would never release.
 //!
-//! A lock that it has asked for twice, because the first answer was lost, it holds twice and gives back once; what is left
-//! it renews for as long as it lives. Nobody else would get that lock again, and in the end everybody would wait for it.
+//! If the answer to its first request is lost, Redisson acquires a lock twice and releases it once. It renews the
+//! remaining count for as long as it lives, so no other process gets that lock, and in the end every task would wait
+//! for it.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -11,10 +12,10 @@ use anyhow::Result;
 use crate::crew::Crew;
 use crate::plan::{LEASE, names};
 
-/// Nobody holds a lock for longer than two leases and an outage on purpose.
+/// No hold is meant to last longer than two leases and an outage. The rest is a margin.
 const TOO_LONG: Duration = LEASE.saturating_mul(5);
 
-/// Since when a name is seen with one and the same owner.
+/// For each name: the current owner, and since when it has been the owner.
 #[derive(Debug, Default)]
 pub(crate) struct Watch(HashMap<String, (String, Instant)>);
 
@@ -34,7 +35,8 @@ impl Watch {
 }
 
 impl Crew {
-    /// Deletes what a thread of Redisson has had for too long. One of tidelock's is left alone: it would be a bug, and seen.
+    /// Deletes each lock that a Redisson thread has held for too long. A tidelock hold is left in place: one that lasts
+    /// too long is a bug, and the run has to report it.
     pub(crate) fn free_forgotten(&mut self) -> Result<()> {
         let clients = self
             .java

@@ -1,4 +1,4 @@
--- The end of a claim. ARGV: name, claim, slot, when, how, how late it was told (microseconds; 0 if it was not, or in time)
+-- Ends a claim. ARGV: name, claim, slot, time, outcome, delay of the loss report (microseconds; 0 if none, or in time)
 redis.call('HDEL', 'claims ' .. ARGV[1], ARGV[2])
 redis.call('HINCRBY', 'ended', ARGV[5], 1)
 local bound = redis.call('HGET', 'gone', string.match(ARGV[2], '^(.-)#') or '')

@@ -1,9 +1,9 @@
-//! Hours of ordinary life with faults: processes of tidelock and of Redisson take the same locks while everything around
-//! them is killed, frozen, cut, delayed and deleted. `cargo xtask soak` runs it.
+//! Soak test: for hours, processes of tidelock and of Redisson take the same locks while a scheduler kills, freezes,
+//! cuts, delays and deletes things around them. `cargo xtask soak` runs it.
 //!
-//! Each holder tells a second server, to which nothing is done, from when until when it is sure to have the lock; that
-//! server finds those who are sure of the same moment, and tokens that do not grow. Memory, descriptors, threads, tasks
-//! and keys of the last third are held against those of the first.
+//! Each holder reports the period in which it is sure to have the lock to a second server, which has no faults. That
+//! server detects overlapping periods and tokens that do not grow. The run also compares memory, descriptors, threads,
+//! tasks and keys in its last third with those in its first.
 #![allow(clippy::print_stdout, reason = "printing is its purpose")]
 
 mod agenda;

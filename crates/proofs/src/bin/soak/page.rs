@@ -1,4 +1,4 @@
-//! The result as a table, and as a page of the docs.
+//! Formats the result, as a table and as a page of the docs.
 
 use std::fmt::Write as _;
 
@@ -14,13 +14,13 @@ pub(crate) struct Page<'a> {
     pub(crate) verdict: &'a Verdict,
 }
 
-/// Writing to a string cannot fail.
+/// Appends a line to a string. Writing to a string cannot fail, so the macro discards the result.
 macro_rules! line {
     ($out:expr, $($text:tt)*) => { let _ = writeln!($out, $($text)*); };
 }
 
 impl Page<'_> {
-    /// All figures.
+    /// The table of all figures.
     pub(crate) fn table(&self) -> String {
         let mut out = String::new();
         self.result(&mut out);
@@ -151,7 +151,7 @@ impl Page<'_> {
         }
     }
 
-    /// The whole of `docs/soak.md`.
+    /// The full text of `docs/soak.md`.
     pub(crate) fn text(&self) -> String {
         let mut out = String::new();
         let lease = LEASE.as_secs();

@@ -1,27 +1,27 @@
-//! What is asked for, and the sizes of things.
+//! The command line, and the sizes of a run.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-/// Of every lock, Redisson's watchdog included. Short, so that a fault often outlasts it.
+/// The lease of every lock, and Redisson's watchdog timeout. It is short, so that faults often last longer.
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
 
-/// How long a server may leave an answer open before the connection is given up.
+/// The time a client waits for an answer before it drops the connection.
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Locks that are held for a moment, and locks that are held for up to two leases.
+/// The number of locks held for a moment (`FAST`) and for up to two leases (`SLOW`).
 pub(crate) const FAST: usize = 48;
 pub(crate) const SLOW: usize = 4;
 
-/// Tasks or threads of one process for the one and the other.
+/// The number of tasks or threads in each process for each kind of lock.
 pub(crate) const FAST_TASKS: usize = 8;
 pub(crate) const SLOW_TASKS: usize = 1;
 pub(crate) const FAST_THREADS: u32 = 4;
 pub(crate) const SLOW_THREADS: u32 = 1;
 
-/// Processes of tidelock that are never killed: their memory has the whole time to grow.
+/// The number of tidelock processes that are never killed, so that a leak in their memory has the whole run to show.
 pub(crate) const VETERANS: usize = 2;
 
 /// The name of a lock.
@@ -29,7 +29,7 @@ pub(crate) fn name(fast: bool, number: usize) -> String {
     format!("{} {number}", if fast { "fast" } else { "slow" })
 }
 
-/// Every lock there is.
+/// The names of all locks.
 pub(crate) fn names() -> Vec<String> {
     let fast = (0..FAST).map(|number| name(true, number));
     fast.chain((0..SLOW).map(|number| name(false, number)))
@@ -48,25 +48,25 @@ pub(crate) struct Plan {
 
 #[derive(Debug, Args)]
 pub(crate) struct Soak {
-    /// How long
+    /// Length of the run in minutes
     #[arg(long, default_value_t = 2.0)]
     pub(crate) minutes: f64,
-    /// Goes on, up to twice the time, until the locks have been acquired so many times
+    /// Continues, up to twice the time, until this many acquisitions have happened
     #[arg(long, default_value_t = 0)]
     pub(crate) acquisitions: u64,
-    /// Which faults come when; without it a new one, which is printed
+    /// Seed of the fault schedule; without it a random one, which is printed
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Writes the result as a page, relative to the root of the workspace
+    /// Writes the result as a page to this path, relative to the workspace root
     #[arg(long, value_name = "FILE")]
     pub(crate) write: Option<PathBuf>,
-    /// Processes of tidelock
+    /// Number of tidelock processes
     #[arg(long, default_value_t = 6)]
     pub(crate) workers: usize,
-    /// Which Redissons take part
+    /// Redisson versions that take part
     #[arg(long, value_enum, default_value_t = Java::Both)]
     pub(crate) java: Java,
-    /// What the last of the processes does wrong
+    /// The bug to build into the first tidelock process
     #[arg(long, value_enum, hide = true)]
     pub(crate) broken: Option<Broken>,
 }
@@ -80,26 +80,26 @@ pub(crate) enum Java {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Broken {
-    /// Goes in without the lock now and then
+    /// Sometimes enters without the lock
     Enters,
-    /// Shows an old token now and then
+    /// Sometimes reports an old token
     Tokens,
-    /// Keeps more and more files open
+    /// Leaks open files
     Descriptors,
-    /// Keeps more and more memory
+    /// Leaks memory
     Memory,
-    /// Leaves more and more tasks behind
+    /// Leaks tasks
     Tasks,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// One of the processes
+    /// Runs one of the tidelock processes
     #[command(hide = true)]
     Worker(Job),
 }
 
-/// What one process is told.
+/// The arguments of one tidelock process.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Job {
     #[arg(long)]

@@ -1,4 +1,4 @@
-//! What everybody uses, looked at again and again.
+//! Samples the resources that each process and the server use.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,8 +9,8 @@ use testkit::process::{open_fds, rss_bytes, threads};
 use crate::crew::Crew;
 use crate::plan::VETERANS;
 
-/// Keys by what they are: locks, those that stay for ever, what clients say of themselves, tombstones of tidelock, others
-/// that end by themselves.
+/// Counts the keys by kind: locks, keys without a time to live, the client details that tidelock stores, its
+/// tombstones, and other keys with a time to live.
 const KEYS: &str = "
 local locks, endless, details, marks, others = 0, 0, 0, 0, 0
 for _, key in ipairs(redis.call('KEYS', '*')) do
@@ -34,7 +34,7 @@ pub(crate) const OTHERS: &str = "other keys that end";
 pub(crate) const CHANNELS: &str = "channels";
 pub(crate) const CONNECTIONS: &str = "connections";
 
-/// One figure of one process or server.
+/// One figure of one process or server: (owner, figure).
 pub(crate) type Series = (String, &'static str);
 
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl Samples {
         }
     }
 
-    /// From here on it counts: everybody is there.
+    /// Discards the samples so far and starts the clock. The caller calls this once every process runs.
     pub(crate) fn begin(&mut self) {
         self.begun = Instant::now();
         self.values.clear();
@@ -67,7 +67,7 @@ impl Samples {
     }
 
     fn process(&mut self, who: &str, pid: u32) {
-        // One that is just being replaced has no figures.
+        // A process that is just being replaced has no figures.
         if let (Ok(memory), Ok(descriptors), Ok(threads)) =
             (rss_bytes(pid), open_fds(pid), threads(pid))
         {
@@ -83,14 +83,14 @@ fn number(value: u64) -> f64 {
     value as f64
 }
 
-/// What a process of tidelock is called in the tables.
+/// The name of a tidelock process in the tables.
 pub(crate) fn worker(slot: usize) -> String {
     let fate = if slot < VETERANS { "stays" } else { "replaced" };
     format!("tidelock {slot}, {fate}")
 }
 
 impl Crew {
-    /// Takes a sample if it is time.
+    /// Takes a sample if one is due.
     pub(crate) fn look(&mut self) -> Result<()> {
         if Instant::now() < self.samples.next {
             return Ok(());
@@ -108,7 +108,7 @@ impl Crew {
             self.samples.process(&java.who, java.peer.pid());
         }
         self.samples.process("proxy and driver", std::process::id());
-        // Its log of commands is not what is to be measured.
+        // The proxy's command log would grow with the run, and the memory figure would show it as a leak.
         self.commands += self.proxy.total();
         self.proxy.reset_counts();
         if self.calm {

@@ -1,4 +1,4 @@
-//! The last third held against the first.
+//! Leak check: compares the medians of the last third of a run with those of the first.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use crate::samples::{
     THREADS,
 };
 
-/// Tombstones last five minutes: before two thirds of it have passed, their number says nothing.
+/// Tombstones last five minutes. In a shorter run their number still grows, so we do not judge it.
 const MARKS_SETTLE: Duration = Duration::from_secs(15 * 60);
 
-/// The medians of one figure.
+/// The medians of one figure in the first and the last third.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) who: String,
     pub(crate) what: &'static str,
     pub(crate) first: f64,
     pub(crate) last: f64,
-    /// How much more the last may be; `None` if it is not judged.
+    /// The growth that is allowed; `None` if this figure is not judged.
     pub(crate) more: Option<f64>,
 }
 
@@ -28,7 +28,7 @@ impl Row {
     }
 }
 
-/// Each figure in the first and in the last third of what follows the first tenth, in which everybody warms up.
+/// Drops the first tenth of the run, the warm-up, and compares the first third of the rest with the last.
 pub(crate) fn compare(samples: &Samples, length: Duration) -> Vec<Row> {
     let warm = length / 10;
     let third = length * 3 / 10;
@@ -56,7 +56,8 @@ pub(crate) fn compare(samples: &Samples, length: Duration) -> Vec<Row> {
     rows
 }
 
-/// What Redisson keeps open, the server has open too, and the proxy twice.
+/// Raises the limits of the server and the proxy by the connections that Redisson leaks: each is one descriptor at the
+/// server and two at the proxy.
 fn allow_for_redisson(rows: &mut [Row]) {
     let theirs = |row: &&Row| row.who.starts_with("Redisson") && row.what == DESCRIPTORS;
     let more = |row: &Row| (row.last - row.first).max(0.0);
@@ -76,14 +77,15 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-/// How much more is no leak. A Java heap grows to its limit of 128 MiB, however little of it is used.
+/// The growth that does not count as a leak. A Java heap grows up to its limit of 128 MiB even if little of it is in
+/// use.
 fn tolerance(who: &str, what: &str, first: f64, length: Duration) -> Option<f64> {
     let java = who.starts_with("Redisson");
     match what {
         MEMORY if java => Some(64.0),
         MEMORY if who == "server" => Some(8.0),
         MEMORY => Some(2.0 + first / 10.0),
-        // It keeps more and more connections the more of them are cut.
+        // Redisson leaks connections: the more we cut, the more it keeps open.
         DESCRIPTORS if java => None,
         THREADS if java => Some(12.0),
         DESCRIPTORS if who == "server" || who == "proxy and driver" => Some(12.0),

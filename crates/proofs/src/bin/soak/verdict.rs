@@ -1,4 +1,4 @@
-//! The end of it: everybody finishes, nothing may be left, and what was seen is put together.
+//! The end of a run: all tasks finish, the server must be empty, and the results are collected and judged.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,14 +12,14 @@ use crate::samples::worker;
 use crate::thirds::{Row, compare};
 use crate::witness::Witness;
 
-/// For the rounds that are under way when all faults have ended: several waiters may stand behind a lock that nobody
-/// gives back.
+/// The limit for the rounds in progress when the faults end. It is long because several waiters may be queued behind a
+/// lock that no process releases.
 const LAST_ROUNDS: Duration = Duration::from_secs(40);
 
-/// A subscription lingers after its last waiter.
+/// A limit for the channels to go: a subscription lingers after its last waiter.
 const QUIET: Duration = Duration::from_secs(15);
 
-/// Nobody waits longer, whatever happens on the way.
+/// The limit for any wait, in milliseconds, whatever faults occur during it.
 const LONGEST_WAIT: u64 = 120_000;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct Verdict {
     pub(crate) ended: BTreeMap<String, u64>,
     pub(crate) errors: BTreeMap<String, u64>,
     pub(crate) faults: BTreeMap<&'static str, u64>,
-    /// Losses that were told late by processes that stood still.
+    /// Losses that frozen processes reported late.
     pub(crate) frozen_late: usize,
     pub(crate) longest: BTreeMap<String, u64>,
     pub(crate) commands: u64,
@@ -101,7 +101,7 @@ impl Verdict {
         self.check_remains(crew)
     }
 
-    /// A lock that nobody gave back ends with its lease, everything else soon.
+    /// Fails if anything is left: a lock that no process released must end with its lease, everything else soon after.
     fn check_remains(&mut self, crew: &Crew) -> Result<()> {
         let begun = Instant::now();
         loop {
@@ -138,7 +138,7 @@ impl Verdict {
             let left: i64 = crew.server.query(&["PTTL", &key])?;
             let counter = key.starts_with("redisson_lock_token:");
             ensure!(left != -1 || counter, "{key} stays for ever");
-            // What a client says of itself stays for an hour, and for every client that was killed.
+            // A client's details expire after an hour, so each killed client leaves such a key.
             let details = key.starts_with("tidelock:client:");
             ensure!(left <= 300_000 || details, "{key} stays for {left} ms");
         }
@@ -192,7 +192,7 @@ impl Verdict {
     }
 }
 
-/// Its words: slot, when, how late, how it ended, the name.
+/// The fields of `line`: slot, time, delay, how the hold ended, name.
 fn is_explained(line: &str, freezes: &[Freeze]) -> bool {
     let mut words = line.split(' ');
     let slot = words.next().and_then(|word| word.parse().ok());

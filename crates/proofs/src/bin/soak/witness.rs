@@ -1,4 +1,4 @@
-//! The second server: untouched by faults, it judges one claim at a time.
+//! The witness: a second server without faults, which checks the holders' claims one at a time.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use tidelock::Guard;
 const ENTER: &str = include_str!("enter.lua");
 const LEAVE: &str = include_str!("leave.lua");
 
-/// Now, in microseconds, on the clock that all processes share.
+/// The current time in microseconds, on a clock that all processes share.
 pub(crate) fn now() -> u64 {
     monotonic_now_ns() / 1_000
 }
@@ -23,7 +23,7 @@ pub(crate) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The server, in the hands of the process that started it.
+/// The server, as seen by the process that started it.
 #[derive(Debug)]
 pub(crate) struct Witness {
     pub(crate) server: RedisServer,
@@ -43,12 +43,12 @@ impl Witness {
         })
     }
 
-    /// A lock is about to be deleted under whoever holds it: what was granted before is worth nothing.
+    /// Call this before a lock is deleted under its holder: claims that began earlier are not judged from now on.
     pub(crate) fn deleting(&self, name: &str) -> Result<()> {
         self.put("deleted", name, u64::MAX / 4)
     }
 
-    /// It has been, and this was the holder, who is to hear of it in this time.
+    /// Call this after the deletion. `holder` must hear of the loss within `within`.
     pub(crate) fn deleted(&self, name: &str, holder: Option<&str>, within: Duration) -> Result<()> {
         if let Some(holder) = holder {
             self.put("gone", holder, now() + micros(within))?;
@@ -69,14 +69,15 @@ impl Witness {
     }
 }
 
-/// A hold that passes along a line has one owner and many holders.
+/// Numbers the claims. Hand-offs in a process pass one hold, with one owner, to many holders, so the owner alone would
+/// not identify a claim.
 static CLAIMS: AtomicU64 = AtomicU64::new(0);
 
-/// What a holder is sure of.
+/// The period in which a holder is sure to have its lock.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
     pub(crate) name: String,
-    /// Of this holder alone: the owner, and a number.
+    /// Unique to this holder: the owner and a number.
     pub(crate) id: String,
     pub(crate) from: u64,
     pub(crate) until: u64,
@@ -84,7 +85,8 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// What a guard says now. The clock is read first: the claim may be shorter than what is true, never longer.
+    /// The claim of a guard now. We read the clock before the guard. Otherwise the claim could be longer than the
+    /// truth; now it can only be shorter.
     pub(crate) fn of(guard: &Guard) -> Self {
         let from = now();
         Self {
@@ -100,7 +102,7 @@ impl Claim {
         }
     }
 
-    /// The guard has been renewed, perhaps.
+    /// Extends the claim in case the guard has been renewed.
     pub(crate) fn renew(&mut self, guard: &Guard) {
         let now = now();
         let left = micros(guard.valid_for());
@@ -110,7 +112,7 @@ impl Claim {
     }
 }
 
-/// The same server, in the hands of a process that takes locks.
+/// The same server, as seen by a process that takes locks.
 #[derive(Debug, Clone)]
 pub(crate) struct Desk {
     connection: MultiplexedConnection,
@@ -121,7 +123,8 @@ pub(crate) struct Desk {
 
 impl Desk {
     pub(crate) async fn open(url: &str, enter: &str, leave: &str, slot: usize) -> Result<Self> {
-        // This server always answers; a process that was frozen finds the answer when it wakes.
+        // No timeout: this server always answers, and a process that was frozen must still get its answer after the
+        // thaw.
         let patient = AsyncConnectionConfig::new().set_response_timeout(None);
         let connection = redis::Client::open(url)?
             .get_multiplexed_async_connection_with_config(&patient)
@@ -166,14 +169,14 @@ impl Desk {
         self.send(&command).await
     }
 
-    /// A figure of this process alone.
+    /// Stores a figure of this process.
     pub(crate) async fn put(&self, key: &str, value: u64) -> Result<()> {
         let mut command = redis::cmd("HSET");
         command.arg(key).arg(std::process::id()).arg(value);
         self.send(&command).await
     }
 
-    /// A line for those who read the result, with who had the lock lately.
+    /// Records a long wait for the report, with the recent holders of the lock.
     pub(crate) async fn waited(&self, name: &str, story: &str) -> Result<()> {
         let mut connection = self.connection.clone();
         let held: Vec<String> = redis::cmd("LRANGE")

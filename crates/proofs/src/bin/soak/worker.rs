@@ -1,4 +1,4 @@
-//! One process of tidelock: it takes locks, says what it is sure of, and gives them back in every way there is.
+//! One tidelock process: it takes locks, reports its claims to the witness, and releases in every way the API offers.
 
 mod bad;
 mod hold;
@@ -18,16 +18,16 @@ use crate::plan::{FAST, FAST_TASKS, Job, LEASE, RESPONSE_TIMEOUT, SLOW, SLOW_TAS
 use crate::witness::Desk;
 use bad::Bad;
 
-/// Milliseconds after which a wait is worth a line.
+/// Waits longer than this, in milliseconds, are listed in the report.
 const LONG_WAIT: u64 = 15_000;
 
-/// What all tasks of the process share.
+/// The state shared by all tasks of the process.
 #[derive(Debug)]
 pub(crate) struct World {
     client: Client,
     desk: Desk,
     stopping: AtomicBool,
-    /// The longest that one of them has waited for a lock, in milliseconds.
+    /// The longest wait for a lock so far, in milliseconds.
     longest: AtomicU64,
     bad: Bad,
 }
@@ -51,7 +51,7 @@ pub(crate) async fn run(job: &Job) -> Result<()> {
     }
     let told = Arc::clone(&world);
     std::thread::spawn(move || {
-        // Whatever comes of it, nobody will say anything more.
+        // End of file or an error: either way no command will follow, so the process stops.
         let _ = std::io::stdin().read(&mut [0]);
         told.stopping.store(true, Ordering::Relaxed);
     });
@@ -68,7 +68,7 @@ pub(crate) async fn run(job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// Whoever is started in the middle of an outage waits for its end.
+/// Connects, and retries for as long as an outage lasts: the process may start in the middle of one.
 async fn connect(url: &str) -> Client {
     loop {
         let client = Client::builder()
@@ -93,7 +93,8 @@ impl World {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Any lock of the kind, with a token three times out of four: both exclude each other, and Redisson's.
+    /// A random lock of this kind, fenced three times out of four. Fenced and plain locks of one name exclude each
+    /// other, and Redisson's.
     fn lock(&self, fast: bool, rng: &mut Rng) -> Lock {
         let number = rng.usize(..if fast { FAST } else { SLOW });
         let lock = self.client.lock(&name(fast, number));
@@ -113,7 +114,7 @@ async fn work(world: Arc<World>, fast: bool, mut rng: Rng) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the lock is there, through any number of outages; or leaves at a random moment.
+/// Waits for the lock through any number of outages. One call in fifty drops the acquire at a random moment instead.
 async fn acquire(world: &World, lock: &Lock, rng: &mut Rng) -> Result<Option<Guard>> {
     if rng.u8(..50) == 0 {
         let moment = Duration::from_micros(rng.u64(..20_000));
@@ -140,7 +141,8 @@ async fn acquire(world: &World, lock: &Lock, rng: &mut Rng) -> Result<Option<Gua
                 }
                 return Ok(Some(guard));
             }
-            // An outage that was longer than an acquire bears. Asked again at once, it would be answered the same.
+            // The outage lasted longer than the acquire retries. We pause, because an immediate retry would fail in the
+            // same way.
             Err(error) => {
                 errors += 1;
                 count(world, &error).await?;

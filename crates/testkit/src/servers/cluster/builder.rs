@@ -8,7 +8,7 @@ use super::super::{Flavour, RedisBuilder, RedisServer};
 use super::{Cluster, PATIENCE, SLOTS, view};
 use crate::scratch::scratch;
 
-/// What a cluster is started with. Made by [`Cluster::builder`].
+/// The settings of a cluster. Made by [`Cluster::builder`].
 #[derive(Debug, Clone)]
 #[must_use = "nothing runs before `start`"]
 pub struct ClusterBuilder {
@@ -30,35 +30,35 @@ impl Default for ClusterBuilder {
 }
 
 impl ClusterBuilder {
-    /// What each node is started with: flavour, TLS, password or access list, more arguments.
+    /// The settings of each node: flavour, TLS, password or access list, more arguments.
     pub fn server(mut self, server: RedisBuilder) -> Self {
         self.server = server;
         self
     }
 
-    /// How many primaries there are; 3 without this.
+    /// Number of primaries; the default is 3.
     pub fn primaries(mut self, count: usize) -> Self {
         self.primaries = count;
         self
     }
 
-    /// How many replicas each primary has; 1 without this.
+    /// Number of replicas of each primary; the default is 1.
     pub fn replicas(mut self, count: usize) -> Self {
         self.replicas = count;
         self
     }
 
-    /// How long a node is silent before another takes it for dead; 1 s without this.
+    /// The silence after which the others consider a node dead; the default is 1 s.
     pub fn node_timeout(mut self, time: Duration) -> Self {
         self.node_timeout = time;
         self
     }
 
-    /// Starts the nodes, makes a cluster of them, and waits until each says that it works and replicas are in sync. That
-    /// is 2 s at least: a primary waits so long after its start, whatever it knows.
+    /// Starts the nodes, joins them, and waits until each reports that the cluster works and replicas are in sync. That
+    /// takes at least 2 s, because a primary always waits that long after its start.
     ///
     /// # Errors
-    /// When a server does not start or they do not come together; with what they said.
+    /// Fails when a server does not start or the nodes do not join; the error contains their output.
     pub fn start(self) -> Result<Cluster> {
         let flavour = self.server.which()?;
         let dir = scratch()?;
@@ -72,11 +72,12 @@ impl ClusterBuilder {
             "nodes.conf",
             "--cluster-node-timeout",
             &timeout,
-            // However old its data: else a replica whose primary was frozen for long never stands for election.
+            // A replica may stand for election however old its data is. Otherwise the replica of a primary that was
+            // frozen for long never does.
             "--cluster-replica-validity-factor",
             "0",
-            // A replica stays with its shard: on a busy machine another one may seem to have none for the five seconds after
-            // which one moves there, and whoever counts on all of them waits for it in vain.
+            // A replica stays with its shard. Otherwise, on a busy machine, a primary may seem to have no replica for
+            // the five seconds after which one moves there, and a test that needs all replicas waits in vain.
             "--cluster-migration-barrier",
             "1000",
         ]);
@@ -104,9 +105,10 @@ impl ClusterBuilder {
             .map(|node| node.query(&["CLUSTER", "MYID"]))
             .collect::<Result<_>>()?;
         for (i, node) in nodes.iter().enumerate() {
+            // Each node gets its own epoch. Otherwise the nodes must resolve epoch collisions first, which takes time.
             let epoch = (i + 1).to_string();
             node.admin(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch])?;
-            // Everybody is introduced to everybody: gossip would take longer.
+            // We introduce every node to every other; gossip would take longer.
             for other in &nodes[..i] {
                 let port = other.port().to_string();
                 let host = other.addr().ip().to_string();
@@ -133,7 +135,7 @@ impl ClusterBuilder {
 
 fn add_slots(node: &RedisServer, flavour: Flavour, first: usize, last: usize) -> Result<()> {
     let mut order = vec!["CLUSTER".to_owned()];
-    // Redis 6.2 knows no ranges.
+    // Redis 6.2 does not support slot ranges, so we list every slot.
     if flavour == Flavour::Redis62 {
         order.push("ADDSLOTS".to_owned());
         order.extend((first..=last).map(|slot| slot.to_string()));

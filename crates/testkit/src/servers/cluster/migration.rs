@@ -3,10 +3,10 @@ use anyhow::{Result, ensure};
 use super::super::{RedisServer, Reply};
 use super::Cluster;
 
-/// How long one `MIGRATE` may take, in milliseconds.
+/// The limit of one `MIGRATE`, in milliseconds.
 const PATIENCE: &str = "5000";
 
-/// A slot's way from its primary to another one. Each step is made when it is called, so a test can stop between any two.
+/// The migration of a slot. Each step runs when it is called, so a test can stop between any two.
 #[derive(Debug)]
 pub struct Migration<'a> {
     cluster: &'a Cluster,
@@ -31,57 +31,58 @@ impl<'a> Migration<'a> {
         })
     }
 
-    /// Where the slot comes from.
+    /// The old node.
     pub fn from(&self) -> &'a RedisServer {
         self.from
     }
 
-    /// Where it goes.
+    /// The new node.
     pub fn to(&self) -> &'a RedisServer {
         self.to
     }
 
-    /// Opens the way (`SETSLOT IMPORTING` and `MIGRATING`): from now on the old node answers `ASK` for keys it has not
-    /// and, from Redis 7 on, `TRYAGAIN` for several of which it has some.
+    /// Starts the migration (`SETSLOT IMPORTING` and `MIGRATING`). From now on the old node answers `ASK` for keys it
+    /// does not have and, from Redis 7 on, `TRYAGAIN` for several keys of which it has some.
     ///
     /// # Errors
-    /// When a node refuses, or the cluster is not [well](Cluster::await_ok).
+    /// Fails when a node refuses, or the cluster is not [well](Cluster::await_ok).
     pub fn begin(&self) -> Result<()> {
-        // Right after another change the two may claim the slot in one epoch, and the old node take it back later.
+        // We wait until the cluster is well. Right after another change, both nodes may claim the slot in one epoch,
+        // and the old node would take it back later.
         self.cluster.await_ok()?;
         let (from, to) = (self.cluster.id_of(self.from)?, self.cluster.id_of(self.to)?);
         self.set(self.to, &["IMPORTING", from])?;
         self.set(self.from, &["MIGRATING", to])
     }
 
-    /// The keys that have not gone yet.
+    /// The keys that are still on the old node.
     ///
     /// # Errors
-    /// When the old node does not answer.
+    /// Fails when the old node does not answer.
     pub fn keys(&self) -> Result<Vec<String>> {
         self.from
             .query(&["CLUSTER", "GETKEYSINSLOT", &self.slot, "100000"])
     }
 
-    /// Moves one key.
+    /// Migrates one key.
     ///
     /// # Errors
-    /// When there is none of that name, or a node refuses.
+    /// Fails when there is no such key, or a node refuses.
     pub fn move_key(&self, key: &str) -> Result<()> {
         let reply = self.send(&[key.to_owned()])?;
         ensure!(reply == Reply::Okay, "{key} was not moved: {reply:?}");
         Ok(())
     }
 
-    /// Moves every key there is now, and returns how many there were. What is written to others meanwhile is written to
-    /// the new node.
+    /// Migrates every key that exists now, and returns how many there were. Clients write new keys to the new node in
+    /// the meantime.
     ///
     /// # Errors
-    /// When a node refuses.
+    /// Fails when a node refuses.
     pub fn move_keys(&self) -> Result<usize> {
         let keys = self.keys()?;
         if !keys.is_empty() {
-            // Says NOKEY, which is as good, if all of them have ended since.
+            // MIGRATE answers NOKEY if all of these keys have expired since. That is just as good.
             self.send(&keys)?;
         }
         Ok(keys.len())
@@ -102,13 +103,13 @@ impl<'a> Migration<'a> {
         self.from.admin(&order)
     }
 
-    /// Gives the slot to the new node (`SETSLOT NODE`), tells every primary that is up, and waits until all nodes agree.
+    /// Assigns the slot to the new node (`SETSLOT NODE`), tells every running primary, and waits until all nodes agree.
     ///
     /// # Errors
-    /// When a node refuses, as the old one does while it has keys.
+    /// Fails when a node refuses, as the old one does while it still has keys.
     pub fn finish(&self) -> Result<()> {
         let to = self.cluster.id_of(self.to)?;
-        // The new node first: were the old one first, nobody would have the slot if this ended here.
+        // We tell the new node first. If we told the old one first and failed here, no node would own the slot.
         self.set(self.to, &["NODE", to])?;
         self.set(self.from, &["NODE", to])?;
         for node in self.cluster.up() {
@@ -120,10 +121,10 @@ impl<'a> Migration<'a> {
         self.cluster.await_ok()
     }
 
-    /// Calls it off (`SETSLOT STABLE`). Keys that were moved are lost to clients until they are moved back.
+    /// Cancels the migration (`SETSLOT STABLE`). Clients cannot find the migrated keys until they are migrated back.
     ///
     /// # Errors
-    /// When a node refuses.
+    /// Fails when a node refuses.
     pub fn cancel(&self) -> Result<()> {
         self.set(self.to, &["STABLE"])?;
         self.set(self.from, &["STABLE"])

@@ -5,12 +5,12 @@ use anyhow::{Context, Result, ensure};
 
 use super::super::RedisServer;
 
-/// One line of `CLUSTER NODES`: what one node thinks of another, or of itself.
+/// One line of `CLUSTER NODES`: one node's view of another, or of itself.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     pub(super) id: String,
     flags: Vec<String>,
-    /// Of a replica: whom it follows.
+    /// For a replica: the id of its primary.
     pub(super) follows: Option<String>,
     pub(super) epoch: u64,
     pub(super) slots: Vec<RangeInclusive<u16>>,
@@ -22,7 +22,7 @@ impl Line {
         let [id, _, flags, follows, _, _, epoch, _, slots @ ..] = words.as_slice() else {
             return Err(anyhow::anyhow!("no line of CLUSTER NODES: {line}"));
         };
-        // `[5-<-…]` is a slot on its way.
+        // `[5-<-…]` is a slot in migration.
         let slots = slots.iter().filter(|slots| !slots.starts_with('['));
         Ok(Self {
             id: (*id).to_owned(),
@@ -48,19 +48,20 @@ fn range(slots: &str) -> Result<RangeInclusive<u16>> {
     Ok(parse(first)?..=parse(last)?)
 }
 
-/// What this node thinks of all.
+/// The view that this node has of all nodes.
 pub(super) fn of(node: &RedisServer) -> Result<Vec<Line>> {
     let text: String = node.query(&["CLUSTER", "NODES"])?;
     text.lines().map(Line::parse).collect()
 }
 
-/// Name and slots of each primary that has some, by the epoch of its claim.
+/// Id and slots of each primary that owns some, by the epoch of its claim.
 type Owners = BTreeMap<u64, (String, Vec<RangeInclusive<u16>>)>;
 
-/// Who has which slots, by the epoch of the claim.
+/// The owners of the slots, by the epoch of the claim.
 ///
 /// # Errors
-/// When two claims are of one epoch: one of the two will still be raised, and may then take slots back that have moved.
+/// Fails when two claims have the same epoch: the cluster will raise one of them, and that node may take back migrated
+/// slots.
 pub(super) fn owners(lines: &[Line]) -> Result<Owners> {
     let mut owners = BTreeMap::new();
     for line in lines.iter().filter(|line| !line.slots.is_empty()) {

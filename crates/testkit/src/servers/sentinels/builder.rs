@@ -8,7 +8,7 @@ use super::super::{Flavour, RedisBuilder, RedisServer, port};
 use super::{SENTINELS, Sentinels};
 use crate::scratch::scratch;
 
-/// What a primary under sentinels is started with. Made by [`Sentinels::builder`].
+/// The settings of a primary under sentinels. Made by [`Sentinels::builder`].
 #[derive(Debug, Clone)]
 #[must_use = "nothing runs before `start`"]
 pub struct SentinelsBuilder {
@@ -34,59 +34,59 @@ impl Default for SentinelsBuilder {
 }
 
 impl SentinelsBuilder {
-    /// What each data node is started with: flavour, TLS, password or access list, more arguments. Flavour and TLS
-    /// are those of the sentinels, too.
+    /// The settings of each data node: flavour, TLS, password or access list, more arguments. The sentinels use the
+    /// same flavour and TLS.
     pub fn server(mut self, server: RedisBuilder) -> Self {
         self.server = server;
         self
     }
 
-    /// The name under which the sentinels watch the primary; `mymaster` without this.
+    /// The service name of the primary; the default is `mymaster`.
     pub fn service(mut self, name: &str) -> Self {
         name.clone_into(&mut self.service);
         self
     }
 
-    /// How many replicas there are; 2 without this.
+    /// Number of replicas; the default is 2.
     pub fn replicas(mut self, count: usize) -> Self {
         self.replicas = count;
         self
     }
 
-    /// How long a node is silent before a sentinel takes it for dead; 1 s without this (Redis 6.2: 2 s).
+    /// The silence after which a sentinel considers a node dead; the default is 1 s (Redis 6.2: 2 s).
     pub fn down_after(mut self, time: Duration) -> Self {
         self.down_after = Some(time);
         self
     }
 
-    /// How long a failover may take before it is given up; 3 s without this.
+    /// The limit of a failover; the default is 3 s.
     pub fn failover_timeout(mut self, time: Duration) -> Self {
         self.failover_timeout = time;
         self
     }
 
-    /// The sentinels ask everybody for this password.
+    /// Makes the sentinels require this password.
     pub fn sentinel_password(mut self, password: &str) -> Self {
         self.login = Some((None, password.to_owned()));
         self
     }
 
-    /// The sentinels let in this user only.
+    /// Makes the sentinels accept only this user.
     pub fn sentinel_user(mut self, user: &str, password: &str) -> Self {
         self.login = Some((Some(user.to_owned()), password.to_owned()));
         self
     }
 
-    /// Starts all of it, and waits until every replica is in sync and every sentinel knows all the others.
+    /// Starts everything, and waits until every replica is in sync and every sentinel knows all the others.
     ///
     /// # Errors
-    /// When a server does not start or they do not come together; with what they said.
+    /// Fails when a server does not start or the servers do not find each other; the error contains their output.
     pub fn start(self) -> Result<Sentinels> {
         let flavour = self.server.which()?;
         let dir = scratch()?;
         let certs = self.server.make_certs(dir.path())?;
         let mut data = self.server.clone().member(Part::Data, certs.as_ref());
-        // Written by the node itself after each change of its place.
+        // The node itself rewrites this file after each change of its role.
         data.membership.conf = Some(String::new());
         let nodes = start_all(vec![data; self.replicas + 1])?;
         let mut all = Sentinels {
@@ -103,7 +103,8 @@ impl SentinelsBuilder {
         Ok(all)
     }
 
-    /// Redis 6.2 looks at a node once a second, or as often as it must answer: with 1 s it takes healthy nodes for dead.
+    /// Redis 6.2 checks a node only once a second, or at the interval of this limit. With 1 s it considers healthy
+    /// nodes dead.
     fn patience(&self, flavour: Flavour) -> Duration {
         let usual = if flavour == Flavour::Redis62 { 2 } else { 1 };
         self.down_after.unwrap_or(Duration::from_secs(usual))
@@ -116,7 +117,8 @@ impl SentinelsBuilder {
             replica.admin(&["REPLICAOF", &self.server.host().to_string(), &port])?;
             replica.admin(&["CONFIG", "REWRITE"])?;
         }
-        // A sentinel that comes too early would take a link that is not up yet for one that is down, for 10 s.
+        // We wait for replication before we start the sentinels. Otherwise a sentinel would see a link that is not up
+        // yet as down, for 10 s.
         all.await_followers(primary)?;
         let ports = (0..SENTINELS)
             .map(|_| port::free())
@@ -130,7 +132,7 @@ impl SentinelsBuilder {
         all.await_ok()
     }
 
-    /// A sentinel that is told of everybody at its start: else they need seconds to find each other.
+    /// A sentinel that knows all the others from its start. Otherwise they need seconds to find each other.
     fn sentinel(
         &self,
         port: u16,
@@ -200,12 +202,11 @@ impl SentinelsBuilder {
     }
 }
 
-/// Has a sentinel look around more often than it does in production. Else a silence of 1 s and the pause between two looks
-/// are the same and healthy nodes are taken for dead, and an old primary that comes back hears of its new place only
-/// after 8 s.
+/// Makes a sentinel check more often than in production. Otherwise the interval between two checks is as long as the
+/// limit of 1 s, so the sentinel considers healthy nodes dead; and it demotes a returning old primary only after 8 s.
 pub(super) fn quicken(sentinel: &RedisServer) -> Result<()> {
     if sentinel.flavour() == Flavour::Redis62 {
-        return Ok(()); // It cannot be told.
+        return Ok(()); // Redis 6.2 has no command for it.
     }
     for (what, ms) in [("PING", "200"), ("INFO", "500"), ("PUBLISH", "250")] {
         sentinel.admin(&["SENTINEL", "DEBUG", &format!("{what}-PERIOD"), ms])?;
@@ -213,7 +214,7 @@ pub(super) fn quicken(sentinel: &RedisServer) -> Result<()> {
     Ok(())
 }
 
-/// What a sentinel calls itself; any 40 hexadecimal digits that no other one has.
+/// The id of a sentinel: any 40 hexadecimal digits that are unique.
 fn id(port: u16) -> String {
     format!("{port:040x}")
 }

@@ -1,10 +1,11 @@
-//! The floor plan: which room may name which, one meaning for each type name, and comments that a stranger can read.
+//! The module layout: which module may name which, one meaning for each type name, and comments that a new reader
+//! understands.
 
 use std::collections::BTreeMap;
 
 use super::{sources, used};
 
-/// Type names that mean the same thing in every store, so each store may have its own.
+/// Type names that mean the same thing in every store, so each store may define its own.
 const FLOOR_PLAN: [&str; 14] = [
     "Address",
     "ByteStream",
@@ -18,12 +19,12 @@ const FLOOR_PLAN: [&str; 14] = [
     "Reply",
     "RequestError",
     "Shared",
-    // What the standard library's traits call it.
+    // Associated types of the standard library's traits.
     "Output",
     "Error",
 ];
 
-/// The blocking verbs have the names of the asynchronous ones.
+/// The blocking types have the names of the asynchronous ones.
 const BLOCKING: [&str; 4] = ["Client", "Guard", "Lock", "ReadWriteLock"];
 
 /// The types a file defines, without the associated types of traits.
@@ -64,7 +65,7 @@ fn no_type_name_means_two_things() {
     }
 }
 
-/// The first room of a list is the lowest. A room may name those before it, and itself.
+/// The first module of the list is the lowest. A module may name those before it, and itself.
 fn lower_rooms_name_no_higher_one(rooms: &[&str], exceptions: &[(&str, &str)]) {
     for (file, code) in sources() {
         let here = file.trim_end_matches(".rs").replace('/', "::");
@@ -98,9 +99,9 @@ fn rooms_of_the_engine_name_lower_ones() {
             "engine::acquire",
         ],
         &[
-            // A hold that leads a local queue hands itself on; the steward looks after waiters.
+            // A hold that leads a local queue hands over the leadership, and the steward serves the waiters.
             ("engine::lease", "engine::local_queue"),
-            // A waiter keeps its request.
+            // A waiter keeps its acquire request.
             ("engine::local_queue", "engine::acquire::request"),
         ],
     );
@@ -125,7 +126,7 @@ fn rooms_of_redis_name_lower_ones() {
         &[
             // An error reply can name a slot.
             ("store::redis::wire::errors", "store::redis::slots"),
-            // A connection carries what is known of the server behind it.
+            // A connection carries the known properties of its server.
             (
                 "store::redis::wire::live_connection",
                 "store::redis::topology::server_run",
@@ -144,7 +145,7 @@ fn rooms_of_redis_name_lower_ones() {
                 "store::redis::pubsub::keyspace_events",
             ),
             ("store::redis::topology::router", "store::redis::replicas"),
-            // An error of the doctor's requests is read here too.
+            // The error of a doctor's request is parsed here too.
             (
                 "store::redis::pubsub::keyspace_events",
                 "store::redis::doctor",

@@ -1,4 +1,4 @@
-//! Those who leave the line, stop within it, or stand in it when the store or the client goes.
+//! Waiters that leave the local queue or stop being polled in it, and waiters whose store or client goes away.
 
 use tidelock::store::{Attempt, AttemptRequest, Backend, BoxFuture};
 use tidelock::testing::{Twist, Twisted};
@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::*;
 
-/// Whoever leaves the line, asleep, called or leading, leaves it to those behind.
+/// A waiter that leaves the local queue, asleep, woken or as the leader, passes its role to the waiters behind it.
 #[tokio::test(start_paused = true)]
 async fn a_turn_that_is_not_taken_goes_on() {
     for rules in [HandOff::default(), HandOff::OFF] {
@@ -23,7 +23,7 @@ async fn a_turn_that_is_not_taken_goes_on() {
                 if called {
                     held.release().await.unwrap();
                     if polled {
-                        // It has the lock, or has asked for it.
+                        // This waiter has the lock, or has an attempt in flight.
                         drop(futures_util::poll!(first.as_mut()));
                     }
                     drop(first);
@@ -42,7 +42,8 @@ async fn a_turn_that_is_not_taken_goes_on() {
     }
 }
 
-/// A future that is kept and not polled must not keep everybody out: after a third of the lease it is passed over.
+/// A future that is kept without being polled must not block the other waiters: after a third of the lease it is passed
+/// over.
 #[tokio::test(start_paused = true)]
 async fn who_does_not_come_is_passed_over() {
     for rules in [HandOff::default(), HandOff::OFF] {
@@ -56,13 +57,13 @@ async fn who_does_not_come_is_passed_over() {
         timeout(SECOND * 21, tasks.join_all())
             .await
             .expect("they get it");
-        // And it is not forgotten.
+        // The waiter that was passed over still gets its turn.
         idle.await.unwrap().release().await.unwrap();
         assert!(client.is_idle());
     }
 }
 
-/// Nor may one that asks for all, and is not polled any more: the next in line asks for itself then.
+/// The same for a leader that is not polled any more: the next waiter in the local queue makes its own attempt then.
 #[tokio::test(start_paused = true)]
 async fn who_leads_and_stops_is_passed_over() {
     let store = store();
@@ -81,20 +82,20 @@ async fn who_leads_and_stops_is_passed_over() {
         .expect("they get it");
     assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
     assert!(lock.acquire().await.unwrap().release().await.is_ok());
-    // It has lost its lead, and harms nobody.
+    // The idle waiter has lost the leadership, so dropping it must not disturb anybody.
     drop(idle);
     lock.acquire().await.unwrap().release().await.unwrap();
     assert!(here.is_idle());
 }
 
-/// As little as one that was called to lead, and stops then.
+/// The same for a waiter that was woken as the next leader and then stops being polled.
 #[tokio::test(start_paused = true)]
 async fn who_was_called_and_stops_is_passed_over() {
     let store = store();
     let (here, there) = (client(&store).await, client(&store).await);
     let lock = here.lock("a");
     let mine = lock.acquire().await.unwrap();
-    // Other terms: it is called to ask the store.
+    // Different options, so this waiter cannot take a hand-off and must make its own attempt at the store.
     let other = AcquireOptions::new().expires_after(SECOND * 5);
     let mut idle = Box::pin(lock.acquire_with(other));
     assert!(futures_util::poll!(idle.as_mut()).is_pending());
@@ -115,7 +116,8 @@ async fn who_was_called_and_stops_is_passed_over() {
     drop(idle);
 }
 
-/// A release goes on in the background only when its future is dropped: one that is kept must not keep everybody out.
+/// A release continues in the background only when its future is dropped. A future that is kept without being polled
+/// must not block the other waiters.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_is_not_polled_keeps_nobody_out() {
     let store = store();
@@ -222,7 +224,8 @@ async fn rules_that_make_no_sense_are_refused() {
     assert_eq!(error.kind(), ErrorKind::InvalidOptions);
 }
 
-/// Freed from elsewhere: the holder hears of it at its next renewal, and those behind it ask the store.
+/// The lock was freed by another client: the holder notices it at its next renewal, and its waiters make an attempt at
+/// the store.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_was_freed_elsewhere_is_asked_for_again() {
     let store = store();
@@ -240,7 +243,7 @@ async fn a_lock_that_was_freed_elsewhere_is_asked_for_again() {
     assert!(here.is_idle());
 }
 
-/// A store that does not answer the question with that number before it is told to.
+/// A store that delays its answer to the attempt with this number until it is told to answer.
 #[derive(Debug, Clone)]
 struct Slow {
     left: Arc<AtomicUsize>,
@@ -264,7 +267,8 @@ impl Twist for Slow {
     }
 }
 
-/// One leads the line and stops; the next in line looks for itself. Gives the one that stopped, and the one that looks.
+/// The leader of the local queue stops being polled, and the next waiter makes its own attempts. Returns the stopped
+/// leader and that waiter.
 async fn a_scout(
     lock: &Lock,
 ) -> (
@@ -286,7 +290,7 @@ async fn a_scout(
 async fn who_looks_for_itself_and_leaves_leaves_nothing() {
     let store = store();
     let far = client(&store).await;
-    // Two questions of the one that leads and stops; the third is the other's.
+    // The stopped leader makes the first two attempts. The third is the next waiter's.
     let slow = Slow {
         left: Arc::new(AtomicUsize::new(3)),
         asked: Arc::default(),
@@ -307,7 +311,7 @@ async fn who_looks_for_itself_and_leaves_leaves_nothing() {
     next.abort();
     assert!(next.await.unwrap_err().is_cancelled());
     held.release().await.unwrap();
-    // Granted now, to nobody.
+    // The store grants the lock now, but the waiter has gone.
     slow.answer.notify_one();
     let next = far.lock("a");
     let next = timeout(SECOND, next.acquire()).await.expect("it is free");

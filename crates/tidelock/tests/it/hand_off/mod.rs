@@ -1,4 +1,4 @@
-//! A lock that passes between the tasks of one client without a trip.
+//! Hand-off: a lock passes between the tasks of one client without a round trip.
 
 mod leaving;
 mod passing;
@@ -23,7 +23,7 @@ fn builder() -> ClientBuilder {
     Client::builder().simulated_time().details(false)
 }
 
-/// A client whose requests are counted, and can be kept from the store.
+/// A client whose requests are counted and can be blocked.
 async fn counted(builder: ClientBuilder, store: &str) -> (Client, Plug) {
     let plug = Plug::default();
     let hand = plug.clone();
@@ -41,7 +41,7 @@ async fn client(store: &str) -> Client {
     counted(builder(), store).await.0
 }
 
-/// So many tasks that wait in this order, and write down their numbers while they hold the lock.
+/// Starts this many tasks, which wait in this order and record their numbers while they hold the lock.
 async fn crowd(lock: &Lock, tasks: usize, hold: Duration) -> (JoinSet<()>, Arc<Mutex<Vec<usize>>>) {
     let order = Arc::<Mutex<Vec<usize>>>::default();
     let mut all = JoinSet::new();
@@ -58,7 +58,7 @@ async fn crowd(lock: &Lock, tasks: usize, hold: Duration) -> (JoinSet<()>, Arc<M
     (all, order)
 }
 
-/// All tasks have come as far as they can.
+/// Waits until all tasks have gone as far as they can.
 async fn settled() {
     sleep(Duration::from_nanos(1)).await;
 }

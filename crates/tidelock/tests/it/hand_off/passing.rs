@@ -1,4 +1,4 @@
-//! Who gets it next, on what terms, and for how long it stays.
+//! The order of hand-offs, the options they require, and the limits on a leader term.
 
 use tidelock::{AcquireOptions, ErrorKind, Guard, HandOff, LostReason};
 use tokio::task::JoinHandle;
@@ -20,7 +20,7 @@ async fn a_hand_off_makes_no_trip() {
         [0, 1, 2, 3, 4],
         "first come, first served"
     );
-    // The first reserved no tokens, because nobody waited yet; the others have one acquisition and one release together.
+    // The first hold reserved no tokens, because it had no waiters yet. The others share one acquire and one release.
     assert_eq!(plug.requests(), 2 + 2);
     assert!(client.is_idle());
 }
@@ -63,7 +63,7 @@ async fn so_many_times_in_a_row_and_no_more() {
     let (tasks, _) = crowd(&lock, 7, Duration::ZERO).await;
     held.release().await.unwrap();
     tasks.join_all().await;
-    // After the first, four holders to a tenure, each of which is acquired and released.
+    // After the first hold, each leader term serves four holders with one acquire and one release.
     assert_eq!(plug.requests(), 2 + 2 * 2);
 }
 
@@ -76,11 +76,11 @@ async fn so_long_in_a_row_and_no_longer() {
     let (tasks, _) = crowd(&lock, 9, Duration::from_millis(4)).await;
     held.release().await.unwrap();
     tasks.join_all().await;
-    // After the first: a tenure is passed on after 4 and 8 ms, and not after 12.
+    // After the first hold: a leader term hands the lock on after 4 and 8 ms, but not after 12.
     assert_eq!(plug.requests(), 2 + 2 * 3);
 }
 
-/// A waiter of another process gets its turn within the time, and one hold.
+/// A waiter of another process gets its turn within the time limit plus one hold.
 #[tokio::test(start_paused = true)]
 async fn others_get_their_turn_within_the_time() {
     let store = store();
@@ -91,6 +91,7 @@ async fn others_get_their_turn_within_the_time() {
     let begun = Instant::now();
     held.release().await.unwrap();
     let guard = there.lock("a").acquire().await.unwrap();
+    // The default limit of a leader term, plus one hold.
     assert!(
         begun.elapsed() <= Duration::from_millis(10 + 3),
         "{:?}",
@@ -129,7 +130,7 @@ async fn tokens_grow_across_hand_offs_and_processes() {
     );
 }
 
-/// A holder, and a task that gets the lock from it: tokens have been reserved.
+/// A holder, and a task that will get the lock from it. Tokens have been reserved.
 async fn holder_and_heir(lock: &Lock, heir: AcquireOptions) -> (Guard, JoinHandle<Guard>) {
     let first = lock.acquire().await.unwrap();
     let (second, third) = (lock.clone(), lock.clone());
@@ -192,7 +193,7 @@ async fn a_cap_on_the_hold_is_each_holders_own() {
     assert_eq!(begun.elapsed().as_secs(), 40);
 }
 
-/// It passes on only to one who asked for the same: the other gets it of the store.
+/// The lock is handed only to a waiter with the same options. Any other waiter acquires it from the store.
 #[tokio::test(start_paused = true)]
 async fn other_terms_are_the_stores_to_grant() {
     let (client, plug) = counted(builder(), &store()).await;
@@ -214,7 +215,7 @@ async fn other_terms_are_the_stores_to_grant() {
     }
 }
 
-/// Of a lease that is nearly over nothing is handed on: there might be no time to hear of its loss.
+/// A lease that is nearly over is not handed on: the new holder might not have enough time to learn of its loss.
 #[tokio::test(start_paused = true)]
 async fn a_third_of_the_lease_must_be_proved() {
     let (client, plug) = counted(
@@ -248,7 +249,7 @@ async fn those_who_wait_do_not_wait_for_what_is_lost() {
     plug.pull();
     assert_eq!(held.lost().await, LostReason::Expired);
     plug.put_back();
-    // Its guard is still about; the lease in the store runs out.
+    // The lost guard still exists. The waiter gets the lock when the lease in the store expires.
     let guard = timeout(SECOND * 5, next).await.unwrap().unwrap().unwrap();
     assert!(guard.is_held() && !held.is_held());
     assert_eq!(held.release().await.unwrap_err().kind(), ErrorKind::Lost);

@@ -1,4 +1,4 @@
-//! One process, one or two clients.
+//! One process with one or two clients.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn two_clients_exclude_each_other_and_hand_over() {
         let lock = two.lock("stock");
         async move { lock.acquire().await }
     });
-    tokio::time::sleep(LEASE * 2).await; // renewed meanwhile
+    tokio::time::sleep(LEASE * 2).await; // the hold is renewed meanwhile
     assert!(!waiter.is_finished());
     held.release().await.unwrap();
     let guard = waiter.await.unwrap().unwrap();
@@ -48,7 +48,8 @@ async fn tokens_grow_over_releases_and_new_clients() {
             let seen = client.lock("ledger").inspect().await.unwrap();
             assert_eq!(seen.token, last);
             guard.release().await.unwrap();
-            // A plain lock counts on from the same number: it excludes the fenced one, so it is one of its holders.
+            // A plain lock continues the same counter: it excludes the fenced lock, so its holders count as holders of
+            // the fenced lock.
             let plain = client.lock("ledger").acquire().await.unwrap();
             assert!(plain.token() > last);
             last = plain.token();
@@ -76,7 +77,7 @@ async fn the_holder_hears_of_a_force_release_and_of_a_deleted_file() {
         std::fs::remove_file(format!("{}{end}", file.display())).unwrap();
     }
     assert_eq!(held.lost().await, LostReason::Taken);
-    // The store goes on with a new file.
+    // The store continues with a new file.
     one.lock("a")
         .acquire()
         .await

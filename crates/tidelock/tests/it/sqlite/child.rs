@@ -1,4 +1,4 @@
-//! This test binary, started again as another process.
+//! Runs this test binary again as another process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ const ROLE: &str = "TIDELOCK_TEST_ROLE";
 const FILE: &str = "TIDELOCK_TEST_FILE";
 const ROUNDS: &str = "TIDELOCK_TEST_ROUNDS";
 
-/// Another process, killed with this value.
+/// Another process, which is killed when this is dropped.
 pub(crate) struct Other {
     process: Child,
     says: BufReader<ChildStdout>,
@@ -48,7 +48,7 @@ impl Other {
         Self { process, says }
     }
 
-    /// The next line it says, without the mark.
+    /// The next line of its output, without the marker.
     pub(crate) fn hear(&mut self) -> String {
         loop {
             let mut line = String::new();
@@ -56,19 +56,19 @@ impl Other {
                 self.says.read_line(&mut line).unwrap() > 0,
                 "the child has ended"
             );
-            // The test runner writes its own words before the first one.
+            // The test runner prints text before the first line of ours.
             if let Some((_, word)) = line.split_once('@') {
                 return word.trim().to_owned();
             }
         }
     }
 
-    /// Asks a holder whether it has its lock still.
+    /// Asks a holder whether it still holds its lock.
     pub(crate) fn still_holds(&mut self) -> bool {
         self.state() == "held"
     }
 
-    /// The same, with the reason if it has not.
+    /// The holder's reply, with the reason if it has lost the lock.
     pub(crate) fn state(&mut self) -> String {
         let asked = self.process.stdin.as_mut().unwrap();
         asked.write_all(b"?\n").unwrap();
@@ -84,7 +84,7 @@ impl Other {
         self.process.wait().unwrap();
     }
 
-    /// Until it waits in the queue that the kernel keeps.
+    /// Waits until the process waits in the kernel's lock queue.
     #[cfg(target_os = "linux")]
     pub(crate) fn until_it_queues(&self) {
         while self.in_queue().is_none() {
@@ -92,7 +92,7 @@ impl Other {
         }
     }
 
-    /// How often the thread that waits there was woken.
+    /// The number of wakes of the thread that waits there.
     #[cfg(target_os = "linux")]
     pub(crate) fn wake_ups(&self) -> u64 {
         let status = std::fs::read_to_string(self.in_queue().unwrap().join("status")).unwrap();
@@ -101,7 +101,7 @@ impl Other {
         count.unwrap().trim().parse().unwrap()
     }
 
-    /// Its thread that sleeps there.
+    /// The thread that sleeps there.
     #[cfg(target_os = "linux")]
     fn in_queue(&self) -> Option<PathBuf> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
@@ -134,7 +134,7 @@ impl Other {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// What it had said and nobody had heard, up to the last whole line.
+    /// The unread output, up to the last complete line.
     pub(crate) fn rest(&mut self) -> Vec<String> {
         let mut rest = String::new();
         std::io::Read::read_to_string(&mut self.says, &mut rest).unwrap();
@@ -146,7 +146,7 @@ impl Other {
             .collect()
     }
 
-    /// What a child says at its end: how many rounds it made.
+    /// The number of rounds that a child reports when it ends.
     pub(crate) fn rounds(mut self) -> u64 {
         let rounds = self.hear().parse().unwrap();
         self.finish();
@@ -162,7 +162,7 @@ impl Other {
 
 impl Drop for Other {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have exited already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -175,7 +175,7 @@ fn say(word: impl std::fmt::Display) {
 
 #[test]
 fn plays_its_role() {
-    // Run as a test among others, it has no role.
+    // When this runs as an ordinary test, there is no role.
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
@@ -195,7 +195,7 @@ fn plays_its_role() {
             }
             "hammer for a while" => {
                 let end = Instant::now() + Duration::from_secs(6);
-                // Short: an idle connection looks after its files every tenth of it.
+                // A short lease: an idle connection checks its files every tenth of it.
                 let lease = Duration::from_secs(3);
                 say(hammer(&file, lease, |_| Instant::now() < end).await);
             }
@@ -221,7 +221,7 @@ fn plays_its_role() {
     });
 }
 
-/// Acquires and releases, the last time without releasing; says each token.
+/// Acquires and releases, except the last time, when it keeps the lock. Prints each token.
 async fn hold(file: &Path, rounds: u32, lease: Duration) {
     let client = super::client(file, lease).await;
     let lock = client.fenced_lock("ledger");
@@ -235,7 +235,7 @@ async fn hold(file: &Path, rounds: u32, lease: Duration) {
     }
 }
 
-/// Says whether it has the lock still, each time it is asked.
+/// Prints whether it still holds the lock, each time the parent asks.
 async fn answer(guard: &Guard) {
     let (asked, mut questions) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -253,7 +253,7 @@ async fn answer(guard: &Guard) {
     std::future::pending::<()>().await;
 }
 
-/// Adds one to a number in a plain file, as a careless service does. Returns how often.
+/// Increments a number in a plain file without any other protection. Returns the number of increments.
 async fn hammer(file: &Path, lease: Duration, goes_on: impl Fn(u32) -> bool) -> u32 {
     let client = super::client(file, lease).await;
     let lock = client.lock("word");
@@ -272,7 +272,7 @@ async fn hammer(file: &Path, lease: Duration, goes_on: impl Fn(u32) -> bool) -> 
     round
 }
 
-/// Waits for a lock that is held, without limit.
+/// Waits without a timeout for a lock that another process holds.
 async fn wait(file: &Path) -> Guard {
     let client = super::client(file, Duration::from_secs(10)).await;
     let lock = client.lock("held");
@@ -282,7 +282,7 @@ async fn wait(file: &Path) -> Guard {
     guard
 }
 
-/// Stays for ever inside a transaction that has written something.
+/// Blocks inside a transaction that has written something.
 async fn stop(file: &Path) {
     let tool = rusqlite::Connection::open(file).unwrap();
     tool.execute_batch(
@@ -294,7 +294,7 @@ async fn stop(file: &Path) {
     std::future::pending::<()>().await;
 }
 
-/// Acquires what the parent releases, says when it had it, and gives it back.
+/// Acquires the lock when the parent releases it, prints the time of the grant, and releases it.
 async fn echo(file: &Path, rounds: u32) {
     let client = super::client(file, Duration::from_secs(30)).await;
     let (ball, back) = (client.lock("ball"), client.lock("back"));

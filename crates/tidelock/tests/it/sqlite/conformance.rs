@@ -1,4 +1,4 @@
-//! The promises, over a file.
+//! The conformance suite, on a file.
 
 use tidelock::testing::Fixture;
 

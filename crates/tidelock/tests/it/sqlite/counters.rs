@@ -1,4 +1,4 @@
-//! The counter of the tokens, which anybody may change who may write the file.
+//! The token counter, which every user with write access to the file can change.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ fn number(tool: &Connection, sql: &str) -> Value {
     tool.query_row(sql, [], |row| row.get(0)).unwrap()
 }
 
-/// Refused at once, and nothing is half done: nobody holds the lock, and the counter is as it was.
+/// The attempt fails at once and changes nothing: nobody holds the lock, and the counter keeps its value.
 #[tokio::test]
 async fn t68_a_counter_without_a_next_token_is_refused_and_nothing_is_taken() {
     let folder = tempfile::tempdir().unwrap();
@@ -61,7 +61,7 @@ async fn t68_a_counter_without_a_next_token_is_refused_and_nothing_is_taken() {
     assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
 }
 
-/// Those that can be reserved are: the last of all is given out, and only once.
+/// A grant reserves as many tokens as are left: the very last token is issued, and only once.
 #[tokio::test]
 async fn t68_the_last_tokens_are_given_out_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -84,7 +84,7 @@ async fn t68_the_last_tokens_are_given_out_once() {
         })
         .collect();
     tokio::time::sleep(Duration::from_millis(50)).await;
-    // What was reserved with the first grant goes first, then what is left of the counter.
+    // The tokens that the first grant reserved are issued first, then the rest of the counter.
     held.release().await.unwrap();
     let mut tokens: Vec<tidelock::Result<Option<u64>>> = Vec::new();
     for task in tasks {

@@ -1,4 +1,4 @@
-//! What is said about a lock file, and what makes it said.
+//! The doctor's findings about a lock file, and the conditions that cause them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -30,7 +30,7 @@ async fn a_fresh_file_is_good_in_every_respect_and_is_named() {
     assert!(reach.advice.is_some_and(|advice| advice.contains("redis:")));
     assert_eq!(said(&client, "journal mode").await.found, "wal");
     for finding in client.examine().await.unwrap() {
-        // Where this machine has its temporary files, and how much room there is, is not the test's.
+        // These two findings depend on the machine's temporary folder, not on the test.
         if !["file system", "free space"].contains(&finding.subject.as_str()) {
             assert_eq!(finding.severity, Severity::Good, "{finding:?}");
         }
@@ -54,7 +54,7 @@ async fn a_file_that_everybody_may_write_is_a_danger() {
     let rights = said(&client, "rights").await;
     assert_eq!(rights.severity, Severity::Danger);
     assert!(rights.advice.is_some_and(|advice| advice.contains("chmod")));
-    // A group that shares a lock is what groups are for.
+    // A group that shares a lock is a normal setup.
     allow(&file, 0o660);
     assert_eq!(said(&client, "rights").await.severity, Severity::Good);
 }
@@ -65,7 +65,7 @@ async fn a_log_that_cannot_be_started_anew_is_told() {
     let file = folder.path().join("locks.db");
     let client = super::client(&file, LEASE).await;
     assert_eq!(said(&client, "log").await.severity, Severity::Good);
-    // As long as a reader that never ends would make it in hours; only its length is looked at.
+    // A log as long as a reader that never ends would cause within hours. The doctor reads only its length.
     let log = std::fs::File::options()
         .write(true)
         .open(file.with_extension("db-wal"))

@@ -1,4 +1,4 @@
-//! What goes wrong with files: T58 of the fault catalogue, and its relatives.
+//! File faults: T58 of the fault catalogue, and similar ones.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -29,16 +29,16 @@ async fn t58_a_process_stopped_inside_a_transaction_keeps_all_out_until_it_is_ki
     let error = client.lock("b").try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(began.elapsed() < LEASE, "{:?}", began.elapsed());
-    // Looking is possible meanwhile.
+    // Inspecting a lock still works meanwhile.
     assert!(client.lock("a").inspect().await.unwrap().is_locked());
     assert!(!client.lock("b").inspect().await.unwrap().is_locked());
-    // Nothing renews, so the holder is told in time.
+    // No renewal succeeds, so the holder learns of the loss in time.
     assert_eq!(held.lost().await, LostReason::Expired);
     assert!(began.elapsed() < LEASE, "{:?}", began.elapsed());
 
     other.kill();
     let guard = client.lock("a").acquire().await.unwrap();
-    // What the killed process had begun to write is not there.
+    // The killed process had begun a write. The write is not in the file.
     assert!(!client.lock("half").inspect().await.unwrap().is_locked());
     guard.release().await.unwrap();
 }
@@ -110,7 +110,7 @@ async fn t58_killed_at_any_moment_a_process_leaves_a_whole_file_and_growing_toke
     assert_eq!(whole, "ok");
 }
 
-/// Needs a small disk of its own, so it runs in a namespace where it may mount one.
+/// Needs a small disk, so it runs in a namespace in which it may mount one.
 #[cfg(target_os = "linux")]
 #[test]
 fn t58_on_a_full_disk_nothing_is_granted_and_what_is_held_can_be_released() {
@@ -144,7 +144,7 @@ pub(crate) async fn fill_the_disk(file: &Path) {
     let mut filler = std::fs::File::create(file.with_extension("filler")).unwrap();
     let error = std::io::copy(&mut std::io::repeat(7), &mut filler).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
-    // The log has room of its own for a while; then there is none left.
+    // The log has preallocated space for a while. Then the disk is full.
     let mut guards = Vec::new();
     let refused = loop {
         let name = format!("{}{}", "x".repeat(500), guards.len());
@@ -156,7 +156,7 @@ pub(crate) async fn fill_the_disk(file: &Path) {
     };
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
     assert!(format!("{refused}").contains("full"), "{refused}");
-    // What is held stays held past its lease, and goes when it is told to.
+    // Existing holds last beyond their lease, and can be released.
     tokio::time::sleep(LEASE * 2).await;
     assert!(held.is_held(), "{:?}", held.lost().await);
     held.release().await.unwrap();
@@ -180,11 +180,11 @@ async fn a_row_of_another_clock_is_taken_only_after_it_has_stood_still_for_a_lea
     let file = folder.path().join("locks.db");
     let client = super::client(&file, LEASE).await;
     let tool = Connection::open(&file).unwrap();
-    // Written on the machine's previous boot, as if its lease had ended long ago.
+    // A row from the machine's previous boot, whose lease seems to have ended long ago.
     let row = "REPLACE INTO locks (name, owner, revision, lease, ends, domain, token, since) VALUES ('a', 'x:1', ?1, 900000000, 5, 'another boot+0.0', 1, 0)";
     tool.execute(row, [1]).unwrap();
     assert!(client.lock("a").try_acquire().await.unwrap().is_none());
-    // Renewed by its owner after two thirds of the lease: the waiter begins anew.
+    // Its owner renews it after two thirds of the lease: the waiter must start its wait again.
     tokio::time::sleep(LEASE * 2 / 3).await;
     tool.execute(row, [2]).unwrap();
     let renewed = Instant::now();
@@ -227,7 +227,7 @@ async fn an_attempt_out_of_time_behind_a_busy_file_leaves_no_lock() {
     let wait = AcquireOptions::new().wait(Duration::from_millis(100));
     client.lock("a").acquire_with(wait).await.unwrap_err();
     tool.execute_batch("COMMIT").unwrap();
-    // Asks after the abandoned attempt on the same connection.
+    // The next request waits behind the abandoned attempt on the same connection.
     tokio::time::sleep(RESPONSE).await;
     let guard = client.lock("a").try_acquire().await.unwrap();
     assert!(guard.is_some(), "the abandoned attempt has left a lock");

@@ -1,4 +1,4 @@
-//! T66: one lock file that can be reached by two paths.
+//! T66: one lock file with two paths.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ async fn refusal(file: &Path) -> tidelock::Error {
     client.expect_err("it is refused")
 }
 
-/// Nothing may be granted through the second name, neither to a newcomer nor to a client that reconnects.
+/// Nothing may be granted through the second path, neither to a new client nor to one that reconnects.
 #[tokio::test]
 async fn t66_a_file_with_a_second_hard_link_has_one_holder() {
     let folder = tempfile::tempdir().unwrap();
@@ -27,7 +27,7 @@ async fn t66_a_file_with_a_second_hard_link_has_one_holder() {
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         assert!(error.to_string().contains("2 hard links"), "{error}");
     }
-    // A process that has the file open goes on: nobody can come in beside it.
+    // A process that has the file open continues: no other client can get in.
     tokio::time::sleep(LEASE * 2).await;
     assert!(holder.still_holds());
     std::fs::remove_file(&other).unwrap();
@@ -53,7 +53,7 @@ async fn t66_a_link_that_was_made_while_nobody_looked_is_refused() {
     }
 }
 
-/// The name changes under a holder: beside the new name there is no -wal and no -shm.
+/// The file is renamed while a lock is held: beside the new name there is no -wal and no -shm file.
 #[tokio::test]
 async fn t66_a_file_that_is_renamed_under_its_holder_has_one_holder() {
     let folder = tempfile::tempdir().unwrap();
@@ -75,7 +75,7 @@ async fn t66_a_file_that_is_renamed_under_its_holder_has_one_holder() {
     drop(granted);
 }
 
-/// Runs a role of this test binary where it may mount: in a namespace of its own.
+/// Runs a role of this test binary in a separate namespace, in which it may mount.
 #[cfg(target_os = "linux")]
 fn in_a_namespace(script: &str, role: &str, file: &Path) {
     let own = ["--user", "--map-root-user", "--mount"];
@@ -158,7 +158,7 @@ pub(crate) async fn open_a_mounted_file(file: &Path) {
     super::client(file, LEASE).await;
 }
 
-/// A link, a path through `/proc` and a path with `..` are names of the same file.
+/// A symbolic link, a path through `/proc` and a path with `..` are names of the same file.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn t66_paths_that_lead_to_one_file_are_one_store() {

@@ -1,4 +1,4 @@
-//! Several processes, some of which die.
+//! Several processes, some of which crash.
 
 use std::time::{Duration, Instant};
 
@@ -100,7 +100,7 @@ async fn a_process_that_waits_uses_hardly_any_cpu() {
         "a waiting process used {used} of {} ticks",
         100 * TIME.as_secs()
     );
-    // Generous, for a machine that does other things too; a loop without a pause would use all of them.
+    // A generous limit, because the machine may do other work too. A busy loop would use far more.
     assert!(used < 100 * TIME.as_secs() / 10, "{used} ticks");
     guard.release().await.unwrap();
     assert_eq!(other.hear(), "got it");

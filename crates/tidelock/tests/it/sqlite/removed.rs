@@ -1,4 +1,4 @@
-//! T67: what belongs to a lock file is removed or replaced while somebody holds a lock in it.
+//! T67: files that belong to a lock file are removed or replaced while a lock in it is held.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use tidelock::{Client, LostReason};
 
 use super::child::Other;
 
-/// Of those in this process. The others have one of two seconds.
+/// The lease of the clients in this process. Child processes in the role `hold long` have a lease of two seconds too.
 const LEASE: Duration = Duration::from_secs(2);
 
 fn beside(file: &Path, ending: &str) -> PathBuf {
@@ -16,7 +16,7 @@ fn beside(file: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// A client that connects now, and gives up soon when it cannot open the file.
+/// A client that connects now, and gives up soon if it cannot open the file.
 async fn newcomer(file: &Path) -> tidelock::Result<Client> {
     Client::builder()
         .lease(LEASE)
@@ -25,7 +25,7 @@ async fn newcomer(file: &Path) -> tidelock::Result<Client> {
         .await
 }
 
-/// Asks for the lock as fast as it can, each time as somebody new. True: it was granted.
+/// Tries to acquire the lock in a tight loop, each time as a new client. True: it was granted.
 async fn gets_in(file: &Path, name: &str) -> bool {
     match newcomer(file).await {
         Ok(client) => matches!(client.lock(name).try_acquire().await, Ok(Some(_))),
@@ -33,7 +33,7 @@ async fn gets_in(file: &Path, name: &str) -> bool {
     }
 }
 
-/// What is done to the files, by name.
+/// An operation on the files, with the path of the lock file.
 type Deed = fn(&Path);
 
 const REMOVED: [(&str, Deed); 7] = [
@@ -45,7 +45,7 @@ const REMOVED: [(&str, Deed); 7] = [
     ("replaced by copies", |file| {
         for ending in ["-wal", "-shm"] {
             let (from, to) = (beside(file, ending), beside(file, "-copy"));
-            // Somebody else may just have removed it.
+            // Another process may just have removed it.
             if std::fs::copy(&from, &to).is_ok() {
                 std::fs::rename(&to, &from).unwrap();
             }
@@ -61,18 +61,18 @@ const REMOVED: [(&str, Deed); 7] = [
 
 fn rm(file: &Path, endings: &[&str]) {
     for ending in endings {
-        // It need not be there: after an earlier deed nobody may have made it yet.
+        // The file may be missing: after an earlier operation no process may have created it again yet.
         let _ = std::fs::remove_file(beside(file, ending));
     }
 }
 
-/// The part of a child that does it.
+/// The child process that performs the operation.
 pub(crate) fn remove(what: &str, file: &Path) {
     let found = REMOVED.iter().find(|(name, _)| *name == what);
     found.expect("a known deed").1(file);
 }
 
-/// Does the same after each of the deeds, at the same time.
+/// Runs the same check after each of the operations, all of them concurrently.
 async fn after_each<F: Future<Output = ()> + Send + 'static>(
     test: impl Fn(&'static str, Deed) -> F,
 ) {
@@ -93,7 +93,8 @@ async fn t67_nobody_gets_in_beside_a_holder_whose_log_was_removed() {
         let mut holder = Other::start("hold long", &file, 1);
         holder.hear();
         deed(&file);
-        // At once, when its lease would end as logged, and after that.
+        // The attempts cover the time right after the operation, the end of the lease by the log, and the time after
+        // that.
         let until = Instant::now() + LEASE * 3 / 2;
         while Instant::now() < until {
             let granted = gets_in(&file, "ledger").await;
@@ -108,7 +109,7 @@ async fn t67_nobody_gets_in_beside_a_holder_whose_log_was_removed() {
     .await;
 }
 
-/// Each process has to leave the old files before anybody can use new ones, also one that has nothing to do.
+/// Each process must leave the old files before any process can use new ones. That includes idle processes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t67_all_who_had_the_file_open_go_on_with_what_they_hold() {
     after_each(|what, _| async move {
@@ -119,7 +120,8 @@ async fn t67_all_who_had_the_file_open_go_on_with_what_they_hold() {
         let client = super::client(&file, LEASE).await;
         let held = client.lock("mine").acquire().await.unwrap();
         let idle = super::client(&file, LEASE).await;
-        // By another process: opening these files here would drop the locks that SQLite has on them.
+        // Another process does this: if this process opened the files, the close would drop the locks that SQLite has
+        // on them.
         let mut doer = Other::start(what, &file, 1);
         assert_eq!(doer.hear(), "done");
         tokio::time::sleep(LEASE * 3 / 2).await;
@@ -136,7 +138,7 @@ async fn t67_all_who_had_the_file_open_go_on_with_what_they_hold() {
     .await;
 }
 
-/// Four processes take turns all the time, and the holder notices if somebody else is inside too.
+/// Four processes take turns all the time, and each holder detects if another process is inside too.
 #[test]
 fn t67_processes_take_turns_while_their_log_is_removed_again_and_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -166,7 +168,8 @@ async fn t67_a_restored_file_is_used_by_nobody_beside_the_holder() {
     std::fs::copy(&file, beside(&file, "-backup")).unwrap();
     let mut holder = Other::start("hold", &file, 1);
     holder.hear();
-    // By another process, as an operator does it: closing the file here would drop our own locks on it.
+    // Another process does this, as an operator would: if this process closed the file, it would drop our own locks on
+    // it.
     let restore = format!(
         "rm '{0}-wal' '{0}-shm' && cat '{0}-backup' > '{0}'",
         file.display()
@@ -196,7 +199,7 @@ async fn t67_a_file_that_is_replaced_is_told_before_the_lease_would_end() {
     assert!(replaced.elapsed() < LEASE, "{:?}", replaced.elapsed());
 }
 
-/// The command ends without having moved the log into the file, and so does a process that is killed.
+/// The command line tool exits without moving the log into the file, and so does a killed process.
 #[tokio::test]
 async fn t67_tokens_grow_when_a_log_was_removed_that_nobody_had_open() {
     for (what, deed) in REMOVED {

@@ -1,4 +1,4 @@
-//! On tokio's paused clock: leases pass without waiting for them.
+//! On tokio's paused clock: leases expire without real waiting.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn leases_go_by_the_simulated_clock() {
     let took = began.elapsed();
     assert!(took >= LEASE && took < LEASE * 2, "{took:?}");
     assert!(!guard.is_held());
-    // Kept over many leases, then handed over.
+    // The lock is held over many leases, then handed over.
     let waiter = tokio::spawn({
         let lock = one.lock("a");
         async move { lock.acquire().await }

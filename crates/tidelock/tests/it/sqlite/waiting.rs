@@ -1,4 +1,4 @@
-//! T74: processes that wait for one name in the queue that the kernel keeps.
+//! T74: processes that wait for one name in the kernel's lock queue.
 #![cfg(target_os = "linux")]
 
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use super::child::Other;
 
-/// A lease of ten seconds: what takes a second or less was not waited out.
+/// A lease of ten seconds: an event within a second did not wait for a lease to expire.
 const LEASE: Duration = Duration::from_secs(10);
 const SOON: Duration = Duration::from_secs(1);
 
-/// Processes that wait for the lock, started one after the other. Each says when it has it.
+/// Starts processes that wait for the lock, one after the other. Each prints when it has the lock.
 fn waiting(role: &str, many: usize, file: &Path) -> Vec<Other> {
     let start = |_| {
         let mut other = Other::start(role, file, 1);
@@ -36,9 +36,9 @@ async fn t74_a_release_wakes_the_process_that_waits_longest_and_no_crowd() {
             break holder.client.as_ref().unwrap().pid;
         }
     };
-    // The second only where the first does not come, because the machine is busy.
+    // The second process gets the lock only if the first is late, because the machine is busy.
     assert!([all[0].pid(), all[1].pid()].contains(&holder));
-    // The next move up to the head. Nobody else is woken.
+    // The next processes move up to the head of the queue. No other process is woken.
     tokio::time::sleep(SOON).await;
     for last in 3..5 {
         assert_eq!(all[last].wake_ups(), before[last], "number {last}");
@@ -63,7 +63,7 @@ async fn t74_waiters_that_are_killed_keep_nobody_out() {
 
 #[tokio::test]
 async fn t74_waiters_that_are_stopped_keep_nobody_out() {
-    // The first, the two at the head, and one of those who sleep in the kernel.
+    // The first process, both processes at the head, and one of those that sleep in the kernel.
     for stopped in [&[0][..], &[0, 1], &[2]] {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("locks.db");
@@ -80,7 +80,7 @@ async fn t74_waiters_that_are_stopped_keep_nobody_out() {
                 assert_eq!(other.hear(), "got it");
             }
         }
-        // With both at the head stopped the others look every second: a tenth of the lease.
+        // With both processes at the head stopped, the others poll every second: a tenth of the lease.
         assert!(released.elapsed() < SOON * 4, "{:?}", released.elapsed());
         for &one in stopped {
             all[one].go_on();
@@ -89,7 +89,8 @@ async fn t74_waiters_that_are_stopped_keep_nobody_out() {
     }
 }
 
-/// It had opened the file only in part: nobody else may, but nothing is told as an error before its time.
+/// A process has opened the file only in part. No other process may open it, but their requests do not fail before
+/// their timeout.
 #[tokio::test]
 async fn t74_a_process_that_is_stopped_while_it_opens_the_file_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();

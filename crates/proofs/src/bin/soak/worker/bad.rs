@@ -1,4 +1,4 @@
-//! What a broken process does, so that the soak can be seen to find it.
+//! Deliberate bugs, which show that the soak detects them.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use anyhow::Result;
 use crate::plan::{Broken, LEASE};
 use crate::witness::{Claim, Desk, micros, now};
 
-/// A leak that depends on time alone shows on a slow machine as on a fast one.
+/// The leak depends on time, not on rounds, so it shows on a slow machine as well as on a fast one.
 const LEAK_EVERY: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ impl Bad {
         }
     }
 
-    /// Claims a lock that it has not, now and then.
+    /// Sometimes claims a lock that this process does not hold.
     pub(crate) async fn enter(&self, desk: &Desk, name: &str, fast: bool) -> Result<()> {
         let round = self.rounds.fetch_add(1, Ordering::Relaxed);
         if self.what != Some(Broken::Enters) || !fast || !round.is_multiple_of(20) {
@@ -54,7 +54,7 @@ impl Bad {
         desk.leave(&claim, "given back", Duration::ZERO).await
     }
 
-    /// Takes the first token there was for its own, now and then.
+    /// Sometimes replaces the token by the smallest one.
     pub(crate) fn token(&self, claim: &mut Claim) {
         let now_and_then = self.rounds.load(Ordering::Relaxed).is_multiple_of(20);
         if self.what == Some(Broken::Tokens) && now_and_then {
@@ -62,7 +62,7 @@ impl Bad {
         }
     }
 
-    /// Keeps something for ever.
+    /// Leaks a file, memory or a task.
     pub(crate) fn leak(&self) -> Result<()> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.last.is_some_and(|last| last.elapsed() < LEAK_EVERY) {

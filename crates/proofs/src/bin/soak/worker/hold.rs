@@ -1,4 +1,4 @@
-//! What is done with a lock while it is there.
+//! The critical section: claims, holds and releases a lock.
 
 use std::future::Future as _;
 use std::pin::pin;
@@ -13,10 +13,10 @@ use super::World;
 use crate::plan::LEASE;
 use crate::witness::{Claim, now};
 
-/// How often a long hold looks around.
+/// The interval at which a long hold updates its claim.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How late a loss may be told on a busy machine. Whoever asks the guard hears of it in time.
+/// A loss may be reported this late on a busy machine without being counted. A check of the guard itself is never late.
 const BUSY: Duration = Duration::from_millis(500);
 
 pub(crate) async fn hold(world: &World, guard: Guard, fast: bool, rng: &mut Rng) -> Result<()> {
@@ -29,7 +29,7 @@ pub(crate) async fn hold(world: &World, guard: Guard, fast: bool, rng: &mut Rng)
     } else {
         long(world, &guard, &mut claim, rng).await?
     };
-    // Before the release: whoever comes next is to find nobody.
+    // We end the claim before we release. Otherwise the next holder could claim the lock while this claim still stands.
     if guard.is_held() {
         world
             .desk
@@ -49,7 +49,7 @@ async fn briefly(rng: &mut Rng) {
     }
 }
 
-/// Up to two leases, or until the loss is told. How late that was.
+/// Holds for up to two leases, or until the loss is reported. Returns how late the report was.
 async fn long(world: &World, guard: &Guard, claim: &mut Claim, rng: &mut Rng) -> Result<Duration> {
     let end = tokio::time::Instant::now() + LEASE.mul_f64(rng.f64() * 2.0);
     let mut lost = guard.lost();
@@ -68,8 +68,8 @@ async fn long(world: &World, guard: &Guard, claim: &mut Claim, rng: &mut Rng) ->
     Ok(Duration::ZERO)
 }
 
-/// Gives it back in one of the ways there are. What comes of it was counted before; an error says that it was lost, or
-/// that the store did not answer, and then the lease ends it.
+/// Releases the guard in one of several ways. We discard the result, because the outcome is counted already: an error
+/// means that the lock was lost, or that the store did not answer and the lease ends the hold.
 async fn part_with(guard: Guard, rng: &mut Rng) {
     match rng.u8(..8) {
         0 => drop(guard),
