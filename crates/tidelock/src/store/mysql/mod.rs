@@ -114,7 +114,9 @@ impl Mysql {
         let Some(row) = rows.first() else {
             // The counter's row is missing, so nothing was inserted.
             schema::ready(&self.pool, self.pool.deadline()).await?;
-            return Err(errors::unsent("the tables were being made anew"));
+            return Err(errors::unsent(
+                "another process was creating the tables again",
+            ));
         };
         if number(row, 3)? != 0 {
             return Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"));
@@ -204,7 +206,7 @@ impl Mysql {
         if number(row, 1)? == 0 {
             // The tables were emptied. Without the counter's row there was no row to mark.
             schema::ready(&self.pool, self.pool.deadline()).await?;
-            return Err(unanswered("the tables were being made anew"));
+            return Err(unanswered("another process was creating the tables again"));
         }
         Ok(released(number(row, 0)?))
     }

@@ -128,7 +128,7 @@ impl InDoubtLog {
     }
 
     /// Records that the request that restores the lock was answered.
-    pub(crate) fn mended(&self, owner: &OwnerId, part: usize) {
+    pub(crate) fn repaired(&self, owner: &OwnerId, part: usize) {
         self.change(owner, |note| {
             if !note.ending {
                 note.marks[part].doubt = false;

@@ -152,8 +152,8 @@ fn mend(set: &Arc<Shared>, side: Side, renewal: &Renewal, part: usize) {
     let background = set.background.clone();
     background.spawn(async move {
         match set.member(part, side).attempt(&ask).await {
-            Ok(Attempt::Acquired(_) | Attempt::Held(_)) => set.notes.mended(&owner, part),
-            Err(error) if !error.outcome_unknown() => set.notes.mended(&owner, part),
+            Ok(Attempt::Acquired(_) | Attempt::Held(_)) => set.notes.repaired(&owner, part),
+            Err(error) if !error.outcome_unknown() => set.notes.repaired(&owner, part),
             // The outcome is unknown, so the ticket stays in doubt there and the release withdraws it.
             Err(error) => tracing::debug!(lock = %ask.ticket.name, %error, "not put back"),
         }
