@@ -541,18 +541,18 @@ impl ClientBuilder {
             tls: self.tls.clone(),
             create: self.create,
         };
-        let bell = Arc::default();
+        let notify = Arc::default();
         let manners = LocalQueueSettings {
             hand_off: self.hand_off,
             timers: timers.clone(),
             patience: self.lease / 3,
-            bell: Arc::clone(&bell),
+            notify: Arc::clone(&notify),
         };
         let home = StoreHandle::home(open(&env).await?, &manners);
         let mint = OwnerMint::new();
         let process_info = ProcessInfo::new(mint.client().clone());
         let steward = Steward {
-            bell,
+            notify,
             process_info: Arc::clone(&process_info),
             home: Arc::clone(&home),
             timers: timers.clone(),

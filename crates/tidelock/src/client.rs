@@ -48,7 +48,7 @@ impl Client {
     /// Connects with default settings. The URL names the store: `memory:`, `sqlite:PATH`, `redis://host:port/db`,
     /// `rediss://…` (TLS), `redis+unix:///path`, `redis+sentinel://host:26379,…/service`,
     /// `redis+cluster://host:6379,…`, `postgres://host/database`, `mysql://host/database`,
-    /// `zookeeper://host:2181,…/base/path`, `etcd://host:2379,…`, `memcached://host:port`.
+    /// `zookeeper://host:2181,…/context/path`, `etcd://host:2379,…`, `memcached://host:port`.
     ///
     /// It makes one attempt. [`connect_within`](crate::ClientBuilder::connect_within) retries while a store starts or
     /// is full.
@@ -383,7 +383,7 @@ impl Client {
         let core = &self.0;
         // Only the first of several calls announces the close; later calls wait with it.
         if core.closed.set() {
-            core.home.close_lines();
+            core.home.close_queues();
             for status in core.steward.table.statuses() {
                 status.announce_close();
             }
@@ -430,13 +430,13 @@ impl Client {
         for keep in &rest {
             keep.status.lose(LostReason::Closed);
             core.steward.send(StewardCommand::Release {
-                site: Arc::clone(&keep.site),
+                store: Arc::clone(&keep.store),
                 ticket: keep.ticket.clone(),
                 unclear: keep.unclear,
                 repeated: false,
                 until,
                 answer: None,
-                tenure: None,
+                term: None,
                 kept: Duration::ZERO,
             });
         }

@@ -281,7 +281,7 @@ impl Guard {
     /// ```
     pub fn sequencer(&self) -> Result<Sequencer> {
         let hold = &self.0;
-        let can = hold.base.site.front().capabilities().sequencers;
+        let can = hold.context.store.front().capabilities().sequencers;
         let exclusive = matches!(hold.ticket.kind, LockKind::Mutex | LockKind::Fenced);
         let Some(generation) = hold.generation.filter(|_| can && exclusive) else {
             return Err(sequencer::unsupported().on_lock(self.name()));
@@ -334,7 +334,7 @@ impl Guard {
             self.0
                 .status
                 .valid_until()
-                .since(self.0.base.core.timers.now())
+                .since(self.0.context.core.timers.now())
         } else {
             Duration::ZERO
         }
@@ -368,7 +368,7 @@ impl Guard {
     /// Waits for [`lost`](Self::lost) within this time.
     #[cfg(feature = "blocking")]
     pub(crate) async fn lost_within(&self, limit: Duration) -> Option<LostReason> {
-        self.0.base.core.timers.limit(limit, self.lost()).await
+        self.0.context.core.timers.limit(limit, self.lost()).await
     }
 
     /// Runs work while the lock is held. When the lock is lost, drops the work at once, before it is polled again.
@@ -439,7 +439,7 @@ impl Guard {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
     /// ```
     pub async fn extend(&self, lease: Duration) -> Result<()> {
-        let (hold, core) = (&self.0, &self.0.base.core);
+        let (hold, core) = (&self.0, &self.0.context.core);
         options::check_lease("lease", lease, &core.settings.drift)?;
         if let Some(refusal) = hold.status.refusal() {
             return Err(refusal.on_lock(self.name()));
@@ -453,7 +453,7 @@ impl Guard {
             lease,
             wish: hold.wish,
         }];
-        let answers = hold.base.site.front().renew(&batch).await;
+        let answers = hold.context.store.front().renew(&batch).await;
         match answers
             .map_err(|error| error.on_lock(self.name()))?
             .into_iter()
@@ -501,10 +501,12 @@ impl Guard {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
     /// ```
     pub fn sql_fence(&self) -> Result<SqlFence> {
-        let Hold { base, ticket, .. } = &*self.0;
+        let Hold {
+            context, ticket, ..
+        } = &*self.0;
         let token = self.0.token;
         token
-            .and_then(|token| base.site.front().sql_fence(&ticket.name, token))
+            .and_then(|token| context.store.front().sql_fence(&ticket.name, token))
             .ok_or_else(|| {
                 Error::new(crate::ErrorKind::Unsupported)
                     .on_lock(self.name())

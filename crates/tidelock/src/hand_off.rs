@@ -97,9 +97,9 @@ impl HandOff {
     pub(crate) fn check(self) -> Result<()> {
         // Zero is valid here: the first release then goes to the store.
         options::within("hand_off within", self.within, Duration::ZERO)?;
-        if self.times > MOST {
+        if self.times > MAX_HAND_OFFS {
             return Err(Error::new(ErrorKind::InvalidOptions).because(format!(
-                "hand_off of {} times in a row; {MOST} is the most, because so many fencing tokens are reserved",
+                "hand_off of {} times in a row; {MAX_HAND_OFFS} is the most, because so many fencing tokens are reserved",
                 self.times
             )));
         }
@@ -108,7 +108,7 @@ impl HandOff {
 }
 
 /// Bounds the number of hand-offs, because the client reserves one fencing token for each.
-const MOST: u32 = 1_000_000;
+const MAX_HAND_OFFS: u32 = 1_000_000;
 
 impl Default for HandOff {
     fn default() -> Self {

@@ -38,7 +38,7 @@ use crate::store::{LockKind, Name};
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
 /// ```
 pub struct Lock {
-    pub(crate) base: Arc<LockContext>,
+    pub(crate) context: Arc<LockContext>,
     pub(crate) kind: LockKind,
     name: Result<Name, LockRefusal>,
 }
@@ -55,7 +55,10 @@ enum LockRefusal {
 impl Clone for Lock {
     fn clone(&self) -> Self {
         Self {
-            base: LockContext::new(Arc::clone(&self.base.core), Arc::clone(&self.base.site)),
+            context: LockContext::new(
+                Arc::clone(&self.context.core),
+                Arc::clone(&self.context.store),
+            ),
             kind: self.kind,
             name: self.name.clone(),
         }
@@ -66,7 +69,7 @@ impl Lock {
     pub(crate) fn new(core: &Arc<ClientInner>, kind: LockKind, name: &str) -> Self {
         let name = full_name(core, name);
         Self {
-            base: LockContext::new(Arc::clone(core), Arc::clone(&core.home)),
+            context: LockContext::new(Arc::clone(core), Arc::clone(&core.home)),
             kind,
             name,
         }
@@ -78,9 +81,9 @@ impl Lock {
         if let (None, Ok(good)) = (core.home.plain(), &name) {
             name = Err(LockRefusal::Plain(good.as_str().into()));
         }
-        let site = Arc::clone(core.home.plain().unwrap_or(&core.home));
+        let store = Arc::clone(core.home.plain().unwrap_or(&core.home));
         Self {
-            base: LockContext::new(Arc::clone(core), site),
+            context: LockContext::new(Arc::clone(core), store),
             kind: LockKind::Mutex,
             name,
         }
@@ -111,19 +114,19 @@ impl Lock {
     }
 
     /// A lock of that name in every store of a set (Redlock).
-    pub(crate) fn at(core: Arc<ClientInner>, site: Arc<StoreHandle>, name: &str) -> Self {
+    pub(crate) fn at(core: Arc<ClientInner>, store: Arc<StoreHandle>, name: &str) -> Self {
         let name = full_name(&core, name);
         Self {
-            base: LockContext::new(core, site),
+            context: LockContext::new(core, store),
             kind: LockKind::Mutex,
             name,
         }
     }
 
     /// A lock that consists of other locks (multi lock).
-    pub(crate) fn in_set(core: Arc<ClientInner>, site: Arc<StoreHandle>, name: Name) -> Self {
+    pub(crate) fn in_set(core: Arc<ClientInner>, store: Arc<StoreHandle>, name: Name) -> Self {
         Self {
-            base: LockContext::new(core, site),
+            context: LockContext::new(core, store),
             kind: LockKind::Mutex,
             name: Ok(name),
         }
@@ -267,8 +270,8 @@ impl Lock {
     fn acquisition(&self, options: AcquireOptions) -> Acquisition {
         let place = Location::caller();
         Acquisition::of(self.checked_name().and_then(|name| {
-            let base = Arc::clone(&self.base);
-            AcquireRequest::new(base, self.kind, name, options, place)
+            let context = Arc::clone(&self.context);
+            AcquireRequest::new(context, self.kind, name, options, place)
         }))
     }
 
@@ -297,9 +300,9 @@ impl Lock {
     /// ```
     pub async fn inspect(&self) -> Result<Snapshot> {
         let name = self.checked_name()?;
-        self.base.core.refuse_if_closed()?;
-        self.base
-            .site
+        self.context.core.refuse_if_closed()?;
+        self.context
+            .store
             .front()
             .inspect(&name)
             .await
@@ -331,12 +334,12 @@ impl Lock {
     /// ```
     pub async fn force_release(&self) -> Result<bool> {
         let name = self.checked_name()?;
-        self.base.core.refuse_if_closed()?;
-        let freed = self.base.site.front().force_release(&name).await;
+        self.context.core.refuse_if_closed()?;
+        let freed = self.context.store.front().force_release(&name).await;
         // Regardless of the result: the request may have taken effect, so the local queue must not hand off this hold
         // any more.
-        if let Some(lines) = self.base.site.lines() {
-            lines.forced(&name);
+        if let Some(queues) = self.context.store.queues() {
+            queues.forced(&name);
         }
         freed.map_err(|error| error.on_lock(&name))
     }

@@ -37,26 +37,26 @@ use crate::guard::LostReason;
 #[must_use = "futures do nothing unless awaited"]
 pub struct Lost {
     status: Arc<HoldStatus>,
-    bell: Pin<Box<OwnedNotified>>,
+    notified: Pin<Box<OwnedNotified>>,
 }
 
 impl Lost {
     pub(crate) fn new(status: Arc<HoldStatus>) -> Self {
-        let bell = Box::pin(status.bell().notified_owned());
-        Self { status, bell }
+        let notified = Box::pin(status.loss_notify().notified_owned());
+        Self { status, notified }
     }
 
     fn poll_reason(&mut self, cx: &mut Context<'_>) -> Poll<LostReason> {
         loop {
             // We poll the notification before we read the status. Otherwise a loss between the two would wake nobody.
-            let rung = self.bell.as_mut().poll(cx).is_ready();
+            let notified = self.notified.as_mut().poll(cx).is_ready();
             if let Some(reason) = self.status.signal() {
                 return Poll::Ready(reason);
             }
-            if !rung {
+            if !notified {
                 return Poll::Pending;
             }
-            self.bell = Box::pin(self.status.bell().notified_owned());
+            self.notified = Box::pin(self.status.loss_notify().notified_owned());
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::store::set::{Host, Member, Rule};
 use crate::store::{LockKind, Name};
 
 /// Bounds the joined name in bytes. A lock name may have 512; the rest is room for the number of parts.
-const MOST_BYTES: usize = 480;
+const MAX_JOINED_NAME_BYTES: usize = 480;
 
 impl Host for ClientInner {
     fn refuse_if_closed(&self) -> Result<()> {
@@ -54,9 +54,9 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
     identities.sort_unstable();
     let name = name_of(parts.iter().map(|(name, _)| name))?;
     let members = parts.into_iter().map(|(name, lock)| {
-        let host: Arc<dyn Host> = Arc::clone(&lock.base.core) as _;
+        let host: Arc<dyn Host> = Arc::clone(&lock.context.core) as _;
         Member::new(
-            lock.base.site.store().clone(),
+            lock.context.store.sides().clone(),
             Some(name.clone()),
             name.as_str().to_owned(),
             Some(host),
@@ -69,23 +69,25 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
         background: core.steward.background.clone(),
         response_timeout: core.settings.response_timeout,
     });
-    let site = StoreHandle::of_set(store, &format!("all of {}", identities.join(" ")));
-    Ok(Lock::in_set(Arc::clone(core), site, name))
+    let store = StoreHandle::of_set(store, &format!("all of {}", identities.join(" ")));
+    Ok(Lock::in_set(Arc::clone(core), store, name))
 }
 
 /// Identifies a lock across clients and stores. Two locks with the same identity are one lock.
 fn identity(name: &Name, lock: &Lock) -> String {
-    let client = lock.base.core.mint.client();
-    format!("{:?}", (client.as_str(), lock.base.site.set(), name))
+    let client = lock.context.core.mint.client();
+    format!("{:?}", (client.as_str(), lock.context.store.set(), name))
 }
 
-/// The name of the whole set in messages: the parts joined by `+`, cut to `MOST_BYTES`.
+/// The name of the whole set in messages: the parts joined by `+`, cut to `MAX_JOINED_NAME_BYTES`.
 fn name_of<'a>(names: impl ExactSizeIterator<Item = &'a Name>) -> Result<Name> {
     let count = names.len();
     let all: Vec<&str> = names.map(Name::as_str).collect();
     let mut text = all.join("+");
-    if text.len() > MOST_BYTES {
-        let at = (0..=MOST_BYTES).rev().find(|at| text.is_char_boundary(*at));
+    if text.len() > MAX_JOINED_NAME_BYTES {
+        let at = (0..=MAX_JOINED_NAME_BYTES)
+            .rev()
+            .find(|at| text.is_char_boundary(*at));
         text = format!("{}…({count} parts)", &text[..at.unwrap_or(0)]);
     }
     Name::new(text)

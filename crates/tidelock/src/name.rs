@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Bounds the length of a name in bytes, prefix included. Redis would accept more, but other stores and log lines would
 /// not.
-const MOST_BYTES: usize = 512;
+const MAX_NAME_BYTES: usize = 512;
 
 /// A lock name that every store accepts: 1 to 512 bytes of UTF-8 without NUL. Cheap to clone.
 ///
@@ -55,8 +55,8 @@ impl Name {
         let name = name.into();
         let wrong = if name.is_empty() {
             "is empty; give it at least one character".to_owned()
-        } else if name.len() > MOST_BYTES {
-            format!("has {} bytes; {MOST_BYTES} are the most", name.len())
+        } else if name.len() > MAX_NAME_BYTES {
+            format!("has {} bytes; {MAX_NAME_BYTES} are the most", name.len())
         } else if name.contains('\0') {
             "contains a NUL byte, which not every store can keep".to_owned()
         } else {

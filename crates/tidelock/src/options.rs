@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::owner::Owner;
 
 /// Bounds every duration. A longer one is a mistake in units, not a lease.
-const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+const MAX_DURATION: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// How long to wait, how long to hold, and which owner acquires. An option that is not set has the client's default.
 ///
@@ -282,7 +282,7 @@ pub(crate) fn within(what: &str, given: Duration, least: Duration) -> Result<()>
             "{what} of {given:?} is too short; {least:?} is the least"
         )));
     }
-    if given > LONGEST {
+    if given > MAX_DURATION {
         return Err(invalid(format!(
             "{what} of {} s is more than a year; a mistake in units?",
             given.as_secs()
@@ -344,7 +344,7 @@ pub struct Cancel(Arc<CancelState>);
 #[derive(Default)]
 struct CancelState {
     fired: AtomicBool,
-    bell: Arc<tokio::sync::Notify>,
+    notify: Arc<tokio::sync::Notify>,
 }
 
 impl Cancel {
@@ -376,7 +376,7 @@ impl Cancel {
         // We set the flag before we notify. Otherwise a waiter that registers in between would read `false` and
         // never wake.
         self.0.fired.store(true, Ordering::SeqCst);
-        self.0.bell.notify_waiters();
+        self.0.notify.notify_waiters();
     }
 
     /// Whether the token was fired.
@@ -396,11 +396,11 @@ impl Cancel {
 
     /// Resolves when the token is fired.
     pub(crate) async fn fired(self) {
-        let bell = Arc::clone(&self.0.bell).notified_owned();
-        let mut bell = std::pin::pin!(bell);
-        bell.as_mut().enable(); // before we read the flag; otherwise a `fire` in between would be missed
+        let notify = Arc::clone(&self.0.notify).notified_owned();
+        let mut notify = std::pin::pin!(notify);
+        notify.as_mut().enable(); // before we read the flag; otherwise a `fire` in between would be missed
         if !self.is_fired() {
-            bell.await;
+            notify.await;
         }
     }
 }

@@ -202,7 +202,7 @@ impl Owner {
     pub(crate) fn slot(
         &self,
         client: &ClientId,
-        site: &StoreHandle,
+        store: &StoreHandle,
         kind: LockKind,
         name: &Name,
     ) -> Arc<OwnerSlot> {
@@ -217,7 +217,7 @@ impl Owner {
         slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.has_guards());
         Arc::clone(
             slots
-                .entry((client.clone(), site.set().cloned(), kind, name.clone()))
+                .entry((client.clone(), store.set().cloned(), kind, name.clone()))
                 .or_default(),
         )
     }

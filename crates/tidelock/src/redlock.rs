@@ -46,7 +46,7 @@ use crate::store::set::{Host, Member, Quorum, Rule};
 #[derive(Clone)]
 pub struct RedLock {
     core: Arc<ClientInner>,
-    site: Arc<StoreHandle>,
+    store: Arc<StoreHandle>,
 }
 
 impl RedLock {
@@ -113,14 +113,14 @@ impl RedLock {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
     /// ```
     pub fn lock(&self, name: &str) -> Lock {
-        Lock::at(Arc::clone(&self.core), Arc::clone(&self.site), name)
+        Lock::at(Arc::clone(&self.core), Arc::clone(&self.store), name)
     }
 }
 
 impl fmt::Debug for RedLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedLock")
-            .field("store", &self.site.front())
+            .field("store", &self.store.front())
             .finish_non_exhaustive()
     }
 }
@@ -264,7 +264,7 @@ impl RedLockBuilder {
         let members = self.clients.iter().enumerate().map(|(n, client)| {
             let host: Arc<dyn Host> = Arc::clone(client.core()) as _;
             let label = format!("server {} of {count}", n + 1);
-            Member::new(client.core().home.store().clone(), None, label, Some(host))
+            Member::new(client.core().home.sides().clone(), None, label, Some(host))
         });
         let store = set::open(set::Plan {
             rule: Rule::Majority(Quorum::new(node_timeout, self.restart_guard, longest)),
@@ -273,8 +273,8 @@ impl RedLockBuilder {
             background: core.steward.background.clone(),
             response_timeout: core.settings.response_timeout,
         });
-        let site = StoreHandle::of_set(store, &identity);
-        Ok(RedLock { core, site })
+        let store = StoreHandle::of_set(store, &identity);
+        Ok(RedLock { core, store })
     }
 }
 

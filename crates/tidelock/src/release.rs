@@ -87,8 +87,8 @@ impl Future for Release {
             let Err(hold) = Hold::pass_on(hold) else {
                 return Poll::Ready(Ok(()));
             };
-            let base = Arc::clone(&hold.base);
-            *rest = Some((base, Box::pin(release::settle(hold))));
+            let context = Arc::clone(&hold.context);
+            *rest = Some((context, Box::pin(release::settle(hold))));
         }
         let Some((_, running)) = rest else {
             return Poll::Ready(Err(
@@ -104,10 +104,11 @@ impl Future for Release {
 impl Drop for Release {
     fn drop(&mut self) {
         if let ReleaseState::Last { rest, .. } = &mut self.0
-            && let Some((base, rest)) = rest.take()
+            && let Some((context, rest)) = rest.take()
         {
             // The release is in flight and the caller has gone: the steward completes it.
-            base.core
+            context
+                .core
                 .steward
                 .send(StewardCommand::Adopt(Box::pin(async move {
                     release::log(rest.await);

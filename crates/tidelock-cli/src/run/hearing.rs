@@ -13,7 +13,7 @@ use super::link::{self, News, Word};
 
 /// One event.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Heard {
+pub(crate) enum ReleasesSeen {
     /// A message from the supervisor.
     News(News),
     /// The kernel reports that the command is dead, whether or not the supervisor reports it.
@@ -44,33 +44,33 @@ impl Ears {
 
     /// The next event that is already there. Messages come first: only the supervisor knows the exit status of the
     /// command.
-    pub(crate) fn now(&mut self) -> Option<Heard> {
+    pub(crate) fn now(&mut self) -> Option<ReleasesSeen> {
         match link::hear(&self.link) {
             Word::News(news) => {
                 if let News::Started(leader) = news {
                     self.command = Group::of(leader).and_then(|it| boot::end_of(it.leader()));
                 }
-                return Some(Heard::News(news));
+                return Some(ReleasesSeen::News(news));
             }
-            Word::End => return Some(Heard::SupervisorIsGone),
+            Word::End => return Some(ReleasesSeen::SupervisorIsGone),
             Word::Nothing => {}
         }
         let dead = self.command.as_ref().is_some_and(is_readable);
         dead.then(|| {
             self.command = None;
-            Heard::CommandIsDead
+            ReleasesSeen::CommandIsDead
         })
     }
 
     /// Waits for the next event. Only messages wake it, so call [`now`](Self::now) as well to see the command's death.
     /// Cancel safe: dropped early, it has consumed nothing.
-    pub(crate) async fn next(&mut self) -> Heard {
+    pub(crate) async fn next(&mut self) -> ReleasesSeen {
         loop {
             if let Some(heard) = self.now() {
                 return heard;
             }
             if self.ready.readable().await.is_err() {
-                return Heard::SupervisorIsGone;
+                return ReleasesSeen::SupervisorIsGone;
             }
             // Clears the readiness, so that the runtime waits for the next message. The call of `now` above has read
             // all that was there before.

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use tidelock::{Guard, LostReason};
 
 use super::group::{self, Group};
-use super::hearing::{Ears, Heard};
+use super::hearing::{Ears, ReleasesSeen};
 use super::link::{self, News};
 use super::plan::{Plan, Step};
 use super::signals::Signals;
@@ -103,7 +103,7 @@ impl Running {
                 }
             };
             match heard {
-                Some(Heard::SupervisorIsGone) => return self.finish(guard, signals).await,
+                Some(ReleasesSeen::SupervisorIsGone) => return self.finish(guard, signals).await,
                 Some(heard) => self.take(heard),
                 None if self.is_left_alone() => return self.finish(guard, signals).await,
                 None => {}
@@ -128,20 +128,20 @@ impl Running {
         link::tell(&self.link, News::Lost);
     }
 
-    fn take(&mut self, heard: Heard) {
+    fn take(&mut self, heard: ReleasesSeen) {
         match heard {
-            Heard::News(News::Started(leader)) => self.group = Group::of(leader),
-            Heard::News(News::Ending) => {
+            ReleasesSeen::News(News::Started(leader)) => self.group = Group::of(leader),
+            ReleasesSeen::News(News::Ending) => {
                 self.ended_for_loss = true;
                 self.plan.asked(boot::now());
             }
-            Heard::News(News::Stopped(signal)) => self.stopped(signal),
-            Heard::News(ended @ (News::Exited(_) | News::Killed(_))) => {
+            ReleasesSeen::News(News::Stopped(signal)) => self.stopped(signal),
+            ReleasesSeen::News(ended @ (News::Exited(_) | News::Killed(_))) => {
                 self.ended = Some(ended);
                 self.command_is_dead();
             }
-            Heard::CommandIsDead => self.command_is_dead(),
-            Heard::News(_) | Heard::SupervisorIsGone => {}
+            ReleasesSeen::CommandIsDead => self.command_is_dead(),
+            ReleasesSeen::News(_) | ReleasesSeen::SupervisorIsGone => {}
         }
     }
 

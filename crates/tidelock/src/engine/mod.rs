@@ -61,14 +61,14 @@ impl ClientInner {
 #[derive(Debug, Default)]
 pub(crate) struct CloseFlag {
     set: AtomicBool,
-    bell: Notify,
+    notify: Notify,
 }
 
 impl CloseFlag {
     /// Sets the flag and wakes all listeners. True for the first call only.
     pub(crate) fn set(&self) -> bool {
         let first = !self.set.swap(true, Ordering::SeqCst);
-        self.bell.notify_waiters();
+        self.notify.notify_waiters();
         first
     }
 
@@ -78,10 +78,10 @@ impl CloseFlag {
 
     /// Resolves when the flag is set, at once if it is set already.
     pub(crate) async fn happened(&self) {
-        let mut bell = std::pin::pin!(self.bell.notified());
-        bell.as_mut().enable(); // before we read the flag; otherwise we miss a `close` in between
+        let mut notify = std::pin::pin!(self.notify.notified());
+        notify.as_mut().enable(); // before we read the flag; otherwise we miss a `close` in between
         if !self.is_set() {
-            bell.await;
+            notify.await;
         }
     }
 }

@@ -15,12 +15,12 @@ use crate::store::{Backend, LockKind, Name, Store, Timers, WakeChannels};
 #[derive(Debug)]
 pub(crate) struct LockContext {
     pub(crate) core: Arc<ClientInner>,
-    pub(crate) site: Arc<StoreHandle>,
+    pub(crate) store: Arc<StoreHandle>,
 }
 
 impl LockContext {
-    pub(crate) fn new(core: Arc<ClientInner>, site: Arc<StoreHandle>) -> Arc<Self> {
-        Arc::new(Self { core, site })
+    pub(crate) fn new(core: Arc<ClientInner>, store: Arc<StoreHandle>) -> Arc<Self> {
+        Arc::new(Self { core, store })
     }
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct StoreHandle {
     /// The same store with the plain layout of locks, if it has one.
     plain: Option<Arc<StoreHandle>>,
     /// The local queues. `None`: a set of stores, whose waiters each ask for themselves.
-    lines: Option<Arc<LocalQueues>>,
+    queues: Option<Arc<LocalQueues>>,
 }
 
 /// Settings of the local queues.
@@ -49,32 +49,32 @@ pub(crate) struct LocalQueueSettings {
     /// or lets the next waiter ask the store.
     pub(crate) patience: Duration,
     /// Tells the steward that a queue has a waiter, so that it looks after `patience`.
-    pub(crate) bell: Arc<Notify>,
+    pub(crate) notify: Arc<Notify>,
 }
 
 impl LocalQueueSettings {
-    fn lines(&self) -> Arc<LocalQueues> {
+    fn queues(&self) -> Arc<LocalQueues> {
         LocalQueues::new(
             self.hand_off,
             self.timers.clone(),
             self.patience,
-            &self.bell,
+            &self.notify,
         )
     }
 }
 
 impl StoreHandle {
     /// The client's own store.
-    pub(crate) fn home(store: Store, manners: &LocalQueueSettings) -> Arc<Self> {
+    pub(crate) fn home(store: Store, settings: &LocalQueueSettings) -> Arc<Self> {
         let plain = match (store.front.plain(), store.back.plain()) {
             (Some(front), Some(back)) => {
                 let store = Store { front, back };
-                let lines = Some(manners.lines());
-                Some(Self::new(store, Some("plain".into()), None, lines))
+                let queues = Some(settings.queues());
+                Some(Self::new(store, Some("plain".into()), None, queues))
             }
             _ => None,
         };
-        Self::new(store, None, plain, Some(manners.lines()))
+        Self::new(store, None, plain, Some(settings.queues()))
     }
 
     /// A set of stores, identified by that text.
@@ -86,14 +86,14 @@ impl StoreHandle {
         store: Store,
         set: Option<Arc<str>>,
         plain: Option<Arc<Self>>,
-        lines: Option<Arc<LocalQueues>>,
+        queues: Option<Arc<LocalQueues>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             store,
             set,
             polls: OnceLock::new(),
             plain,
-            lines,
+            queues,
         })
     }
 
@@ -103,7 +103,7 @@ impl StoreHandle {
     }
 
     /// Both the front and the back.
-    pub(crate) fn store(&self) -> &Store {
+    pub(crate) fn sides(&self) -> &Store {
         &self.store
     }
 
@@ -125,19 +125,19 @@ impl StoreHandle {
 
     /// Whether the store keeps a queue position for each waiter of such a lock. Such a waiter bypasses the local queue,
     /// and gives up its position by a withdrawal of its ticket.
-    pub(crate) fn queues(&self, kind: LockKind) -> bool {
+    pub(crate) fn queues_in_store(&self, kind: LockKind) -> bool {
         kind.is_read_write() || self.front().capabilities().queues
     }
 
     /// The local queues. `None` for a set of stores.
-    pub(crate) fn lines(&self) -> Option<&Arc<LocalQueues>> {
-        self.lines.as_ref()
+    pub(crate) fn queues(&self) -> Option<&Arc<LocalQueues>> {
+        self.queues.as_ref()
     }
 
     /// The client is closed: calls all waiters in the local queues of this store.
-    pub(crate) fn close_lines(&self) {
-        let plain = self.plain().and_then(|plain| plain.lines());
-        self.lines()
+    pub(crate) fn close_queues(&self) {
+        let plain = self.plain().and_then(|plain| plain.queues());
+        self.queues()
             .into_iter()
             .chain(plain)
             .for_each(|l| l.close());

@@ -36,7 +36,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
 
 /// How many leases of the client the queue keeps a waiter that does not ask again. A live waiter asks at least once per
 /// lease.
-const KEPT: u32 = 3;
+const STATE_TTL_LEASES: u32 = 3;
 
 /// Opens `memory:NAME`, or a new store if the name is empty.
 pub(crate) fn open(name: &str, env: &Env) -> Store {
@@ -211,7 +211,7 @@ impl Memory {
         let first_end = way.or_else(|| records.barred(name, now));
         let (ends, token) = match first_end {
             None => (now + ask.lease, Some(records.count(name, ask.spare))),
-            Some(_) => (now + self.lease * KEPT, None),
+            Some(_) => (now + self.lease * STATE_TTL_LEASES, None),
         };
         if token.is_some() || kind.is_read_write() && waits {
             let queue = records.locks.entry(name.clone()).or_default();
@@ -250,7 +250,7 @@ impl Memory {
         }
     }
 
-    fn keep(&self, renewal: &Renewal) -> Renewed {
+    fn renew_one(&self, renewal: &Renewal) -> Renewed {
         let now = self.timers.now();
         let mut records = self.world.lock();
         let queue = records.queue(&renewal.ticket.name, now);
@@ -306,7 +306,10 @@ impl Backend for Memory {
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
-        ready(Ok(batch.iter().map(|renewal| self.keep(renewal)).collect()))
+        ready(Ok(batch
+            .iter()
+            .map(|renewal| self.renew_one(renewal))
+            .collect()))
     }
 
     fn lane(&self, _name: &Name) -> u64 {

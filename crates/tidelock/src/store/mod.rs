@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::glob::matches_glob;
-pub use self::released::{Awaited, Heard, Released};
+pub use self::released::{Awaited, Released, ReleasesSeen};
 pub use crate::acknowledge::{Acknowledged, ReplicaAck};
 pub use crate::engine::acquire::request::Liveness;
 pub use crate::engine::lease::bond::Bond;
@@ -119,7 +119,7 @@ pub struct AttemptRequest {
     /// delay at once. Zero: no delay. Set only if [`Capabilities::delays`] is true.
     pub delay: Duration,
     /// Tells whether the caller still waits for the answer.
-    pub asker: Liveness,
+    pub liveness: Liveness,
 }
 
 /// The answer to an [`AttemptRequest`].
@@ -272,12 +272,12 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>>;
     /// Lists the names of held locks that match a glob (`*`, `?`), one page at a time, starting with cursor 0.
     fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>>;
-    /// Publishes the details of this process for operators, for the time `keep`.
+    /// Publishes the details of this process for operators, for the time `ttl`.
     fn announce<'a>(
         &'a self,
         client: &'a ClientId,
         info: &'a ClientInfo,
-        keep: Duration,
+        ttl: Duration,
     ) -> BoxFuture<'a, Result<()>>;
     /// Removes the details that [`announce`](Self::announce) published for this client.
     fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>>;
@@ -294,7 +294,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         None
     }
     /// The releases of this lock that the client has noticed. `None`: the client is not listening. Sends no request.
-    fn heard(&self, _name: &Name) -> Option<Heard> {
+    fn releases_seen(&self, _name: &Name) -> Option<ReleasesSeen> {
         None
     }
     /// The same store, with each lock written as one plain key, as clients in other languages do. `None`: the store has

@@ -12,8 +12,8 @@ pub struct Awaited {
     /// A client other than tidelock held the lock a short time ago. Such clients may poll for the lock, and the store
     /// cannot count them.
     pub polled: bool,
-    /// The count of [`Heard`], including this release.
-    pub heard: u64,
+    /// The count of [`ReleasesSeen`], including this release.
+    pub releases_seen: u64,
 }
 
 impl Awaited {
@@ -28,7 +28,7 @@ impl Awaited {
 
 /// The releases of a lock that a client has noticed, including its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Heard {
+pub struct ReleasesSeen {
     /// The number of releases since the client began to listen.
     pub count: u64,
     /// The time of the last noticed release.

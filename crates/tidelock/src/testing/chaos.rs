@@ -9,8 +9,8 @@ use crate::fence::SqlFence;
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
-    Attempt, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId, Env, Heard,
-    Incarnation, Name, Page, Released, Renewal, Renewed, Store, Ticket, Timers,
+    Attempt, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId, Env,
+    Incarnation, Name, Page, Released, ReleasesSeen, Renewal, Renewed, Store, Ticket, Timers,
 };
 use crate::testing::faults::{Fate, Faults, Matter, about};
 
@@ -225,9 +225,9 @@ impl Backend for Chaos {
         &'a self,
         client: &'a ClientId,
         info: &'a ClientInfo,
-        keep: Duration,
+        ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
-        self.inner.announce(client, info, keep)
+        self.inner.announce(client, info, ttl)
     }
 
     fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
@@ -246,8 +246,8 @@ impl Backend for Chaos {
         self.inner.pause(name)
     }
 
-    fn heard(&self, name: &Name) -> Option<Heard> {
-        self.inner.heard(name)
+    fn releases_seen(&self, name: &Name) -> Option<ReleasesSeen> {
+        self.inner.releases_seen(name)
     }
 
     fn plain(&self) -> Option<Arc<dyn Backend>> {

@@ -9,8 +9,8 @@ use crate::fence::SqlFence;
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
-    Attempt, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Heard, Incarnation, Name,
-    Page, Released, Renewal, Renewed, Store, Ticket,
+    Attempt, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Incarnation, Name, Page,
+    Released, ReleasesSeen, Renewal, Renewed, Store, Ticket,
 };
 
 /// The changed behavior. Each method gets the wrapped store; by default it forwards to that store.
@@ -132,9 +132,9 @@ impl<T: Twist> Backend for Twisted<T> {
         &'a self,
         client: &'a ClientId,
         info: &'a ClientInfo,
-        keep: Duration,
+        ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
-        self.inner.announce(client, info, keep)
+        self.inner.announce(client, info, ttl)
     }
 
     fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
@@ -153,8 +153,8 @@ impl<T: Twist> Backend for Twisted<T> {
         self.inner.pause(name)
     }
 
-    fn heard(&self, name: &Name) -> Option<Heard> {
-        self.inner.heard(name)
+    fn releases_seen(&self, name: &Name) -> Option<ReleasesSeen> {
+        self.inner.releases_seen(name)
     }
 
     fn plain(&self) -> Option<Arc<dyn Backend>> {

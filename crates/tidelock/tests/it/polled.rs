@@ -35,7 +35,7 @@ impl Twist for Silent {
             let _turn = self.turns.acquire().await;
             // The caller may have left while we waited for the permit. Its attempt must not be sent, otherwise the
             // store would grant the lock to nobody.
-            if ask.asker.has_left() {
+            if ask.liveness.has_left() {
                 return Err(Error::new(ErrorKind::Unavailable));
             }
             self.asked.fetch_add(1, Ordering::SeqCst);

@@ -23,7 +23,7 @@ use crate::store::{BoxFuture, LockKind, Name};
 pub(crate) struct Acquisition {
     state: AcquisitionState,
     /// `None`: the options were refused, or the acquisition is done.
-    caller: Option<Arc<AcquireRequest>>,
+    request: Option<Arc<AcquireRequest>>,
     deadline: Option<Timer>,
     cancel: Option<BoxFuture<'static, ()>>,
 }
@@ -38,14 +38,14 @@ enum AcquisitionState {
 }
 
 impl Acquisition {
-    pub(crate) fn of(caller: Result<AcquireRequest>) -> Self {
-        let (state, caller) = match caller {
-            Ok(caller) => (AcquisitionState::Lazy, Some(Arc::new(caller))),
+    pub(crate) fn of(request: Result<AcquireRequest>) -> Self {
+        let (state, request) = match request {
+            Ok(request) => (AcquisitionState::Lazy, Some(Arc::new(request))),
             Err(error) => (AcquisitionState::Refused(error), None),
         };
         Self {
             state,
-            caller,
+            request,
             deadline: None,
             cancel: None,
         }
@@ -54,40 +54,44 @@ impl Acquisition {
     /// Makes all checks that need no request, starts the deadline, and joins the local queue or starts the acquire
     /// loop.
     fn start(&mut self) -> Result<AcquirePath> {
-        let Some(caller) = &self.caller else {
+        let Some(request) = &self.request else {
             return Err(Error::new(ErrorKind::InvalidName));
         };
-        check(caller)?;
-        let options = &caller.options;
+        check(request)?;
+        let options = &request.options;
         // A zero wait ends with the first answer. The response timeout bounds that, so it needs no deadline.
         self.deadline = options
             .wait
             .filter(|wait| !wait.is_zero())
-            .map(|wait| caller.base.core.timers.after(wait));
+            .map(|wait| request.context.core.timers.after(wait));
         self.cancel = options
             .cancel
             .clone()
             .map(|cancel| Box::pin(Cancel::fired(cancel)) as _);
-        let caller = Arc::clone(caller);
-        Ok(AcquireLoop { caller }.enter())
+        let request = Arc::clone(request);
+        Ok(AcquireLoop { request }.enter())
     }
 
     /// Stops waiting. If a request is in flight, the steward finishes it and releases a lock that it grants.
     fn leave(&mut self) {
-        let (state, Some(caller)) = (
+        let (state, Some(request)) = (
             std::mem::replace(&mut self.state, AcquisitionState::Done(None)),
-            &self.caller,
+            &self.request,
         ) else {
             return;
         };
         if let AcquisitionState::Running(rest) = state {
             // Tells the acquire loop, and a store that has not sent the attempt yet, that nobody waits for the lock.
-            caller.gone.store(true, Ordering::SeqCst);
+            request.gone.store(true, Ordering::SeqCst);
             // If we dropped a request in flight, nobody would read its reply, and a grant would stay until the lease
             // ends. Without one the drop is enough: a ticket withdraws itself if the store may know it.
-            if caller.in_flight.load(Ordering::SeqCst) {
+            if request.in_flight.load(Ordering::SeqCst) {
                 let work = Box::pin(async move { drop(rest.await) });
-                caller.base.core.steward.send(StewardCommand::Adopt(work));
+                request
+                    .context
+                    .core
+                    .steward
+                    .send(StewardCommand::Adopt(work));
             }
         }
     }
@@ -100,7 +104,7 @@ impl Acquisition {
             return Some(Error::new(ErrorKind::Cancelled));
         }
         let over = Pin::new(self.deadline.as_mut()?).poll(cx).is_ready();
-        over.then(|| Some(self.caller.as_ref()?.out_of_time()))?
+        over.then(|| Some(self.request.as_ref()?.out_of_time()))?
     }
 
     /// The error for a lock that is not free, if the wait is zero.
@@ -115,30 +119,34 @@ impl Acquisition {
     /// Completes the future, and drops all it has of the client. Otherwise a completed future that is kept would keep
     /// the client alive.
     fn finish(&mut self, result: AcquireResult) -> Poll<AcquireResult> {
-        let caller = self.caller.take();
-        let name = caller.as_ref().filter(|_| matches!(result, Ok(None)));
-        self.state = AcquisitionState::Done(name.map(|caller| caller.name.clone()));
+        let request = self.request.take();
+        let name = request.as_ref().filter(|_| matches!(result, Ok(None)));
+        self.state = AcquisitionState::Done(name.map(|request| request.name.clone()));
         (self.deadline, self.cancel) = (None, None);
-        Poll::Ready(result.map_err(|error| match caller {
-            Some(caller) => error.on_lock(&caller.name),
+        Poll::Ready(result.map_err(|error| match request {
+            Some(request) => error.on_lock(&request.name),
             None => error,
         }))
     }
 }
 
 /// The checks that need no request to the store.
-fn check(caller: &AcquireRequest) -> Result<()> {
-    let (core, site, options) = (&caller.base.core, &caller.base.site, &caller.options);
+fn check(request: &AcquireRequest) -> Result<()> {
+    let (core, store, options) = (
+        &request.context.core,
+        &request.context.store,
+        &request.options,
+    );
     core.refuse_if_closed()?;
     background::need_runtime()?;
-    if caller.terms.kind == LockKind::Fenced && !site.front().capabilities().tokens {
+    if request.terms.kind == LockKind::Fenced && !store.front().capabilities().tokens {
         return Err(Error::new(ErrorKind::Unsupported)
             .because("this store cannot count, so it has no fencing tokens"));
     }
     // Only a lock with one holder can have a delay. Each of several holders would leave one that bars the others.
     if options.lock_delay.is_some_and(|delay| !delay.is_zero())
-        && !(site.front().capabilities().delays
-            && matches!(caller.terms.kind, LockKind::Mutex | LockKind::Fenced))
+        && !(store.front().capabilities().delays
+            && matches!(request.terms.kind, LockKind::Mutex | LockKind::Fenced))
     {
         return Err(Error::new(ErrorKind::Unsupported)
             .because("this store cannot keep a lock back after its hold has ended (lock_delay)"));

@@ -15,11 +15,11 @@
 //!    (only a set of stores reports that), withdraw the ticket and go on with a fresh one, also after a refusal.
 //!
 //! ```text
-//!   waiting in the queue ─ call ─┬─ Lead ───► drive, as the leader
-//!                                ├─ Hold ───► return it (closed: error; lost: join again)
-//!                                ├─ Scout ──► one attempt that bypasses the leader (refused, no answer: join again)
-//!                                ├─ Again ──► join again, at the old position
-//!                                └─ Failed ─► return the error
+//!   waiting in the queue ─ call ─┬─ TakeLeadership ─► drive, as the leader
+//!                                ├─ Hold ───────────► return it (closed: error; lost: join again)
+//!                                ├─ Probe ──────────► one attempt that bypasses the leader (refused, no answer: join again)
+//!                                ├─ JoinAgain ──────► join again, at the old position
+//!                                └─ Failed ─────────► return the error
 //!   drive ─► fairness delay ─► in flight
 //!   in flight ─┬─ granted, lease proved ───────► hold in the lease table ─► return it (closed: release it, error)
 //!              ├─ granted, lease over already ─► withdraw, fresh ticket; then as for an error
@@ -65,7 +65,7 @@ use crate::store::{Attempt, BootInstant, Grant, Wait, Wake};
 
 /// The acquire loop of one request. It has no deadline: the caller stops polling it, or passes it to the steward.
 pub(crate) struct AcquireLoop {
-    pub(crate) caller: Arc<AcquireRequest>,
+    pub(crate) request: Arc<AcquireRequest>,
 }
 
 /// The result of one attempt.
@@ -78,14 +78,14 @@ struct AttemptOutcome {
 }
 
 impl AcquireLoop {
-    pub(crate) fn of(place: &WaiterFuture) -> Self {
-        let caller = Arc::clone(place.caller());
-        Self { caller }
+    pub(crate) fn of(waiter: &WaiterFuture) -> Self {
+        let request = Arc::clone(waiter.request());
+        Self { request }
     }
 
     /// Re-enters the hold of the given owner if it has one. Otherwise acquires the lock.
     pub(crate) fn enter(self) -> AcquirePath {
-        match self.caller.options.owner.clone() {
+        match self.request.options.owner.clone() {
             Some(owner) => AcquirePath::Asks(Box::pin(self.enter_as(owner))),
             None => self.queue_up(),
         }
@@ -93,14 +93,14 @@ impl AcquireLoop {
 
     async fn enter_as(self, owner: Owner) -> AcquireResult {
         let slot = owner.slot(
-            self.caller.base.core.mint.client(),
-            &self.caller.base.site,
-            self.caller.terms.kind,
-            &self.caller.name,
+            self.request.context.core.mint.client(),
+            &self.request.context.store,
+            self.request.terms.kind,
+            &self.request.name,
         );
         // One acquisition of an owner at a time, so the second one finds the hold of the first and re-enters it.
         // Otherwise both would ask the store, and the second would wait for its own owner.
-        let _turn = if self.caller.only_asks() {
+        let _turn = if self.request.only_asks() {
             match slot.turn.try_lock() {
                 Ok(turn) => turn,
                 Err(_) => return Ok(None),
@@ -109,7 +109,7 @@ impl AcquireLoop {
             slot.turn.lock().await
         };
         if let Some(hold) = slot.current() {
-            return hold.shared_with(self.caller.terms.kind).map(Some);
+            return hold.shared_with(self.request.terms.kind).map(Some);
         }
         let hold = self.queue_up().await?;
         if let Some(hold) = &hold {
@@ -123,13 +123,13 @@ impl AcquireLoop {
     /// We join before we create the future of the acquire loop: that future is large, and only the leader needs it.
     fn queue_up(self) -> AcquirePath {
         // A store with queues keeps a position for each waiter, and only requests of that waiter keep the position.
-        let AcquireRequest { base, terms, .. } = &*self.caller;
-        let stands = !self.caller.only_asks() && !base.site.queues(terms.kind);
-        match base.site.lines().filter(|_| stands) {
+        let AcquireRequest { context, terms, .. } = &*self.request;
+        let joins = !self.request.only_asks() && !context.store.queues_in_store(terms.kind);
+        match context.store.queues().filter(|_| joins) {
             None => AcquirePath::ask(self, None),
-            Some(lines) => match lines.join(&self.caller, None) {
-                Joined::Leads(lead) => AcquirePath::ask(self, Some(lead)),
-                Joined::Waits(place) => AcquirePath::stand(place),
+            Some(queues) => match queues.join(&self.request, None) {
+                Joined::Leads(leader) => AcquirePath::ask(self, Some(leader)),
+                Joined::Waits(waiter) => AcquirePath::wait(waiter),
             },
         }
     }
@@ -137,71 +137,73 @@ impl AcquireLoop {
     /// Acts on the call that ended a wait in the local queue. If the call brings no lock and no error, the request
     /// joins the queue again at its old position (`number`).
     pub(crate) async fn come(self, mut call: Notification, number: u64) -> AcquireResult {
-        let Some(lines) = self.caller.base.site.lines() else {
+        let Some(queues) = self.request.context.store.queues() else {
             return self.drive(None).await;
         };
         loop {
             match call {
-                Notification::Lead(lead) => return Box::pin(self.drive(Some(*lead))).await,
+                Notification::TakeLeadership(leader) => {
+                    return Box::pin(self.drive(Some(*leader))).await;
+                }
                 Notification::Hold(hold) => {
-                    self.caller.base.core.refuse_if_closed()?;
+                    self.request.context.core.refuse_if_closed()?;
                     if hold.is_held() {
                         return Ok(Some(hold));
                     }
                 }
                 Notification::Failed(error) => return Err(error),
-                Notification::Scout => {
-                    let granted = Box::pin(self.scout(lines)).await?;
-                    if granted.is_some() || self.caller.gone.load(Ordering::SeqCst) {
+                Notification::Probe => {
+                    let granted = Box::pin(self.probe(queues)).await?;
+                    if granted.is_some() || self.request.gone.load(Ordering::SeqCst) {
                         return Ok(granted);
                     }
                 }
-                Notification::Again => {}
+                Notification::JoinAgain => {}
             }
-            let place = match lines.join(&self.caller, Some(number)) {
-                Joined::Leads(lead) => return Box::pin(self.drive(Some(lead))).await,
-                Joined::Waits(place) => place,
+            let waiter = match queues.join(&self.request, Some(number)) {
+                Joined::Leads(leader) => return Box::pin(self.drive(Some(leader))).await,
+                Joined::Waits(waiter) => waiter,
             };
-            self.caller.wait_in_line()?;
-            call = place.await;
+            self.request.announce_wait()?;
+            call = waiter.await;
         }
     }
 
     /// Asks the store once, although another task leads the local queue. If the lock is granted, this task leads.
-    async fn scout(&self, lines: &Arc<LocalQueues>) -> AcquireResult {
+    async fn probe(&self, queues: &Arc<LocalQueues>) -> AcquireResult {
         // Declared before the ticket, so dropped after it: `close` also waits for the withdrawal, as in `drive`.
-        let _mark = self.caller.base.core.steward.mark();
-        self.caller.base.core.refuse_if_closed()?;
-        let mut claim = PendingTicket::new(self);
-        let asked = self.ask(&mut claim).await;
+        let _in_flight = self.request.context.core.steward.in_flight();
+        self.request.context.core.refuse_if_closed()?;
+        let mut pending = PendingTicket::new(self);
+        let asked = self.ask(&mut pending).await;
         match asked.answer {
             Ok(Attempt::Acquired(grant)) => {
-                let (mut lead, mut turn) =
-                    (Some(lines.usurp(&self.caller.name)), WaitState::default());
-                self.grant(&mut claim, &grant, asked.sent, &mut lead, &mut turn)
+                let mut leader = Some(queues.take_leadership(&self.request.name));
+                let mut waiting = WaitState::default();
+                self.grant(&mut pending, &grant, asked.sent, &mut leader, &mut waiting)
                     .map(Some)
             }
             Ok(Attempt::Held(_)) => {
-                self.caller.set_trouble(None);
+                self.request.set_last_error(None);
                 Ok(None)
             }
             Err(error) if error.is_retryable() => {
-                self.caller.set_trouble(Some(error));
+                self.request.set_last_error(Some(error));
                 Ok(None)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Sends one attempt. Records in `claim` if an outcome is unknown, so that the ticket is withdrawn later.
-    async fn ask(&self, claim: &mut PendingTicket<'_>) -> AttemptOutcome {
-        let front = self.caller.base.site.front();
-        let sent = self.caller.base.core.timers.now();
-        self.caller.in_flight.store(true, Ordering::SeqCst);
-        let answer = front.attempt(&claim.ask).await;
-        self.caller.in_flight.store(false, Ordering::SeqCst);
-        let doubt = front.in_doubt(&claim.ask.ticket);
-        claim.unclear |= doubt || answer.as_ref().is_err_and(Error::outcome_unknown);
+    /// Sends one attempt. Records in `pending` if an outcome is unknown, so that the ticket is withdrawn later.
+    async fn ask(&self, pending: &mut PendingTicket<'_>) -> AttemptOutcome {
+        let front = self.request.context.store.front();
+        let sent = self.request.context.core.timers.now();
+        self.request.in_flight.store(true, Ordering::SeqCst);
+        let answer = front.attempt(&pending.ask).await;
+        self.request.in_flight.store(false, Ordering::SeqCst);
+        let doubt = front.in_doubt(&pending.ask.ticket);
+        pending.unclear |= doubt || answer.as_ref().is_err_and(Error::outcome_unknown);
         AttemptOutcome {
             sent,
             doubt,
@@ -210,44 +212,44 @@ impl AcquireLoop {
     }
 
     /// Asks the store until it grants the lock or the wait ends. `None`: not free with a zero wait, or the caller left.
-    pub(crate) async fn drive(&self, mut lead: Option<Leader>) -> AcquireResult {
-        // Declared before `claim`, so dropped after it: `close` also waits until the withdrawal is with the steward.
-        let mut _mark = None;
-        let mut claim = PendingTicket::new(self);
-        let mut turn = WaitState::default();
-        if let Some(lead) = &mut lead {
-            self.take_over(lead, &mut claim, &mut turn);
+    pub(crate) async fn drive(&self, mut leader: Option<Leader>) -> AcquireResult {
+        // Declared before `pending`, so dropped after it: `close` also waits until the withdrawal is with the steward.
+        let mut _in_flight = None;
+        let mut pending = PendingTicket::new(self);
+        let mut waiting = WaitState::default();
+        if let Some(leader) = &mut leader {
+            self.take_over(leader, &mut pending, &mut waiting);
         }
         self.hold_back().await;
-        let mut outage = Backoff::default();
+        let mut backoff = Backoff::default();
         // False: the waiters may have an error of the store that must be cleared with the next answer. A former leader
         // may have given them one; a queue that has just begun had no leader before.
-        let mut settled = lead.as_ref().is_none_or(Leader::is_alone);
+        let mut settled = leader.as_ref().is_none_or(Leader::is_alone);
         loop {
             // We register before we check for `close`. Otherwise a `close` that runs between the two would return
             // while this attempt is still in flight.
-            _mark = Some(self.caller.base.core.steward.mark());
-            self.caller.base.core.refuse_if_closed()?;
-            claim.ask.spare = lead.as_mut().map_or(0, Leader::followers);
-            turn.asking();
+            _in_flight = Some(self.request.context.core.steward.in_flight());
+            self.request.context.core.refuse_if_closed()?;
+            pending.ask.spare = leader.as_mut().map_or(0, Leader::followers);
+            waiting.asking();
             let AttemptOutcome {
                 sent,
                 doubt,
                 answer,
-            } = self.ask(&mut claim).await;
-            let heard = answer.is_ok();
-            if heard {
-                turn.answered();
+            } = self.ask(&mut pending).await;
+            let releases_seen = answer.is_ok();
+            if releases_seen {
+                waiting.answered();
                 if !std::mem::replace(&mut settled, true) {
-                    self.caller.set_trouble(None);
-                    if let Some(lead) = &lead {
-                        lead.trouble(None);
+                    self.request.set_last_error(None);
+                    if let Some(leader) = &leader {
+                        leader.last_error(None);
                     }
                 }
             }
             let answer = match answer {
                 Ok(Attempt::Acquired(grant)) => self
-                    .grant(&mut claim, &grant, sent, &mut lead, &mut turn)
+                    .grant(&mut pending, &grant, sent, &mut leader, &mut waiting)
                     .map(Ok),
                 Ok(Attempt::Held(wait)) => Ok(Err(wait)),
                 Err(error) => Err(error),
@@ -256,44 +258,44 @@ impl AcquireLoop {
                 Ok(Ok(hold)) => return Ok(Some(hold)),
                 Ok(Err(wait)) => wait,
                 Err(error) => {
-                    if self.caller.gone.load(Ordering::SeqCst) {
+                    if self.request.gone.load(Ordering::SeqCst) {
                         return Ok(None);
                     }
                     // A grant that came too late is still an answer, so an outage can only begin after it.
-                    let since = if heard {
-                        self.caller.base.core.timers.now()
+                    let since = if releases_seen {
+                        self.request.context.core.timers.now()
                     } else {
                         sent
                     };
-                    let pause = outage.pause(error, since, self, lead.as_ref())?;
+                    let pause = backoff.pause(error, since, self, leader.as_ref())?;
                     settled = false;
                     if doubt {
-                        self.begin_anew(&mut claim).await;
+                        self.begin_anew(&mut pending).await;
                     }
-                    _mark = None;
+                    _in_flight = None;
                     self.rest(pause).await;
                     continue;
                 }
             };
-            outage = Backoff::default();
-            if self.caller.gone.load(Ordering::SeqCst) || self.caller.only_asks() {
+            backoff = Backoff::default();
+            if self.request.gone.load(Ordering::SeqCst) || self.request.only_asks() {
                 return Ok(None);
             }
             if doubt {
-                self.begin_anew(&mut claim).await;
+                self.begin_anew(&mut pending).await;
             }
-            _mark = None;
-            self.await_turn(&mut claim, &mut turn, wait).await;
+            _in_flight = None;
+            self.wait_for_turn(&mut pending, &mut waiting, wait).await;
         }
     }
 
     /// Withdraws the ticket and goes on with a fresh one. With a zero wait we wait until the store has removed the old
     /// ticket, for at most a response timeout. Otherwise the store could refuse the next attempt because our own old
     /// ticket holds the lock. A caller with patience is woken when the old ticket is gone.
-    async fn begin_anew<'a>(&'a self, claim: &mut PendingTicket<'a>) {
-        let gone = claim.begin_anew(self);
-        if self.caller.only_asks() {
-            let core = &self.caller.base.core;
+    async fn begin_anew<'a>(&'a self, pending: &mut PendingTicket<'a>) {
+        let gone = pending.begin_anew(self);
+        if self.request.only_asks() {
+            let core = &self.request.context.core;
             let wait = core.timers.limit(core.settings.response_timeout, gone);
             // Boxed, because this path is rare: inline, it would enlarge every future of the acquire loop.
             drop(Box::pin(wait).await);
@@ -301,12 +303,17 @@ impl AcquireLoop {
     }
 
     /// Continues with the wake of the former leader, so that the store need not arm another.
-    fn take_over(&self, lead: &mut Leader, claim: &mut PendingTicket<'_>, turn: &mut WaitState) {
-        turn.inherit(lead.take_wake());
-        if let Some(wake) = turn.armed() {
-            claim.ask.armed = true;
-            claim.ask.part = wake.part();
-            claim.ask.patience = self.caller.patience();
+    fn take_over(
+        &self,
+        leader: &mut Leader,
+        pending: &mut PendingTicket<'_>,
+        waiting: &mut WaitState,
+    ) {
+        waiting.set_wake(leader.take_wake());
+        if let Some(wake) = waiting.armed() {
+            pending.ask.armed = true;
+            pending.ask.part = wake.part();
+            pending.ask.patience = self.request.patience();
         }
     }
 
@@ -321,43 +328,45 @@ impl AcquireLoop {
 
     /// The next pause of the fairness delay. `None`: this process may ask now, or the client is closed.
     fn due_to_others(&self) -> Option<Duration> {
-        let LockContext { core, site } = &*self.caller.base;
-        let name = &self.caller.name;
-        let pause = site.lines()?.pause(name, || site.front().heard(name));
+        let LockContext { core, store } = &*self.request.context;
+        let name = &self.request.name;
+        let pause = store
+            .queues()?
+            .pause(name, || store.front().releases_seen(name));
         (!pause.is_zero() && !core.closed.is_set()).then_some(pause)
     }
 
     /// After a refusal: returns at once if the next attempt must arm a wake, otherwise sleeps until it is time to ask.
-    async fn await_turn(
+    async fn wait_for_turn(
         &self,
-        claim: &mut PendingTicket<'_>,
-        turn: &mut WaitState,
+        pending: &mut PendingTicket<'_>,
+        waiting: &mut WaitState,
         mut wait: Wait,
     ) {
-        let LockContext { core, site } = &*self.caller.base;
-        let wakes = site.front().capabilities().wakes;
-        let first = claim.ask.patience.is_zero();
-        claim.ask.patience = self.caller.patience();
-        turn.take(&mut wait);
-        claim.ask.armed = turn.armed().is_some();
-        claim.ask.part = turn.armed().map_or(0, Wake::part);
+        let LockContext { core, store } = &*self.request.context;
+        let wakes = store.front().capabilities().wakes;
+        let first = pending.ask.patience.is_zero();
+        pending.ask.patience = self.request.patience();
+        waiting.take(&mut wait);
+        pending.ask.armed = waiting.armed().is_some();
+        pending.ask.part = waiting.armed().map_or(0, Wake::part);
         if first {
-            self.caller.explain_own_hold();
-            if wakes && !claim.ask.armed {
+            self.request.explain_own_hold();
+            if wakes && !pending.ask.armed {
                 return; // with patience the store arms a wake before it decides, so no release is missed
             }
         }
         let recheck = wait
             .recheck
-            .unwrap_or(self.caller.terms.lease)
+            .unwrap_or(self.request.terms.lease)
             .min(core.settings.lease)
             .max(Duration::from_millis(1));
         let wake = if wakes {
-            turn.sleep(recheck)
+            waiting.sleep(recheck)
         } else {
-            let polls = site.polls(&core.timers);
-            let pause = site.front().pause(&self.caller.name);
-            Some(turn.poll(recheck, pause, polls, self.caller.name.as_str()))
+            let polls = store.polls(&core.timers);
+            let pause = store.front().pause(&self.request.name);
+            Some(waiting.poll(recheck, pause, polls, self.request.name.as_str()))
         };
         match wake {
             Some(wake) => {
@@ -376,8 +385,8 @@ impl AcquireLoop {
     async fn rest(&self, time: Duration) {
         tokio::select! {
             biased;
-            () = self.caller.base.core.timers.after(time) => {}
-            () = self.caller.base.core.closed.happened() => {}
+            () = self.request.context.core.timers.after(time) => {}
+            () = self.request.context.core.closed.happened() => {}
         }
     }
 
@@ -388,72 +397,72 @@ impl AcquireLoop {
     /// [`ErrorKind::Closed`] if the client was closed: the hold is released.
     fn grant<'a>(
         &'a self,
-        claim: &mut PendingTicket<'a>,
+        pending: &mut PendingTicket<'a>,
         grant: &Grant,
         sent: BootInstant,
-        lead: &mut Option<Leader>,
-        turn: &mut WaitState,
+        leader: &mut Option<Leader>,
+        waiting: &mut WaitState,
     ) -> Result<Arc<Hold>> {
-        let core = &self.caller.base.core;
-        let valid_until = sent + core.settings.drift.proved(self.caller.terms.lease);
+        let core = &self.request.context.core;
+        let valid_until = sent + core.settings.drift.proved(self.request.terms.lease);
         let mut status = HoldStatus::new(valid_until, core.timers.clock());
-        if self.caller.terms.renewed {
-            status = status.renewed_since(sent, self.caller.terms.lease);
+        if self.request.terms.renewed {
+            status = status.renewed_since(sent, self.request.terms.lease);
         }
         let status = status.bound(grant.bond.clone(), core.settings.drift);
         if !status.is_proved() {
-            claim.unclear = true; // so that its drop, in the next statement, withdraws the granted ticket
-            *claim = PendingTicket::new(self);
+            pending.unclear = true; // so that its drop, in the next statement, withdraws the granted ticket
+            *pending = PendingTicket::new(self);
             return Err(Error::new(ErrorKind::Unavailable)
                 .because("the store answers more slowly than the lease lasts"));
         }
-        let site = &self.caller.base.site;
-        if let Some(lines) = site.lines() {
-            let name = &self.caller.name;
-            lines.granted(name, || site.front().heard(name));
+        let store = &self.request.context.store;
+        if let Some(queues) = store.queues() {
+            let name = &self.request.name;
+            queues.granted(name, || store.front().releases_seen(name));
         }
         // The term begins before the insert: the status in the table must have it, so that a loss ends the term.
-        let tenure = lead
+        let term = leader
             .take()
-            .and_then(|lead| lead.begin(self.caller.terms, grant, turn.bequeath()));
-        let status = Arc::new(status.leading(tenure.as_ref()));
-        let keep = LeaseEntry {
-            site: Arc::clone(&self.caller.base.site),
-            ticket: claim.ask.ticket.clone(),
+            .and_then(|leader| leader.begin(self.request.terms, grant, waiting.give_up_wake()));
+        let status = Arc::new(status.leading(term.as_ref()));
+        let entry = LeaseEntry {
+            store: Arc::clone(store),
+            ticket: pending.ask.ticket.clone(),
             status: Arc::clone(&status),
-            place: self.caller.place,
-            lease: self.caller.terms.lease,
-            wish: claim.ask.wish,
-            unclear: claim.unclear,
-            renew_at: if self.caller.terms.renewed {
-                sent + self.caller.terms.lease / 3
+            location: self.request.location,
+            lease: self.request.terms.lease,
+            wish: pending.ask.wish,
+            unclear: pending.unclear,
+            renew_at: if self.request.terms.renewed {
+                sent + self.request.terms.lease / 3
             } else {
                 BootInstant::FAR
             },
             asked: false,
             ends_at: self
-                .caller
+                .request
                 .options
                 .max_hold
                 .map_or(BootInstant::FAR, |cap| sent + cap),
         };
         let hold = Hold {
-            entry: core.steward.table.insert(keep),
-            base: Arc::clone(&self.caller.base),
-            ticket: claim.ask.ticket.clone(),
+            entry: core.steward.table.insert(entry),
+            context: Arc::clone(&self.request.context),
+            ticket: pending.ask.ticket.clone(),
             token: grant.token,
             generation: grant.token,
             is_written: AtomicBool::new(false),
             status,
-            unclear: claim.unclear,
-            lease: self.caller.terms.lease,
-            wish: claim.ask.wish,
+            unclear: pending.unclear,
+            lease: self.request.terms.lease,
+            wish: pending.ask.wish,
             acknowledged: grant.acknowledged,
             extension: AtomicU64::new(0),
             disarmed: AtomicBool::new(false),
-            tenure,
+            term,
         };
-        claim.settled = true;
+        pending.settled = true;
         // We check for `close` after the insert. `close` sets its flag before it reads the table, so either we see the
         // flag or `close` sees the hold.
         core.refuse_if_closed()?;

@@ -35,21 +35,21 @@ impl Backoff {
         error: Error,
         from: BootInstant,
         one: &AcquireLoop,
-        lead: Option<&Leader>,
+        leader: Option<&Leader>,
     ) -> Result<Duration> {
-        let now = one.caller.base.core.timers.now();
-        let limit = if one.caller.only_asks() {
-            one.caller.base.core.settings.response_timeout
+        let now = one.request.context.core.timers.now();
+        let limit = if one.request.only_asks() {
+            one.request.context.core.settings.response_timeout
         } else {
-            one.caller.base.core.settings.lease
+            one.request.context.core.settings.lease
         };
         let (since, rest) = self.failed.unwrap_or((from, Duration::ZERO));
-        let longest = one.caller.base.core.settings.response_timeout + rest;
+        let longest = one.request.context.core.settings.response_timeout + rest;
         self.lasted += running_part(now.since(since), longest);
         if let Some(within) = NotYet::of(&error)
-            && !one.caller.only_asks()
+            && !one.request.only_asks()
         {
-            let slack = one.caller.base.core.settings.response_timeout;
+            let slack = one.request.context.core.settings.response_timeout;
             self.ready_by.get_or_insert(now + within + slack);
         }
         if !error.is_retryable() {
@@ -58,16 +58,16 @@ impl Backoff {
         let ready_by = self.ready_by.unwrap_or(now);
         if self.lasted >= limit && now >= ready_by {
             // The waiters behind this leader rely on its attempts, so their waits end too.
-            if let Some(lead) = lead {
-                lead.fail(&error);
+            if let Some(leader) = leader {
+                leader.fail(&error);
             }
             return Err(error);
         }
-        if let Some(lead) = lead {
-            lead.trouble(Some(&error));
+        if let Some(leader) = leader {
+            leader.last_error(Some(&error));
         }
-        tracing::debug!(lock = %one.caller.name, %error, "no answer from the store; trying again");
-        one.caller.set_trouble(Some(error));
+        tracing::debug!(lock = %one.request.name, %error, "no answer from the store; trying again");
+        one.request.set_last_error(Some(error));
         self.tries += 1;
         let pause = retry::pause(self.tries);
         self.failed = Some((now, pause));

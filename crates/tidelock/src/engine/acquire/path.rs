@@ -20,19 +20,19 @@ pub(crate) enum AcquirePath {
     Asks(BoxFuture<'static, AcquireResult>),
     /// Waits in the local queue. Most waiters get a hold by hand-off, so this state has no future of the acquire loop:
     /// that future is large, and a lock may have many waiters.
-    Stands(WaiterFuture),
+    Waits(WaiterFuture),
 }
 
 impl AcquirePath {
     /// Asks the store: as a leader for the whole local queue, otherwise only for itself.
-    pub(crate) fn ask(one: AcquireLoop, lead: Option<Leader>) -> Self {
-        Self::Asks(Box::pin(async move { one.drive(lead).await }))
+    pub(crate) fn ask(one: AcquireLoop, leader: Option<Leader>) -> Self {
+        Self::Asks(Box::pin(async move { one.drive(leader).await }))
     }
 
     /// Waits in the local queue.
-    pub(crate) fn stand(place: WaiterFuture) -> Self {
-        match place.caller().wait_in_line() {
-            Ok(()) => Self::Stands(place),
+    pub(crate) fn wait(waiter: WaiterFuture) -> Self {
+        match waiter.request().announce_wait() {
+            Ok(()) => Self::Waits(waiter),
             Err(closed) => Self::Asks(Box::pin(ready(Err(closed)))),
         }
     }
@@ -42,21 +42,21 @@ impl Future for AcquirePath {
     type Output = AcquireResult;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<AcquireResult> {
-        if let Self::Stands(place) = &mut *self {
-            match std::task::ready!(Pin::new(&mut *place).poll(cx)) {
+        if let Self::Waits(waiter) = &mut *self {
+            match std::task::ready!(Pin::new(&mut *waiter).poll(cx)) {
                 Notification::Hold(hold) if hold.is_held() => {
-                    let open = place.caller().base.core.refuse_if_closed();
+                    let open = waiter.request().context.core.refuse_if_closed();
                     return Poll::Ready(open.map(|()| Some(hold)));
                 }
                 call => {
-                    let (one, number) = (AcquireLoop::of(place), place.number());
+                    let (one, number) = (AcquireLoop::of(waiter), waiter.number());
                     *self = Self::Asks(Box::pin(one.come(call, number)));
                 }
             }
         }
         match &mut *self {
             Self::Asks(rest) => rest.as_mut().poll(cx),
-            Self::Stands(_) => Poll::Pending,
+            Self::Waits(_) => Poll::Pending,
         }
     }
 }

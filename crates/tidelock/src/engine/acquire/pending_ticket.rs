@@ -15,7 +15,7 @@ use crate::store::{AttemptRequest, Ticket};
 /// A pending ticket. A drop before it is settled withdraws it if the store may know it; otherwise a late acquire could
 /// hold the lock, or a queue position could remain, without an owner.
 pub(crate) struct PendingTicket<'a> {
-    base: &'a LockContext,
+    context: &'a LockContext,
     pub(crate) ask: AttemptRequest,
     /// A request of this ticket has an unknown outcome: the ticket may hold the lock, or may still be granted it.
     pub(crate) unclear: bool,
@@ -27,12 +27,15 @@ impl<'a> PendingTicket<'a> {
     /// A ticket with a fresh owner. The first attempt has no patience: it does not arm a wake.
     pub(crate) fn new(one: &'a AcquireLoop) -> Self {
         let AcquireRequest {
-            base, name, terms, ..
-        } = &*one.caller;
+            context,
+            name,
+            terms,
+            ..
+        } = &*one.request;
         let ticket = Ticket {
             kind: terms.kind,
             name: name.clone(),
-            owner: base.core.mint.fresh(),
+            owner: context.core.mint.fresh(),
         };
         let ask = AttemptRequest {
             ticket,
@@ -43,10 +46,10 @@ impl<'a> PendingTicket<'a> {
             part: 0,
             spare: 0,
             delay: terms.delay,
-            asker: Liveness::new(&one.caller),
+            liveness: Liveness::new(&one.request),
         };
         Self {
-            base,
+            context,
             ask,
             unclear: false,
             settled: false,
@@ -70,15 +73,16 @@ impl<'a> PendingTicket<'a> {
     fn withdraw(&self, answer: Option<oneshot::Sender<Result<()>>>) {
         // We retry for twice the lease. The acquire may lie in the buffers of a frozen server, and may be granted for a
         // whole lease when that server resumes.
-        let until = self.base.core.timers.now() + (self.ask.lease * 2).max(Duration::from_secs(60));
-        self.base.core.steward.send(StewardCommand::Release {
-            site: Arc::clone(&self.base.site),
+        let until =
+            self.context.core.timers.now() + (self.ask.lease * 2).max(Duration::from_secs(60));
+        self.context.core.steward.send(StewardCommand::Release {
+            store: Arc::clone(&self.context.store),
             ticket: self.ask.ticket.clone(),
             unclear: true,
             repeated: true,
             until,
             answer,
-            tenure: None,
+            term: None,
             kept: Duration::ZERO,
         });
     }
@@ -86,7 +90,9 @@ impl<'a> PendingTicket<'a> {
 
 impl Drop for PendingTicket<'_> {
     fn drop(&mut self) {
-        if !self.settled && (self.unclear || self.base.site.queues(self.ask.ticket.kind)) {
+        if !self.settled
+            && (self.unclear || self.context.store.queues_in_store(self.ask.ticket.kind))
+        {
             self.withdraw(None);
         }
     }

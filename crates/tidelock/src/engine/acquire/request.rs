@@ -15,32 +15,32 @@ use crate::store::{LockKind, Name};
 /// One acquire request: its options, and the state that the caller, the acquire loop and the local queue share. It is a
 /// single allocation, because many waiters for one name exist at once and each further allocation costs all of them.
 pub(crate) struct AcquireRequest {
-    pub(crate) base: Arc<LockContext>,
+    pub(crate) context: Arc<LockContext>,
     pub(crate) name: Name,
     pub(crate) options: AcquireOptions,
-    pub(crate) place: &'static Location<'static>,
+    pub(crate) location: &'static Location<'static>,
     pub(crate) terms: AcquireTerms,
     /// Through this the local queue notifies it.
-    pub(crate) seat: Waiter,
+    pub(crate) waiter: Waiter,
     /// The caller has left. A request in flight is finished in the background.
     pub(crate) gone: AtomicBool,
     /// A request is in flight. Invariant: the acquire loop is not dropped while this is set.
     pub(crate) in_flight: AtomicBool,
     /// Why the last request got no answer. Reported if the wait times out.
-    trouble: Mutex<Option<Error>>,
+    last_error: Mutex<Option<Error>>,
 }
 
 impl AcquireRequest {
     /// # Errors
     /// [`ErrorKind::InvalidOptions`] for a duration out of range, and for options that exclude each other.
     pub(crate) fn new(
-        base: Arc<LockContext>,
+        context: Arc<LockContext>,
         kind: LockKind,
         name: Name,
         options: AcquireOptions,
-        place: &'static Location<'static>,
+        location: &'static Location<'static>,
     ) -> Result<Self> {
-        let settings = &base.core.settings;
+        let settings = &context.core.settings;
         let term = options
             .term(settings.lease, &settings.drift)
             .map_err(|error| error.on_lock(&name))?;
@@ -52,14 +52,14 @@ impl AcquireRequest {
                 wish: options.acknowledge.unwrap_or(settings.acknowledge),
                 delay: options.lock_delay.unwrap_or_default(),
             },
-            base,
+            context,
             name,
             options,
-            place,
-            seat: Waiter::default(),
+            location,
+            waiter: Waiter::default(),
             gone: AtomicBool::new(false),
             in_flight: AtomicBool::new(false),
-            trouble: Mutex::default(),
+            last_error: Mutex::default(),
         })
     }
 
@@ -76,8 +76,8 @@ impl AcquireRequest {
     /// Refuses if the client is closed. Call it after the request has joined the local queue: a close that we do not
     /// see here comes later, and calls every waiter of the queue. In the other order, a close between the two would
     /// miss this waiter.
-    pub(crate) fn wait_in_line(&self) -> Result<()> {
-        self.base.core.refuse_if_closed()?;
+    pub(crate) fn announce_wait(&self) -> Result<()> {
+        self.context.core.refuse_if_closed()?;
         self.explain_own_hold();
         Ok(())
     }
@@ -86,24 +86,27 @@ impl AcquireRequest {
     pub(crate) fn explain_own_hold(&self) {
         // The search reads the whole lease table, so we search only if the message is logged.
         if tracing::enabled!(tracing::Level::INFO)
-            && let Some(held_at) = self.base.core.steward.table.place_of(&self.name)
+            && let Some(held_at) = self.context.core.steward.table.location_of(&self.name)
         {
-            tracing::info!(lock = %self.name, held_since = %held_at, waiting_at = %self.place, "waits for a lock that a guard of this same client holds");
+            tracing::info!(lock = %self.name, held_since = %held_at, waiting_at = %self.location, "waits for a lock that a guard of this same client holds");
         }
     }
 
-    pub(crate) fn set_trouble(&self, trouble: Option<Error>) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    pub(crate) fn set_last_error(&self, last_error: Option<Error>) {
+        *self
+            .last_error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = last_error;
     }
 
     /// The error for a caller whose wait has timed out. The last error of the store explains more than the timeout.
     pub(crate) fn out_of_time(&self) -> Error {
-        let trouble = self
-            .trouble
+        let last_error = self
+            .last_error
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        match trouble {
+        match last_error {
             Some(error) => error,
             None if self.in_flight.load(Ordering::SeqCst) => {
                 // With a zero wait the caller did not wait for a holder, only for the reply, so the outcome is unknown.
@@ -121,9 +124,9 @@ impl AcquireRequest {
 
 impl fmt::Debug for AcquireRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Caller")
+        f.debug_struct("AcquireRequest")
             .field("name", &self.name)
-            .field("place", &self.place)
+            .field("place", &self.location)
             .finish_non_exhaustive()
     }
 }
@@ -133,14 +136,14 @@ impl fmt::Debug for AcquireRequest {
 pub struct Liveness(Option<Arc<AcquireRequest>>);
 
 impl Liveness {
-    pub(crate) fn new(caller: &Arc<AcquireRequest>) -> Self {
-        Self(Some(Arc::clone(caller)))
+    pub(crate) fn new(request: &Arc<AcquireRequest>) -> Self {
+        Self(Some(Arc::clone(request)))
     }
 
     /// Whether the caller has left. Then a store need not send an attempt that still waits to be sent. Otherwise, if
     /// many callers leave at once, the store would serve their attempts first while the remaining callers wait.
     pub fn has_left(&self) -> bool {
-        let caller = self.0.as_ref();
-        caller.is_some_and(|caller| caller.gone.load(Ordering::SeqCst))
+        let request = self.0.as_ref();
+        request.is_some_and(|request| request.gone.load(Ordering::SeqCst))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! If the store does not wake its waiters, one waiter per name and process, the lookout, polls the store. The others
 //! sleep in the same queue until the lookout has left or this process releases the lock. The pause between two polls
-//! grows from `FIRST` by `GROWTH` to `LONGEST`, with a random part.
+//! grows from `MIN_POLL_PAUSE` by `POLL_PAUSE_GROWTH` to `MAX_POLL_PAUSE`, with a random part.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::store::{Wait, Wake, WakeChannels};
 
 /// The first pause between two polls. Each pause is longer than the one before: a waiter that has waited long can wait
 /// a little longer.
-const FIRST: Duration = Duration::from_millis(8);
+const MIN_POLL_PAUSE: Duration = Duration::from_millis(8);
 /// The ratio of one pause to the pause before.
-const GROWTH: f64 = 1.3;
+const POLL_PAUSE_GROWTH: f64 = 1.3;
 /// Bounds the pause. On average half of it passes between a release and the next poll, and one process sends about 18
 /// polls per second for a name.
-const LONGEST: Duration = Duration::from_millis(64);
+const MAX_POLL_PAUSE: Duration = Duration::from_millis(64);
 
 /// What a waiter sleeps on.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct WaitState {
     /// A wake that the store has armed.
     wake: Option<Wake>,
     /// A place among the waiters of this process that poll.
-    place: Option<Wake>,
+    poll_wake: Option<Wake>,
     /// The next pause between two polls, without its random part.
     pause: Duration,
 }
@@ -33,33 +33,33 @@ impl Default for WaitState {
     fn default() -> Self {
         Self {
             wake: None,
-            place: None,
-            pause: FIRST,
+            poll_wake: None,
+            pause: MIN_POLL_PAUSE,
         }
     }
 }
 
 impl WaitState {
     /// Takes the wake of the former leader.
-    pub(crate) fn inherit(&mut self, wake: Option<Wake>) {
+    pub(crate) fn set_wake(&mut self, wake: Option<Wake>) {
         self.wake = wake;
     }
 
     /// Gives up the wake, for the next leader.
-    pub(crate) fn bequeath(&mut self) -> Option<Wake> {
+    pub(crate) fn give_up_wake(&mut self) -> Option<Wake> {
         self.wake.take()
     }
 
     /// Call it right before an attempt: the attempt also serves a wake that has arrived by now.
     pub(crate) fn asking(&mut self) {
-        for wake in self.wake.iter_mut().chain(&mut self.place) {
+        for wake in self.wake.iter_mut().chain(&mut self.poll_wake) {
             wake.use_up();
         }
     }
 
     /// The store has answered: this waiter no longer passes on a wake that it has used.
     pub(crate) fn answered(&mut self) {
-        for wake in self.wake.iter_mut().chain(&mut self.place) {
+        for wake in self.wake.iter_mut().chain(&mut self.poll_wake) {
             wake.answered();
         }
     }
@@ -100,14 +100,14 @@ impl WaitState {
             wake.recheck_after(recheck);
             wake
         } else {
-            let place = self.place.get_or_insert_with(|| polls.arm(name));
-            place.look_after(recheck);
-            place
+            let poll_wake = self.poll_wake.get_or_insert_with(|| polls.arm(name));
+            poll_wake.look_after(recheck);
+            poll_wake
         }
     }
 
     fn next_pause(&mut self) -> Duration {
-        let longer = self.pause.mul_f64(GROWTH).min(LONGEST);
+        let longer = self.pause.mul_f64(POLL_PAUSE_GROWTH).min(MAX_POLL_PAUSE);
         std::mem::replace(&mut self.pause, longer)
     }
 }

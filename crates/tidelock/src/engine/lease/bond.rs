@@ -18,7 +18,7 @@ pub struct Bond(Arc<BondKind>);
 enum BondKind {
     One {
         span: Duration,
-        heard: Box<dyn Fn() -> BootInstant + Send + Sync>,
+        last_confirmed: Box<dyn Fn() -> BootInstant + Send + Sync>,
         connected: Box<dyn Fn() -> bool + Send + Sync>,
         severed: AtomicBool,
         /// Notified when this bond is severed: one for each status that depends on it.
@@ -29,11 +29,14 @@ enum BondKind {
 }
 
 impl Bond {
-    /// A bond that the store keeps for `span` after it has heard from this client. `heard` returns the time at which
+    /// A bond that the store keeps for `span` after it has heard from this client. `last_confirmed` returns the time at which
     /// the client sent the last request that is known to have arrived. It is called often, also under a lock of the
     /// client: it must be quick and must not block, and its result must never decrease.
-    pub fn new(span: Duration, heard: impl Fn() -> BootInstant + Send + Sync + 'static) -> Self {
-        Self::suspendable(span, heard, || true)
+    pub fn new(
+        span: Duration,
+        last_confirmed: impl Fn() -> BootInstant + Send + Sync + 'static,
+    ) -> Self {
+        Self::suspendable(span, last_confirmed, || true)
     }
 
     /// As [`new`](Self::new), for something that can be disconnected. `connected` returns whether the store can hear
@@ -41,12 +44,12 @@ impl Bond {
     /// too is called often.
     pub fn suspendable(
         span: Duration,
-        heard: impl Fn() -> BootInstant + Send + Sync + 'static,
+        last_confirmed: impl Fn() -> BootInstant + Send + Sync + 'static,
         connected: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Self {
         Self(Arc::new(BondKind::One {
             span,
-            heard: Box::new(heard),
+            last_confirmed: Box::new(last_confirmed),
             connected: Box::new(connected),
             severed: AtomicBool::new(false),
             bells: Mutex::default(),
@@ -58,8 +61,8 @@ impl Bond {
         if let BondKind::One { severed, bells, .. } = &*self.0 {
             severed.store(true, Ordering::SeqCst);
             let bells = std::mem::take(&mut *bells.lock().unwrap_or_else(PoisonError::into_inner));
-            for bell in bells.iter().filter_map(Weak::upgrade) {
-                bell.notify_waiters();
+            for notify in bells.iter().filter_map(Weak::upgrade) {
+                notify.notify_waiters();
             }
         }
     }
@@ -77,20 +80,20 @@ impl Bond {
 
     /// Registers a listener for [`sever`](Self::sever). The caller must check [`is_severed`](Self::is_severed) after
     /// this call: a bond that was severed before does not notify.
-    pub(crate) fn ring(&self, bell: &Arc<Notify>) {
+    pub(crate) fn ring(&self, notify: &Arc<Notify>) {
         match &*self.0 {
             BondKind::One { bells, .. } => {
                 let mut bells = bells.lock().unwrap_or_else(PoisonError::into_inner);
                 // We remove the dropped ones only when the list is full. Each registration then costs constant time on
                 // average, and the list stays within about twice the number of listeners.
                 if bells.len() == bells.capacity() {
-                    bells.retain(|bell| bell.strong_count() > 0);
+                    bells.retain(|notify| notify.strong_count() > 0);
                     let left = bells.len();
                     bells.reserve(left + 8);
                 }
-                bells.push(Arc::downgrade(bell));
+                bells.push(Arc::downgrade(notify));
             }
-            BondKind::Several { bonds, .. } => bonds.iter().for_each(|bond| bond.ring(bell)),
+            BondKind::Several { bonds, .. } => bonds.iter().for_each(|bond| bond.ring(notify)),
         }
     }
 
@@ -107,7 +110,11 @@ impl Bond {
     pub(crate) fn until(&self, drift: &Drift) -> BootInstant {
         match &*self.0 {
             BondKind::One { severed, .. } if severed.load(Ordering::SeqCst) => BootInstant(0),
-            BondKind::One { span, heard, .. } => heard() + drift.proved(*span),
+            BondKind::One {
+                span,
+                last_confirmed,
+                ..
+            } => last_confirmed() + drift.proved(*span),
             BondKind::Several { needed, bonds } => {
                 let mut each: Vec<BootInstant> =
                     bonds.iter().map(|bond| bond.until(drift)).collect();
@@ -148,8 +155,10 @@ impl fmt::Debug for Bond {
 mod tests {
     use super::*;
 
-    fn bond(heard: u64) -> Bond {
-        Bond::new(Duration::from_nanos(10), move || BootInstant(heard))
+    fn bond(last_confirmed: u64) -> Bond {
+        Bond::new(Duration::from_nanos(10), move || {
+            BootInstant(last_confirmed)
+        })
     }
 
     #[test]
@@ -161,9 +170,9 @@ mod tests {
         let (one, two) = (bond(5), bond(7));
         let both = Bond::of(2, vec![Some(one.clone()), Some(two.clone())]).unwrap();
         let either = Bond::of(1, vec![Some(one.clone()), Some(two)]).unwrap();
-        let bell = Arc::new(Notify::new());
-        let mut rung = armed(&bell);
-        both.ring(&bell);
+        let notify = Arc::new(Notify::new());
+        let mut rung = armed(&notify);
+        both.ring(&notify);
         for _ in 0..100 {
             one.ring(&Arc::default());
         }
@@ -175,8 +184,8 @@ mod tests {
         assert_eq!(either.until(&exact), BootInstant(17));
     }
 
-    fn armed(bell: &Arc<Notify>) -> std::pin::Pin<Box<tokio::sync::futures::Notified<'_>>> {
-        let mut rung = Box::pin(bell.notified());
+    fn armed(notify: &Arc<Notify>) -> std::pin::Pin<Box<tokio::sync::futures::Notified<'_>>> {
+        let mut rung = Box::pin(notify.notified());
         rung.as_mut().enable();
         rung
     }
@@ -205,8 +214,12 @@ mod tests {
     #[test]
     fn several_are_connected_when_enough_of_them_are() {
         let bond = |connected| {
-            let heard = || BootInstant(5);
-            Some(Bond::suspendable(Duration::ZERO, heard, move || connected))
+            let last_confirmed = || BootInstant(5);
+            Some(Bond::suspendable(
+                Duration::ZERO,
+                last_confirmed,
+                move || connected,
+            ))
         };
         let connected =
             |needed, parts| Bond::of(needed, parts).map(|bond: Bond| bond.is_connected());

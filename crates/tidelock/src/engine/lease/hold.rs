@@ -43,7 +43,7 @@ use crate::store::{BootInstant, LockKind, Ticket};
 /// A granted lock. Its drop releases the lock, unless the hold was disarmed or handed to the next waiter.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    pub(crate) base: Arc<LockContext>,
+    pub(crate) context: Arc<LockContext>,
     pub(crate) ticket: Ticket,
     pub(crate) token: Option<FencingToken>,
     /// The token of the grant, which the store knows. `token` may be a later one, reserved with it for a hand-off.
@@ -66,12 +66,14 @@ pub(crate) struct Hold {
     /// The drop does nothing: the hold was released, or another hold has its contents.
     pub(crate) disarmed: AtomicBool,
     /// The leader term of this hold: waiters of this process may get it by hand-off.
-    pub(crate) tenure: Option<LeaderTerm>,
+    pub(crate) term: Option<LeaderTerm>,
 }
 
 impl Hold {
     pub(crate) fn is_held(&self) -> bool {
-        self.status.check(self.base.core.timers.clock()).is_none()
+        self.status
+            .check(self.context.core.timers.clock())
+            .is_none()
     }
 
     /// The hold for its owner that acquires again. An owner that holds a read-write lock for writing may also read.
@@ -93,12 +95,12 @@ impl Hold {
     pub(crate) fn over_by(&self) -> BootInstant {
         let extension = Duration::from_nanos(self.extension.load(Ordering::SeqCst));
         let longest = self.lease.max(extension);
-        (self.base.core.timers.now() + longest).max(self.status.valid_until())
+        (self.context.core.timers.now() + longest).max(self.status.valid_until())
     }
 
     /// The time since the grant, or since the last renewal if there was one.
     pub(crate) fn kept(&self) -> Duration {
-        let (timers, drift) = (&self.base.core.timers, &self.base.core.settings.drift);
+        let (timers, drift) = (&self.context.core.timers, &self.context.core.settings.drift);
         let left = self.status.valid_until().since(timers.now());
         drift.proved(self.lease).saturating_sub(left)
     }
@@ -111,7 +113,7 @@ impl Hold {
 
     /// Whether `close` has already sent the release. Then we send nothing: the steward may have ended.
     pub(crate) fn was_released_by_close(&self) -> bool {
-        let gone = self.status.check(self.base.core.timers.clock());
+        let gone = self.status.check(self.context.core.timers.clock());
         gone == Some(HoldEnd::Lost(LostReason::Closed))
     }
 
@@ -121,7 +123,7 @@ impl Hold {
         if self.disarmed.swap(true, Ordering::SeqCst) {
             return false;
         }
-        self.base.core.steward.table.remove(self.entry);
+        self.context.core.steward.table.remove(self.entry);
         self.status.end();
         true
     }
@@ -133,20 +135,20 @@ impl Drop for Hold {
         if *self.disarmed.get_mut() || self.leave_to_next() {
             return;
         }
-        let tenure = self.tenure.take();
+        let term = self.term.take();
         // Registered until the release is with the steward. Otherwise a `close` after `disarm` would see neither the
         // hold nor the release, and would not wait for it.
-        let _mark = self.base.core.steward.mark();
+        let _in_flight = self.context.core.steward.in_flight();
         if self.disarm() && !self.was_released_by_close() {
             let until = self.over_by();
-            self.base.core.steward.send(StewardCommand::Release {
-                site: Arc::clone(&self.base.site),
+            self.context.core.steward.send(StewardCommand::Release {
+                store: Arc::clone(&self.context.store),
                 ticket: self.ticket.clone(),
                 unclear: self.unclear,
                 repeated: false,
                 until,
                 answer: None,
-                tenure,
+                term,
                 kept: self.kept(),
             });
         }
@@ -173,12 +175,12 @@ pub(crate) struct HoldStatus {
     /// The client is closing. The loss signal fires, and the holder keeps the lock during the grace period.
     closing: AtomicBool,
     /// Notifies the listeners. Created for the first one, because most holds end without a listener.
-    bell: OnceLock<Arc<Notify>>,
+    notify: OnceLock<Arc<Notify>>,
     clock: Clock,
     /// What the hold depends on besides the lease.
     bond: Option<Box<(Bond, Drift)>>,
     /// The leader term. It ends when the hold is lost, so that no waiter stays behind a lost hold.
-    reign: Option<Arc<TermId>>,
+    term_id: Option<Arc<TermId>>,
 }
 
 impl HoldStatus {
@@ -190,10 +192,10 @@ impl HoldStatus {
             pace: None,
             state: AtomicU8::new(HELD),
             closing: AtomicBool::new(false),
-            bell: OnceLock::new(),
+            notify: OnceLock::new(),
             clock,
             bond: None,
-            reign: None,
+            term_id: None,
         }
     }
 
@@ -211,8 +213,8 @@ impl HoldStatus {
     }
 
     /// Adds the leader term of a hold that leads a local queue.
-    pub(crate) fn leading(mut self, tenure: Option<&LeaderTerm>) -> Self {
-        self.reign = tenure.map(|tenure| Arc::clone(tenure.reign()));
+    pub(crate) fn leading(mut self, term: Option<&LeaderTerm>) -> Self {
+        self.term_id = term.map(|term| Arc::clone(term.term_id()));
         self
     }
 
@@ -223,7 +225,7 @@ impl HoldStatus {
         next.valid_until = copy(&self.valid_until);
         next.proved_at = copy(&self.proved_at);
         next.failed_at = copy(&self.failed_at);
-        next.reign.clone_from(&self.reign);
+        next.term_id.clone_from(&self.term_id);
         next.pace = self.pace;
         match self.bond.as_deref() {
             Some((bond, drift)) => next.bound(Some(bond.clone()), *drift),
@@ -238,7 +240,7 @@ impl HoldStatus {
     /// Adds the bond, which can end the proof before the lease does.
     pub(crate) fn bound(mut self, bond: Option<Bond>, drift: Drift) -> Self {
         if let Some(bond) = &bond {
-            bond.ring(&self.bell());
+            bond.ring(&self.loss_notify());
         }
         self.bond = bond.map(|bond| Box::new((bond, drift)));
         self
@@ -259,23 +261,23 @@ impl HoldStatus {
 
     /// Notified when [`signal`](Self::signal) may have changed. Start to listen before you read the signal; otherwise a
     /// change between the two is missed.
-    pub(crate) fn bell(&self) -> Arc<Notify> {
-        let bell = Arc::clone(self.bell.get_or_init(Arc::default));
+    pub(crate) fn loss_notify(&self) -> Arc<Notify> {
+        let notify = Arc::clone(self.notify.get_or_init(Arc::default));
         // Pairs with the fence of the notifying side: either the listener reads the new state, or that side finds the
         // listener. Without the fences both could miss each other.
         fence(Ordering::SeqCst);
-        bell
+        notify
     }
 
     fn ring(&self) {
         fence(Ordering::SeqCst);
-        if let Some(bell) = self.bell.get() {
-            bell.notify_waiters();
+        if let Some(notify) = self.notify.get() {
+            notify.notify_waiters();
         }
     }
 
     /// A renewal sent at `sent` was confirmed.
-    pub(crate) fn heard(&self, sent: BootInstant) {
+    pub(crate) fn confirmed(&self, sent: BootInstant) {
         self.proved_at.fetch_max(sent.0, Ordering::SeqCst);
     }
 
@@ -323,8 +325,8 @@ impl HoldStatus {
             .is_ok()
         {
             self.ring();
-            if let Some(reign) = &self.reign {
-                reign.over();
+            if let Some(term_id) = &self.term_id {
+                term_id.over();
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::snapshot::ClientInfo;
 use crate::store::{Backend, ClientId};
 
 /// Bounds how long a record stays in the store after its last write. The client writes it again after a third of this.
-const KEPT: Duration = Duration::from_secs(3600);
+const RECORD_TTL: Duration = Duration::from_secs(3600);
 
 /// The record of one client.
 #[derive(Debug)]
@@ -49,17 +49,17 @@ pub(crate) fn publish(core: &Arc<ClientInner>) {
             // We count the write as in flight before we check for `close`. `close` waits for what is counted and only
             // then removes the record. Otherwise a late write could leave the record of a client that is gone.
             let Some(write) = alive.upgrade().and_then(|core| {
-                let write = core.steward.owned_mark();
+                let write = core.steward.owned_in_flight();
                 (!core.closed.is_set()).then_some(write)
             }) else {
                 return;
             };
             record.sent.store(true, Ordering::SeqCst);
-            if let Err(error) = home.back().announce(&record.client, &own, KEPT).await {
+            if let Err(error) = home.back().announce(&record.client, &own, RECORD_TTL).await {
                 tracing::debug!(%error, "the record of this client could not be written to the store");
             }
             drop(write);
-            timers.after(KEPT / 3).await;
+            timers.after(RECORD_TTL / 3).await;
         }
     });
 }

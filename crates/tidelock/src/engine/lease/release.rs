@@ -20,7 +20,7 @@ use crate::store::{Awaited, Backend, BootInstant, Released, Ticket};
 
 /// A release in progress, executed by the steward.
 pub(crate) struct PendingRelease {
-    pub(crate) site: Arc<StoreHandle>,
+    pub(crate) store: Arc<StoreHandle>,
     pub(crate) ticket: Ticket,
     /// An acquire of this ticket may still arrive at the store. Then we withdraw the ticket, which leaves a tombstone.
     pub(crate) unclear: bool,
@@ -29,7 +29,7 @@ pub(crate) struct PendingRelease {
     /// No retry after this instant: the lease has ended by then.
     pub(crate) until: BootInstant,
     /// The leader term. We drop it after the first reply or error, which calls the next waiter of this process.
-    pub(crate) tenure: Option<LeaderTerm>,
+    pub(crate) term: Option<LeaderTerm>,
     /// How long the lock was held, as far as we know. It bounds the fairness delay.
     pub(crate) kept: Duration,
 }
@@ -43,7 +43,7 @@ struct ReleaseRequest<'a> {
 
 /// Sends one request. Sets `repeated` if the request may have taken effect although we have no reply.
 async fn once(
-    site: &StoreHandle,
+    store: &StoreHandle,
     backend: &dyn Backend,
     question: ReleaseRequest<'_>,
     repeated: &mut bool,
@@ -62,13 +62,13 @@ async fn once(
     };
     match answer {
         Ok(freed @ (Released::Freed | Released::Awaited(_))) => {
-            site.freed(&ticket.name);
-            if let Some(lines) = site.lines() {
+            store.freed(&ticket.name);
+            if let Some(queues) = store.queues() {
                 let awaited = match freed {
                     Released::Awaited(awaited) => awaited,
                     _ => Awaited::default(),
                 };
-                lines.ended(&ticket.name, awaited, timers.now().since(sent), kept);
+                queues.ended(&ticket.name, awaited, timers.now().since(sent), kept);
             }
             Ok(())
         }
@@ -93,7 +93,7 @@ async fn once(
 impl PendingRelease {
     /// Sends the request until it is answered, or the lease has ended.
     pub(crate) async fn persist(mut self, timers: &Timers) -> Result<()> {
-        let site = Arc::clone(&self.site);
+        let store = Arc::clone(&self.store);
         let mut pause = Duration::from_millis(10);
         loop {
             let question = ReleaseRequest {
@@ -101,8 +101,8 @@ impl PendingRelease {
                 unclear: self.unclear,
                 kept: self.kept,
             };
-            let result = once(&site, site.back(), question, &mut self.repeated, timers).await;
-            self.tenure = None;
+            let result = once(&store, store.back(), question, &mut self.repeated, timers).await;
+            self.term = None;
             match result {
                 Err(error) if error.is_retryable() && timers.now() < self.until => {
                     tracing::debug!(lock = %self.ticket.name, %error, "release without an answer; trying again");
@@ -122,48 +122,48 @@ impl PendingRelease {
 /// `Lost` if the hold was lost before; `OutcomeUnknown` if the store has not confirmed the release in time. The steward
 /// then goes on until the lease has ended.
 pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
-    let tenure = Arc::get_mut(&mut hold).and_then(|hold| hold.tenure.take());
+    let term = Arc::get_mut(&mut hold).and_then(|hold| hold.term.take());
     // Registered before `disarm` removes the hold from the lease table. Otherwise a `close` that runs between the two
     // would close the connection while this release is in flight.
-    let _mark = hold.base.core.steward.mark();
+    let _in_flight = hold.context.core.steward.in_flight();
     let refusal = hold.status.refusal();
-    // Bound again, to be dropped before `_mark`. The drop calls the next leader, whose attempt must come after our
+    // Bound again, to be dropped before `_in_flight`. The drop calls the next leader, whose attempt must come after our
     // release; we drop the term only after the store has answered.
-    let tenure = tenure;
+    let term = term;
     if !hold.disarm() {
         return Ok(());
     }
-    let core = &hold.base.core;
+    let core = &hold.context.core;
     // A closure, because most releases never need the steward.
-    let handed_on = |repeated, answer, tenure| StewardCommand::Release {
-        site: Arc::clone(&hold.base.site),
+    let handed_on = |repeated, answer, term| StewardCommand::Release {
+        store: Arc::clone(&hold.context.store),
         ticket: hold.ticket.clone(),
         unclear: hold.unclear,
         repeated,
         until: hold.over_by(),
         answer,
-        tenure,
+        term,
         kept: hold.kept(),
     };
     if let Some(lost) = refusal {
         // The hold is lost, but its lease may still stand in the store. We release it, so that other clients need not
         // wait for its end. The release removes only our own owner, so it cannot harm another holder.
         if !hold.was_released_by_close() {
-            core.steward.send(handed_on(false, None, tenure));
+            core.steward.send(handed_on(false, None, term));
         }
         return Err(lost.on_lock(&hold.ticket.name));
     }
     let mut repeated = false;
-    let site = &hold.base.site;
+    let store = &hold.context.store;
     let question = ReleaseRequest {
         ticket: &hold.ticket,
         unclear: hold.unclear,
         kept: hold.kept(),
     };
-    match once(site, site.front(), question, &mut repeated, &core.timers).await {
+    match once(store, store.front(), question, &mut repeated, &core.timers).await {
         Err(error) if error.is_retryable() => {
             // The next leader must not wait for our retries.
-            drop(tenure);
+            drop(term);
             let (answer, answered) = oneshot::channel();
             core.steward.send(handed_on(repeated, Some(answer), None));
             match core.timers.limit(core.settings.response_timeout, answered).await {

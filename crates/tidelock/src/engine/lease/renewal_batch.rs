@@ -12,7 +12,7 @@ pub(crate) const BATCH: usize = 100;
 /// The renewals of one request, all for one store and one lane.
 #[derive(Debug)]
 pub(crate) struct Batch {
-    pub(crate) site: Arc<StoreHandle>,
+    pub(crate) store: Arc<StoreHandle>,
     /// The ids of their entries in the lease table, in the order of `renewals`.
     pub(crate) ids: Vec<u64>,
     pub(crate) renewals: Vec<Renewal>,
@@ -21,8 +21,8 @@ pub(crate) struct Batch {
 /// Locks that fail together: the store, and the lane within it. A request that hangs therefore delays no other lane.
 type Lane = (*const StoreHandle, u64);
 
-fn lane(site: &Arc<StoreHandle>, name: &Name) -> Lane {
-    (Arc::as_ptr(site), site.back().lane(name))
+fn lane(store: &Arc<StoreHandle>, name: &Name) -> Lane {
+    (Arc::as_ptr(store), store.back().lane(name))
 }
 
 /// The batches that are due at one instant: for each lane any number of full ones, and at most one with room.
@@ -34,10 +34,10 @@ pub(crate) struct Batches {
 
 impl Batches {
     /// Adds a renewal to the batch of its lane that has room, or opens one.
-    pub(crate) fn add(&mut self, site: &Arc<StoreHandle>, id: u64, renewal: Renewal) {
-        let lane = lane(site, &renewal.ticket.name);
+    pub(crate) fn add(&mut self, store: &Arc<StoreHandle>, id: u64, renewal: Renewal) {
+        let lane = lane(store, &renewal.ticket.name);
         let batch = self.roomy.entry(lane).or_insert_with(|| Batch {
-            site: Arc::clone(site),
+            store: Arc::clone(store),
             ids: Vec::new(),
             renewals: Vec::new(),
         });
@@ -54,8 +54,8 @@ impl Batches {
     }
 
     /// Whether the lane of this lock has a batch with room.
-    pub(crate) fn have_room_for(&self, site: &Arc<StoreHandle>, name: &Name) -> bool {
-        self.roomy.contains_key(&lane(site, name))
+    pub(crate) fn have_room_for(&self, store: &Arc<StoreHandle>, name: &Name) -> bool {
+        self.roomy.contains_key(&lane(store, name))
     }
 
     pub(crate) fn all(mut self) -> Vec<Batch> {

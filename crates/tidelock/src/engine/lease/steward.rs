@@ -54,14 +54,14 @@ use crate::store::{BootInstant, BoxFuture, Renewed, Ticket};
 pub(crate) enum StewardCommand {
     /// Release or withdraw a ticket, with retries until `until`. `Release` documents the fields.
     Release {
-        site: Arc<StoreHandle>,
+        store: Arc<StoreHandle>,
         ticket: Ticket,
         unclear: bool,
         repeated: bool,
         until: BootInstant,
         answer: Option<oneshot::Sender<Result<()>>>,
         /// The leader term, which ends after the first request.
-        tenure: Option<LeaderTerm>,
+        term: Option<LeaderTerm>,
         /// How long the lock was held, as far as we know.
         kept: Duration,
     },
@@ -85,23 +85,23 @@ pub(crate) struct StewardHandle {
 
 impl StewardHandle {
     /// Sends a command. Never blocks and never fails: after the steward has ended, the lock stays until its lease ends.
-    pub(crate) fn send(&self, chore: StewardCommand) {
-        let errand = QueuedCommand {
-            chore,
-            in_flight: self.owned_mark(),
+    pub(crate) fn send(&self, command: StewardCommand) {
+        let queued = QueuedCommand {
+            command,
+            in_flight: self.owned_in_flight(),
         };
-        if let Err(mpsc::error::SendError(errand)) = self.inbox.send(errand) {
-            errand.chore.give_up();
+        if let Err(mpsc::error::SendError(queued)) = self.inbox.send(queued) {
+            queued.command.give_up();
         }
     }
 
     /// Registers an operation as in flight until the result is dropped; `close` waits for it.
-    pub(crate) fn mark(&self) -> InFlight<&InFlightCounter> {
+    pub(crate) fn in_flight(&self) -> InFlight<&InFlightCounter> {
         InFlight::new(&*self.counter)
     }
 
-    /// As [`mark`](Self::mark), without a borrow.
-    pub(crate) fn owned_mark(&self) -> InFlight<Arc<InFlightCounter>> {
+    /// As [`in_flight`](Self::in_flight), without a borrow.
+    pub(crate) fn owned_in_flight(&self) -> InFlight<Arc<InFlightCounter>> {
         InFlight::new(Arc::clone(&self.counter))
     }
 
@@ -131,7 +131,7 @@ impl StewardHandle {
     /// and its file descriptors for the life of the process.
     pub(crate) fn retire(&self) {
         self.retired.store(true, Ordering::SeqCst);
-        self.table.bell.notify_one();
+        self.table.notify.notify_one();
     }
 
     /// Whether the lease table is empty and no operation is in flight.
@@ -143,7 +143,7 @@ impl StewardHandle {
 
 /// A command, counted as in flight until it is done.
 struct QueuedCommand {
-    chore: StewardCommand,
+    command: StewardCommand,
     in_flight: InFlight<Arc<InFlightCounter>>,
 }
 
@@ -159,7 +159,7 @@ impl StewardCommand {
 /// The steward before it runs: what it needs.
 pub(crate) struct Steward {
     /// Notified when a local queue has a waiter to look after.
-    pub(crate) bell: Arc<Notify>,
+    pub(crate) notify: Arc<Notify>,
     pub(crate) home: Arc<StoreHandle>,
     pub(crate) process_info: Arc<ProcessInfo>,
     pub(crate) timers: Timers,
@@ -212,10 +212,10 @@ impl Steward {
                 let timer = || Box::pin(self.timers.after(self.response_timeout));
                 last_call.get_or_insert_with(timer);
             }
-            let next = table.next_look(self.timers.now());
+            let next = table.next_check(self.timers.now());
             let next = self
-                .lines()
-                .map(LocalQueues::next_look)
+                .queues()
+                .map(LocalQueues::next_check)
                 .fold(next, BootInstant::min);
             if look.due() != next {
                 look = self.timers.at(next);
@@ -226,23 +226,23 @@ impl Steward {
                 () = &mut look => {
                     self.renew(table, &mut calls);
                     let now = self.timers.now();
-                    self.lines().for_each(|lines| lines.look_after_the_waiting(now));
+                    self.queues().for_each(|queues| queues.check_stalled(now));
                     look = self.timers.at(BootInstant::FAR);
                 }
                 () = retirement(&mut last_call, in_flight), if calls.is_empty() => break,
-                () = table.bell.notified() => {}
-                () = self.bell.notified() => {}
+                () = table.notify.notified() => {}
+                () = self.notify.notified() => {}
                 Some(answers) = calls.next(), if !calls.is_empty() => self.take(table, answers),
-                errand = inbox.recv() => match errand {
-                    Some(errand) => calls.push(self.call(errand)),
+                queued = inbox.recv() => match queued {
+                    Some(queued) => calls.push(self.call(queued)),
                     None => break,
                 },
             }
         }
         // The client is closed or dropped. Its remaining commands get one more response timeout.
         inbox.close();
-        while let Ok(errand) = inbox.try_recv() {
-            calls.push(self.call(errand));
+        while let Ok(queued) = inbox.try_recv() {
+            calls.push(self.call(queued));
         }
         self.timers
             .limit(self.response_timeout, async {
@@ -254,40 +254,40 @@ impl Steward {
     }
 
     /// The local queues of the client's own store, and of its plain layout.
-    fn lines(&self) -> impl Iterator<Item = &LocalQueues> {
+    fn queues(&self) -> impl Iterator<Item = &LocalQueues> {
         let sites = [Some(&self.home), self.home.plain()];
         sites
             .into_iter()
             .flatten()
-            .filter_map(|site| Some(&**site.lines()?))
+            .filter_map(|store| Some(&**store.queues()?))
     }
 
     /// Executes a command.
     fn call(
         &self,
-        QueuedCommand { chore, in_flight }: QueuedCommand,
+        QueuedCommand { command, in_flight }: QueuedCommand,
     ) -> BoxFuture<'static, Option<RenewalReplies>> {
         let timers = self.timers.clone();
         let work = async move {
-            match chore {
+            match command {
                 StewardCommand::Adopt(rest) => rest.await,
                 StewardCommand::Release {
-                    site,
+                    store,
                     ticket,
                     unclear,
                     repeated,
                     until,
                     answer,
-                    tenure,
+                    term,
                     kept,
                 } => {
                     let result = PendingRelease {
-                        site,
+                        store,
                         ticket,
                         unclear,
                         repeated,
                         until,
-                        tenure,
+                        term,
                         kept,
                     }
                     .persist(&timers)
@@ -317,12 +317,12 @@ impl Steward {
         let sent = self.timers.now();
         for batch in table.take_due(sent, |lease| self.ask_again_after(lease)) {
             let Batch {
-                site,
+                store,
                 ids,
                 renewals,
             } = batch;
             calls.push(Box::pin(async move {
-                let result = contained(site.back().renew(&renewals))
+                let result = contained(store.back().renew(&renewals))
                     .await
                     .unwrap_or_else(|| {
                         Err(Error::new(ErrorKind::OutcomeUnknown)
@@ -353,17 +353,17 @@ impl Steward {
                         Renewed::Kept => kept.push(id),
                         Renewed::Gone => gone(table, id, LostReason::Taken),
                         Renewed::WrongType => gone(table, id, LostReason::WrongType),
-                        Renewed::Failed(error) => table.renewed([id], |keep| {
-                            tracing::warn!(lock = %keep.ticket.name, %error, "this lock could not be renewed; trying again within the lease");
-                            keep.failed(sent, now);
+                        Renewed::Failed(error) => table.renewed([id], |entry| {
+                            tracing::warn!(lock = %entry.ticket.name, %error, "this lock could not be renewed; trying again within the lease");
+                            entry.failed(sent, now);
                         }),
                     }
                 }
-                table.renewed(kept, |keep| keep.proved(sent, &self.drift));
+                table.renewed(kept, |entry| entry.proved(sent, &self.drift));
             }
             Err(error) => {
                 tracing::warn!(locks = ids.len(), %error, "renewal failed; trying again within the lease");
-                table.renewed(ids, |keep| keep.failed(sent, now));
+                table.renewed(ids, |entry| entry.failed(sent, now));
             }
         }
     }

@@ -3,8 +3,8 @@
 //! An entry is due at the earliest of its next renewal (`renew_at`), the end of its proof (`valid_until`) and the cap
 //! on the hold (`ends_at`). Callers insert and remove entries, and only the steward acts on due ones. The algorithm:
 //!
-//! 1. The steward sleeps until `looks_at`. An entry that is due earlier moves `looks_at` forward and notifies the
-//!    steward. Removing an entry leaves `looks_at` as it is, so that short holds of an idle client do not wake it.
+//! 1. The steward sleeps until `next_check_at`. An entry that is due earlier moves `next_check_at` forward and notifies the
+//!    steward. Removing an entry leaves `next_check_at` as it is, so that short holds of an idle client do not wake it.
 //! 2. `take_due` walks the due entries in order. It removes an entry whose proof has ended or whose cap is reached. It
 //!    puts an entry whose renewal is due into the batch of its store and lane, at most 100 entries each.
 //! 3. A batch with room also takes entries of its lane whose renewal is due within a ninth of the lease. From the next
@@ -25,11 +25,11 @@
 //! ```
 //!
 //! Invariants:
-//! 1. `order` contains each entry exactly once, under the instant that `keeps` stores beside it. Only `insert`,
+//! 1. `order` contains each entry exactly once, under the instant that `entries` stores beside it. Only `insert`,
 //!    `forget`, `drain` and `change` write to the two, and each of them writes to both.
 //! 2. That instant may be earlier than the entry is due, because a bond moves `valid_until` without a write to the
 //!    table; step 2 then only moves the entry. It is later only if a bond was severed. The bond reports that itself.
-//! 3. `looks_at` is never later than the first instant in `order`. It may be earlier.
+//! 3. `next_check_at` is never later than the first instant in `order`. It may be earlier.
 //! 4. No id is used twice. A reply that comes after its entry was removed therefore changes nothing.
 //! 5. After `abandon` no hold starts: `insert` reports it lost, and `hand_over` refuses. Otherwise nobody would report
 //!    its loss.
@@ -62,11 +62,11 @@ const OWN: usize = 2;
 /// The entry of one hold.
 #[derive(Debug)]
 pub(crate) struct LeaseEntry {
-    pub(crate) site: Arc<StoreHandle>,
+    pub(crate) store: Arc<StoreHandle>,
     pub(crate) ticket: Ticket,
     pub(crate) status: Arc<HoldStatus>,
     /// The source location of the acquire.
-    pub(crate) place: &'static Location<'static>,
+    pub(crate) location: &'static Location<'static>,
     pub(crate) lease: Duration,
     /// How many replicas must acknowledge a renewal.
     pub(crate) wish: ReplicaAck,
@@ -93,8 +93,8 @@ impl LeaseEntry {
 #[derive(Debug, Default)]
 pub(crate) struct LeaseTable {
     inner: Mutex<LeaseTableState>,
-    /// Wakes the steward: `looks_at` has moved forward, or the client was closed.
-    pub(crate) bell: Notify,
+    /// Wakes the steward: `next_check_at` has moved forward, or the client was closed.
+    pub(crate) notify: Notify,
     /// Notified when the last entry has been removed.
     emptied: Notify,
 }
@@ -102,12 +102,12 @@ pub(crate) struct LeaseTable {
 #[derive(Debug)]
 struct LeaseTableState {
     /// Each entry with its instant in `order`.
-    keeps: HashMap<u64, (BootInstant, LeaseEntry), BuildHasherDefault<IdHasher>>,
+    entries: HashMap<u64, (BootInstant, LeaseEntry), BuildHasherDefault<IdHasher>>,
     /// The entries by the instant at which something is due.
     order: BTreeSet<(BootInstant, u64)>,
     next_id: u64,
     /// When the steward looks next. Invariant: never later than the first instant in `order`; it may be earlier.
-    looks_at: BootInstant,
+    next_check_at: BootInstant,
     /// The steward has ended. Invariant: no entry is inserted or handed over after that.
     unattended: bool,
 }
@@ -140,10 +140,10 @@ impl Hasher for IdHasher {
 impl Default for LeaseTableState {
     fn default() -> Self {
         Self {
-            keeps: HashMap::default(),
+            entries: HashMap::default(),
             order: BTreeSet::new(),
             next_id: 0,
-            looks_at: BootInstant::FAR,
+            next_check_at: BootInstant::FAR,
             unattended: false,
         }
     }
@@ -151,17 +151,17 @@ impl Default for LeaseTableState {
 
 impl LeaseTable {
     /// Adds an entry and returns its id. After the steward has ended, the hold is lost at once instead.
-    pub(crate) fn insert(&self, keep: LeaseEntry) -> u64 {
+    pub(crate) fn insert(&self, entry: LeaseEntry) -> u64 {
         let mut inner = self.lock();
         inner.next_id += 1;
-        let (id, next) = (inner.next_id, keep.next());
+        let (id, next) = (inner.next_id, entry.next());
         if inner.unattended {
             drop(inner);
-            keep.status.lose(LostReason::Unattended);
+            entry.status.lose(LostReason::Unattended);
             return id;
         }
         inner.order.insert((next, id));
-        inner.keeps.insert(id, (next, keep));
+        inner.entries.insert(id, (next, entry));
         self.look_by(inner, next);
         id
     }
@@ -178,24 +178,24 @@ impl LeaseTable {
     /// Removes an entry. `None`: it was removed before.
     pub(crate) fn remove(&self, id: u64) -> Option<LeaseEntry> {
         let mut inner = self.lock();
-        let keep = inner.forget(id);
-        let empty = inner.keeps.is_empty();
+        let entry = inner.forget(id);
+        let empty = inner.entries.is_empty();
         drop(inner);
         if empty {
             self.emptied.notify_waiters();
         }
-        keep
+        entry
     }
 
     /// Resolves when no entry is left.
     pub(crate) async fn emptied(&self) {
         loop {
-            let mut bell = std::pin::pin!(self.emptied.notified());
-            bell.as_mut().enable(); // before we read the table; otherwise we miss a last entry that goes in between
+            let mut notify = std::pin::pin!(self.emptied.notified());
+            notify.as_mut().enable(); // before we read the table; otherwise we miss a last entry that goes in between
             if self.len() == 0 {
                 return;
             }
-            bell.await;
+            notify.await;
         }
     }
 
@@ -203,31 +203,31 @@ impl LeaseTable {
     pub(crate) fn drain(&self) -> Vec<LeaseEntry> {
         let mut inner = self.lock();
         inner.order.clear();
-        let all = inner.keeps.drain().map(|(_, (_, keep))| keep).collect();
+        let all = inner.entries.drain().map(|(_, (_, entry))| entry).collect();
         drop(inner);
         self.emptied.notify_waiters();
         all
     }
 
     /// Where this client acquired the lock of that name that it holds. For the log line that explains a wait.
-    pub(crate) fn place_of(&self, name: &Name) -> Option<&'static Location<'static>> {
+    pub(crate) fn location_of(&self, name: &Name) -> Option<&'static Location<'static>> {
         let inner = self.lock();
-        let mut keeps = inner.keeps.values();
-        keeps
-            .find(|(_, keep)| keep.ticket.name == *name)
-            .map(|(_, keep)| keep.place)
+        let mut entries = inner.entries.values();
+        entries
+            .find(|(_, entry)| entry.ticket.name == *name)
+            .map(|(_, entry)| entry.location)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.lock().keeps.len()
+        self.lock().entries.len()
     }
 
     /// The statuses of all entries, so that the caller can report to them without the table's lock: a report may run or
     /// drop a task, and the drop of its guard takes that lock.
     pub(crate) fn statuses(&self) -> Vec<Arc<HoldStatus>> {
         let inner = self.lock();
-        let all = inner.keeps.values();
-        all.map(|(_, keep)| Arc::clone(&keep.status)).collect()
+        let all = inner.entries.values();
+        all.map(|(_, entry)| Arc::clone(&entry.status)).collect()
     }
 
     /// Applies the result of a renewal to these entries. Entries that were removed in the meantime are skipped.
@@ -244,14 +244,14 @@ impl LeaseTable {
         self.look_by(inner, next);
     }
 
-    /// When the steward looks next. We move `looks_at` back only after it has come. Otherwise every short hold of an
+    /// When the steward looks next. We move `next_check_at` back only after it has come. Otherwise every short hold of an
     /// idle client would be due before it, and would wake the steward.
-    pub(crate) fn next_look(&self, now: BootInstant) -> BootInstant {
+    pub(crate) fn next_check(&self, now: BootInstant) -> BootInstant {
         let mut inner = self.lock();
-        if now >= inner.looks_at {
-            inner.looks_at = inner.first();
+        if now >= inner.next_check_at {
+            inner.next_check_at = inner.first();
         }
-        inner.looks_at
+        inner.next_check_at
     }
 
     /// Passes the entry to the next holder. The proof and the time of the next renewal stay. If a listener has the old
@@ -261,7 +261,7 @@ impl LeaseTable {
         &self,
         id: u64,
         status: &mut Arc<HoldStatus>,
-        place: &'static Location<'static>,
+        location: &'static Location<'static>,
         ends_at: BootInstant,
     ) -> bool {
         let mut inner = self.lock();
@@ -269,10 +269,10 @@ impl LeaseTable {
         if inner.unattended {
             return false;
         }
-        let Some((_, keep)) = inner.keeps.get_mut(&id) else {
+        let Some((_, entry)) = inner.entries.get_mut(&id) else {
             return false;
         };
-        if keep.status.is_lost() {
+        if entry.status.is_lost() {
             return false;
         }
         // Only the table, under this lock, and the holder, which is our caller, can clone the status. So the count does
@@ -281,14 +281,14 @@ impl LeaseTable {
         if Arc::strong_count(status) > OWN {
             let next = Arc::new(status.next());
             status.end();
-            keep.status = Arc::clone(&next);
+            entry.status = Arc::clone(&next);
             old = Some(std::mem::replace(status, next));
         }
-        keep.place = place;
-        if keep.ends_at == ends_at {
+        entry.location = location;
+        if entry.ends_at == ends_at {
             drop(inner);
         } else {
-            inner.change(id, |keep| keep.ends_at = ends_at);
+            inner.change(id, |entry| entry.ends_at = ends_at);
             let next = inner.first();
             self.look_by(inner, next);
         }
@@ -298,9 +298,9 @@ impl LeaseTable {
 
     /// Takes out a hold that the store has given up, and tells it.
     pub(crate) fn lost(&self, id: u64, reason: LostReason) -> Option<Ticket> {
-        let keep = self.remove(id)?;
-        keep.status.lose(reason);
-        Some(keep.ticket)
+        let entry = self.remove(id)?;
+        entry.status.lose(reason);
+        Some(entry.ticket)
     }
 
     /// Removes the holds that have ended, reports their loss, and returns the renewals that are due. It marks each
@@ -322,16 +322,16 @@ impl LeaseTable {
                 break;
             }
             // Cannot happen, by invariant 1. Without the removal it would be an endless loop.
-            let Some((_, keep)) = inner.keeps.get(&id) else {
+            let Some((_, entry)) = inner.entries.get(&id) else {
                 inner.order.remove(&(at, id));
                 continue;
             };
-            if now >= keep.status.valid_until() || keep.status.is_lost() {
+            if now >= entry.status.valid_until() || entry.status.is_lost() {
                 over.push((LostReason::Expired, inner.forget(id)));
-            } else if now >= keep.ends_at {
+            } else if now >= entry.ends_at {
                 over.push((LostReason::MaxHold, inner.forget(id)));
-            } else if now >= keep.renew_at {
-                soon.get_or_insert(now + keep.lease / 9);
+            } else if now >= entry.renew_at {
+                soon.get_or_insert(now + entry.lease / 9);
                 inner.send(id, now, &again, &mut due);
             } else {
                 inner.change(id, |_| {}); // the proof was extended since: only move the entry in `order`
@@ -340,12 +340,12 @@ impl LeaseTable {
         if let Some(soon) = soon {
             inner.fill(now, soon, &again, &mut due);
         }
-        let empty = inner.keeps.is_empty();
+        let empty = inner.entries.is_empty();
         // After the lock is released: see the lock order above.
         drop(inner);
-        for (reason, keep) in over {
-            if let Some(keep) = keep {
-                keep.status.lose(reason);
+        for (reason, entry) in over {
+            if let Some(entry) = entry {
+                entry.status.lose(reason);
             }
         }
         if empty {
@@ -356,10 +356,10 @@ impl LeaseTable {
 
     /// Makes the steward look at that instant or earlier. Releases the lock.
     fn look_by(&self, mut inner: MutexGuard<'_, LeaseTableState>, at: BootInstant) {
-        if at < inner.looks_at {
-            inner.looks_at = at;
+        if at < inner.next_check_at {
+            inner.next_check_at = at;
             drop(inner);
-            self.bell.notify_one();
+            self.notify.notify_one();
         }
     }
 
@@ -376,9 +376,9 @@ impl LeaseTableState {
 
     /// Changes an entry, and moves it in `order` if it is due at another instant then.
     fn change(&mut self, id: u64, change: impl FnOnce(&mut LeaseEntry)) {
-        if let Some((next, keep)) = self.keeps.get_mut(&id) {
-            change(keep);
-            let before = std::mem::replace(next, keep.next());
+        if let Some((next, entry)) = self.entries.get_mut(&id) {
+            change(entry);
+            let before = std::mem::replace(next, entry.next());
             if *next != before {
                 self.order.remove(&(before, id));
                 self.order.insert((*next, id));
@@ -387,9 +387,9 @@ impl LeaseTableState {
     }
 
     fn forget(&mut self, id: u64) -> Option<LeaseEntry> {
-        let (next, keep) = self.keeps.remove(&id)?;
+        let (next, entry) = self.entries.remove(&id)?;
         self.order.remove(&(next, id));
-        Some(keep)
+        Some(entry)
     }
 
     /// Fills the batches that have room with entries that are due by `soon`. It skips at most `BATCH` entries that
@@ -409,12 +409,12 @@ impl LeaseTableState {
             };
             from = (at, id);
             // An entry of a lane without a batch does not join: it would open one, which would take more entries.
-            let joins = |keep: &LeaseEntry| {
-                keep.renew_at <= soon
-                    && !keep.asked
-                    && due.have_room_for(&keep.site, &keep.ticket.name)
+            let joins = |entry: &LeaseEntry| {
+                entry.renew_at <= soon
+                    && !entry.asked
+                    && due.have_room_for(&entry.store, &entry.ticket.name)
             };
-            if self.keeps.get(&id).is_some_and(|(_, keep)| joins(keep)) {
+            if self.entries.get(&id).is_some_and(|(_, entry)| joins(entry)) {
                 self.send(id, now, again, due);
             } else {
                 in_vain += 1;
@@ -430,15 +430,15 @@ impl LeaseTableState {
         again: &impl Fn(Duration) -> Duration,
         to: &mut Batches,
     ) {
-        self.change(id, |keep| {
-            keep.renew_at = now + again(keep.lease);
-            keep.asked = true;
+        self.change(id, |entry| {
+            entry.renew_at = now + again(entry.lease);
+            entry.asked = true;
             let renewal = Renewal {
-                ticket: keep.ticket.clone(),
-                lease: keep.lease,
-                wish: keep.wish,
+                ticket: entry.ticket.clone(),
+                lease: entry.lease,
+                wish: entry.wish,
             };
-            to.add(&keep.site, id, renewal);
+            to.add(&entry.store, id, renewal);
         });
     }
 }
@@ -447,7 +447,7 @@ impl LeaseEntry {
     /// The lease was renewed by a request sent at `sent`.
     pub(crate) fn proved(&mut self, sent: BootInstant, drift: &Drift) {
         self.status.prove(sent + drift.proved(self.lease));
-        self.status.heard(sent);
+        self.status.confirmed(sent);
         self.renew_at = sent + self.lease / 3;
         self.asked = false;
     }

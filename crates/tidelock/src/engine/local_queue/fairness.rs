@@ -24,15 +24,17 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::engine::local_queue::fairness_debt::{EndedTurn, FairnessDebt, MOST, PLACES};
-use crate::store::{BootInstant, Heard, Name};
+use crate::engine::local_queue::fairness_debt::{
+    EndedTurn, FairnessDebt, MAX_FAIRNESS_DELAY, PLACES,
+};
+use crate::store::{BootInstant, Name, ReleasesSeen};
 
-/// Bounds the delay to this fraction (1/`PART`) of the last turn, unless the shortest delay is longer.
-const PART: u32 = 4;
+/// Bounds the delay to this fraction (1/`DELAY_DIVISOR`) of the last turn, unless the shortest delay is longer.
+const DELAY_DIVISOR: u32 = 4;
 /// The factor between a step in which a waiter did not come and the next step.
-const LONGER: u32 = 4;
+const DELAY_GROWTH: u32 = 4;
 /// Bounds how long after a turn its step still determines the next one, and how long we must keep its account.
-const REMEMBERED: Duration = Duration::from_secs(1);
+const ACCOUNT_TTL: Duration = Duration::from_secs(1);
 
 /// The delay of this process for other clients of tidelock.
 #[derive(Debug, Clone, Copy, Default)]
@@ -43,7 +45,7 @@ struct FairnessDelay {
     step: Duration,
     /// Bounds the time that all of them get together.
     most: Duration,
-    /// How many times the step was multiplied by `LONGER`.
+    /// How many times the step was multiplied by `DELAY_GROWTH`.
     longer: u32,
     /// The step has reached its bound.
     is_longest: bool,
@@ -54,21 +56,21 @@ struct FairnessDelay {
 impl FairnessDelay {
     fn after(ended: &EndedTurn, last: Option<&Self>) -> Self {
         let shortest = ended.shortest();
-        let most = (ended.kept / PART).clamp(shortest, MOST);
+        let most = (ended.kept / DELAY_DIVISOR).clamp(shortest, MAX_FAIRNESS_DELAY);
         let longer = last.map_or(0, Self::next);
-        let step = (shortest * LONGER.pow(longer)).min(most);
+        let step = (shortest * DELAY_GROWTH.pow(longer)).min(most);
         let before = ended.awaited.kin().min(PLACES);
         Self {
             before,
             step,
-            most: most.max((shortest * before).min(MOST)),
+            most: most.max((shortest * before).min(MAX_FAIRNESS_DELAY)),
             longer,
             is_longest: step == most,
             missed: false,
         }
     }
 
-    /// How many times the next step is multiplied by `LONGER`.
+    /// How many times the next step is multiplied by `DELAY_GROWTH`.
     fn next(&self) -> u32 {
         match (self.missed, self.is_longest) {
             (false, _) => self.longer,
@@ -93,7 +95,7 @@ impl FairnessDelay {
 struct FairnessAccount {
     /// The last turn of this process.
     last: EndedTurn,
-    courtesy: FairnessDelay,
+    delay: FairnessDelay,
     debt: FairnessDebt,
 }
 
@@ -101,47 +103,49 @@ impl FairnessAccount {
     /// The account after a turn of this process. `old`: the account before it.
     fn after(ended: &EndedTurn, old: Option<&Self>) -> Self {
         let last = old.filter(|old| old.is_remembered(ended.now));
-        let last = last.map(|old| &old.courtesy);
+        let last = last.map(|old| &old.delay);
         let mut debt = old.map(|old| old.debt).unwrap_or_default();
         debt.add(ended);
         Self {
             last: *ended,
-            courtesy: FairnessDelay::after(ended, last),
+            delay: FairnessDelay::after(ended, last),
             debt,
         }
     }
 
     /// How many turns other processes have had since ours. `None`: the store does not report them.
-    fn seen(&self, heard: Option<Heard>) -> Option<u32> {
-        let count = heard?.count.saturating_sub(self.last.awaited.heard);
+    fn seen(&self, releases_seen: Option<ReleasesSeen>) -> Option<u32> {
+        let count = releases_seen?
+            .count
+            .saturating_sub(self.last.awaited.releases_seen);
         Some(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
     /// How much longer this process must not ask.
-    fn pause(&self, now: BootInstant, heard: Option<Heard>) -> Duration {
+    fn pause(&self, now: BootInstant, releases_seen: Option<ReleasesSeen>) -> Duration {
         let ended = self.last.now;
-        let seen = self.seen(heard);
-        let last = heard.map(|heard| heard.last);
+        let seen = self.seen(releases_seen);
+        let last = releases_seen.map(|releases_seen| releases_seen.last);
         // If others had the lock after us, it has been free since the last release that we heard of.
         let free_since = last.filter(|_| seen > Some(0)).unwrap_or(ended);
         let free_since = free_since.max(ended);
-        let courtesy = self.courtesy.end(free_since, seen.unwrap_or(0));
+        let delay = self.delay.end(free_since, seen.unwrap_or(0));
         let debt = self.debt.end(ended, now, free_since, seen);
-        courtesy.max(debt).since(now)
+        delay.max(debt).since(now)
     }
 
     /// This process has the lock again: notes whether the others had their turns.
-    fn granted(&mut self, now: BootInstant, heard: Option<Heard>) {
-        let seen = self.seen(heard);
-        self.courtesy.missed |= self.courtesy.before > seen.unwrap_or(0);
+    fn granted(&mut self, now: BootInstant, releases_seen: Option<ReleasesSeen>) {
+        let seen = self.seen(releases_seen);
+        self.delay.missed |= self.delay.before > seen.unwrap_or(0);
         let elapsed = now.since(self.last.now);
         self.debt.granted(elapsed, self.last.awaited.kin(), seen);
         // Any further delay follows from the end of this new turn.
-        self.courtesy.before = 0;
+        self.delay.before = 0;
     }
 
     fn is_remembered(&self, now: BootInstant) -> bool {
-        now < self.last.now + REMEMBERED
+        now < self.last.now + ACCOUNT_TTL
     }
 }
 
@@ -163,9 +167,14 @@ impl FairnessDelays {
     }
 
     /// How much longer this process must not ask for the lock.
-    pub(crate) fn pause(&self, name: &Name, now: BootInstant, heard: Option<Heard>) -> Duration {
+    pub(crate) fn pause(
+        &self,
+        name: &Name,
+        now: BootInstant,
+        releases_seen: Option<ReleasesSeen>,
+    ) -> Duration {
         let account = self.each.get(name);
-        account.map_or(Duration::ZERO, |account| account.pause(now, heard))
+        account.map_or(Duration::ZERO, |account| account.pause(now, releases_seen))
     }
 
     /// This process has released the lock.
@@ -180,9 +189,14 @@ impl FairnessDelays {
     }
 
     /// This process has got the lock.
-    pub(crate) fn granted(&mut self, name: &Name, now: BootInstant, heard: Option<Heard>) {
+    pub(crate) fn granted(
+        &mut self,
+        name: &Name,
+        now: BootInstant,
+        releases_seen: Option<ReleasesSeen>,
+    ) {
         if let Some(account) = self.each.get_mut(name) {
-            account.granted(now, heard);
+            account.granted(now, releases_seen);
         }
     }
 

@@ -6,7 +6,7 @@
 //!
 //! 1. For each hold of one of its tasks this process owes the others one turn, or twice its duration; more if several
 //!    of them wait. Until they had the turns or the time, it waits for `patience` each time the lock is free.
-//! 2. `patience` grows if no other client comes within it, up to `MOST`.
+//! 2. `patience` grows if no other client comes within it, up to `MAX_FAIRNESS_DELAY`.
 //! 3. The lock lies idle in that time. A client that never comes (a stopped JVM keeps its subscription) must not cost
 //!    throughput, so we subtract idle time from a credit, which grows with the time for which this process holds the
 //!    lock. Without enough credit there is no delay. If the longest delay was in vain too, the debt is cancelled and
@@ -19,20 +19,20 @@ use std::time::Duration;
 use crate::store::{Awaited, BootInstant};
 
 /// Bounds the shortest delay from below: a task that is woken may need this long until it runs.
-const LEAST: Duration = Duration::from_micros(300);
+const MIN_FAIRNESS_DELAY: Duration = Duration::from_micros(300);
 /// Bounds one delay, and the credit: a frozen subscriber must not stop this process.
-pub(crate) const MOST: Duration = Duration::from_millis(20);
+pub(crate) const MAX_FAIRNESS_DELAY: Duration = Duration::from_millis(20);
 /// Bounds the number of other processes that we count.
 pub(crate) const PLACES: u32 = 8;
 /// The factor between a delay in which no client came and the next delay.
-const LONGER: u32 = 4;
-/// The lock may lie idle for 1/`PART` of the time for which it was held. Each longest delay in vain divides that by
-/// `PART` again, up to `TRIES` times.
-const PART: u32 = 2;
+const DELAY_GROWTH: u32 = 4;
+/// The lock may lie idle for 1/`IDLE_DIVISOR` of the time for which it was held. Each longest delay in vain divides that by
+/// `IDLE_DIVISOR` again, up to `MAX_IDLE_DIVISIONS` times.
+const IDLE_DIVISOR: u32 = 2;
 /// Bounds how often the allowed idle time is divided.
-const TRIES: u32 = 3;
+const MAX_IDLE_DIVISIONS: u32 = 3;
 /// Bounds the time of a debt: a waiter of this process may wait that much longer.
-const LONGEST: Duration = Duration::from_millis(100);
+const MAX_DEBT: Duration = Duration::from_millis(100);
 
 /// A turn of this process that has ended: from a grant of the store to the release in the store.
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +53,7 @@ impl EndedTurn {
     /// The shortest delay. The message must reach the others and their request must reach the store, which takes about
     /// as long as the release took. They get twice that, because their tasks must be scheduled first.
     pub(crate) fn shortest(&self) -> Duration {
-        (self.trip * 2).clamp(LEAST, MOST)
+        (self.trip * 2).clamp(MIN_FAIRNESS_DELAY, MAX_FAIRNESS_DELAY)
     }
 }
 
@@ -62,13 +62,13 @@ impl EndedTurn {
 pub(crate) struct FairnessDebt {
     /// How many turns the others may still have before this process asks without delay.
     turns: u32,
-    /// Bounds the time in which they may have them. Never more than `LONGEST`.
+    /// Bounds the time in which they may have them. Never more than `MAX_DEBT`.
     time: Duration,
-    /// The delay each time the lock is free. Never more than `MOST`.
+    /// The delay each time the lock is free. Never more than `MAX_FAIRNESS_DELAY`.
     patience: Duration,
-    /// How long the lock may lie idle in vain. Never more than `MOST`.
+    /// How long the lock may lie idle in vain. Never more than `MAX_FAIRNESS_DELAY`.
     credit: Duration,
-    /// How many longest delays were in vain since another client came. Never more than `TRIES`.
+    /// How many longest delays were in vain since another client came. Never more than `MAX_IDLE_DIVISIONS`.
     vain: u32,
 }
 
@@ -90,13 +90,13 @@ impl FairnessDebt {
         let turns = ended.turns.saturating_mul(share).saturating_add(kin);
         self.turns = self.turns.saturating_add(turns);
         let time = ended.kept.saturating_mul(2 * share + kin);
-        self.time = self.time.saturating_add(time).min(LONGEST);
-        self.patience = self.patience.clamp(ended.shortest(), MOST);
+        self.time = self.time.saturating_add(time).min(MAX_DEBT);
+        self.patience = self.patience.clamp(ended.shortest(), MAX_FAIRNESS_DELAY);
         // A client that polls comes by chance, so a delay in vain proves little. It had the lock a short time ago, so
         // we know that it exists.
         let vain = if polled { 0 } else { self.vain };
-        let earned = ended.kept / PART.pow(1 + vain);
-        self.credit = self.credit.saturating_add(earned).min(MOST);
+        let earned = ended.kept / IDLE_DIVISOR.pow(1 + vain);
+        self.credit = self.credit.saturating_add(earned).min(MAX_FAIRNESS_DELAY);
     }
 
     /// Whether the debt is still open.
@@ -107,7 +107,11 @@ impl FairnessDebt {
     /// The delay that the others get now. Zero without enough credit. A process that does not hear of their turns waits
     /// for the longest delay once, because it cannot know when another client has come.
     fn given(&self, hears: bool) -> Duration {
-        let wish = if hears { self.patience } else { MOST };
+        let wish = if hears {
+            self.patience
+        } else {
+            MAX_FAIRNESS_DELAY
+        };
         let wish = wish.min(self.time);
         if wish <= self.credit {
             wish
@@ -149,11 +153,11 @@ impl FairnessDebt {
 
     /// Another client came: restores the credit.
     fn paid(&mut self, elapsed: Duration, stands: bool) {
-        (self.credit, self.vain) = (MOST, 0);
+        (self.credit, self.vain) = (MAX_FAIRNESS_DELAY, 0);
         if stands {
             // Another client came, but the debt is still open: the delay is too short for some of them.
             self.time = self.time.saturating_sub(elapsed);
-            self.patience = (self.patience * 2).min(MOST);
+            self.patience = (self.patience * 2).min(MAX_FAIRNESS_DELAY);
         } else {
             (self.turns, self.time) = (0, Duration::ZERO);
         }
@@ -167,11 +171,11 @@ impl FairnessDebt {
             return;
         }
         self.credit = self.credit.saturating_sub(given);
-        if hears && self.patience < MOST {
-            self.patience = (self.patience * LONGER).min(MOST);
+        if hears && self.patience < MAX_FAIRNESS_DELAY {
+            self.patience = (self.patience * DELAY_GROWTH).min(MAX_FAIRNESS_DELAY);
             return;
         }
-        self.vain = (self.vain + 1).min(TRIES);
+        self.vain = (self.vain + 1).min(MAX_IDLE_DIVISIONS);
         (self.turns, self.time) = (0, Duration::ZERO);
     }
 }

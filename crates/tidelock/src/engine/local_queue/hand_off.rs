@@ -17,7 +17,7 @@ use crate::store::BootInstant;
 impl Hold {
     /// Hands the hold to the next waiter. Returns it if no waiter may have it.
     pub(crate) fn pass_on(mut hold: Arc<Self>) -> Result<(), Arc<Self>> {
-        match Arc::get_mut(&mut hold).and_then(Self::succeed) {
+        match Arc::get_mut(&mut hold).and_then(Self::assign_next) {
             Some(next) => {
                 call(&next, hold);
                 Ok(())
@@ -29,11 +29,11 @@ impl Hold {
     /// As `pass_on`, for a hold that is being dropped: its contents move to a new hold, and the old one is disarmed.
     /// False: no waiter may have it.
     pub(crate) fn leave_to_next(&mut self) -> bool {
-        let Some(next) = self.succeed() else {
+        let Some(next) = self.assign_next() else {
             return false;
         };
         let hold = Self {
-            base: Arc::clone(&self.base),
+            context: Arc::clone(&self.context),
             ticket: self.ticket.clone(),
             token: self.token,
             generation: self.generation,
@@ -46,7 +46,7 @@ impl Hold {
             acknowledged: self.acknowledged,
             extension: AtomicU64::new(self.extension.load(Ordering::SeqCst)),
             disarmed: AtomicBool::new(false),
-            tenure: self.tenure.take(),
+            term: self.term.take(),
         };
         *self.disarmed.get_mut() = true;
         call(&next, Arc::new(hold));
@@ -54,18 +54,18 @@ impl Hold {
     }
 
     /// Makes this the hold of the next waiter, in the lease table too. Returns that waiter.
-    fn succeed(&mut self) -> Option<Arc<AcquireRequest>> {
-        let (now, HandOffTarget { caller, token }) = self.heir()?;
-        let core = &self.base.core;
-        let ends_at = caller
+    fn assign_next(&mut self) -> Option<Arc<AcquireRequest>> {
+        let (now, HandOffTarget { request, token }) = self.next_holder()?;
+        let core = &self.context.core;
+        let ends_at = request
             .options
             .max_hold
             .map_or(BootInstant::FAR, |cap| now + cap);
         let table = &core.steward.table;
-        if !table.hand_over(self.entry, &mut self.status, caller.place, ends_at) {
+        if !table.hand_over(self.entry, &mut self.status, request.location, ends_at) {
             // The hold was lost in the meantime. The waiter is out of the queue already, so it must join it again; the
             // next leader asks the store.
-            if let Ok(waker) = caller.seat.call(Notification::Again) {
+            if let Ok(waker) = request.waiter.call(Notification::JoinAgain) {
                 waker.into_iter().for_each(Waker::wake);
             }
             return None;
@@ -76,31 +76,31 @@ impl Hold {
         if core.closed.is_set() {
             self.status.announce_close();
         }
-        Some(caller)
+        Some(request)
     }
 
     /// Takes the next waiter from the local queue. `None` if no more than a third of the lease is proved: the new
     /// holder might not have the time to hear of a loss.
-    fn heir(&mut self) -> Option<(BootInstant, HandOffTarget)> {
-        let tenure = self.tenure.as_ref()?;
+    fn next_holder(&mut self) -> Option<(BootInstant, HandOffTarget)> {
+        let term = self.term.as_ref()?;
         if *self.disarmed.get_mut()
             || *self.is_written.get_mut()
             || self.status.is_closing()
             || self.status.is_lost()
-            || self.base.core.closed.is_set()
+            || self.context.core.closed.is_set()
         {
             return None;
         }
-        let now = self.base.core.timers.now();
+        let now = self.context.core.timers.now();
         if self.status.valid_until().since(now) <= self.lease / 3 {
             return None;
         }
-        Some((now, tenure.heir(now)?))
+        Some((now, term.next_holder(now)?))
     }
 }
 
 fn call(next: &AcquireRequest, hold: Arc<Hold>) {
-    match next.seat.call(Notification::Hold(hold)) {
+    match next.waiter.call(Notification::Hold(hold)) {
         Ok(waker) => waker.into_iter().for_each(Waker::wake),
         // The waiter has just left. Dropping the call drops the hold, which then goes to the waiter behind it.
         Err(call) => drop(call),

@@ -16,7 +16,7 @@ pub(crate) struct Leader(Option<LeaderState>);
 
 /// The contents of a leader role.
 pub(crate) struct LeaderState {
-    pub(crate) lines: Arc<LocalQueues>,
+    pub(crate) queues: Arc<LocalQueues>,
     pub(crate) name: Name,
     /// An old number has no effect on the queue.
     pub(crate) number: u64,
@@ -40,7 +40,10 @@ impl Leader {
     /// lock: most locks have no waiter, and the queue was empty a moment ago.
     pub(crate) fn followers(&mut self) -> u32 {
         let Some(LeaderState {
-            lines, name, alone, ..
+            queues,
+            name,
+            alone,
+            ..
         }) = &mut self.0
         else {
             return 0;
@@ -48,7 +51,7 @@ impl Leader {
         if std::mem::take(alone) {
             return 0;
         }
-        lines.followers(name)
+        queues.followers(name)
     }
 
     /// Whether no attempt was sent since the queue began, so that no waiter can know of an error.
@@ -62,16 +65,16 @@ impl Leader {
     }
 
     /// Gives the waiters the error that keeps the store from answering. `None`: the store answers again.
-    pub(crate) fn trouble(&self, error: Option<&Error>) {
-        if let Some(LeaderState { lines, name, .. }) = &self.0 {
-            lines.trouble(name, error);
+    pub(crate) fn last_error(&self, error: Option<&Error>) {
+        if let Some(LeaderState { queues, name, .. }) = &self.0 {
+            queues.last_error(name, error);
         }
     }
 
     /// Ends the waits of all waiters with this error: the store has not answered for too long.
     pub(crate) fn fail(&self, error: &Error) {
-        if let Some(LeaderState { lines, name, .. }) = &self.0 {
-            lines.dismiss(name, error);
+        if let Some(LeaderState { queues, name, .. }) = &self.0 {
+            queues.dismiss(name, error);
         }
     }
 
@@ -84,39 +87,39 @@ impl Leader {
         wake: Option<Wake>,
     ) -> Option<LeaderTerm> {
         let LeaderState {
-            lines,
+            queues,
             name,
             number: own,
             ..
         } = self.0.take()?;
-        let now = lines.timers.now();
-        let mut inner = lines.lock();
+        let now = queues.timers.now();
+        let mut inner = queues.lock();
         inner.next += 1;
         let number = inner.next;
-        let Some(line) = inner
-            .lines
+        let Some(queue) = inner
+            .queues
             .get_mut(&name)
-            .filter(|line| line.is_led_by(own))
+            .filter(|queue| queue.is_led_by(own))
         else {
             // Another task has taken leadership.
             drop(inner);
             return None;
         };
-        line.moves(now);
+        queue.moves(now);
         let passes = terms.renewed;
-        line.tenure = Some(HolderTerm {
+        queue.term = Some(HolderTerm {
             number,
             terms,
             since: now,
-            left: if passes { lines.rules.times } else { 0 },
-            until: now + lines.rules.within,
+            left: if passes { queues.rules.times } else { 0 },
+            until: now + queues.rules.within,
             tokens: grant.token.map(|token| (token.next(), grant.more)),
         });
-        let unused = line.bequeath(wake);
+        let unused = queue.pass_wake(wake);
         drop(inner);
         drop(unused);
         Some(LeaderTerm(Arc::new(TermId {
-            lines,
+            queues,
             name,
             number,
         })))
@@ -126,25 +129,25 @@ impl Leader {
 impl Drop for Leader {
     fn drop(&mut self) {
         if let Some(LeaderState {
-            lines,
+            queues,
             name,
             number,
             wake,
             ..
         }) = self.0.take()
         {
-            let mut inner = lines.lock();
+            let mut inner = queues.lock();
             let led = inner
-                .lines
+                .queues
                 .get_mut(&name)
-                .filter(|line| line.is_led_by(number));
-            let Some(line) = led else {
+                .filter(|queue| queue.is_led_by(number));
+            let Some(queue) = led else {
                 drop(inner);
                 return;
             };
             // Kept in a variable until `call_next` has released the lock: its drop may wake a task.
-            let unused = line.bequeath(wake);
-            lines.call_next(inner, &name);
+            let unused = queue.pass_wake(wake);
+            queues.call_next(inner, &name);
             drop(unused);
         }
     }
@@ -158,15 +161,15 @@ pub(crate) struct LeaderTerm(Arc<TermId>);
 /// Identifies a leader term: the queue and the number. The status of the hold has it too, to end the term on a loss.
 #[derive(Debug)]
 pub(crate) struct TermId {
-    lines: Arc<LocalQueues>,
+    queues: Arc<LocalQueues>,
     name: Name,
     number: u64,
 }
 
 impl LeaderTerm {
     /// Takes the next waiter for a hand-off.
-    pub(crate) fn heir(&self, now: BootInstant) -> Option<HandOffTarget> {
-        self.0.lines.heir(self, now)
+    pub(crate) fn next_holder(&self, now: BootInstant) -> Option<HandOffTarget> {
+        self.0.queues.next_holder(self, now)
     }
 
     pub(crate) fn name(&self) -> &Name {
@@ -177,7 +180,7 @@ impl LeaderTerm {
         self.0.number
     }
 
-    pub(crate) fn reign(&self) -> &Arc<TermId> {
+    pub(crate) fn term_id(&self) -> &Arc<TermId> {
         &self.0
     }
 }
@@ -185,7 +188,7 @@ impl LeaderTerm {
 impl TermId {
     /// Ends the term and calls the next waiter to lead. Does nothing if the term has ended before.
     pub(crate) fn over(&self) {
-        self.lines.over(&self.name, self.number);
+        self.queues.over(&self.name, self.number);
     }
 }
 

@@ -3,14 +3,14 @@
 //! Only the leader of a queue sends requests to the store. The algorithm:
 //!
 //! 1. A request that finds no queue creates one and leads it. Every other request becomes a waiter at the end.
-//! 2. A grant to the leader begins a leader term. When the holder releases, `heir` picks the next waiter and the hold
+//! 2. A grant to the leader begins a leader term. When the holder releases, `next_holder` picks the next waiter and the hold
 //!    passes to it without a request to the store, with a reserved fencing token of its own.
 //! 3. The term allows a number of hand-offs and a time (`HandOff`), so that waiters of other processes get the lock.
 //!    Then the hold is released in the store, and the next waiter is called to lead. It is also called if the leader
 //!    gives up, or if the hold is lost or removed by force.
 //! 4. A queue without progress for `patience` has a leader that is perhaps kept and not polled. The steward takes back
 //!    a call that was not answered, or tells the next waiter to ask the store once. If that is granted, the waiter
-//!    takes leadership (`usurp`).
+//!    takes leadership (`take_leadership`).
 //!
 //! ```text
 //!              join                            begin (granted)
@@ -24,14 +24,14 @@
 //! ```
 //!
 //! Invariants:
-//! 1. A queue exists exactly while it has a leader: a task (`tenure` is `None`) or a hold. A task that was called to
+//! 1. A queue exists exactly while it has a leader: a task (`term` is `None`) or a hold. A task that was called to
 //!    lead counts from the call on; if it leaves without taking the call, the drop of the call calls the next waiter.
 //! 2. No two leaders and no two terms have the same number. A leader or a term whose number is not current any more
 //!    changes nothing: its `begin` starts no term, its hold is not handed off, and its drop calls no waiter.
 //! 3. Waiters are served in the order of their numbers. A waiter that joins again keeps its number. A hold goes only to
 //!    the first waiter, and only if that waiter asked for the same terms; otherwise it is released in the store.
 //! 4. A waiter is removed from the queue before it is called, so no waiter is called twice for one place.
-//! 5. While any queue has a waiter, `look_at` is not `FAR`: the steward will look after it.
+//! 5. While any queue has a waiter, `check_at` is not `FAR`: the steward will look after it.
 //!
 //! Lock order: the lock of all queues (`inner`), then the lock of one waiter. The lock of the lease table is never held
 //! together with `inner`. We wake waiters and drop wakes, calls and requests after `inner` is released: a dropped call
@@ -57,7 +57,7 @@ use crate::engine::local_queue::waiter::{AcquireTerms, Notification, WaiterFutur
 use crate::engine::local_queue::waiters::Waiters;
 use crate::guard::FencingToken;
 use crate::hand_off::HandOff;
-use crate::store::{Awaited, BootInstant, Heard, Name, Timers, Wake};
+use crate::store::{Awaited, BootInstant, Name, ReleasesSeen, Timers, Wake};
 
 /// The local queues of one store.
 pub(crate) struct LocalQueues {
@@ -66,32 +66,32 @@ pub(crate) struct LocalQueues {
     pub(crate) timers: Timers,
     /// Bounds how long a queue may go without progress before the steward acts.
     pub(crate) patience: Duration,
-    /// Tells the steward that `look_at` has changed from `FAR`.
-    pub(crate) bell: Arc<Notify>,
-    /// Whether `courtesies` has an entry. For most clients it has none; this flag saves them the mutex.
-    owes: AtomicBool,
+    /// Tells the steward that `check_at` has changed from `FAR`.
+    pub(crate) notify: Arc<Notify>,
+    /// Whether `fairness_delays` has an entry. For most clients it has none; this flag saves them the mutex.
+    has_delays: AtomicBool,
 }
 
 /// The state under the lock.
 pub(crate) struct LocalQueuesState {
-    pub(crate) lines: HashMap<Name, LocalQueue, BuildHasherDefault<IdHasher>>,
+    pub(crate) queues: HashMap<Name, LocalQueue, BuildHasherDefault<IdHasher>>,
     /// The fairness delays, for names that other processes wait for.
-    pub(crate) courtesies: FairnessDelays,
+    pub(crate) fairness_delays: FairnessDelays,
     /// The last number given to a waiter, a leader or a term. No number is used for two leaders or two terms.
     pub(crate) next: u64,
     /// When the steward looks for queues without progress. `FAR` only if no queue has a waiter.
-    pub(crate) look_at: BootInstant,
+    pub(crate) check_at: BootInstant,
 }
 
 /// The local queue of one name.
 #[derive(Default)]
 pub(crate) struct LocalQueue {
     /// The leader term. `None`: a task leads.
-    pub(crate) tenure: Option<HolderTerm>,
+    pub(crate) term: Option<HolderTerm>,
     /// The number of the task that leads, or that led before the term began.
-    pub(crate) lead: u64,
+    pub(crate) leader: u64,
     /// The waiters behind the leader. Created for the first one, because most locks never have a waiter.
-    pub(crate) crowd: Option<Box<Waiters>>,
+    pub(crate) waiters: Option<Box<Waiters>>,
 }
 
 /// A leader term: a granted hold that passes from waiter to waiter.
@@ -116,33 +116,35 @@ pub(crate) enum Joined {
 
 /// The next holder of a hand-off, and its fencing token.
 pub(crate) struct HandOffTarget {
-    pub(crate) caller: Arc<AcquireRequest>,
+    pub(crate) request: Arc<AcquireRequest>,
     pub(crate) token: Option<FencingToken>,
 }
 
 impl LocalQueue {
     /// Whether the task with that number leads, and no term has begun.
     pub(crate) fn is_led_by(&self, number: u64) -> bool {
-        self.lead == number && self.tenure.is_none()
+        self.leader == number && self.term.is_none()
     }
 
     fn waits(&self) -> bool {
-        let crowd = self.crowd.as_ref();
-        crowd.is_some_and(|crowd| !crowd.waiting.is_empty())
+        let waiters = self.waiters.as_ref();
+        waiters.is_some_and(|waiters| !waiters.waiting.is_empty())
     }
 
     /// Keeps the wake for the next leader. Returns a wake that is not needed; drop it after the lock is released.
-    pub(crate) fn bequeath(&mut self, wake: Option<Wake>) -> Option<Wake> {
-        match &mut self.crowd {
-            Some(crowd) if !crowd.waiting.is_empty() => std::mem::replace(&mut crowd.wake, wake),
+    pub(crate) fn pass_wake(&mut self, wake: Option<Wake>) -> Option<Wake> {
+        match &mut self.waiters {
+            Some(waiters) if !waiters.waiting.is_empty() => {
+                std::mem::replace(&mut waiters.wake, wake)
+            }
             _ => wake,
         }
     }
 
     /// Records that the queue has made progress.
     pub(crate) fn moves(&mut self, now: BootInstant) {
-        if let Some(crowd) = &mut self.crowd {
-            crowd.moved = Some(now);
+        if let Some(waiters) = &mut self.waiters {
+            waiters.moved = Some(now);
         }
     }
 }
@@ -152,53 +154,53 @@ impl LocalQueues {
         rules: HandOff,
         timers: Timers,
         patience: Duration,
-        bell: &Arc<Notify>,
+        notify: &Arc<Notify>,
     ) -> Arc<Self> {
         Arc::new(Self {
             inner: Mutex::new(LocalQueuesState {
-                lines: HashMap::default(),
-                courtesies: FairnessDelays::default(),
+                queues: HashMap::default(),
+                fairness_delays: FairnessDelays::default(),
                 next: 0,
-                look_at: BootInstant::FAR,
+                check_at: BootInstant::FAR,
             }),
             rules,
             timers,
             patience,
-            bell: Arc::clone(bell),
-            owes: AtomicBool::new(false),
+            notify: Arc::clone(notify),
+            has_delays: AtomicBool::new(false),
         })
     }
 
     /// Leads if there is no queue. Otherwise waits: at the end, or at the old position if `number` is given.
     pub(crate) fn join(
         self: &Arc<Self>,
-        caller: &Arc<AcquireRequest>,
+        request: &Arc<AcquireRequest>,
         number: Option<u64>,
     ) -> Joined {
-        let name = &caller.name;
+        let name = &request.name;
         let mut inner = self.lock();
         inner.next += 1;
         let number = number.unwrap_or(inner.next);
-        if let Some(line) = inner.lines.get_mut(name) {
-            let crowd = line
-                .crowd
+        if let Some(queue) = inner.queues.get_mut(name) {
+            let waiters = queue
+                .waiters
                 .get_or_insert_with(|| Waiters::since(self.timers.now()));
-            crowd.waiting.insert(number, Arc::clone(caller));
+            waiters.waiting.insert(number, Arc::clone(request));
             // The first waiter of any queue: from now on the steward must look for queues without progress.
-            if inner.look_at == BootInstant::FAR {
+            if inner.check_at == BootInstant::FAR {
                 let now = self.timers.now();
-                self.look_later(&mut inner, now);
+                self.schedule_check(&mut inner, now);
             }
             drop(inner);
-            return Joined::Waits(WaiterFuture::new(number, Arc::clone(caller)));
+            return Joined::Waits(WaiterFuture::new(number, Arc::clone(request)));
         }
-        let line = LocalQueue {
-            lead: number,
+        let queue = LocalQueue {
+            leader: number,
             ..LocalQueue::default()
         };
-        inner.lines.insert(name.clone(), line);
+        inner.queues.insert(name.clone(), queue);
         Joined::Leads(Leader::of(LeaderState {
-            lines: Arc::clone(self),
+            queues: Arc::clone(self),
             name: name.clone(),
             number,
             wake: None,
@@ -207,16 +209,16 @@ impl LocalQueues {
     }
 
     /// Takes leadership: the store has granted the lock to a waiter, so the former leader no longer has an effect.
-    pub(crate) fn usurp(self: &Arc<Self>, name: &Name) -> Leader {
+    pub(crate) fn take_leadership(self: &Arc<Self>, name: &Name) -> Leader {
         let mut inner = self.lock();
         inner.next += 1;
         let number = inner.next;
-        let line = inner.lines.entry(name.clone()).or_default();
-        line.lead = number;
-        line.tenure = None;
+        let queue = inner.queues.entry(name.clone()).or_default();
+        queue.leader = number;
+        queue.term = None;
         drop(inner);
         Leader::of(LeaderState {
-            lines: Arc::clone(self),
+            queues: Arc::clone(self),
             name: name.clone(),
             number,
             wake: None,
@@ -227,29 +229,29 @@ impl LocalQueues {
     /// Removes a waiter that has left.
     pub(crate) fn forget(&self, name: &Name, number: u64) {
         let mut inner = self.lock();
-        let line = inner.lines.get_mut(name);
-        let crowd = line.and_then(|line| line.crowd.as_mut());
-        let caller = crowd.and_then(|crowd| crowd.waiting.remove(&number));
+        let queue = inner.queues.get_mut(name);
+        let waiters = queue.and_then(|queue| queue.waiters.as_mut());
+        let request = waiters.and_then(|waiters| waiters.waiting.remove(&number));
         drop(inner);
-        drop(caller);
+        drop(request);
     }
 
     /// How many fencing tokens to reserve for hand-offs. Zero if nobody waits now.
     pub(crate) fn followers(&self, name: &Name) -> u32 {
         let inner = self.lock();
-        let waits = inner.lines.get(name).is_some_and(LocalQueue::waits);
+        let waits = inner.queues.get(name).is_some_and(LocalQueue::waits);
         if waits { self.rules.times } else { 0 }
     }
 
     /// The store has freed the lock: starts the fairness delay if other processes wait for it. `trip` is how long the
     /// release took; `kept` is how long the lock was held, for a hold without a leader term.
     pub(crate) fn ended(&self, name: &Name, awaited: Awaited, trip: Duration, kept: Duration) {
-        if !awaited.is_anybody() && !self.owes.load(Ordering::SeqCst) {
+        if !awaited.is_anybody() && !self.has_delays.load(Ordering::SeqCst) {
             return;
         }
         let now = self.timers.now();
         let mut inner = self.lock();
-        let running = inner.lines.get(name).and_then(|line| line.tenure.as_ref());
+        let running = inner.queues.get(name).and_then(|queue| queue.term.as_ref());
         // A hold that is not renewed is never handed off. Its `left` is zero from the start, so we must not count it.
         let handed_on = |running: &HolderTerm| {
             let rest = self.rules.times.saturating_sub(running.left);
@@ -262,41 +264,53 @@ impl LocalQueues {
             trip,
             awaited,
         };
-        inner.courtesies.ended(name, &ended);
-        self.owes
-            .store(!inner.courtesies.is_empty(), Ordering::SeqCst);
+        inner.fairness_delays.ended(name, &ended);
+        self.has_delays
+            .store(!inner.fairness_delays.is_empty(), Ordering::SeqCst);
     }
 
-    /// How much longer this process must not ask for the lock. `heard` reads what the store knows of the others.
-    pub(crate) fn pause(&self, name: &Name, heard: impl FnOnce() -> Option<Heard>) -> Duration {
-        if !self.owes.load(Ordering::SeqCst) || !self.lock().courtesies.knows(name) {
+    /// How much longer this process must not ask for the lock. `releases_seen` reads what the store knows of the others.
+    pub(crate) fn pause(
+        &self,
+        name: &Name,
+        releases_seen: impl FnOnce() -> Option<ReleasesSeen>,
+    ) -> Duration {
+        if !self.has_delays.load(Ordering::SeqCst) || !self.lock().fairness_delays.knows(name) {
             return Duration::ZERO;
         }
-        let heard = heard(); // without our lock: this is code of the store, which may take its own
-        self.lock().courtesies.pause(name, self.timers.now(), heard)
+        let releases_seen = releases_seen(); // without our lock: this is code of the store, which may take its own
+        self.lock()
+            .fairness_delays
+            .pause(name, self.timers.now(), releases_seen)
     }
 
     /// The store has granted the lock to a task of this process: adapts the fairness delay.
-    pub(crate) fn granted(&self, name: &Name, heard: impl FnOnce() -> Option<Heard>) {
-        if !self.owes.load(Ordering::SeqCst) || !self.lock().courtesies.knows(name) {
+    pub(crate) fn granted(
+        &self,
+        name: &Name,
+        releases_seen: impl FnOnce() -> Option<ReleasesSeen>,
+    ) {
+        if !self.has_delays.load(Ordering::SeqCst) || !self.lock().fairness_delays.knows(name) {
             return;
         }
-        let heard = heard(); // without our lock, as in `pause`
+        let releases_seen = releases_seen(); // without our lock, as in `pause`
         let now = self.timers.now();
-        self.lock().courtesies.granted(name, now, heard);
+        self.lock()
+            .fairness_delays
+            .granted(name, now, releases_seen);
     }
 
     /// Takes the first waiter out of the queue, for a hand-off. `None`: no waiter, another number, other terms, or the
     /// limits of the term are reached. The hold must then be released in the store.
-    pub(crate) fn heir(&self, tenure: &LeaderTerm, now: BootInstant) -> Option<HandOffTarget> {
+    pub(crate) fn next_holder(&self, term: &LeaderTerm, now: BootInstant) -> Option<HandOffTarget> {
         let mut inner = self.lock();
-        let line = inner.lines.get_mut(tenure.name())?;
-        let running = line
-            .tenure
+        let queue = inner.queues.get_mut(term.name())?;
+        let running = queue
+            .term
             .as_mut()
-            .filter(|own| own.number == tenure.number())?;
-        let crowd = line.crowd.as_mut()?;
-        let next = crowd.waiting.first_entry()?;
+            .filter(|own| own.number == term.number())?;
+        let waiters = queue.waiters.as_mut()?;
+        let next = waiters.waiting.first_entry()?;
         if running.left == 0 || now >= running.until || next.get().terms != running.terms {
             return None;
         }
@@ -311,24 +325,24 @@ impl LocalQueues {
             }
         };
         running.left -= 1;
-        let caller = next.remove();
-        let old = crowd.called.replace(Arc::clone(&caller));
-        crowd.moved = Some(now);
+        let request = next.remove();
+        let old = waiters.called.replace(Arc::clone(&request));
+        waiters.moved = Some(now);
         drop(inner);
         drop(old);
-        Some(HandOffTarget { caller, token })
+        Some(HandOffTarget { request, token })
     }
 
     /// Ends a leader term: its hold was released in the store, or is lost. Calls the next waiter to lead.
     pub(crate) fn over(self: &Arc<Self>, name: &Name, number: u64) {
         let mut inner = self.lock();
-        let Some(line) = inner.lines.get_mut(name) else {
+        let Some(queue) = inner.queues.get_mut(name) else {
             return;
         };
-        if line.tenure.as_ref().is_none_or(|own| own.number != number) {
+        if queue.term.as_ref().is_none_or(|own| own.number != number) {
             return;
         }
-        line.tenure = None;
+        queue.term = None;
         self.call_next(inner, name);
     }
 
@@ -336,9 +350,9 @@ impl LocalQueues {
     pub(crate) fn forced(self: &Arc<Self>, name: &Name) {
         let number = self
             .lock()
-            .lines
+            .queues
             .get(name)
-            .and_then(|line| Some(line.tenure.as_ref()?.number));
+            .and_then(|queue| Some(queue.term.as_ref()?.number));
         if let Some(number) = number {
             self.over(name, number);
         }
@@ -355,34 +369,37 @@ impl LocalQueues {
         let number = inner.next;
         // Dropped or woken only after the lock is released: see the lock order above.
         let (mut gone, mut late, mut waker, mut left) = (None, None, None, Vec::new());
-        while let Some(line) = inner.lines.get_mut(name) {
-            let crowd = line.crowd.as_mut();
-            let next = crowd.and_then(|crowd| Some((crowd.waiting.pop_first()?.1, crowd)));
-            let Some((caller, crowd)) = next else {
-                gone = inner.lines.remove(name);
+        while let Some(queue) = inner.queues.get_mut(name) {
+            let waiters = queue.waiters.as_mut();
+            let next = waiters.and_then(|waiters| Some((waiters.waiting.pop_first()?.1, waiters)));
+            let Some((request, waiters)) = next else {
+                gone = inner.queues.remove(name);
                 break;
             };
-            let lead = Leader::of(LeaderState {
-                lines: Arc::clone(self),
+            let leader = Leader::of(LeaderState {
+                queues: Arc::clone(self),
                 name: name.clone(),
                 number,
-                wake: crowd.wake.take(),
+                wake: waiters.wake.take(),
                 alone: false,
             });
-            match caller.seat.call(Notification::Lead(Box::new(lead))) {
+            match request
+                .waiter
+                .call(Notification::TakeLeadership(Box::new(leader)))
+            {
                 Ok(asleep) => {
-                    late = crowd.called.replace(caller);
-                    crowd.moved = Some(now);
-                    line.lead = number;
+                    late = waiters.called.replace(request);
+                    waiters.moved = Some(now);
+                    queue.leader = number;
                     waker = asleep;
                     break;
                 }
                 // This waiter has just left. We try the one behind it, with the same wake.
                 Err(call) => {
-                    if let Notification::Lead(lead) = call {
-                        crowd.wake = lead.into_wake();
+                    if let Notification::TakeLeadership(leader) = call {
+                        waiters.wake = leader.into_wake();
                     }
-                    left.push(caller);
+                    left.push(request);
                 }
             }
         }

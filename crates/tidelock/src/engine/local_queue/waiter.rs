@@ -30,13 +30,13 @@ pub(crate) struct AcquireTerms {
 /// The notification that ends a wait.
 pub(crate) enum Notification {
     /// Lead the queue: ask the store for all its waiters.
-    Lead(Box<Leader>),
+    TakeLeadership(Box<Leader>),
     /// The waiter holds the lock, by hand-off.
     Hold(Arc<Hold>),
     /// Ask the store once, for itself: the queue has made no progress for too long.
-    Scout,
+    Probe,
     /// Join the queue again: an earlier call was taken back, the hold was lost, or the client was closed.
-    Again,
+    JoinAgain,
     /// Give up: the store has not answered for too long.
     Failed(Error),
 }
@@ -71,17 +71,17 @@ impl Waiter {
         self.lock().call.is_some()
     }
 
-    /// Takes back a call that was delivered and not taken, and leaves `Again` in its place. `None`: there is no call
+    /// Takes back a call that was delivered and not taken, and leaves `JoinAgain` in its place. `None`: there is no call
     /// that another waiter could get.
     pub(crate) fn call_off(&self) -> Option<Notification> {
         let mut state = self.lock();
         if !matches!(
             state.call,
-            Some(Notification::Lead(_) | Notification::Hold(_) | Notification::Scout)
+            Some(Notification::TakeLeadership(_) | Notification::Hold(_) | Notification::Probe)
         ) {
             return None;
         }
-        state.call.replace(Notification::Again)
+        state.call.replace(Notification::JoinAgain)
     }
 
     /// Refuses all later calls, and returns one that was not taken.
@@ -104,22 +104,22 @@ impl Waiter {
 /// the next waiter.
 pub(crate) struct WaiterFuture {
     number: u64,
-    caller: Arc<AcquireRequest>,
+    request: Arc<AcquireRequest>,
     /// The call was taken. The calling side has removed the waiter from the queue before, so the drop does nothing.
     called: bool,
 }
 
 impl WaiterFuture {
-    pub(crate) fn new(number: u64, caller: Arc<AcquireRequest>) -> Self {
+    pub(crate) fn new(number: u64, request: Arc<AcquireRequest>) -> Self {
         Self {
             number,
-            caller,
+            request,
             called: false,
         }
     }
 
-    pub(crate) fn caller(&self) -> &Arc<AcquireRequest> {
-        &self.caller
+    pub(crate) fn request(&self) -> &Arc<AcquireRequest> {
+        &self.request
     }
 
     /// Its position: the queue is ordered by this number. A waiter that joins again keeps it.
@@ -132,8 +132,10 @@ impl Future for WaiterFuture {
     type Output = Notification;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Notification> {
-        let Self { caller, called, .. } = self.get_mut();
-        let mut state = caller.seat.lock();
+        let Self {
+            request, called, ..
+        } = self.get_mut();
+        let mut state = request.waiter.lock();
         if let Some(call) = state.call.take() {
             *called = true;
             return Poll::Ready(call);
@@ -157,10 +159,10 @@ impl Drop for WaiterFuture {
         if self.called {
             return;
         }
-        if let Some(lines) = self.caller.base.site.lines() {
-            lines.forget(&self.caller.name, self.number);
+        if let Some(queues) = self.request.context.store.queues() {
+            queues.forget(&self.request.name, self.number);
         }
         // After the waiter has left the queue. Otherwise the leader role or the hold in the call could come back to it.
-        drop(self.caller.seat.leave());
+        drop(self.request.waiter.leave());
     }
 }

@@ -42,15 +42,15 @@ impl Waiters {
 impl LocalQueues {
     /// Gives all waiters the error that keeps the store from answering: a wait that times out then reports the cause.
     /// `None`: the store answers again.
-    pub(crate) fn trouble(&self, name: &Name, error: Option<&Error>) {
+    pub(crate) fn last_error(&self, name: &Name, error: Option<&Error>) {
         let mut inner = self.lock();
-        let line = inner.lines.get_mut(name);
-        if let Some(crowd) = line.and_then(|line| line.crowd.as_mut())
-            && (error.is_some() || crowd.troubled)
+        let queue = inner.queues.get_mut(name);
+        if let Some(waiters) = queue.and_then(|queue| queue.waiters.as_mut())
+            && (error.is_some() || waiters.troubled)
         {
-            crowd.troubled = error.is_some();
-            for caller in crowd.waiting.values() {
-                caller.set_trouble(error.map(Error::retold));
+            waiters.troubled = error.is_some();
+            for request in waiters.waiting.values() {
+                request.set_last_error(error.map(Error::retold));
             }
         }
     }
@@ -58,11 +58,11 @@ impl LocalQueues {
     /// Ends all waits with this error: the store has not answered for too long.
     pub(crate) fn dismiss(&self, name: &Name, error: &Error) {
         let mut inner = self.lock();
-        let line = inner.lines.get_mut(name);
-        let Some(crowd) = line.and_then(|line| line.crowd.as_mut()) else {
+        let queue = inner.queues.get_mut(name);
+        let Some(waiters) = queue.and_then(|queue| queue.waiters.as_mut()) else {
             return;
         };
-        let all = std::mem::take(&mut crowd.waiting);
+        let all = std::mem::take(&mut waiters.waiting);
         drop(inner);
         call_all(all.into_values(), || Notification::Failed(error.retold()));
     }
@@ -70,70 +70,70 @@ impl LocalQueues {
     /// The client is closed. Calls every waiter, which then finds out.
     pub(crate) fn close(&self) {
         let mut inner = self.lock();
-        let crowds = inner.lines.values_mut().filter_map(|l| l.crowd.as_mut());
+        let crowds = inner.queues.values_mut().filter_map(|l| l.waiters.as_mut());
         let mut all: Vec<_> = crowds
-            .flat_map(|crowd| std::mem::take(&mut crowd.waiting))
+            .flat_map(|waiters| std::mem::take(&mut waiters.waiting))
             .collect();
         drop(inner);
         // In the order of arrival, across all names.
         all.sort_unstable_by_key(|(number, _)| *number);
-        call_all(all.into_iter().map(|(_, caller)| caller), || {
-            Notification::Again
+        call_all(all.into_iter().map(|(_, request)| request), || {
+            Notification::JoinAgain
         });
     }
 
     /// Schedules a look of the steward after `patience`, unless one is scheduled.
-    pub(crate) fn look_later(&self, inner: &mut LocalQueuesState, now: BootInstant) {
-        if inner.look_at == BootInstant::FAR {
-            inner.look_at = now + self.patience;
-            self.bell.notify_one();
+    pub(crate) fn schedule_check(&self, inner: &mut LocalQueuesState, now: BootInstant) {
+        if inner.check_at == BootInstant::FAR {
+            inner.check_at = now + self.patience;
+            self.notify.notify_one();
         }
     }
 
     /// When the steward looks next. `FAR`: no waiter.
-    pub(crate) fn next_look(&self) -> BootInstant {
-        self.lock().look_at
+    pub(crate) fn next_check(&self) -> BootInstant {
+        self.lock().check_at
     }
 
     /// Acts on each queue that has made no progress for `patience`: its leader may be a future that is kept and not
     /// polled. Takes back a call that was not answered. If there is none, the next waiter asks the store for itself,
     /// and leads if it is granted the lock. Otherwise one stopped task would lock out all waiters of this process.
-    pub(crate) fn look_after_the_waiting(&self, now: BootInstant) {
+    pub(crate) fn check_stalled(&self, now: BootInstant) {
         let mut inner = self.lock();
-        if now < inner.look_at {
+        if now < inner.check_at {
             return;
         }
-        inner.look_at = BootInstant::FAR;
+        inner.check_at = BootInstant::FAR;
         let (mut late, mut scouts, mut old) = (Vec::new(), Vec::new(), Vec::new());
         let mut waiting = false;
-        for (name, line) in &mut inner.lines {
-            let Some(crowd) = &mut line.crowd else {
+        for (name, queue) in &mut inner.queues {
+            let Some(waiters) = &mut queue.waiters else {
                 continue;
             };
-            let called = crowd
+            let called = waiters
                 .called
                 .as_ref()
-                .is_some_and(|one| one.seat.is_called());
-            waiting |= called || !crowd.waiting.is_empty();
-            if now < *crowd.moved.get_or_insert(now) + self.patience {
+                .is_some_and(|one| one.waiter.is_called());
+            waiting |= called || !waiters.waiting.is_empty();
+            if now < *waiters.moved.get_or_insert(now) + self.patience {
                 continue;
             }
-            crowd.moved = Some(now);
-            old.extend(crowd.called.take());
-            if called && let Some(call) = old.last().and_then(|one| one.seat.call_off()) {
+            waiters.moved = Some(now);
+            old.extend(waiters.called.take());
+            if called && let Some(call) = old.last().and_then(|one| one.waiter.call_off()) {
                 late.push((name.clone(), call));
-            } else if let Some((_, caller)) = crowd.waiting.pop_first() {
-                match caller.seat.call(Notification::Scout) {
+            } else if let Some((_, request)) = waiters.waiting.pop_first() {
+                match request.waiter.call(Notification::Probe) {
                     Ok(waker) => {
-                        crowd.called = Some(caller);
+                        waiters.called = Some(request);
                         scouts.push((name.clone(), waker));
                     }
-                    Err(_) => old.push(caller),
+                    Err(_) => old.push(request),
                 }
             }
         }
         if waiting {
-            inner.look_at = now + self.patience;
+            inner.check_at = now + self.patience;
         }
         drop(inner);
         // In the order of names, not of the map. Otherwise a replayed simulation would take another course.
@@ -151,7 +151,7 @@ impl LocalQueues {
 /// and what it does must not come between two calls.
 fn call_all(all: impl Iterator<Item = Arc<AcquireRequest>>, call: impl Fn() -> Notification) {
     let wakers: Vec<Waker> = all
-        .filter_map(|caller| caller.seat.call(call()).ok().flatten())
+        .filter_map(|request| request.waiter.call(call()).ok().flatten())
         .collect();
     wakers.into_iter().for_each(wake);
 }

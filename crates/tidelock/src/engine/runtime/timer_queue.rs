@@ -8,17 +8,17 @@ use std::task::{Context, Waker};
 
 use crate::engine::runtime::clock::BootInstant;
 
-/// Bounds the capacity, in wakers, that an empty `line` keeps. A larger one is freed.
+/// Bounds the capacity, in wakers, that an empty `entries` keeps. A larger one is freed.
 const ROOM_KEPT: usize = 1024;
 
 /// Most timers guard a request. They are set for the same duration and removed soon, in about the order in which they
-/// were set. These go to `line`, a deque, where both operations take constant time. All others go to `tree`.
+/// were set. These go to `entries`, a deque, where both operations take constant time. All others go to `tree`.
 #[derive(Debug, Default)]
 pub(crate) struct TimerQueue {
     /// Ordered by time. A waker that is removed leaves a gap (`None`); the gap goes when it reaches the front.
     /// Invariant: the front is no gap.
-    line: VecDeque<(BootInstant, Option<Waker>)>,
-    /// How many slots have left the front of `line`. The first slot has this number.
+    entries: VecDeque<(BootInstant, Option<Waker>)>,
+    /// How many slots have left the front of `entries`. The first slot has this number.
     gone: u64,
     tree: BTreeMap<(BootInstant, u64), Waker>,
     /// Makes the keys of timers with the same instant differ.
@@ -28,24 +28,24 @@ pub(crate) struct TimerQueue {
 /// The slot of one waker. No later waker gets the same slot, so a stale one finds nothing.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum TimerSlot {
-    /// The number of the slot, counted over the whole life of `line`.
-    Line(u64),
+    /// The number of the slot, counted over the whole life of `entries`.
+    Queue(u64),
     Tree(BootInstant, u64),
 }
 
 impl TimerQueue {
     /// Adds a waker that will probably be removed before it is due. It goes to `tree` if it is due before the last
-    /// one of `line`, because `line` is ordered.
+    /// one of `entries`, because `entries` is ordered.
     pub(crate) fn join(&mut self, at: BootInstant, cx: &Context<'_>) -> TimerSlot {
-        if self.line.back().is_some_and(|(last, _)| at < *last) {
+        if self.entries.back().is_some_and(|(last, _)| at < *last) {
             return self.add(at, cx);
         }
-        let place = self.gone + self.line.len() as u64;
-        self.line.push_back((at, Some(cx.waker().clone())));
-        TimerSlot::Line(place)
+        let place = self.gone + self.entries.len() as u64;
+        self.entries.push_back((at, Some(cx.waker().clone())));
+        TimerSlot::Queue(place)
     }
 
-    /// Adds a waker that may stay long. In `line` it could stay at the front and keep the gaps behind it in memory.
+    /// Adds a waker that may stay long. In `entries` it could stay at the front and keep the gaps behind it in memory.
     pub(crate) fn add(&mut self, at: BootInstant, cx: &Context<'_>) -> TimerSlot {
         self.next += 1;
         self.tree.insert((at, self.next), cx.waker().clone());
@@ -66,7 +66,7 @@ impl TimerQueue {
 
     fn at(&mut self, place: TimerSlot) -> Option<&mut Waker> {
         match place {
-            TimerSlot::Line(number) => self.line.get_mut(self.index(number)?)?.1.as_mut(),
+            TimerSlot::Queue(number) => self.entries.get_mut(self.index(number)?)?.1.as_mut(),
             TimerSlot::Tree(at, number) => self.tree.get_mut(&(at, number)),
         }
     }
@@ -78,9 +78,9 @@ impl TimerQueue {
     /// Removes a waker and returns it. The caller drops it where no lock is held.
     pub(crate) fn remove(&mut self, place: TimerSlot) -> Option<Waker> {
         match place {
-            TimerSlot::Line(number) => {
+            TimerSlot::Queue(number) => {
                 let index = self.index(number)?;
-                let waker = self.line.get_mut(index)?.1.take();
+                let waker = self.entries.get_mut(index)?.1.take();
                 self.close_ranks();
                 waker
             }
@@ -88,22 +88,22 @@ impl TimerQueue {
         }
     }
 
-    /// Removes the gaps at the front of `line`, and frees the memory of an empty one.
+    /// Removes the gaps at the front of `entries`, and frees the memory of an empty one.
     fn close_ranks(&mut self) {
-        while matches!(self.line.front(), Some((_, None))) {
-            self.line.pop_front();
+        while matches!(self.entries.front(), Some((_, None))) {
+            self.entries.pop_front();
             self.gone += 1;
         }
-        if self.line.is_empty() && self.line.capacity() > ROOM_KEPT {
-            self.line = VecDeque::new();
+        if self.entries.is_empty() && self.entries.capacity() > ROOM_KEPT {
+            self.entries = VecDeque::new();
         }
     }
 
     /// When the first waker is due. `FAR`: the queue is empty.
     pub(crate) fn first(&self) -> BootInstant {
-        let line = self.line.front().map_or(BootInstant::FAR, |(at, _)| *at);
+        let entries = self.entries.front().map_or(BootInstant::FAR, |(at, _)| *at);
         let tree = self.tree.first_key_value();
-        line.min(tree.map_or(BootInstant::FAR, |((at, _), _)| *at))
+        entries.min(tree.map_or(BootInstant::FAR, |((at, _), _)| *at))
     }
 
     /// Removes and returns all wakers that are due by `now`.
@@ -113,8 +113,8 @@ impl TimerQueue {
             .split_off(&(BootInstant(now.0.saturating_add(1)), 0));
         let due = std::mem::replace(&mut self.tree, later);
         let mut due: Vec<Waker> = due.into_values().collect();
-        while self.line.front().is_some_and(|(at, _)| *at <= now) {
-            due.extend(self.line.pop_front().and_then(|(_, waker)| waker));
+        while self.entries.front().is_some_and(|(at, _)| *at <= now) {
+            due.extend(self.entries.pop_front().and_then(|(_, waker)| waker));
             self.gone += 1;
         }
         self.close_ranks();
@@ -123,7 +123,7 @@ impl TimerQueue {
 
     #[cfg(test)]
     fn len(&self) -> usize {
-        self.line.len() + self.tree.len()
+        self.entries.len() + self.tree.len()
     }
 }
 
@@ -180,6 +180,6 @@ mod tests {
         for place in places {
             queue.remove(place);
         }
-        assert!(queue.line.capacity() <= ROOM_KEPT);
+        assert!(queue.entries.capacity() <= ROOM_KEPT);
     }
 }

@@ -56,9 +56,9 @@ struct TimersInner {
     clock: Clock,
     /// The shards. Every request sets a timer and drops it, so with a single queue threads would contend for its lock
     /// more than for any other.
-    desks: [TimerShard; DESKS],
+    shards: [TimerShard; DESKS],
     /// Notifies the driver that a timer is due before the `alarm` of its shard.
-    bell: Notify,
+    notify: Notify,
 }
 
 /// Bounds the number of shards. With more threads than this, threads share one.
@@ -76,7 +76,7 @@ struct TimerShardState {
 
 impl Timers {
     pub(crate) fn new(clock: Clock) -> Self {
-        let desk = || {
+        let shard = || {
             TimerShard(Mutex::new(TimerShardState {
                 queue: TimerQueue::default(),
                 alarm: BootInstant::FAR,
@@ -84,8 +84,8 @@ impl Timers {
         };
         Self(Arc::new(TimersInner {
             clock,
-            desks: std::array::from_fn(|_| desk()),
-            bell: Notify::new(),
+            shards: std::array::from_fn(|_| shard()),
+            notify: Notify::new(),
         }))
     }
 
@@ -101,13 +101,13 @@ impl Timers {
 
     /// A timer that resolves at that instant.
     pub fn at(&self, at: BootInstant) -> Timer {
-        let (shared, place) = (Arc::clone(&self.0), None);
+        let (shared, slot) = (Arc::clone(&self.0), None);
         Timer {
             at,
-            seat: TimerRegistration {
+            registration: TimerRegistration {
                 shared,
-                desk: own_desk(),
-                place,
+                shard: own_shard(),
+                slot,
             },
         }
     }
@@ -127,10 +127,10 @@ impl Timers {
 
     /// Runs a future until that instant at the latest. `None`: it took longer and was dropped.
     pub async fn until<F: Future>(&self, at: BootInstant, future: F) -> Option<F::Output> {
-        let mut seat = TimerRegistration {
+        let mut registration = TimerRegistration {
             shared: &*self.0,
-            desk: own_desk(),
-            place: None,
+            shard: own_shard(),
+            slot: None,
         };
         let mut future = std::pin::pin!(future);
         std::future::poll_fn(|cx| {
@@ -139,10 +139,10 @@ impl Timers {
             }
             // The first poll does not read the clock: most requests are answered by the second. If the instant has
             // passed already, the alarm fires at once.
-            if seat.place.is_some() && self.now() >= at {
+            if registration.slot.is_some() && self.now() >= at {
                 return Poll::Ready(None);
             }
-            seat.take(at, cx, TimerQueue::join);
+            registration.take(at, cx, TimerQueue::join);
             Poll::Pending
         })
         .await
@@ -152,12 +152,12 @@ impl Timers {
     pub(crate) async fn drive(self) {
         let mut alarm = Alarm::new(self.0.clock);
         loop {
-            let next = (0..DESKS).map(|desk| self.0.lock(desk).alarm).min();
+            let next = (0..DESKS).map(|shard| self.0.lock(shard).alarm).min();
             let next = next.unwrap_or(BootInstant::FAR);
             tokio::select! {
                 biased;
                 () = alarm.until(next) => {}
-                () = self.0.bell.notified() => {}
+                () = self.0.notify.notified() => {}
             }
             for waker in self.take_due() {
                 wake(waker);
@@ -168,8 +168,8 @@ impl Timers {
     fn take_due(&self) -> Vec<Waker> {
         let now = self.now();
         let mut wakers = Vec::new();
-        for desk in 0..DESKS {
-            let mut due = self.0.lock(desk);
+        for shard in 0..DESKS {
+            let mut due = self.0.lock(shard);
             // We keep an alarm that has not come yet, even if its timer was dropped. If we moved it back, the next
             // single request would be due before it again and would wake this thread.
             if now >= due.alarm {
@@ -182,28 +182,28 @@ impl Timers {
 }
 
 impl TimersInner {
-    fn lock(&self, desk: usize) -> MutexGuard<'_, TimerShardState> {
-        let TimerShard(due) = &self.desks[desk % DESKS];
+    fn lock(&self, shard: usize) -> MutexGuard<'_, TimerShardState> {
+        let TimerShard(due) = &self.shards[shard % DESKS];
         due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The shard of this thread: threads get them in turn, at their first timer.
-fn own_desk() -> usize {
+fn own_shard() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
         static DESK: usize = THREADS.fetch_add(1, Ordering::Relaxed) % DESKS;
     }
     // A thread that is ending has no thread-local storage any more. Any shard will do.
-    DESK.try_with(|desk| *desk).unwrap_or(0)
+    DESK.try_with(|shard| *shard).unwrap_or(0)
 }
 
 /// A registration in the queue of one shard. Dropping it removes the waker.
 struct TimerRegistration<S: Deref<Target = TimersInner>> {
     shared: S,
-    desk: usize,
+    shard: usize,
     /// `None`: not registered. It may name a slot that the driver has emptied since.
-    place: Option<timer_queue::TimerSlot>,
+    slot: Option<timer_queue::TimerSlot>,
 }
 
 impl<S: Deref<Target = TimersInner>> TimerRegistration<S> {
@@ -217,12 +217,12 @@ impl<S: Deref<Target = TimersInner>> TimerRegistration<S> {
         if at == BootInstant::FAR {
             return;
         }
-        let mut due = self.shared.lock(self.desk);
+        let mut due = self.shared.lock(self.shard);
         let (seated, old) = self
-            .place
-            .map_or((false, None), |place| due.queue.renew(place, cx));
+            .slot
+            .map_or((false, None), |slot| due.queue.renew(slot, cx));
         if !seated {
-            self.place = Some(new(&mut due.queue, at, cx));
+            self.slot = Some(new(&mut due.queue, at, cx));
         }
         let sooner = at < due.alarm;
         if sooner {
@@ -231,13 +231,13 @@ impl<S: Deref<Target = TimersInner>> TimerRegistration<S> {
         drop(due);
         drop(old); // not under the lock: it may be the last reference to a task, whose drop removes its timers
         if sooner {
-            self.shared.bell.notify_one();
+            self.shared.notify.notify_one();
         }
     }
 
     fn leave(&mut self) {
-        if let Some(place) = self.place.take() {
-            let old = self.shared.lock(self.desk).queue.remove(place);
+        if let Some(slot) = self.slot.take() {
+            let old = self.shared.lock(self.shard).queue.remove(slot);
             drop(old); // not under the lock, as above
         }
     }
@@ -260,7 +260,7 @@ impl fmt::Debug for Timers {
 /// A future that resolves at its instant. Dropping it leaves nothing behind.
 pub struct Timer {
     at: BootInstant,
-    seat: TimerRegistration<Arc<TimersInner>>,
+    registration: TimerRegistration<Arc<TimersInner>>,
 }
 
 impl Timer {
@@ -276,12 +276,12 @@ impl Future for Timer {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         // We read the clock before we use the queue. Otherwise a task that was frozen would go on as if no time had
         // passed, until the alarm runs.
-        if self.seat.shared.clock.now() >= self.at {
-            self.seat.leave();
+        if self.registration.shared.clock.now() >= self.at {
+            self.registration.leave();
             return Poll::Ready(());
         }
         let at = self.at;
-        self.seat.take(at, cx, TimerQueue::add);
+        self.registration.take(at, cx, TimerQueue::add);
         Poll::Pending
     }
 }

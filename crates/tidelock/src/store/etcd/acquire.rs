@@ -35,7 +35,7 @@ pub(crate) enum QueuePosition {
 impl Etcd {
     /// See [`Backend::attempt`](crate::store::Backend::attempt).
     pub(crate) async fn decide(&self, ask: &AttemptRequest) -> Result<Attempt> {
-        let deadline = self.link.deadline();
+        let deadline = self.connection.deadline();
         let claims = &self.shared.claims;
         let waits = !ask.patience.is_zero() && !ask.armed;
         let mut wake = None;
@@ -46,10 +46,10 @@ impl Etcd {
         // another attempt of this ticket.
         for round in 0..3 {
             let (lease, fresh) = self.a_lease(ask, round == 0, deadline).await?;
-            let place = self.place(&ask.ticket)?;
+            let queue_keys = self.queue_keys(&ask.ticket)?;
             // We arm the wake before we send. Otherwise a release between the answer and the arming would be missed.
             if waits && wake.is_none() {
-                wake = Some(self.shared.signals.arm(&place.key));
+                wake = Some(self.shared.signals.arm(&queue_keys.key));
             }
             // `try_acquire` gets the lock in this transaction or not at all, so its marker needs the longer lease now.
             // A waiter's marker gets it before the grant is reported.
@@ -58,12 +58,12 @@ impl Etcd {
             } else {
                 None
             };
-            let txn = self.question(ask, &place, lease.id, marker);
+            let txn = self.question(ask, &queue_keys, lease.id, marker);
             if !ask.delay.is_zero() {
                 claims.marking(&ask.ticket, ask.delay);
             }
             claims.sending(&ask.ticket)?;
-            let asked = self.link.txn(txn, deadline);
+            let asked = self.connection.txn(txn, deadline);
             // An older lease may expire at any time, so a grant under it counts only after a successful keep-alive.
             let (kept, answer) = if fresh {
                 (Ok(true), asked.await)
@@ -76,7 +76,7 @@ impl Etcd {
                 let answer = asked.await;
                 let first = answer
                     .as_ref()
-                    .is_ok_and(|answer| is_first(ask, &place, answer));
+                    .is_ok_and(|answer| is_first(ask, &queue_keys, answer));
                 let kept = if first {
                     self.alive(lease, deadline).await
                 } else {
@@ -88,10 +88,10 @@ impl Etcd {
                 claims.answered(&ask.ticket);
             }
             match (kept, answer) {
-                (_, Err(trouble)) if trouble.is_lease_gone() => {}
-                (_, Err(trouble)) => return Err(trouble.error()),
+                (_, Err(failure)) if failure.is_lease_gone() => {}
+                (_, Err(failure)) => return Err(failure.error()),
                 // The key may exist, but without a keep-alive its lease may be shorter than requested.
-                (Err(trouble), Ok(_)) => return Err(unclear(trouble)),
+                (Err(failure), Ok(_)) => return Err(unclear(failure)),
                 (Ok(false), Ok(_)) => {}
                 (Ok(true), Ok(answer)) => {
                     if let Some(id) = stands_under(&answer, ask, lease) {
@@ -101,7 +101,7 @@ impl Etcd {
                         }
                     }
                     return self
-                        .judge(ask, &place, &answer, lease, wake, deadline)
+                        .judge(ask, &queue_keys, &answer, lease, wake, deadline)
                         .await;
                 }
             }
@@ -121,7 +121,11 @@ impl Etcd {
             return Ok(false);
         }
         let first = oldest(&self.shared.keys.folder(name));
-        let first = self.link.range(first, deadline).await.map_err(untouched)?;
+        let first = self
+            .connection
+            .range(first, deadline)
+            .await
+            .map_err(untouched)?;
         if first.count > 0 {
             claims.taken(name);
         }
@@ -154,7 +158,7 @@ impl Etcd {
         deadline: BootInstant,
     ) -> Result<Lease> {
         // The lease has no keys yet. So no lock is affected, even if the outcome of this request is unknown.
-        let granted = self.link.grant(whole_seconds(length), deadline).await;
+        let granted = self.connection.grant(whole_seconds(length), deadline).await;
         let lease = granted.map_err(untouched)?;
         match self.shared.claims.granted(ticket, lease) {
             Ok(()) => Ok(lease),
@@ -166,13 +170,13 @@ impl Etcd {
     }
 
     /// The ticket's key and queue. An error: the ticket has no lease yet, so its key has no name.
-    fn place(&self, ticket: &Ticket) -> Result<QueueKeys> {
-        let place = QueueKeys::of(self, ticket);
-        place.ok_or_else(|| unsent("a ticket without a lease"))
+    fn queue_keys(&self, ticket: &Ticket) -> Result<QueueKeys> {
+        let queue_keys = QueueKeys::of(self, ticket);
+        queue_keys.ok_or_else(|| unsent("a ticket without a lease"))
     }
 
     async fn alive(&self, lease: Lease, deadline: BootInstant) -> Result<bool, RequestError> {
-        let kept = self.link.keep_alive(&[lease.id], deadline).await?;
+        let kept = self.connection.keep_alive(&[lease.id], deadline).await?;
         Ok(kept.contains_key(&lease.id))
     }
 
@@ -180,14 +184,14 @@ impl Etcd {
     fn question(
         &self,
         ask: &AttemptRequest,
-        place: &QueueKeys,
+        queue_keys: &QueueKeys,
         lease: i64,
         marker: Option<i64>,
     ) -> TxnRequest {
-        let (QueueKeys { key, folder }, owner) = (place, ask.ticket.owner.text());
+        let (QueueKeys { key, folder }, owner) = (queue_keys, ask.ticket.owner.text());
         let own = put(key, owner, lease);
         let marks = !ask.delay.is_zero();
-        let marker = marks.then(|| put(&place.marker(), owner, marker.unwrap_or(lease)));
+        let marker = marks.then(|| put(&queue_keys.marker(), owner, marker.unwrap_or(lease)));
         let first = Op::Range(oldest(folder));
         if ask.patience.is_zero() {
             return TxnRequest {
@@ -219,7 +223,7 @@ impl Etcd {
     async fn judge(
         &self,
         ask: &AttemptRequest,
-        place: &QueueKeys,
+        queue_keys: &QueueKeys,
         answer: &TxnResponse,
         lease: Lease,
         wake: Option<Wake>,
@@ -229,11 +233,15 @@ impl Etcd {
         if answer.succeeded {
             claims.created(&ask.ticket, now(answer));
         }
-        let stand = match stand(ask, place, answer, claims.revision(&ask.ticket))? {
+        let stand = match stand(ask, queue_keys, answer, claims.revision(&ask.ticket))? {
             QueuePosition::Somewhere(own) => {
                 claims.created(&ask.ticket, own);
-                let before = newest(&place.folder, 1, own - 1);
-                let before = self.link.range(before, deadline).await.map_err(unclear)?;
+                let before = newest(&queue_keys.folder, 1, own - 1);
+                let before = self
+                    .connection
+                    .range(before, deadline)
+                    .await
+                    .map_err(unclear)?;
                 let revision = before.header.as_ref().map_or(0, |header| header.revision);
                 match before.kvs.into_iter().next() {
                     Some(before) => QueuePosition::Behind(before, revision),
@@ -250,7 +258,11 @@ impl Etcd {
                     // The marker must outlive the key before we report the grant. Otherwise the hold could expire
                     // without a lock-delay.
                     let marked = answer.succeeded && ask.patience.is_zero();
-                    if !marked && !self.outlive(ask, place, lease, revision, deadline).await? {
+                    if !marked
+                        && !self
+                            .outlive(ask, queue_keys, lease, revision, deadline)
+                            .await?
+                    {
                         return Ok(held(wake, Duration::ZERO));
                     }
                     claims.holds(&ask.ticket);
@@ -266,7 +278,7 @@ impl Etcd {
                 if !ask.patience.is_zero() {
                     self.shared
                         .watcher
-                        .follow(&place.key, &before.key, revision);
+                        .follow(&queue_keys.key, &before.key, revision);
                 }
                 // A waiter's retry is its keep-alive: if it comes in time, the waiter keeps its place in the queue.
                 Ok(held(wake, lease.ttl / 3))
@@ -318,10 +330,10 @@ fn stands_under(answer: &TxnResponse, ask: &AttemptRequest, lease: Lease) -> Opt
 }
 
 /// Whether the answer shows the ticket's key as the oldest.
-fn is_first(ask: &AttemptRequest, place: &QueueKeys, answer: &TxnResponse) -> bool {
+fn is_first(ask: &AttemptRequest, queue_keys: &QueueKeys, answer: &TxnResponse) -> bool {
     let first = found(answer.responses.get(1)).and_then(|first| first.kvs.first());
     let alone = answer.succeeded && ask.patience.is_zero();
-    alone || first.is_some_and(|kv| place.owns(&kv.key))
+    alone || first.is_some_and(|kv| queue_keys.owns(&kv.key))
 }
 
 fn held(wake: Option<Wake>, recheck: Duration) -> Attempt {
@@ -334,13 +346,13 @@ fn held(wake: Option<Wake>, recheck: Duration) -> Attempt {
 /// Reads the answer to [`Etcd::question`]. `known` is the creation revision that the question used, if it used one.
 pub(crate) fn stand(
     ask: &AttemptRequest,
-    place: &QueueKeys,
+    queue_keys: &QueueKeys,
     answer: &TxnResponse,
     known: Option<i64>,
 ) -> Result<QueuePosition> {
     let now = now(answer);
     let range = |n: usize| found(answer.responses.get(n));
-    let is_own = |kv: &&KeyValue| place.owns(&kv.key);
+    let is_own = |kv: &&KeyValue| queue_keys.owns(&kv.key);
     if answer.succeeded && ask.patience.is_zero() {
         return Ok(QueuePosition::First(now));
     }
@@ -384,8 +396,8 @@ fn now(answer: &TxnResponse) -> i64 {
 }
 
 /// Converts the error of a request that may have changed the lock: `Unavailable` becomes `OutcomeUnknown`.
-fn unclear(trouble: RequestError) -> Error {
-    let error = trouble.error();
+fn unclear(failure: RequestError) -> Error {
+    let error = failure.error();
     match error.kind() {
         ErrorKind::Unavailable => {
             Error::new(ErrorKind::OutcomeUnknown).because(error.detail().unwrap_or_default())
@@ -395,8 +407,8 @@ fn unclear(trouble: RequestError) -> Error {
 }
 
 /// Converts the error of a request that cannot have changed a lock: `OutcomeUnknown` becomes `Unavailable`.
-pub(crate) fn untouched(trouble: RequestError) -> Error {
-    let error = trouble.error();
+pub(crate) fn untouched(failure: RequestError) -> Error {
+    let error = failure.error();
     match error.kind() {
         ErrorKind::OutcomeUnknown => {
             Error::new(ErrorKind::Unavailable).because(error.detail().unwrap_or_default())

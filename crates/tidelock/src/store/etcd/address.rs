@@ -62,7 +62,7 @@ impl Address {
         Ok(Self {
             places: hosts
                 .split(',')
-                .map(|host| place(host, tls))
+                .map(|host| address(host, tls))
                 .collect::<Result<_>>()?,
             prefix: decode(path)?,
             user,
@@ -72,7 +72,7 @@ impl Address {
 }
 
 /// Parses `host`, `host:port` or `[ipv6]:port`.
-fn place(text: &str, tls: bool) -> Result<MemberAddress> {
+fn address(text: &str, tls: bool) -> Result<MemberAddress> {
     let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((host, port)) => (host, port.strip_prefix(':')),
         None => match text.split_once(':') {

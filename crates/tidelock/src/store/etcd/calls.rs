@@ -18,7 +18,7 @@ use crate::store::etcd::live_connection;
 use crate::store::etcd::ticket_leases::Lease;
 
 /// Upper bound of a lease's time to live, in seconds; etcd rejects longer leases.
-const LONGEST: i64 = 9_000_000_000;
+const MAX_TTL_SECONDS: i64 = 9_000_000_000;
 
 impl Connection {
     pub(crate) async fn txn(
@@ -43,7 +43,7 @@ impl Connection {
         asked: u64,
         deadline: BootInstant,
     ) -> Result<Lease, RequestError> {
-        let ttl = i64::try_from(asked).unwrap_or(LONGEST);
+        let ttl = i64::try_from(asked).unwrap_or(MAX_TTL_SECONDS);
         let question = LeaseGrantRequest { ttl };
         let path = "/etcdserverpb.Lease/LeaseGrant";
         let answer: LeaseResponse = self.ask(path, question, deadline).await?;
@@ -65,7 +65,7 @@ impl Connection {
         let path = "/etcdserverpb.Lease/LeaseRevoke";
         let question = LeaseRequest { id };
         match self.ask::<_, Nothing>(path, question, deadline).await {
-            Err(trouble) if !trouble.is_lease_gone() => Err(trouble),
+            Err(failure) if !failure.is_lease_gone() => Err(failure),
             _ => Ok(()),
         }
     }
@@ -117,7 +117,7 @@ pub(crate) fn seconds(ttl: i64) -> Duration {
 /// Rounds up to whole seconds, because etcd counts leases in seconds.
 pub(crate) fn whole_seconds(length: Duration) -> u64 {
     let whole = length.as_secs() + u64::from(length.subsec_nanos() > 0);
-    whole.clamp(1, LONGEST.unsigned_abs())
+    whole.clamp(1, MAX_TTL_SECONDS.unsigned_abs())
 }
 
 /// The operations of a transaction, in order.

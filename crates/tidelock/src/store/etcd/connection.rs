@@ -50,7 +50,7 @@ pub(crate) struct Endpoint {
     /// Bounds a request, including a reconnect that it needs.
     pub(crate) limit: Duration,
     /// The member to try first; modulo the number of members.
-    pub(crate) turn: AtomicUsize,
+    pub(crate) next_member: AtomicUsize,
 }
 
 impl Endpoint {
@@ -67,11 +67,11 @@ impl Endpoint {
             timers: env.timers.clone(),
             background: env.background.clone(),
             limit: env.response_timeout,
-            turn: AtomicUsize::new(0),
+            next_member: AtomicUsize::new(0),
         }
     }
 
-    /// Connects to the first member that accepts us. Starts with the member that `turn` selects.
+    /// Connects to the first member that accepts us. Starts with the member that `next_member` selects.
     async fn enter(
         &self,
         home: &ConnectionRuntime,
@@ -90,49 +90,52 @@ impl Endpoint {
             None => self.login.clone(),
         };
         let count = self.places.len();
-        let first = self.turn.load(Ordering::Relaxed);
-        let mut trouble = None;
+        let first = self.next_member.load(Ordering::Relaxed);
+        let mut last_error = None;
         for step in 0..count {
-            let place = &self.places[(first + step) % count];
+            let address = &self.places[(first + step) % count];
             // Divide the remaining time among the remaining members. Otherwise one silent member could use all of it.
             let left = deadline.since(self.timers.now());
             let share = left / u32::try_from(count - step).unwrap_or(1);
             let end = self.timers.now() + share;
-            let late = || unsent(format_args!("{place}: no answer in time"));
-            let dialled = self.timers.until(end, stream::dial(place, &self.tls)).await;
+            let late = || unsent(format_args!("{address}: no answer in time"));
+            let dialled = self
+                .timers
+                .until(end, stream::dial(address, &self.tls))
+                .await;
             let stream = match dialled.unwrap_or_else(|| Err(late())) {
                 Ok(stream) => stream,
                 // Try the next member, even after a TLS error: its certificate may be valid.
                 Err(error) => {
-                    trouble = Some(error);
+                    last_error = Some(error);
                     continue;
                 }
             };
-            let opening = LiveConnection::open(place, stream, login.as_ref(), home);
+            let opening = LiveConnection::open(address, stream, login.as_ref(), home);
             match self.timers.until(end, opening).await {
                 Some(Ok(conn)) => {
-                    self.turn.store(first + step, Ordering::Relaxed);
+                    self.next_member.store(first + step, Ordering::Relaxed);
                     return Ok(conn);
                 }
                 // A permanent error, such as a refused login, is the same at every member. So we stop here.
                 Some(Err(error)) if !error.is_retryable() => return Err(error),
-                Some(Err(error)) => trouble = Some(error),
-                None => trouble = Some(late()),
+                Some(Err(error)) => last_error = Some(error),
+                None => last_error = Some(late()),
             }
         }
-        let trouble = trouble.unwrap_or_else(|| unsent(format_args!("{self}: no member")));
+        let last_error = last_error.unwrap_or_else(|| unsent(format_args!("{self}: no member")));
         // A login changes no lock, so an unknown outcome is not reported as one.
-        if trouble.outcome_unknown() {
-            return Err(unsent(trouble.detail().unwrap_or_default()));
+        if last_error.outcome_unknown() {
+            return Err(unsent(last_error.detail().unwrap_or_default()));
         }
-        Err(trouble)
+        Err(last_error)
     }
 
-    /// Starts the next connect with the next member, unless `turn` has already moved on from this one.
-    fn doubt(&self, place: &MemberAddress) {
-        let turn = self.turn.load(Ordering::Relaxed);
-        if self.places[turn % self.places.len()] == *place {
-            self.turn.store(turn + 1, Ordering::Relaxed);
+    /// Starts the next connect with the next member, unless `next_member` has already moved on from this one.
+    fn doubt(&self, address: &MemberAddress) {
+        let next_member = self.next_member.load(Ordering::Relaxed);
+        if self.places[next_member % self.places.len()] == *address {
+            self.next_member.store(next_member + 1, Ordering::Relaxed);
         }
     }
 }
@@ -146,7 +149,7 @@ impl fmt::Display for Endpoint {
 
 /// A connection that is opened on demand, and replaced when it dies.
 pub(crate) struct Connection {
-    pub(crate) gate: Arc<Endpoint>,
+    pub(crate) endpoint: Arc<Endpoint>,
     home: ConnectionRuntime,
     slot: RwLock<Option<Arc<LiveConnection>>>,
     /// Single flight: one request connects, the others wait for it and use its connection.
@@ -154,9 +157,9 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(gate: Arc<Endpoint>, home: ConnectionRuntime) -> Self {
+    pub(crate) fn new(endpoint: Arc<Endpoint>, home: ConnectionRuntime) -> Self {
         Self {
-            gate,
+            endpoint,
             home,
             slot: RwLock::default(),
             connecting: tokio::sync::Mutex::default(),
@@ -165,7 +168,7 @@ impl Connection {
 
     /// The deadline of a request that starts now.
     pub(crate) fn deadline(&self) -> BootInstant {
-        self.gate.timers.now() + self.gate.limit
+        self.endpoint.timers.now() + self.endpoint.limit
     }
 
     fn live(&self) -> Option<Arc<LiveConnection>> {
@@ -184,12 +187,12 @@ impl Connection {
             if let Some(conn) = self.live() {
                 return Ok(conn);
             }
-            let (gate, home) = (Arc::clone(&self.gate), self.home.clone());
+            let (endpoint, home) = (Arc::clone(&self.endpoint), self.home.clone());
             let (mut answer, answered) = oneshot::channel();
             // Connect in a task of its own. The caller's future may be polled on another runtime next.
             self.home.spawn(async move {
                 let entered = tokio::select! {
-                    entered = gate.enter(&home, deadline) => entered,
+                    entered = endpoint.enter(&home, deadline) => entered,
                     // The caller gave up. Stop here: once the client is dropped, its timers no longer fire, and nothing
                     // else would end this task.
                     () = answer.closed() => return,
@@ -204,8 +207,13 @@ impl Connection {
             self.put(Some(Arc::clone(&conn)));
             Ok(conn)
         });
-        let in_time = self.gate.timers.until(deadline, connecting).await;
-        in_time.unwrap_or_else(|| Err(unsent(format_args!("{}: no connection in time", self.gate))))
+        let in_time = self.endpoint.timers.until(deadline, connecting).await;
+        in_time.unwrap_or_else(|| {
+            Err(unsent(format_args!(
+                "{}: no connection in time",
+                self.endpoint
+            )))
+        })
     }
 
     /// Stops using a broken connection; requests in flight keep it until they end. The next request reconnects,
@@ -214,7 +222,7 @@ impl Connection {
         let mut slot = self.slot.write().unwrap_or_else(PoisonError::into_inner);
         if slot.as_ref().is_some_and(|up| Arc::ptr_eq(up, conn)) {
             *slot = None;
-            self.gate.doubt(conn.place());
+            self.endpoint.doubt(conn.address());
         }
     }
 
@@ -255,22 +263,22 @@ impl Connection {
         loop {
             let conn = self.get(deadline).await.map_err(RequestError::NoWay)?;
             let talking = std::pin::pin!(talk(Arc::clone(&conn)));
-            let answer = self.gate.timers.until(deadline, talking).await;
+            let answer = self.endpoint.timers.until(deadline, talking).await;
             let answer = answer.unwrap_or_else(|| {
-                let limit = self.gate.limit;
+                let limit = self.endpoint.limit;
                 Err(RequestError::Broken(format!("no answer within {limit:?}")))
             });
             match answer {
-                Err(trouble) if trouble.wants_login() && !logged_in => {
+                Err(failure) if failure.wants_login() && !logged_in => {
                     logged_in = true;
                     self.put_out(&conn);
                 }
-                Err(trouble) => {
-                    if trouble.ends_connection() {
+                Err(failure) => {
+                    if failure.ends_connection() {
                         // The connection may be half-open, and TCP would take minutes to notice.
                         self.retire(&conn);
                     }
-                    return Err(trouble);
+                    return Err(failure);
                 }
                 answer => return answer,
             }
@@ -293,6 +301,6 @@ impl Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.gate.to_string())
+        f.write_str(&self.endpoint.to_string())
     }
 }

@@ -34,7 +34,7 @@ impl Etcd {
         }
         let claims = &self.shared.claims;
         if let Some(&id) = claims.markers(&ask.ticket).last() {
-            let kept = self.link.keep_alive(&[id], deadline).await;
+            let kept = self.connection.keep_alive(&[id], deadline).await;
             if kept.map_err(untouched)?.contains_key(&id) {
                 return Ok(Some(id));
             }
@@ -54,7 +54,7 @@ impl Etcd {
         deadline: BootInstant,
     ) -> Result<i64> {
         let length = whole_seconds(lease.ttl + delay + SLACK);
-        let granted = self.link.grant(length, deadline).await;
+        let granted = self.connection.grant(length, deadline).await;
         let marker = granted.map_err(untouched)?;
         match self.shared.claims.marked(ticket, marker) {
             Ok(()) => Ok(marker.id),
@@ -70,7 +70,7 @@ impl Etcd {
     pub(crate) async fn outlive(
         &self,
         ask: &AttemptRequest,
-        place: &QueueKeys,
+        queue_keys: &QueueKeys,
         lease: Lease,
         revision: i64,
         deadline: BootInstant,
@@ -81,11 +81,11 @@ impl Etcd {
         };
         // A withdrawal deletes the key. The condition then fails, however late this request arrives.
         let txn = TxnRequest {
-            compare: vec![created(place.key.as_bytes(), revision)],
-            success: ops([put(&place.marker(), ask.ticket.owner.text(), id)]),
+            compare: vec![created(queue_keys.key.as_bytes(), revision)],
+            success: ops([put(&queue_keys.marker(), ask.ticket.owner.text(), id)]),
             failure: Vec::new(),
         };
-        let done = self.link.txn(txn, deadline).await;
+        let done = self.connection.txn(txn, deadline).await;
         Ok(done
             .map_err(RequestError::error)
             .map_err(unclear)?

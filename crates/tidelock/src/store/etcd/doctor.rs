@@ -13,14 +13,14 @@ use crate::store::etcd::api::{MemberListResponse, Nothing, StatusResponse, TxnRe
 use crate::store::etcd::calls::{created, get, ops, put};
 
 /// Lower bound of the server's version: the oldest one that is tested.
-const OLDEST: (u32, u32) = (3, 4);
+const OLDEST_VERSION: (u32, u32) = (3, 4);
 
 impl Etcd {
     /// Handshake at connect: checks the server's version, that the cluster has a leader, and that we may read.
     pub(crate) async fn greet(&self) -> Result<()> {
-        let deadline = self.link.deadline();
+        let deadline = self.connection.deadline();
         let status = self.status(deadline).await?;
-        if version(&status.version) < OLDEST {
+        if version(&status.version) < OLDEST_VERSION {
             return Err(Error::new(ErrorKind::Unsupported).because(format!(
                 "etcd {} is too old; 3.4 is the oldest that can be used",
                 status.version
@@ -28,19 +28,19 @@ impl Etcd {
         }
         // The key does not exist. The read is linearizable, so it needs a leader; and it needs the permission to read.
         let own = self.shared.keys.client_of("");
-        let looked = self.link.range(get(&own), deadline).await;
+        let looked = self.connection.range(get(&own), deadline).await;
         looked.map(drop).map_err(untouched)
     }
 
     async fn status(&self, deadline: BootInstant) -> Result<StatusResponse> {
         let path = "/etcdserverpb.Maintenance/Status";
-        let status = self.link.ask(path, Nothing {}, deadline).await;
+        let status = self.connection.ask(path, Nothing {}, deadline).await;
         status.map_err(untouched)
     }
 
     /// Runs all checks and returns their findings.
     pub(crate) async fn find_weaknesses(&self) -> Result<Vec<Finding>> {
-        let deadline = self.link.deadline();
+        let deadline = self.connection.deadline();
         let status = self.status(deadline).await?;
         let mut findings = vec![Finding::new(
             Severity::Good,
@@ -73,7 +73,12 @@ impl Etcd {
             success: ops([put(&key, "", 0)]),
             failure: Vec::new(),
         };
-        match self.link.txn(never, deadline).await.map_err(untouched) {
+        match self
+            .connection
+            .txn(never, deadline)
+            .await
+            .map_err(untouched)
+        {
             Err(error) if error.kind() == ErrorKind::Refused => {
                 let found = format!("this user may not write: {error}");
                 let finding = Finding::new(
@@ -94,7 +99,7 @@ impl Etcd {
     async fn members(&self, deadline: BootInstant) -> Result<Finding> {
         let path = "/etcdserverpb.Cluster/MemberList";
         let list = self
-            .link
+            .connection
             .ask::<_, MemberListResponse>(path, Nothing {}, deadline)
             .await;
         let list = match list.map_err(untouched) {

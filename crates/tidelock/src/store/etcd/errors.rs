@@ -16,7 +16,7 @@ pub(crate) enum RequestError {
     /// The connection broke after the request was sent, or the answer is invalid.
     Broken(String),
     /// An error that the server reported: code and text.
-    Complaint(Code, String),
+    Server(Code, String),
 }
 
 impl RequestError {
@@ -26,7 +26,7 @@ impl RequestError {
             Self::NoWay(_) => false,
             Self::Unsent(_) | Self::Broken(_) => true,
             // The member is isolated or shuts down. Another member may still work.
-            Self::Complaint(code, _) => matches!(code, Code::Unavailable | Code::Internal),
+            Self::Server(code, _) => matches!(code, Code::Unavailable | Code::Internal),
         }
     }
 
@@ -51,19 +51,17 @@ impl RequestError {
     }
 
     fn says(&self, words: &str) -> bool {
-        matches!(self, Self::Complaint(_, text) if text.contains(words))
+        matches!(self, Self::Server(_, text) if text.contains(words))
     }
 
     fn kind(&self) -> ErrorKind {
         match self {
             Self::NoWay(error) => error.kind(),
             // Too many requests, or no space left. The server checks both before it applies a request.
-            Self::Unsent(_) | Self::Complaint(Code::ResourceExhausted, _) => ErrorKind::Unavailable,
+            Self::Unsent(_) | Self::Server(Code::ResourceExhausted, _) => ErrorKind::Unavailable,
             Self::Broken(_) => ErrorKind::OutcomeUnknown,
-            Self::Complaint(Code::PermissionDenied | Code::Unauthenticated, _) => {
-                ErrorKind::Refused
-            }
-            Self::Complaint(Code::Unimplemented, _) => ErrorKind::Unsupported,
+            Self::Server(Code::PermissionDenied | Code::Unauthenticated, _) => ErrorKind::Refused,
+            Self::Server(Code::Unimplemented, _) => ErrorKind::Unsupported,
             _ if self.says("etcdserver: no leader") || self.is_lease_gone() => {
                 ErrorKind::Unavailable
             }
@@ -71,7 +69,7 @@ impl RequestError {
                 ErrorKind::Refused
             }
             // Includes "request timed out": the server may still apply such a request.
-            Self::Complaint(..) => ErrorKind::OutcomeUnknown,
+            Self::Server(..) => ErrorKind::OutcomeUnknown,
         }
     }
 
@@ -88,14 +86,14 @@ impl fmt::Display for RequestError {
         match self {
             Self::NoWay(error) => fmt::Display::fmt(error, f),
             Self::Unsent(why) | Self::Broken(why) => f.write_str(why),
-            Self::Complaint(_, text) if self.says("user name is empty") => {
+            Self::Server(_, text) if self.says("user name is empty") => {
                 write!(
                     f,
                     "{text}; the server wants a user: etcd://user:password@host"
                 )
             }
-            Self::Complaint(code, text) if text.is_empty() => write!(f, "{code}"),
-            Self::Complaint(_, text) => f.write_str(text),
+            Self::Server(code, text) if text.is_empty() => write!(f, "{code}"),
+            Self::Server(_, text) => f.write_str(text),
         }
     }
 }
@@ -104,7 +102,7 @@ impl From<Status> for RequestError {
     fn from(status: Status) -> Self {
         // An error from the server has no source; a connection failure has one.
         let Some(mut source) = std::error::Error::source(&status) else {
-            return Self::Complaint(status.code(), status.message().to_owned());
+            return Self::Server(status.code(), status.message().to_owned());
         };
         loop {
             if let Some(cut) = source.downcast_ref::<TransportFailure>() {
@@ -182,8 +180,8 @@ mod tests {
             ),
             (Code::Unknown, "something new", ErrorKind::OutcomeUnknown),
         ] {
-            let trouble = RequestError::from(Status::new(code, text));
-            assert_eq!(trouble.error().kind(), kind, "{text}");
+            let failure = RequestError::from(Status::new(code, text));
+            assert_eq!(failure.error().kind(), kind, "{text}");
         }
     }
 

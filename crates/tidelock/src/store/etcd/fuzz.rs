@@ -86,7 +86,7 @@ fn stand(answer: &TxnResponse) {
             armed: false,
             wish: ReplicaAck::Off,
             part: 0,
-            asker: Liveness::default(),
+            liveness: Liveness::default(),
         };
         let keys = Keys::new("");
         let place = acquire::QueueKeys {

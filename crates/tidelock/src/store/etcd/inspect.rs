@@ -19,14 +19,17 @@ use crate::store::glob::matches_glob;
 use crate::store::{BootInstant, ClientId, Name, Page};
 
 /// Bounds the keys that one page of the list reads.
-const PAGE: i64 = 250;
+const PAGE_SIZE: i64 = 250;
 
 impl Etcd {
     /// Describes one lock: holder, remaining time, fencing token and number of waiters.
     pub(crate) async fn look(&self, name: &Name) -> Result<Snapshot> {
-        let deadline = self.link.deadline();
+        let deadline = self.connection.deadline();
         let folder = self.shared.keys.folder(name);
-        let queue = self.link.range(first_with_marker(&folder), deadline).await;
+        let queue = self
+            .connection
+            .range(first_with_marker(&folder), deadline)
+            .await;
         let queue = queue.map_err(RequestError::error)?;
         let mut snapshot = Snapshot::free(name.as_str());
         snapshot.waiters = Some(waiters(queue.count));
@@ -38,7 +41,7 @@ impl Etcd {
             return Ok(snapshot);
         };
         if first.lease != 0 {
-            let left = self.link.left(first.lease, deadline).await;
+            let left = self.connection.left(first.lease, deadline).await;
             let Some(left) = left.map_err(RequestError::error)? else {
                 return Ok(Snapshot::free(name.as_str())); // it has just ended
             };
@@ -57,7 +60,10 @@ impl Etcd {
     /// Whether the key with this creation revision is the first in its queue. A range read is linearizable by default.
     pub(crate) async fn holds(&self, name: &Name, generation: FencingToken) -> Result<bool> {
         let first = first_with_marker(&self.shared.keys.folder(name));
-        let first = self.link.range(first, self.link.deadline()).await;
+        let first = self
+            .connection
+            .range(first, self.connection.deadline())
+            .await;
         let first = holder(&first.map_err(untouched)?).map(|kv| kv.create_revision);
         Ok(first.and_then(|first| u64::try_from(first).ok()) == Some(generation.get()))
     }
@@ -69,7 +75,7 @@ impl Etcd {
             limit: 0,
             ..oldest(folder)
         };
-        let all = self.link.range(all, deadline).await;
+        let all = self.connection.range(all, deadline).await;
         let all = all.map_err(RequestError::error)?;
         let keys = all.kvs.iter().filter(|kv| !is_marker(kv)).count() as u64;
         // During a lock-delay nobody holds the lock, so all keys belong to waiters.
@@ -80,39 +86,39 @@ impl Etcd {
     async fn client(&self, owner: &str, deadline: BootInstant) -> Option<ClientInfo> {
         let (uuid, _) = owner.split_once(':')?;
         let key = self.shared.keys.client_of(uuid);
-        let found = self.link.range(get(&key), deadline).await.ok()?;
+        let found = self.connection.range(get(&key), deadline).await.ok()?;
         read(&found.kvs.first()?.value)
     }
 
-    /// Writes a client's details, under a lease of their own of length `keep`.
+    /// Writes a client's details, under a lease of their own of length `ttl`.
     pub(crate) async fn leave_details(
         &self,
         client: &ClientId,
         info: &ClientInfo,
-        keep: Duration,
+        ttl: Duration,
     ) -> Result<()> {
-        let deadline = self.link.deadline();
-        let lease = self.side_lease(keep, deadline).await?;
+        let deadline = self.connection.deadline();
+        let lease = self.side_lease(ttl, deadline).await?;
         let put = PutRequest {
             key: self.shared.keys.client(client).into_bytes(),
             value: written(info).into_bytes(),
             lease: lease.id,
         };
         let path = "/etcdserverpb.KV/Put";
-        let answer: Result<PutResponse, _> = self.link.ask(path, put, deadline).await;
+        let answer: Result<PutResponse, _> = self.connection.ask(path, put, deadline).await;
         answer.map(drop).map_err(RequestError::error)
     }
 
     /// Revokes the lease of a client's details, which deletes the details.
     pub(crate) async fn remove_details(&self, client: &ClientId) -> Result<()> {
-        let deadline = self.link.deadline();
+        let deadline = self.connection.deadline();
         let key = self.shared.keys.client(client);
-        let found = self.link.range(get(&key), deadline).await;
+        let found = self.connection.range(get(&key), deadline).await;
         let found = found.map_err(RequestError::error)?.kvs.into_iter().next();
         let Some(lease) = found.map(|details| details.lease).filter(|id| *id != 0) else {
             return Ok(());
         };
-        self.link
+        self.connection
             .revoke(lease, deadline)
             .await
             .map_err(RequestError::error)
@@ -124,14 +130,17 @@ impl Etcd {
         let range = RangeRequest {
             key: all.first,
             range_end: all.end,
-            limit: PAGE,
+            limit: PAGE_SIZE,
             sort_order: ASCENDING,
             sort_target: BY_CREATION,
             keys_only: true,
             min_create_revision: i64::try_from(cursor).unwrap_or(i64::MAX),
             ..RangeRequest::default()
         };
-        let found = self.link.range(range, self.link.deadline()).await;
+        let found = self
+            .connection
+            .range(range, self.connection.deadline())
+            .await;
         let found = found.map_err(RequestError::error)?;
         // A lock's key always has a lease. A key without one only has the same form by chance.
         let locks = found.kvs.iter().filter(|kv| kv.lease != 0);

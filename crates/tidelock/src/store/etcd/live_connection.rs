@@ -39,7 +39,7 @@ pub(crate) struct LiveConnection {
     grpc: Grpc<GrpcChannel>,
     /// The login's token, sent with every request. `None`: no login, or authentication is off.
     token: Option<AsciiMetadataValue>,
-    place: MemberAddress,
+    address: MemberAddress,
     /// The driver's task has ended, so the connection is dead.
     over: Arc<AtomicBool>,
     /// Aborts the driver's task, which closes the connection.
@@ -66,12 +66,12 @@ impl LiveConnection {
     /// Performs the HTTP/2 handshake and the login on an open stream. The driver's task runs on `home`. There is no
     /// timeout: the caller sets one.
     pub(crate) async fn open(
-        place: &MemberAddress,
+        address: &MemberAddress,
         stream: Pin<Box<dyn stream::ByteStream>>,
         login: Option<&(String, String)>,
         home: &ConnectionRuntime,
     ) -> Result<Self> {
-        let broken = |e: hyper::Error| RequestError::Unsent(format!("{place}: {e}")).error();
+        let broken = |e: hyper::Error| RequestError::Unsent(format!("{address}: {e}")).error();
         let (send, driver) = http2::handshake(Exec(home.clone()), TokioIo::new(stream))
             .await
             .map_err(broken)?;
@@ -84,9 +84,9 @@ impl LiveConnection {
             let _ = Abortable::new(driver, stopped).await;
         })?;
         let mut conn = Self {
-            grpc: Grpc::with_origin(GrpcChannel(send), origin(place)),
+            grpc: Grpc::with_origin(GrpcChannel(send), origin(address)),
             token: None,
-            place: place.clone(),
+            address: address.clone(),
             over,
             stop,
         };
@@ -114,16 +114,16 @@ impl LiveConnection {
             Ok(answer) => AsciiMetadataValue::try_from(answer.token)
                 .map(Some)
                 .map_err(|_| RequestError::Broken("a token that cannot be sent".to_owned())),
-            Err(trouble) if trouble.is_open_house() => {
+            Err(failure) if failure.is_open_house() => {
                 tracing::debug!("a user is given, and the server asks for none");
                 Ok(None)
             }
-            Err(trouble) => Err(trouble),
+            Err(failure) => Err(failure),
         }
     }
 
-    pub(crate) fn place(&self) -> &MemberAddress {
-        &self.place
+    pub(crate) fn address(&self) -> &MemberAddress {
+        &self.address
     }
 
     pub(crate) fn alive(&self) -> bool {
@@ -186,17 +186,17 @@ async fn ready(grpc: &mut Grpc<GrpcChannel>) -> Result<(), RequestError> {
         .map_err(|cut| RequestError::Unsent(cut.why))
 }
 
-fn origin(place: &MemberAddress) -> Uri {
-    let scheme = if place.tls { "https" } else { "http" };
-    let host = if place.host.contains(':') {
-        format!("[{}]", place.host)
+fn origin(address: &MemberAddress) -> Uri {
+    let scheme = if address.tls { "https" } else { "http" };
+    let host = if address.host.contains(':') {
+        format!("[{}]", address.host)
     } else {
-        place.host.clone()
+        address.host.clone()
     };
     // A host that fits in no URI still has a working connection, and etcd ignores the name. So we use a placeholder.
     Uri::builder()
         .scheme(scheme)
-        .authority(format!("{host}:{}", place.port))
+        .authority(format!("{host}:{}", address.port))
         .path_and_query("/")
         .build()
         .unwrap_or_else(|_| Uri::from_static("http://etcd/"))
@@ -204,7 +204,7 @@ fn origin(place: &MemberAddress) -> Uri {
 
 impl fmt::Debug for LiveConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.place, f)
+        fmt::Display::fmt(&self.address, f)
     }
 }
 

@@ -66,15 +66,15 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         ));
     }
     let login = target.user.zip(target.password);
-    let gate = Arc::new(Endpoint::new(target.places, login, env));
+    let endpoint = Arc::new(Endpoint::new(target.places, login, env));
     let back = ConnectionRuntime::Background(env.background.clone());
     // Two connections: a slow caller's runtime must not delay the renewals of the steward.
     let [front, back] = [ConnectionRuntime::Caller, back]
-        .map(|home| Arc::new(Connection::new(Arc::clone(&gate), home)));
+        .map(|home| Arc::new(Connection::new(Arc::clone(&endpoint), home)));
     let shared = Shared::new(Keys::new(&target.prefix), &front, env);
-    let [front, back] = [front, back].map(|link| {
+    let [front, back] = [front, back].map(|connection| {
         Arc::new(Etcd {
-            link,
+            connection,
             shared: Arc::clone(&shared),
         })
     });
@@ -114,7 +114,7 @@ struct Shared {
 }
 
 impl Shared {
-    fn new(keys: Keys, link: &Arc<Connection>, env: &Env) -> Arc<Self> {
+    fn new(keys: Keys, connection: &Arc<Connection>, env: &Env) -> Arc<Self> {
         // Signals and watcher refer to each other. The watcher is created last and filled in here; the weak reference
         // prevents a cycle that would never be freed.
         let known: Arc<OnceLock<Weak<Watcher>>> = Arc::default();
@@ -124,7 +124,8 @@ impl Shared {
                 watcher.leave(channel);
             }
         });
-        let watcher = Arc::new_cyclic(|this| Watcher::new(Arc::clone(link), signals.clone(), this));
+        let watcher =
+            Arc::new_cyclic(|this| Watcher::new(Arc::clone(connection), signals.clone(), this));
         // Cannot fail: nothing else sets it.
         let _ = known.set(Arc::downgrade(&watcher));
         Arc::new(Self {
@@ -140,14 +141,14 @@ impl Shared {
 
 /// One handle of the store, with a connection of its own.
 pub(crate) struct Etcd {
-    link: Arc<Connection>,
+    connection: Arc<Connection>,
     shared: Arc<Shared>,
 }
 
 impl fmt::Debug for Etcd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Etcd")
-            .field("link", &self.link)
+            .field("link", &self.connection)
             .finish_non_exhaustive()
     }
 }
@@ -162,7 +163,7 @@ impl Backend for Etcd {
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
-        Box::pin(self.keep(batch))
+        Box::pin(self.renew_batch(batch))
     }
 
     fn lane(&self, _name: &Name) -> u64 {
@@ -202,9 +203,9 @@ impl Backend for Etcd {
         &'a self,
         client: &'a ClientId,
         info: &'a ClientInfo,
-        keep: Duration,
+        ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.leave_details(client, info, keep))
+        Box::pin(self.leave_details(client, info, ttl))
     }
 
     fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
@@ -217,7 +218,7 @@ impl Backend for Etcd {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         self.shared.watcher.close();
-        self.link.close();
+        self.connection.close();
         Box::pin(std::future::ready(()))
     }
 }

@@ -19,10 +19,12 @@ const TURNS: usize = 8;
 impl Etcd {
     /// Releases a lock: deletes its key, and keeps its lease for reuse if no request is in flight.
     pub(crate) async fn give_back(&self, ticket: &Ticket) -> Result<Released> {
-        let Some(place) = QueueKeys::of(self, ticket) else {
+        let Some(queue_keys) = QueueKeys::of(self, ticket) else {
             return Ok(Released::NotHeld);
         };
-        let removed = self.remove(ticket, &place, self.link.deadline()).await?;
+        let removed = self
+            .remove(ticket, &queue_keys, self.connection.deadline())
+            .await?;
         self.let_go(self.shared.claims.settle(ticket, removed.is_some()));
         Ok(released(removed))
     }
@@ -30,21 +32,21 @@ impl Etcd {
     /// Withdraws a ticket: deletes its key. If a request is still in flight, we also revoke its leases, so that a late
     /// request finds no lease to write its key under.
     pub(crate) async fn take_back(&self, ticket: &Ticket) -> Result<Released> {
-        let deadline = self.link.deadline();
+        let deadline = self.connection.deadline();
         let claims = &self.shared.claims;
         let remains = claims.withdraw(ticket);
-        let place = QueueKeys::of(self, ticket).filter(|_| remains != Remains::Nothing);
-        let Some(place) = place else {
+        let queue_keys = QueueKeys::of(self, ticket).filter(|_| remains != Remains::Nothing);
+        let Some(queue_keys) = queue_keys else {
             self.let_go(claims.settle(ticket, true));
             return Ok(Released::NotHeld);
         };
         // Delete the key before we revoke. A revocation does not tell whether the key still existed.
-        let removed = self.remove(ticket, &place, deadline).await?;
+        let removed = self.remove(ticket, &queue_keys, deadline).await?;
         match remains {
             Remains::Requests(mut leases) => {
                 leases.extend(claims.needless(ticket, removed.is_some()));
                 for id in leases {
-                    let revoked = self.link.revoke(id, deadline).await;
+                    let revoked = self.connection.revoke(id, deadline).await;
                     // A retry of the withdrawal revokes the leases that remain.
                     revoked.map_err(RequestError::error)?;
                     claims.ended(ticket, id);
@@ -60,13 +62,13 @@ impl Etcd {
     async fn remove(
         &self,
         ticket: &Ticket,
-        place: &QueueKeys,
+        queue_keys: &QueueKeys,
         deadline: BootInstant,
     ) -> Result<Option<bool>> {
-        let QueueKeys { key, folder } = place;
+        let QueueKeys { key, folder } = queue_keys;
         // This is an orderly end, so there is no lock-delay: the marker goes with the key.
         let marks = !self.shared.claims.delay(ticket).is_zero();
-        let marker = marks.then(|| delete(place.marker().as_bytes()));
+        let marker = marks.then(|| delete(queue_keys.marker().as_bytes()));
         let mut compare = vec![says(key, ticket.owner.text())];
         if let Some(revision) = self.shared.claims.revision(ticket) {
             compare.push(created(key.as_bytes(), revision));
@@ -78,10 +80,10 @@ impl Etcd {
                 .chain(marker)),
             failure: Vec::new(),
         };
-        let answer = self.link.txn(txn, deadline).await;
+        let answer = self.connection.txn(txn, deadline).await;
         let answer = answer.map_err(RequestError::error)?;
         let first = found(answer.responses.first()).and_then(|first| first.kvs.first());
-        let was_first = first.is_some_and(|first| place.owns(&first.key));
+        let was_first = first.is_some_and(|first| queue_keys.owns(&first.key));
         Ok(answer.succeeded.then_some(was_first))
     }
 
@@ -91,11 +93,11 @@ impl Etcd {
             return;
         }
         let shared = self.shared.clone();
-        let link = self.link.clone();
+        let connection = self.connection.clone();
         shared.background.spawn(async move {
             for id in leases {
-                if let Err(trouble) = link.revoke(id, link.deadline()).await {
-                    tracing::debug!(error = %trouble, "a lease is left to run out");
+                if let Err(failure) = connection.revoke(id, connection.deadline()).await {
+                    tracing::debug!(error = %failure, "a lease is left to run out");
                 }
             }
         });
@@ -103,10 +105,10 @@ impl Etcd {
 
     /// Forced release: deletes the key of any holder. False: nobody held the lock.
     pub(crate) async fn force(&self, name: &Name) -> Result<bool> {
-        let deadline = self.link.deadline();
+        let deadline = self.connection.deadline();
         let folder = self.shared.keys.folder(name);
         for _ in 0..TURNS {
-            let holder = self.link.range(oldest(&folder), deadline).await;
+            let holder = self.connection.range(oldest(&folder), deadline).await;
             let holder = holder.map_err(RequestError::error)?.kvs.into_iter().next();
             let Some(holder) = holder else {
                 return Ok(false);
@@ -119,7 +121,7 @@ impl Etcd {
                 success: ops([delete(key), delete(&keys::marker_of(key))]),
                 failure: Vec::new(),
             };
-            let answer = self.link.txn(txn, deadline).await;
+            let answer = self.connection.txn(txn, deadline).await;
             if answer.map_err(RequestError::error)?.succeeded {
                 return Ok(true);
             }

@@ -17,14 +17,14 @@ use crate::store::etcd::ticket_leases::Lease;
 use crate::store::{BootInstant, Renewal, Renewed, Ticket};
 
 /// Bounds the keys that one transaction reads. etcd allows 128 operations by default.
-const MOST: usize = 100;
+const MAX_KEYS_PER_TXN: usize = 100;
 
 impl Etcd {
     /// Renews a batch; the results have the same order.
-    pub(crate) async fn keep(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
-        let deadline = self.link.deadline();
+    pub(crate) async fn renew_batch(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
+        let deadline = self.connection.deadline();
         let mut answers = Vec::with_capacity(batch.len());
-        for part in batch.chunks(MOST) {
+        for part in batch.chunks(MAX_KEYS_PER_TXN) {
             answers.extend(self.keep_some(part, deadline).await?);
         }
         Ok(answers)
@@ -83,7 +83,7 @@ impl Etcd {
         if ids.is_empty() {
             return Ok(HashMap::new());
         }
-        let alive = self.link.keep_alive(&ids, deadline).await;
+        let alive = self.connection.keep_alive(&ids, deadline).await;
         alive.map_err(RequestError::error)
     }
 
@@ -104,7 +104,7 @@ impl Etcd {
             return Ok(Vec::new());
         }
         let seen = self
-            .link
+            .connection
             .txn(look, deadline)
             .await
             .map_err(RequestError::error)?;
@@ -185,7 +185,7 @@ impl Etcd {
             failure: Vec::new(),
         };
         claims.sending(ticket)?;
-        let moved = self.link.txn(txn, deadline).await;
+        let moved = self.connection.txn(txn, deadline).await;
         // With an unknown outcome the request still counts as in flight, so a withdrawal revokes the leases.
         if moved.as_ref().err().is_none_or(RequestError::is_certain) {
             claims.answered(ticket);
@@ -204,9 +204,9 @@ impl Etcd {
     }
 
     /// Grants a lease for a key that is not a lock.
-    pub(crate) async fn side_lease(&self, keep: Duration, deadline: BootInstant) -> Result<Lease> {
-        self.link
-            .grant(whole_seconds(keep), deadline)
+    pub(crate) async fn side_lease(&self, ttl: Duration, deadline: BootInstant) -> Result<Lease> {
+        self.connection
+            .grant(whole_seconds(ttl), deadline)
             .await
             .map_err(untouched)
     }

@@ -18,29 +18,29 @@ impl<S: AsyncRead + AsyncWrite + Send + Sync> ByteStream for S {}
 
 /// Connects. There is no timeout: the caller sets one.
 pub(crate) async fn dial(
-    place: &MemberAddress,
+    address: &MemberAddress,
     files: &TlsFiles,
 ) -> Result<Pin<Box<dyn ByteStream>>> {
-    let tcp = TcpStream::connect((place.host.as_str(), place.port))
+    let tcp = TcpStream::connect((address.host.as_str(), address.port))
         .await
-        .map_err(|e| unreachable_at(place, &e))?;
+        .map_err(|e| unreachable_at(address, &e))?;
     // Disable Nagle's algorithm: a request is one small write, and buffering would only delay it.
     tcp.set_nodelay(true)
-        .map_err(|e| unreachable_at(place, &e))?;
-    if place.tls {
-        secure(tcp, place, &place.host, files).await
+        .map_err(|e| unreachable_at(address, &e))?;
+    if address.tls {
+        secure(tcp, address, &address.host, files).await
     } else {
         Ok(Box::pin(tcp))
     }
 }
 
-fn unreachable_at(place: &MemberAddress, why: &std::io::Error) -> Error {
-    unsent(format_args!("{place}: {why}"))
+fn unreachable_at(address: &MemberAddress, why: &std::io::Error) -> Error {
+    unsent(format_args!("{address}: {why}"))
 }
 
 async fn secure(
     tcp: TcpStream,
-    place: &MemberAddress,
+    address: &MemberAddress,
     host: &str,
     files: &TlsFiles,
 ) -> Result<Pin<Box<dyn ByteStream>>> {
@@ -51,7 +51,7 @@ async fn secure(
         Ok(stream) => Ok(Box::pin(stream)),
         Err(e) => {
             let why = tls::explain(&e, "write etcd:// instead of etcds://");
-            Err(Error::new(tls::kind(&why)).because(format!("{place}: TLS: {why}")))
+            Err(Error::new(tls::kind(&why)).because(format!("{address}: TLS: {why}")))
         }
     }
 }

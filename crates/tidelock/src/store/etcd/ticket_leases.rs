@@ -13,7 +13,7 @@ use crate::store::{BootInstant, Name, OwnerId, Ticket, Timers};
 
 /// Bounds how long a ticket is remembered after its last use and the length of its lease. A withdrawn ticket is refused
 /// for that time.
-const KEEP: Duration = Duration::from_secs(60);
+const WITHDRAWN_TTL: Duration = Duration::from_secs(60);
 
 /// Bounds the spare leases that are kept for reuse. The list of locks known to be taken is cleaned up at the same size.
 const SPARE: usize = 256;
@@ -309,8 +309,11 @@ impl TicketLeases {
             stage: TicketStage::Open,
             until: now,
         });
-        let keep = claim.leases.last().map_or(KEEP, |lease| lease.ttl + KEEP);
-        claim.until = claim.until.max(now + keep);
+        let until = claim
+            .leases
+            .last()
+            .map_or(WITHDRAWN_TTL, |lease| lease.ttl + WITHDRAWN_TTL);
+        claim.until = claim.until.max(now + until);
         claim
     }
 

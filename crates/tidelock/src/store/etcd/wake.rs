@@ -23,9 +23,9 @@ const NO_PUTS: i32 = 0;
 
 /// The watches of all waiters. A waiter's channel is its own key.
 pub(crate) struct Watcher {
-    link: Arc<Connection>,
+    connection: Arc<Connection>,
     signals: WakeChannels,
-    books: Mutex<WatcherState>,
+    state: Mutex<WatcherState>,
     /// For the stream's task. A strong reference there would keep the store alive.
     this: Weak<Self>,
 }
@@ -53,11 +53,15 @@ struct KeyWatch {
 }
 
 impl Watcher {
-    pub(crate) fn new(link: Arc<Connection>, signals: WakeChannels, this: &Weak<Self>) -> Self {
+    pub(crate) fn new(
+        connection: Arc<Connection>,
+        signals: WakeChannels,
+        this: &Weak<Self>,
+    ) -> Self {
         Self {
-            link,
+            connection,
             signals,
-            books: Mutex::default(),
+            state: Mutex::default(),
             this: this.clone(),
         }
     }
@@ -67,28 +71,28 @@ impl Watcher {
     /// The watch starts at the current revision. When it is established, we read the key once, in case it was deleted
     /// before. A watch that starts in the past would be slower: the server serves those only every 100 ms.
     pub(crate) fn follow(&self, channel: &str, key: &[u8], seen: i64) {
-        let mut books = self.lock();
-        if books
+        let mut state = self.lock();
+        if state
             .watches
             .get(channel)
             .is_some_and(|watch| watch.key == key)
         {
             return;
         }
-        books.forget(channel);
-        books.last_id += 1;
-        let (id, channel) = (books.last_id, Arc::<str>::from(channel));
-        books.channels.insert(id, Arc::clone(&channel));
+        state.forget(channel);
+        state.last_id += 1;
+        let (id, channel) = (state.last_id, Arc::<str>::from(channel));
+        state.channels.insert(id, Arc::clone(&channel));
         let key = key.to_vec();
         let create = WatchCreateRequest {
             key: key.clone(),
             filters: vec![NO_PUTS],
             watch_id: id,
         };
-        books.watches.insert(channel, KeyWatch { id, key, seen });
-        let stream = match &books.stream {
+        state.watches.insert(channel, KeyWatch { id, key, seen });
+        let stream = match &state.stream {
             Some(stream) => stream.clone(),
-            None => self.begin(&mut books),
+            None => self.begin(&mut state),
         };
         // An error means that the stream has just ended. Its end wakes all waiters.
         let _ = stream.send(WatchRequest {
@@ -98,27 +102,30 @@ impl Watcher {
 
     /// Cancels the watch of a channel that has no waiter any more.
     pub(crate) fn leave(&self, channel: &str) {
-        let mut books = self.lock();
+        let mut state = self.lock();
         // A waiter may have retried and returned to the channel meanwhile.
         if !self.signals.is_watched(channel) {
-            books.forget(channel);
+            state.forget(channel);
         }
     }
 
     pub(crate) fn close(&self) {
-        let mut books = self.lock();
-        *books = WatcherState::default();
+        let mut state = self.lock();
+        *state = WatcherState::default();
     }
 
     /// Opens the stream in the background. Requests are buffered until it is open.
-    fn begin(&self, books: &mut WatcherState) -> UnboundedSender<WatchRequest> {
+    fn begin(&self, state: &mut WatcherState) -> UnboundedSender<WatchRequest> {
         let (say, said) = unbounded_channel();
-        books.stream = Some(say.clone());
+        state.stream = Some(say.clone());
         let (this, mine) = (self.this.clone(), say.downgrade());
-        let (timers, link) = (self.link.gate.timers.clone(), Arc::clone(&self.link));
-        self.link.gate.background.spawn(async move {
-            let end = listen(&this, &link, said).await;
-            drop(link);
+        let (timers, connection) = (
+            self.connection.endpoint.timers.clone(),
+            Arc::clone(&self.connection),
+        );
+        self.connection.endpoint.background.spawn(async move {
+            let end = listen(&this, &connection, said).await;
+            drop(connection);
             let Some(watcher) = this.upgrade() else {
                 return;
             };
@@ -137,22 +144,22 @@ impl Watcher {
     /// Removes a stream that has ended, with all its watches. Returns the number of failures in a row. `None`: the
     /// watcher was closed, or already has another stream.
     fn ended(&self, mine: &tokio::sync::mpsc::WeakUnboundedSender<WatchRequest>) -> Option<u32> {
-        let mut books = self.lock();
-        let current = mine.upgrade().zip(books.stream.as_ref());
+        let mut state = self.lock();
+        let current = mine.upgrade().zip(state.stream.as_ref());
         if !current.is_some_and(|(mine, current)| mine.same_channel(current)) {
             return None;
         }
-        books.stream = None;
-        books.watches.clear();
-        books.channels.clear();
-        books.failures += 1;
-        Some(books.failures)
+        state.stream = None;
+        state.watches.clear();
+        state.channels.clear();
+        state.failures += 1;
+        Some(state.failures)
     }
 
     /// Handles one response of the stream.
     fn hear(&self, said: &WatchResponse) {
-        let mut books = self.lock();
-        books.failures = 0;
+        let mut state = self.lock();
+        state.failures = 0;
         if is_refused(said) {
             tracing::debug!(
                 reason = said.cancel_reason,
@@ -160,17 +167,17 @@ impl Watcher {
             );
         }
         if said.created && !said.canceled {
-            self.look_back(&books, said);
+            self.look_back(&state, said);
         }
         let tells = !said.events.is_empty() || said.canceled;
-        let Some(channel) = books.channels.get(&said.watch_id).cloned() else {
+        let Some(channel) = state.channels.get(&said.watch_id).cloned() else {
             return;
         };
         if !tells {
             return;
         }
-        books.forget(&channel);
-        drop(books);
+        state.forget(&channel);
+        drop(state);
         // Compacted revisions may include the deletion of the key, so we wake the waiter. After any other refusal the
         // waiter polls.
         if !said.events.is_empty() || said.compact_revision != 0 {
@@ -179,15 +186,15 @@ impl Watcher {
     }
 
     /// Reads the key of a new watch, and wakes the waiter if it was deleted before the watch was established.
-    fn look_back(&self, books: &WatcherState, said: &WatchResponse) {
+    fn look_back(&self, state: &WatcherState, said: &WatchResponse) {
         let now = said
             .header
             .as_ref()
             .map_or(i64::MAX, |header| header.revision);
-        let Some(channel) = books.channels.get(&said.watch_id).cloned() else {
+        let Some(channel) = state.channels.get(&said.watch_id).cloned() else {
             return;
         };
-        let Some(watch) = books.watches.get(&channel).filter(|watch| watch.seen < now) else {
+        let Some(watch) = state.watches.get(&channel).filter(|watch| watch.seen < now) else {
             return; // the store has not changed since
         };
         let key = RangeRequest {
@@ -195,9 +202,9 @@ impl Watcher {
             keys_only: true,
             ..RangeRequest::default()
         };
-        let (link, signals) = (Arc::clone(&self.link), self.signals.clone());
-        self.link.gate.background.spawn(async move {
-            let found = link.range(key, link.deadline()).await;
+        let (connection, signals) = (Arc::clone(&self.connection), self.signals.clone());
+        self.connection.endpoint.background.spawn(async move {
+            let found = connection.range(key, connection.deadline()).await;
             // On an error we also wake the waiter: its own retry reports the error.
             if !found.is_ok_and(|found| !found.kvs.is_empty()) {
                 signals.wake_one(&channel);
@@ -206,7 +213,7 @@ impl Watcher {
     }
 
     fn lock(&self) -> MutexGuard<'_, WatcherState> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -229,10 +236,10 @@ impl WatcherState {
 /// Runs the stream: sends the requests and handles the responses. Returns why the stream ended.
 async fn listen(
     watcher: &Weak<Watcher>,
-    link: &Arc<Connection>,
+    connection: &Arc<Connection>,
     said: UnboundedReceiver<WatchRequest>,
 ) -> RequestError {
-    let conn = match link.get(link.deadline()).await {
+    let conn = match connection.get(connection.deadline()).await {
         Ok(conn) => conn,
         Err(error) => return RequestError::NoWay(error),
     };
@@ -242,13 +249,13 @@ async fn listen(
     });
     let mut answers = match conn.talk("/etcdserverpb.Watch/Watch", questions).await {
         Ok(answers) => answers,
-        Err(trouble) => return trouble,
+        Err(failure) => return failure,
     };
     loop {
         match live_connection::next::<WatchResponse>(&mut answers).await {
             // The stream uses the token of its old connection. Requests have reconnected with a new login since, so we
             // end the stream, and the waiters open one on the new connection.
-            Ok(Some(answer)) if is_refused(&answer) && !link.uses(&conn) => {
+            Ok(Some(answer)) if is_refused(&answer) && !connection.uses(&conn) => {
                 return RequestError::Unsent("the token has run out".to_owned());
             }
             Ok(Some(answer)) => match watcher.upgrade() {
@@ -256,7 +263,7 @@ async fn listen(
                 None => return RequestError::Unsent("the client has gone".to_owned()),
             },
             Ok(None) => return RequestError::Broken("the server has ended the stream".to_owned()),
-            Err(trouble) => return trouble,
+            Err(failure) => return failure,
         }
     }
 }

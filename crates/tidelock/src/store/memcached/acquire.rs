@@ -20,12 +20,12 @@ use crate::store::{
 const TOMBSTONE_KEPT: Duration = Duration::from_secs(300);
 
 /// Bounds the retries of one operation when the item changes concurrently. Mostly our own renewal changes it.
-const ROUNDS: usize = 5;
+const MAX_CAS_ROUNDS: usize = 5;
 
 /// An item of a lock, with the connection it was read on.
 pub(crate) struct Found {
     pub(crate) item: Item,
-    pub(crate) line: ConnectionId,
+    pub(crate) connection_id: ConnectionId,
 }
 
 impl Found {
@@ -52,8 +52,8 @@ impl Memcached {
     /// See [`Backend::attempt`](crate::store::Backend::attempt).
     pub(crate) async fn decide(&self, ask: &AttemptRequest) -> Result<Attempt> {
         let Ticket { name, owner, .. } = &ask.ticket;
-        let (key, deadline) = (keys::lock(name), self.link.deadline());
-        for _ in 0..ROUNDS {
+        let (key, deadline) = (keys::lock(name), self.connection.deadline());
+        for _ in 0..MAX_CAS_ROUNDS {
             let Some(found) = self.find(&key, deadline).await? else {
                 match self.add(&key, ask, deadline).await? {
                     Added::Stored => return Ok(Attempt::Acquired(Grant::default())),
@@ -81,8 +81,15 @@ impl Memcached {
 
     /// Reads the item of a key. `None`: there is none.
     pub(crate) async fn find(&self, key: &str, deadline: BootInstant) -> Result<Option<Found>> {
-        match self.link.ask_one(Command::get(key), None, deadline).await? {
-            (Reply::Value(item), line) => Ok(Some(Found { item, line })),
+        match self
+            .connection
+            .ask_one(Command::get(key), None, deadline)
+            .await?
+        {
+            (Reply::Value(item), connection_id) => Ok(Some(Found {
+                item,
+                connection_id,
+            })),
             (Reply::Missing, _) => Ok(None),
             (other, _) => Err(unexpected(&other)),
         }
@@ -98,18 +105,21 @@ impl Memcached {
         // The read of the tombstone is sent in one piece with the `add`, after it. A withdrawal before the `add` is
         // seen here; a later withdrawal finds the item.
         let look = Command::get(&keys::tombstone(owner.text()));
-        let (replies, line) = self.link.ask(vec![add, look], None, deadline).await?;
-        match (&replies[..], line) {
+        let (replies, connection_id) = self.connection.ask(vec![add, look], None, deadline).await?;
+        match (&replies[..], connection_id) {
             ([Reply::Done(Some(_)), Reply::Missing], _) => Ok(Added::Stored),
             ([Reply::NotStored, _], _) => Ok(Added::Taken),
-            ([Reply::Done(Some(cas)), Reply::Value(_)], line) => {
+            ([Reply::Done(Some(cas)), Reply::Value(_)], connection_id) => {
                 let back = Command::delete(key, *cas);
                 // Without an answer the item may stay until its lease ends, but its tombstone makes it void.
-                let given = self.link.ask_one(back, Some(line), deadline).await;
+                let given = self
+                    .connection
+                    .ask_one(back, Some(connection_id), deadline)
+                    .await;
                 given.map_err(|error| unanswered(error.detail().unwrap_or_default()))?;
                 Ok(Added::Withdrawn)
             }
-            ([Reply::Complaint(_), _], _) => Err(unexpected(&replies[0])),
+            ([Reply::Server(_), _], _) => Err(unexpected(&replies[0])),
             _ => Err(unanswered(format_args!(
                 "the server's answer makes no sense: {replies:?}"
             ))),
@@ -123,7 +133,7 @@ impl Memcached {
             return Ok(seconds);
         }
         // Use the server's clock: ours may differ.
-        let now = doctor::server_time(&self.link, deadline).await?;
+        let now = doctor::server_time(&self.connection, deadline).await?;
         Ok(now.saturating_add(seconds))
     }
 
@@ -146,8 +156,8 @@ impl Memcached {
     async fn remove(&self, key: &str, found: &Found, deadline: BootInstant) -> Result<bool> {
         let delete = Command::delete(key, found.item.cas);
         match self
-            .link
-            .ask_one(delete, Some(found.line), deadline)
+            .connection
+            .ask_one(delete, Some(found.connection_id), deadline)
             .await?
         {
             (Reply::Done(_), _) => Ok(true),
@@ -170,21 +180,23 @@ impl Memcached {
         let ttl = self.ttl(lease, deadline).await?;
         let how = StoreMode::Replace(found.item.cas);
         let again = Command::store(key, &found.item.value, ttl, how);
-        match self.link.ask_one(again, Some(found.line), deadline).await? {
+        match self
+            .connection
+            .ask_one(again, Some(found.connection_id), deadline)
+            .await?
+        {
             (Reply::Done(_), _) => Ok(true),
             // Without free memory the server may even have deleted the item. The caller reads it again.
-            (Reply::Missing | Reply::Changed | Reply::NotStored | Reply::Complaint(_), _) => {
-                Ok(false)
-            }
+            (Reply::Missing | Reply::Changed | Reply::NotStored | Reply::Server(_), _) => Ok(false),
             (other, _) => Err(unexpected(&other)),
         }
     }
 
     /// Renews one hold.
-    pub(crate) async fn keep(&self, renewal: &Renewal) -> Result<Renewed> {
+    pub(crate) async fn renew_one(&self, renewal: &Renewal) -> Result<Renewed> {
         let Ticket { name, owner, .. } = &renewal.ticket;
-        let (key, deadline) = (keys::lock(name), self.link.deadline());
-        for _ in 0..ROUNDS {
+        let (key, deadline) = (keys::lock(name), self.connection.deadline());
+        for _ in 0..MAX_CAS_ROUNDS {
             match self.find(&key, deadline).await? {
                 Some(found) if found.is_of(owner.text(), name) => {
                     if self.prolong(&key, &found, renewal.lease, deadline).await? {
@@ -200,8 +212,8 @@ impl Memcached {
     /// Releases one hold: deletes the item if it is ours.
     pub(crate) async fn end(&self, ticket: &Ticket) -> Result<Released> {
         let Ticket { name, owner, .. } = ticket;
-        let (key, deadline) = (keys::lock(name), self.link.deadline());
-        for _ in 0..ROUNDS {
+        let (key, deadline) = (keys::lock(name), self.connection.deadline());
+        for _ in 0..MAX_CAS_ROUNDS {
             match self.find(&key, deadline).await? {
                 Some(found) if found.is_of(owner.text(), name) => {
                     if self.remove(&key, &found, deadline).await? {
@@ -223,12 +235,19 @@ impl Memcached {
         // We write the tombstone before we delete the item: from then on a late attempt of this owner has no effect. We
         // read the item before we write the tombstone. Otherwise a waiter could delete the void item first, and it
         // would look as if we had not held the lock.
-        let deadline = self.link.deadline();
-        let (replies, line) = self.link.ask(vec![look, mark], None, deadline).await?;
+        let deadline = self.connection.deadline();
+        let (replies, connection_id) = self
+            .connection
+            .ask(vec![look, mark], None, deadline)
+            .await?;
         let held = match replies.first() {
             Some(Reply::Value(item)) => {
                 let item = item.clone();
-                Found { item, line }.is_of(owner.text(), name)
+                Found {
+                    item,
+                    connection_id,
+                }
+                .is_of(owner.text(), name)
             }
             _ => false,
         };
@@ -249,8 +268,8 @@ impl Memcached {
 
     /// Forced release: deletes the item of any owner. False: nobody held the lock.
     pub(crate) async fn free(&self, name: &Name) -> Result<bool> {
-        let (key, deadline) = (keys::lock(name), self.link.deadline());
-        for _ in 0..ROUNDS {
+        let (key, deadline) = (keys::lock(name), self.connection.deadline());
+        for _ in 0..MAX_CAS_ROUNDS {
             let Some(found) = self.find(&key, deadline).await? else {
                 return Ok(false);
             };

@@ -68,12 +68,12 @@ mod tests {
 
     #[test]
     fn urls_name_the_place_and_the_user() {
-        let place = Address::parse("memcached://me:p%40ss@h:7").unwrap();
-        assert_eq!((&*place.host, place.port), ("h", 7));
-        assert_eq!(place.login, Some(("me".to_owned(), "p@ss".to_owned())));
-        let place = Address::parse("memcached://[::1]").unwrap();
-        assert_eq!((&*place.host, place.port), ("::1", 11211));
-        assert_eq!(place.to_string(), "::1:11211");
+        let address = Address::parse("memcached://me:p%40ss@h:7").unwrap();
+        assert_eq!((&*address.host, address.port), ("h", 7));
+        assert_eq!(address.login, Some(("me".to_owned(), "p@ss".to_owned())));
+        let address = Address::parse("memcached://[::1]").unwrap();
+        assert_eq!((&*address.host, address.port), ("::1", 11211));
+        assert_eq!(address.to_string(), "::1:11211");
     }
 
     #[test]

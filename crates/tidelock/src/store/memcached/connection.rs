@@ -30,14 +30,14 @@ pub(crate) struct ConnectionId(u64);
 #[derive(Clone)]
 pub(crate) struct Connection {
     orders: mpsc::UnboundedSender<ConnectionMessage>,
-    pub(crate) gate: Arc<Endpoint>,
+    pub(crate) endpoint: Arc<Endpoint>,
     /// The number of the next request.
     numbers: Arc<AtomicU64>,
 }
 
 /// Endpoint: address, login and timeout.
 pub(crate) struct Endpoint {
-    pub(crate) place: Address,
+    pub(crate) address: Address,
     pub(crate) timers: Timers,
     /// Bounds a connect with its handshake, a write, and a request as a whole.
     pub(crate) limit: Duration,
@@ -69,19 +69,19 @@ const SENT: u8 = 1;
 const GIVEN_UP: u8 = 2;
 
 impl Connection {
-    pub(crate) fn new(gate: Arc<Endpoint>, background: &Background) -> Self {
+    pub(crate) fn new(endpoint: Arc<Endpoint>, background: &Background) -> Self {
         let (orders, inbox) = mpsc::unbounded_channel();
-        background.spawn(run(Arc::clone(&gate), inbox));
+        background.spawn(run(Arc::clone(&endpoint), inbox));
         Self {
             orders,
-            gate,
+            endpoint,
             numbers: Arc::default(),
         }
     }
 
     /// The deadline of a request that starts now.
     pub(crate) fn deadline(&self) -> BootInstant {
-        self.gate.timers.now() + self.gate.limit
+        self.endpoint.timers.now() + self.endpoint.limit
     }
 
     /// Sends commands in one piece and waits for their answers until the deadline. With `only_on`, sends them on that
@@ -109,17 +109,17 @@ impl Connection {
         if self.orders.send(ConnectionMessage::Order(order)).is_err() {
             return Err(unsent(format_args!(
                 "{}: the connection was closed",
-                self.gate.place
+                self.endpoint.address
             )));
         }
-        match self.gate.timers.until(deadline, answered).await {
+        match self.endpoint.timers.until(deadline, answered).await {
             Some(Ok(answer)) => answer,
             // The background task has ended, so nobody knows whether the request was sent.
             Some(Err(_)) => Err(unanswered("the client is closing")),
             None => {
                 let why = format!(
                     "{}: no answer within {:?}",
-                    self.gate.place, self.gate.limit
+                    self.endpoint.address, self.endpoint.limit
                 );
                 // Either we give the request up before the task sends it, or it counts as sent: never both.
                 let withdrawn = stage
@@ -142,9 +142,9 @@ impl Connection {
         only_on: Option<ConnectionId>,
         deadline: BootInstant,
     ) -> Result<(Reply, ConnectionId)> {
-        let (mut replies, line) = self.ask(vec![command], only_on, deadline).await?;
+        let (mut replies, connection_id) = self.ask(vec![command], only_on, deadline).await?;
         match replies.pop() {
-            Some(reply) => Ok((reply, line)),
+            Some(reply) => Ok((reply, connection_id)),
             None => Err(unanswered("an answer of nothing")),
         }
     }
@@ -157,12 +157,12 @@ impl Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.gate.place)
+        write!(f, "{}", self.endpoint.address)
     }
 }
 
 /// The background task: connects, sends requests and distributes answers, until it is closed.
-async fn run(gate: Arc<Endpoint>, mut inbox: mpsc::UnboundedReceiver<ConnectionMessage>) {
+async fn run(endpoint: Arc<Endpoint>, mut inbox: mpsc::UnboundedReceiver<ConnectionMessage>) {
     let mut wire: Option<LiveConnection> = None;
     let mut made = 0;
     loop {
@@ -170,7 +170,7 @@ async fn run(gate: Arc<Endpoint>, mut inbox: mpsc::UnboundedReceiver<ConnectionM
             None => inbox.recv().await,
             Some(standing) => tokio::select! {
                 why = standing.hear() => {
-                    standing.fail(&format!("{}: {why}", gate.place));
+                    standing.fail(&format!("{}: {why}", endpoint.address));
                     wire = None;
                     continue;
                 }
@@ -190,14 +190,14 @@ async fn run(gate: Arc<Endpoint>, mut inbox: mpsc::UnboundedReceiver<ConnectionM
                 if order.stage.load(Ordering::SeqCst) == GIVEN_UP || order.answer.is_closed() {
                     continue;
                 }
-                let standing = wire.as_ref().map(|wire| wire.line);
+                let standing = wire.as_ref().map(|wire| wire.connection_id);
                 if order.only_on.is_some() && order.only_on != standing {
                     order.refuse(unsent("the connection it belongs to has gone"));
                     continue;
                 }
                 if wire.is_none() {
                     made += 1;
-                    match gate.enter(ConnectionId(made)).await {
+                    match endpoint.enter(ConnectionId(made)).await {
                         Ok(new) => wire = Some(new),
                         Err(error) => {
                             order.refuse(error);
@@ -206,9 +206,9 @@ async fn run(gate: Arc<Endpoint>, mut inbox: mpsc::UnboundedReceiver<ConnectionM
                     }
                 }
                 if let Some(standing) = &mut wire
-                    && let Err(why) = order.send(&gate, standing).await
+                    && let Err(why) = order.send(&endpoint, standing).await
                 {
-                    standing.fail(&format!("{}: {why}", gate.place));
+                    standing.fail(&format!("{}: {why}", endpoint.address));
                     wire = None;
                 }
             }
@@ -218,7 +218,7 @@ async fn run(gate: Arc<Endpoint>, mut inbox: mpsc::UnboundedReceiver<ConnectionM
 
 impl CommandBatch {
     /// Sends the request, unless its caller has given it up.
-    async fn send(self, gate: &Endpoint, wire: &mut LiveConnection) -> Result<(), String> {
+    async fn send(self, endpoint: &Endpoint, wire: &mut LiveConnection) -> Result<(), String> {
         let sent = self
             .stage
             .compare_exchange(WAITING, SENT, Ordering::SeqCst, Ordering::SeqCst)
@@ -235,7 +235,7 @@ impl CommandBatch {
             answer: self.answer,
         };
         let sending = wire.send(&bytes, open);
-        match gate.timers.limit(gate.limit, sending).await {
+        match endpoint.timers.limit(endpoint.limit, sending).await {
             Some(done) => done,
             None => Err("it takes nothing".to_owned()),
         }
@@ -253,7 +253,7 @@ impl Endpoint {
     /// blocking work.
     async fn login(&self) -> Result<Option<(String, String)>> {
         let Some(ask) = self.credentials.clone() else {
-            return Ok(self.place.login.clone());
+            return Ok(self.address.login.clone());
         };
         let given = background::blocking(move || ask())
             .await
@@ -262,18 +262,18 @@ impl Endpoint {
     }
 
     /// Connects and performs the handshake, within the timeout.
-    async fn enter(&self, line: ConnectionId) -> Result<LiveConnection> {
+    async fn enter(&self, connection_id: ConnectionId) -> Result<LiveConnection> {
         let entering = async {
-            let address = (self.place.host.as_str(), self.place.port);
+            let address = (self.address.host.as_str(), self.address.port);
             let stream = TcpStream::connect(address)
                 .await
-                .map_err(|e| unsent(format_args!("{}: {e}", self.place)))?;
+                .map_err(|e| unsent(format_args!("{}: {e}", self.address)))?;
             // Disable Nagle's algorithm: commands are small, and buffering would only delay them.
             stream
                 .set_nodelay(true)
-                .map_err(|e| unsent(format_args!("{}: {e}", self.place)))?;
-            let mut wire = LiveConnection::new(stream, line);
-            handshake::exchange(&mut wire, &self.place, self.login().await?).await?;
+                .map_err(|e| unsent(format_args!("{}: {e}", self.address)))?;
+            let mut wire = LiveConnection::new(stream, connection_id);
+            handshake::exchange(&mut wire, &self.address, self.login().await?).await?;
             Ok(wire)
         };
         self.timers
@@ -282,7 +282,7 @@ impl Endpoint {
             .unwrap_or_else(|| {
                 Err(unsent(format_args!(
                     "{}: no connection within {:?}",
-                    self.place, self.limit
+                    self.address, self.limit
                 )))
             })
     }
@@ -321,24 +321,24 @@ mod tests {
         let (background, stop) = Background::start(Clock::Boot).unwrap();
         let timers = Timers::new(Clock::Boot);
         background.spawn(timers.clone().drive());
-        let gate = Endpoint {
-            place: Address::parse(&url).unwrap(),
+        let endpoint = Endpoint {
+            address: Address::parse(&url).unwrap(),
             timers,
             limit: Duration::from_secs(5),
             credentials: None,
         };
-        let link = Connection::new(Arc::new(gate), &background);
+        let connection = Connection::new(Arc::new(endpoint), &background);
         let get = Command::get("a");
         let (served, found) = tokio::join!(
             serve(&listener, b"VA 1 c1 t9\r\nx\r\n"),
-            link.ask_one(get.clone(), None, link.deadline())
+            connection.ask_one(get.clone(), None, connection.deadline())
         );
         assert_eq!(served, get.bytes);
         let (_, first) = found.unwrap();
         // The server has restarted, and its first item has the same CAS number.
         let delete = Command::delete("a", 1);
         loop {
-            let refused = link.ask_one(delete.clone(), Some(first), link.deadline());
+            let refused = connection.ask_one(delete.clone(), Some(first), connection.deadline());
             match refused.await.map(drop).unwrap_err().kind() {
                 // The client has not noticed the end of the connection yet.
                 ErrorKind::OutcomeUnknown => {}
@@ -347,7 +347,7 @@ mod tests {
         }
         let (served, again) = tokio::join!(
             serve(&listener, b"EN\r\n"),
-            link.ask_one(get.clone(), None, link.deadline())
+            connection.ask_one(get.clone(), None, connection.deadline())
         );
         assert_eq!(served, get.bytes, "and not the delete");
         assert_eq!(again.unwrap().0, Reply::Missing);

@@ -17,9 +17,9 @@ use Severity::{Advice, Danger, Good};
 struct Stats(HashMap<String, String>);
 
 impl Stats {
-    async fn read(link: &Connection, command: &str, deadline: BootInstant) -> Result<Self> {
+    async fn read(connection: &Connection, command: &str, deadline: BootInstant) -> Result<Self> {
         let ask = Command::lines(command, |_| true);
-        let (reply, _) = link.ask_one(ask, None, deadline).await?;
+        let (reply, _) = connection.ask_one(ask, None, deadline).await?;
         let Reply::Lines(lines) = reply else {
             return Err(unexpected(&reply));
         };
@@ -41,14 +41,14 @@ impl Stats {
 }
 
 /// Seconds since 1970 by the server's own clock.
-pub(crate) async fn server_time(link: &Connection, deadline: BootInstant) -> Result<u64> {
-    let stats = Stats::read(link, "stats", deadline).await?;
+pub(crate) async fn server_time(connection: &Connection, deadline: BootInstant) -> Result<u64> {
+    let stats = Stats::read(connection, "stats", deadline).await?;
     Ok(stats.number("time"))
 }
 
 /// Identifies the server run by process id and start time: a restarted server has lost all locks.
-pub(crate) async fn incarnation(link: &Connection) -> Result<Option<Incarnation>> {
-    let stats = Stats::read(link, "stats", link.deadline()).await?;
+pub(crate) async fn incarnation(connection: &Connection) -> Result<Option<Incarnation>> {
+    let stats = Stats::read(connection, "stats", connection.deadline()).await?;
     let up = stats.number("uptime");
     let start = stats.number("time").saturating_sub(up);
     // A process id alone could repeat, for example in a container.
@@ -59,10 +59,10 @@ pub(crate) async fn incarnation(link: &Connection) -> Result<Option<Incarnation>
 }
 
 /// Runs all checks and returns their findings.
-pub(crate) async fn examine(link: &Connection) -> Result<Vec<Finding>> {
-    let deadline = link.deadline();
-    let stats = Stats::read(link, "stats", deadline).await?;
-    let settings = Stats::read(link, "stats settings", deadline).await?;
+pub(crate) async fn examine(connection: &Connection) -> Result<Vec<Finding>> {
+    let deadline = connection.deadline();
+    let stats = Stats::read(connection, "stats", deadline).await?;
+    let settings = Stats::read(connection, "stats settings", deadline).await?;
     Ok(vec![
         Finding::new(
             Good,

@@ -19,7 +19,7 @@ pub(crate) fn unanswered(why: impl fmt::Display) -> Error {
 /// The error for an answer that does not fit its request. It never counts as a success.
 pub(crate) fn unexpected(reply: &Reply) -> Error {
     match reply {
-        Reply::Complaint(text) => complaint(text),
+        Reply::Server(text) => server_error(text),
         other => unanswered(format_args!(
             "the server's answer makes no sense: {other:?}"
         )),
@@ -27,7 +27,7 @@ pub(crate) fn unexpected(reply: &Reply) -> Error {
 }
 
 /// Classifies a server error. If the server says that it could not execute a command, the command had no effect.
-pub(crate) fn complaint(text: &str) -> Error {
+pub(crate) fn server_error(text: &str) -> Error {
     let (kind, advice) = match text {
         text if text.contains("out of memory") => (
             ErrorKind::Unavailable,

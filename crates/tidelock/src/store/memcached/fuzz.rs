@@ -16,9 +16,9 @@ use crate::store::memcached::wire::{Inbox, Reply, Shape};
 use crate::store::memcached::{errors, handshake, inspect, keys, ttl};
 
 pub(crate) fn url(text: &str) -> Result<FuzzLogin> {
-    let place = Address::parse(text)?;
-    let shown = place.to_string();
-    let (user, password) = place.login.unzip();
+    let address = Address::parse(text)?;
+    let shown = address.to_string();
+    let (user, password) = address.login.unzip();
     Ok(FuzzLogin {
         user,
         password,

@@ -2,20 +2,20 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::memcached::address::Address;
-use crate::store::memcached::errors::{complaint, unsent};
+use crate::store::memcached::errors::{server_error, unsent};
 use crate::store::memcached::live_connection::LiveConnection;
 use crate::store::memcached::wire::{Command, Reply, Shape};
 
 /// Lower bound of the server's version: the oldest one with the commands that locks need.
-const OLDEST: (u32, u32) = (1, 6);
+const OLDEST_VERSION: (u32, u32) = (1, 6);
 
 /// Performs the handshake on a new connection, with a login if one is given.
 pub(crate) async fn exchange(
     wire: &mut LiveConnection,
-    place: &Address,
+    address: &Address,
     login: Option<(String, String)>,
 ) -> Result<()> {
-    let broken = |why: String| unsent(format_args!("{place}: {why}"));
+    let broken = |why: String| unsent(format_args!("{address}: {why}"));
     if let Some((user, password)) = login {
         // A login is a `set` whose key and flags are ignored. A server without authentication stores it as an item;
         // the time to live of -1 makes that item expire at once. Otherwise the password would stay in the cache.
@@ -24,7 +24,7 @@ pub(crate) async fn exchange(
         wire.write(login.as_bytes()).await.map_err(broken)?;
         match wire.answer(Shape::One).await.map_err(broken)? {
             Reply::Text(text) if text == "STORED" => {}
-            other => return Err(refused(place, &other)),
+            other => return Err(refused(address, &other)),
         }
     }
     let looks = Command::line("version");
@@ -33,10 +33,10 @@ pub(crate) async fn exchange(
         Reply::Text(text) if is_new_enough(&text) => {}
         Reply::Text(text) => {
             return Err(Error::new(ErrorKind::Unsupported).because(format!(
-                "{place}: {text:?} is no memcached of version 1.6 or later"
+                "{address}: {text:?} is no memcached of version 1.6 or later"
             )));
         }
-        other => return Err(refused(place, &other)),
+        other => return Err(refused(address, &other)),
     }
     // Without compare-and-swap, a renewal or release could hit the lock of a later holder.
     let settings = Command::lines("stats settings", |line| line.contains("cas_enabled"));
@@ -44,25 +44,25 @@ pub(crate) async fn exchange(
     match wire.answer(settings.shape).await.map_err(broken)? {
         Reply::Lines(lines) if lines.iter().any(|line| line.ends_with(" no")) => {
             Err(Error::new(ErrorKind::Unsupported).because(format!(
-                "{place}: this memcached was started with -C, so nothing can be compared before it is changed; start it without"
+                "{address}: this memcached was started with -C, so nothing can be compared before it is changed; start it without"
             )))
         }
         _ => Ok(()),
     }
 }
 
-fn refused(place: &Address, reply: &Reply) -> Error {
+fn refused(address: &Address, reply: &Reply) -> Error {
     match reply {
-        Reply::Complaint(text) => {
-            let error = complaint(text);
+        Reply::Server(text) => {
+            let error = server_error(text);
             let kind = match error.kind() {
                 // No command was sent yet, so the outcome is certain.
                 ErrorKind::OutcomeUnknown => ErrorKind::Refused,
                 kind => kind,
             };
-            Error::new(kind).because(format!("{place}: {}", error.detail().unwrap_or_default()))
+            Error::new(kind).because(format!("{address}: {}", error.detail().unwrap_or_default()))
         }
-        other => unsent(format_args!("{place}: it greets with {other:?}")),
+        other => unsent(format_args!("{address}: it greets with {other:?}")),
     }
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn is_new_enough(version: &str) -> bool {
     let mut parts = version
         .split('.')
         .map_while(|part| part.parse::<u32>().ok());
-    (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= OLDEST
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= OLDEST_VERSION
 }
 
 #[cfg(test)]

@@ -20,12 +20,12 @@ const AT_ONCE: usize = 100;
 const HEAVIEST: u64 = 1000;
 
 /// Lower bound of the remaining time that is shown for a held lock.
-const MOMENT: Duration = Duration::from_millis(1);
+const MIN_SHOWN_TTL: Duration = Duration::from_millis(1);
 
 impl Memcached {
     /// Describes one lock and its holder's client. The remaining time is a lower bound.
     pub(crate) async fn show(&self, name: &Name) -> Result<Snapshot> {
-        let deadline = self.link.deadline();
+        let deadline = self.connection.deadline();
         let mut snapshot = Snapshot::free(name.as_str());
         let Some(found) = self.find(&keys::lock(name), deadline).await? else {
             return Ok(snapshot);
@@ -34,7 +34,7 @@ impl Memcached {
             return Ok(snapshot);
         }
         let left = found.item.left;
-        snapshot.expires_in = left.map(|left| ttl::sure(left).max(MOMENT));
+        snapshot.expires_in = left.map(|left| ttl::sure(left).max(MIN_SHOWN_TTL));
         let mut holder = match keys::read(&found.item.value) {
             Some((owner, _)) => Holder::new(owner, 1),
             None => Holder::new(foreign(&found.item.value), 1),
@@ -51,9 +51,9 @@ impl Memcached {
 
     /// The names of all locks in one page: memcached can only list all its items.
     pub(crate) async fn page(&self, pattern: &str) -> Result<Page> {
-        let deadline = self.link.deadline();
+        let deadline = self.connection.deadline();
         // Use a separate connection. The list of a large cache takes a while, and answers come in order.
-        let apart = Connection::new(Arc::clone(&self.link.gate), &self.background);
+        let apart = Connection::new(Arc::clone(&self.connection.endpoint), &self.background);
         let dump = Command::lines("lru_crawler metadump hash", may_be_a_lock);
         let (reply, _) = apart.ask_one(dump, None, deadline).await?;
         let Reply::Lines(lines) = reply else {
@@ -77,7 +77,7 @@ impl Memcached {
     /// The names in the values of these keys. Skips items that are not locks.
     async fn names(&self, keys: &[String], deadline: BootInstant) -> Result<Vec<String>> {
         let looks = keys.iter().map(|key| Command::get(key)).collect();
-        let (replies, _) = self.link.ask(looks, None, deadline).await?;
+        let (replies, _) = self.connection.ask(looks, None, deadline).await?;
         let values = replies.iter().filter_map(|reply| match reply {
             Reply::Value(item) => keys::read(&item.value),
             _ => None,
@@ -90,7 +90,7 @@ impl Memcached {
         &self,
         id: &ClientId,
         info: &ClientInfo,
-        keep: Duration,
+        lifetime: Duration,
     ) -> Result<()> {
         let since = info.since.duration_since(UNIX_EPOCH).unwrap_or_default();
         let value = format!(
@@ -100,9 +100,13 @@ impl Memcached {
             info.host,
             info.program
         );
-        let ttl = ttl::seconds(keep);
+        let ttl = ttl::seconds(lifetime);
         let put = Command::store(&keys::client(id), value.as_bytes(), ttl, StoreMode::Set);
-        match self.link.ask_one(put, None, self.link.deadline()).await? {
+        match self
+            .connection
+            .ask_one(put, None, self.connection.deadline())
+            .await?
+        {
             (Reply::Done(_), _) => Ok(()),
             (other, _) => Err(unexpected(&other)),
         }
@@ -111,8 +115,11 @@ impl Memcached {
     /// Deletes a client's details. Succeeds if there are none.
     pub(crate) async fn forget_client(&self, id: &ClientId) -> Result<()> {
         let delete = Command::delete_any(&keys::client(id));
-        let deadline = self.link.deadline();
-        self.link.ask_one(delete, None, deadline).await.map(drop)
+        let deadline = self.connection.deadline();
+        self.connection
+            .ask_one(delete, None, deadline)
+            .await
+            .map(drop)
     }
 }
 

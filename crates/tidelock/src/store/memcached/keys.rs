@@ -9,14 +9,14 @@ pub(crate) const OURS: &str = "tidelock:";
 pub(crate) const HASHED: &str = "tidelock:name:";
 
 /// Bounds the bytes of a key: memcached's limit.
-const MOST_BYTES: usize = 250;
+const MAX_KEY_BYTES: usize = 250;
 
 /// The key of a lock: its name, or a hash of the name if the name is not a valid key. The value always contains the
 /// name.
 pub(crate) fn lock(name: &Name) -> String {
     let text = name.as_str();
     // A name with our prefix is hashed too. Otherwise a lock could use the key of a tombstone or of a client's details.
-    let fits = text.len() <= MOST_BYTES
+    let fits = text.len() <= MAX_KEY_BYTES
         && !text.starts_with(OURS)
         && !text.bytes().any(|byte| byte <= b' ' || byte == 0x7f);
     if fits {
@@ -79,7 +79,7 @@ mod tests {
             let name = Name::new(given).unwrap();
             let key = lock(&name);
             assert_eq!(key == given, raw, "{given:?}");
-            assert!(key.len() <= MOST_BYTES);
+            assert!(key.len() <= MAX_KEY_BYTES);
             assert_eq!(
                 read(&value(owner.text(), &name)),
                 Some((owner.text(), given))

@@ -13,7 +13,7 @@ use crate::store::memcached::wire::{Inbox, Reply, Shape};
 /// A live connection.
 pub(crate) struct LiveConnection {
     stream: TcpStream,
-    pub(crate) line: ConnectionId,
+    pub(crate) connection_id: ConnectionId,
     /// Read buffer. Boxed; otherwise it would be part of every future that reads.
     bytes: Box<[u8]>,
     inbox: Inbox,
@@ -30,10 +30,10 @@ pub(crate) struct PendingBatch {
 }
 
 impl LiveConnection {
-    pub(crate) fn new(stream: TcpStream, line: ConnectionId) -> Self {
+    pub(crate) fn new(stream: TcpStream, connection_id: ConnectionId) -> Self {
         Self {
             stream,
-            line,
+            connection_id,
             bytes: vec![0; 16 * 1024].into(),
             inbox: Inbox::default(),
             open: VecDeque::new(),
@@ -112,7 +112,7 @@ impl LiveConnection {
                 && let Some(open) = self.open.pop_front()
             {
                 // An error means that the caller has given up.
-                let _ = open.answer.send(Ok((open.replies, self.line)));
+                let _ = open.answer.send(Ok((open.replies, self.connection_id)));
             }
         }
         Ok(())

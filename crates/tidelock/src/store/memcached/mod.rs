@@ -40,7 +40,7 @@ use crate::store::{
 
 /// One handle of the store, with a connection of its own.
 struct Memcached {
-    link: Connection,
+    connection: Connection,
     /// Runs the extra connections for long requests, such as the list of locks.
     background: Background,
 }
@@ -69,8 +69,8 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         return Err(Error::new(ErrorKind::InvalidOptions)
             .because("certificates are given, but this client speaks no TLS to memcached"));
     }
-    let gate = Arc::new(Endpoint {
-        place: Address::parse(url)?,
+    let endpoint = Arc::new(Endpoint {
+        address: Address::parse(url)?,
         timers: env.timers.clone(),
         limit: env.response_timeout,
         credentials: env.credentials.clone(),
@@ -78,14 +78,14 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     // Two connections: a long answer to a caller must not delay the renewals of the steward.
     let [front, back] = [(), ()].map(|()| {
         Arc::new(Memcached {
-            link: Connection::new(Arc::clone(&gate), &env.background),
+            connection: Connection::new(Arc::clone(&endpoint), &env.background),
             background: env.background.clone(),
         })
     });
     // Slightly longer than the timeout of the connect itself. So the connect fails first, and its error says more.
-    let deadline = front.link.deadline() + Duration::from_millis(50);
+    let deadline = front.connection.deadline() + Duration::from_millis(50);
     front
-        .link
+        .connection
         .ask_one(Command::line("mn"), None, deadline)
         .await?;
     Ok(Store { front, back })
@@ -104,7 +104,9 @@ impl Backend for Memcached {
         Box::pin(async move {
             // Send all renewals concurrently. Otherwise each would wait for both round trips of the one before it.
             let each = batch.iter().map(|renewal| async move {
-                self.keep(renewal).await.unwrap_or_else(Renewed::Failed)
+                self.renew_one(renewal)
+                    .await
+                    .unwrap_or_else(Renewed::Failed)
             });
             Ok(join_all(each).await)
         })
@@ -139,9 +141,9 @@ impl Backend for Memcached {
         &'a self,
         client: &'a ClientId,
         info: &'a ClientInfo,
-        keep: Duration,
+        ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.introduce(client, info, keep))
+        Box::pin(self.introduce(client, info, ttl))
     }
 
     fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
@@ -149,21 +151,21 @@ impl Backend for Memcached {
     }
 
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
-        Box::pin(doctor::examine(&self.link))
+        Box::pin(doctor::examine(&self.connection))
     }
 
     fn incarnation(&self) -> BoxFuture<'_, Result<Option<Incarnation>>> {
-        Box::pin(doctor::incarnation(&self.link))
+        Box::pin(doctor::incarnation(&self.connection))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        self.link.close();
+        self.connection.close();
         Box::pin(std::future::ready(()))
     }
 }
 
 impl fmt::Debug for Memcached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Memcached").field(&self.link).finish()
+        f.debug_tuple("Memcached").field(&self.connection).finish()
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Upper bound of a relative time to live, in seconds: memcached reads a larger number as a date.
-const LONGEST: u64 = 30 * 24 * 3600;
+const MAX_TTL_SECONDS: u64 = 30 * 24 * 3600;
 
 /// The time to live of an item that must last at least for `lease`, in seconds. One second more than the lease: the
 /// next tick of the clock may be near, and then the first second ends at once.
@@ -14,7 +14,7 @@ pub(crate) fn seconds(lease: Duration) -> u64 {
 
 /// Whether a time to live is too long to be relative, so that memcached needs a date instead.
 pub(crate) fn needs_a_date(seconds: u64) -> bool {
-    seconds > LONGEST
+    seconds > MAX_TTL_SECONDS
 }
 
 /// The least time that an item lasts with `left` seconds left: the next tick of the clock may be near.
@@ -37,7 +37,9 @@ mod tests {
 
     #[test]
     fn a_month_is_the_most_that_is_counted() {
-        assert!(!needs_a_date(seconds(Duration::from_secs(LONGEST - 1))));
-        assert!(needs_a_date(seconds(Duration::from_secs(LONGEST))));
+        assert!(!needs_a_date(seconds(Duration::from_secs(
+            MAX_TTL_SECONDS - 1
+        ))));
+        assert!(needs_a_date(seconds(Duration::from_secs(MAX_TTL_SECONDS))));
     }
 }

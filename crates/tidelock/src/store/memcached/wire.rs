@@ -55,7 +55,7 @@ pub(crate) enum Reply {
     /// Any other line.
     Text(String),
     /// A server error: it could not execute the command, or did not understand it.
-    Complaint(String),
+    Server(String),
 }
 
 impl Command {
@@ -119,7 +119,7 @@ pub(crate) struct Inbox {
 }
 
 /// Bounds a line, in bytes: a peer that sends a longer one does not speak this protocol.
-const LONGEST_LINE: usize = 1 << 16;
+const MAX_LINE_BYTES: usize = 1 << 16;
 
 /// Bounds a value, in bytes: the most that memcached can be configured to store.
 const LONGEST_VALUE: usize = 1 << 30;
@@ -142,7 +142,7 @@ impl Inbox {
     /// The first line, without its end. `None`: it is incomplete.
     fn line(&self) -> Result<Option<&str>, String> {
         let Some(end) = self.bytes.windows(2).position(|pair| pair == b"\r\n") else {
-            if self.bytes.len() > LONGEST_LINE {
+            if self.bytes.len() > MAX_LINE_BYTES {
                 return Err(STRANGER.to_owned());
             }
             return Ok(None);
@@ -186,8 +186,8 @@ impl Inbox {
             used += end + 1;
             if line == "END" {
                 whole = Some(Reply::Lines(std::mem::take(&mut self.lines)));
-            } else if let complaint @ Reply::Complaint(_) = reply(line) {
-                whole = Some(complaint);
+            } else if let server_error @ Reply::Server(_) = reply(line) {
+                whole = Some(server_error);
             } else if keep(line) {
                 self.lines.push(line.to_owned());
             }
@@ -197,7 +197,7 @@ impl Inbox {
         }
         // Remove the lines that were read. Otherwise a long list would fill the buffer and exceed the bound below.
         self.bytes.drain(..used);
-        if whole.is_none() && self.bytes.len() > LONGEST_LINE {
+        if whole.is_none() && self.bytes.len() > MAX_LINE_BYTES {
             return Err(STRANGER.to_owned());
         }
         Ok(whole)
@@ -241,7 +241,7 @@ fn reply(line: &str) -> Reply {
         "EN" | "NF" => Reply::Missing,
         "NS" => Reply::NotStored,
         "EX" => Reply::Changed,
-        "ERROR" | "CLIENT_ERROR" | "SERVER_ERROR" | "BUSY" => Reply::Complaint(line.to_owned()),
+        "ERROR" | "CLIENT_ERROR" | "SERVER_ERROR" | "BUSY" => Reply::Server(line.to_owned()),
         _ => Reply::Text(line.to_owned()),
     }
 }
@@ -268,7 +268,7 @@ mod tests {
             }),
             Reply::Changed,
             Reply::NotStored,
-            Reply::Complaint("SERVER_ERROR out of memory".to_owned()),
+            Reply::Server("SERVER_ERROR out of memory".to_owned()),
         ];
         for step in 1..said.len() {
             let (mut inbox, mut heard) = (Inbox::default(), Vec::new());
@@ -303,7 +303,7 @@ mod tests {
             assert!(inbox.next(Shape::One).is_err(), "{size}");
         }
         let mut inbox = Inbox::default();
-        inbox.push(&vec![b'x'; LONGEST_LINE + 1]);
+        inbox.push(&vec![b'x'; MAX_LINE_BYTES + 1]);
         assert!(inbox.next(Shape::One).is_err());
     }
 }

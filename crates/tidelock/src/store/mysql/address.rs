@@ -16,7 +16,7 @@ pub(crate) enum HostAddress {
 /// A server, its database, and our login.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Address {
-    pub(crate) place: HostAddress,
+    pub(crate) server: HostAddress,
     pub(crate) database: String,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
@@ -39,7 +39,7 @@ impl Address {
                 "write %2F for a / and %3F for a ? in a password, and %40 for an @ behind the host",
             ));
         }
-        let mut place = HostAddress::Tcp {
+        let mut server = HostAddress::Tcp {
             host: host(&url)?,
             port: url.port().unwrap_or(3306),
         };
@@ -49,7 +49,7 @@ impl Address {
             match &*key {
                 "ssl-mode" => tls = is_secure(&value)?,
                 "socket" if !value.is_empty() => {
-                    place = HostAddress::Socket(PathBuf::from(&*value));
+                    server = HostAddress::Socket(PathBuf::from(&*value));
                 }
                 "ssl-ca" if !value.is_empty() => files.ca = file(),
                 "ssl-cert" if !value.is_empty() => files.cert = file(),
@@ -64,7 +64,7 @@ impl Address {
             ));
         }
         Ok(Self {
-            place,
+            server,
             database,
             user: Some(decode(url.username())?).filter(|user| !user.is_empty()),
             password: url.password().map(decode).transpose()?,
@@ -80,7 +80,7 @@ impl Address {
                 "certificates are given, but it asks for no TLS; write ssl-mode=VERIFY_IDENTITY",
             ));
         }
-        if self.tls && matches!(self.place, HostAddress::Socket(_)) {
+        if self.tls && matches!(self.server, HostAddress::Socket(_)) {
             return Err(invalid(
                 "a socket file leads to no other machine, and has no TLS; write ssl-mode=DISABLED",
             ));
@@ -141,7 +141,7 @@ fn invalid(why: impl Into<String>) -> Error {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
+        match &self.server {
             HostAddress::Tcp { host, port } => write!(f, "{host}:{port}"),
             HostAddress::Socket(path) => write!(f, "{}", path.display()),
         }
@@ -160,22 +160,22 @@ mod tests {
 
     #[test]
     fn urls_are_read() {
-        let target = Address::parse("mysql://me:s%40cret@db.example/locks").unwrap();
+        let address = Address::parse("mysql://me:s%40cret@db.example/locks").unwrap();
         let host = "db.example".to_owned();
-        assert_eq!(target.place, HostAddress::Tcp { host, port: 3306 });
-        assert_eq!(target.password.as_deref(), Some("s@cret"));
-        assert_eq!(target.user.as_deref(), Some("me"));
-        let shown = format!("{target} {target:?}");
+        assert_eq!(address.server, HostAddress::Tcp { host, port: 3306 });
+        assert_eq!(address.password.as_deref(), Some("s@cret"));
+        assert_eq!(address.user.as_deref(), Some("me"));
+        let shown = format!("{address} {address:?}");
         assert_eq!(shown, "db.example:3306 db.example:3306/locks");
-        let target = Address::parse("mariadb://localhost/a?socket=/run/my.sock").unwrap();
-        assert_eq!(target.place, HostAddress::Socket("/run/my.sock".into()));
+        let address = Address::parse("mariadb://localhost/a?socket=/run/my.sock").unwrap();
+        assert_eq!(address.server, HostAddress::Socket("/run/my.sock".into()));
     }
 
     #[test]
     fn what_asks_for_tls_never_gets_plain_text() {
         for mode in ["REQUIRED", "VERIFY_IDENTITY", "required"] {
-            let target = Address::parse(&format!("mysql://h/d?ssl-mode={mode}")).unwrap();
-            assert!(target.tls, "{mode}");
+            let address = Address::parse(&format!("mysql://h/d?ssl-mode={mode}")).unwrap();
+            assert!(address.tls, "{mode}");
         }
         let given = Address::parse("mysql://h/d?ssl-ca=/ca.pem&ssl-mode=DISABLED").unwrap();
         assert!(!given.tls && given.check_tls().is_err());

@@ -19,11 +19,11 @@ use crate::store::{Background, BootInstant, Env, Liveness, Timers};
 
 /// How long an idle connection is used without a ping. The server may have closed an older one, and the outcome of
 /// the next request would then be unknown.
-const FRESH: Duration = Duration::from_secs(5);
+const IDLE_TRUSTED: Duration = Duration::from_secs(5);
 /// A connection that has been idle for longer is dropped.
 const STALE: Duration = Duration::from_secs(120);
 /// Bounds how often a text is sent if a deadlock rolls it back.
-const TRIES: u32 = 4;
+const MAX_DEADLOCK_TRIES: u32 = 4;
 
 type CredentialsSource = Arc<dyn Fn() -> Credentials + Send + Sync>;
 
@@ -32,7 +32,7 @@ type CredentialsSource = Arc<dyn Fn() -> Credentials + Send + Sync>;
 pub(crate) struct Pool(Arc<PoolInner>);
 
 struct PoolInner {
-    target: Address,
+    address: Address,
     login: Option<CredentialsSource>,
     timers: Timers,
     background: Background,
@@ -45,7 +45,7 @@ struct PoolInner {
 
 /// Why there is no answer: an error of the server, or an error on the way to it.
 pub(crate) enum QueryError {
-    Trouble(RequestError),
+    Request(RequestError),
     Error(Error),
 }
 
@@ -53,7 +53,7 @@ impl QueryError {
     // Not `From`: a second conversion into `Error` would make `?` ambiguous in other stores.
     pub(crate) fn error(self) -> Error {
         match self {
-            Self::Trouble(trouble) => trouble.error(),
+            Self::Request(failure) => failure.error(),
             Self::Error(error) => error,
         }
     }
@@ -61,9 +61,9 @@ impl QueryError {
 
 impl Pool {
     /// A pool of at most `most` connections. None is opened yet.
-    pub(crate) fn new(target: Address, env: &Env, most: usize) -> Self {
+    pub(crate) fn new(address: Address, env: &Env, most: usize) -> Self {
         Self(Arc::new(PoolInner {
-            target,
+            address,
             login: env.credentials.clone(),
             timers: env.timers.clone(),
             background: env.background.clone(),
@@ -77,7 +77,7 @@ impl Pool {
 
     /// The database that contains the tables.
     pub(crate) fn database(&self) -> &str {
-        &self.0.target.database
+        &self.0.address.database
     }
 
     /// Tables that are not there may be made.
@@ -108,10 +108,10 @@ impl Pool {
         &self,
         text: String,
         deadline: BootInstant,
-        asker: Liveness,
+        liveness: Liveness,
     ) -> Result<Vec<TextRow>, QueryError> {
         let inner = Arc::clone(&self.0);
-        let work = async move { inner.serve(&text, deadline, &asker).await };
+        let work = async move { inner.serve(&text, deadline, &liveness).await };
         // The work ends by its own deadline. Its task ends early only with the background runtime.
         let answer = self.0.background.run(work).await;
         answer.unwrap_or_else(|| Err(QueryError::Error(unanswered("the client is going"))))
@@ -135,7 +135,7 @@ impl PoolInner {
         &self,
         text: &str,
         deadline: BootInstant,
-        asker: &Liveness,
+        liveness: &Liveness,
     ) -> Result<Vec<TextRow>, QueryError> {
         let permit = self.timers.until(deadline, self.permits.acquire()).await;
         let Some(Ok(_permit)) = permit else {
@@ -143,31 +143,31 @@ impl PoolInner {
                 "all connections to the server are busy",
             )));
         };
-        if asker.has_left() {
+        if liveness.has_left() {
             return Err(QueryError::Error(unsent("nobody waits for the answer")));
         }
-        let Some(line) = self.timers.until(deadline, self.line()).await else {
-            let late = unsent(format_args!("{}: no connection in time", self.target));
+        let Some(raw_connection) = self.timers.until(deadline, self.raw_connection()).await else {
+            let late = unsent(format_args!("{}: no connection in time", self.address));
             return Err(QueryError::Error(late));
         };
-        let mut line = line.map_err(QueryError::Error)?;
+        let mut raw_connection = raw_connection.map_err(QueryError::Error)?;
         let mut tries = 0;
         loop {
             tries += 1;
-            let Some(answer) = self.timers.until(deadline, line.ask(text)).await else {
+            let Some(answer) = self.timers.until(deadline, raw_connection.ask(text)).await else {
                 let mute = unanswered(format_args!("no answer within {:?}", self.limit));
                 return Err(QueryError::Error(mute));
             };
             match answer {
-                Err(trouble) if trouble.is_contended() && tries < TRIES => {}
-                Err(trouble) => {
-                    if trouble.spares_connection() {
-                        self.keep(line);
+                Err(failure) if failure.is_contended() && tries < MAX_DEADLOCK_TRIES => {}
+                Err(failure) => {
+                    if failure.spares_connection() {
+                        self.keep_idle(raw_connection);
                     }
-                    return Err(QueryError::Trouble(trouble));
+                    return Err(QueryError::Request(failure));
                 }
                 Ok(rows) => {
-                    self.keep(line);
+                    self.keep_idle(raw_connection);
                     return Ok(rows);
                 }
             }
@@ -175,32 +175,32 @@ impl PoolInner {
     }
 
     /// A live connection: an idle one, or a new one.
-    async fn line(&self) -> Result<RawConnection> {
+    async fn raw_connection(&self) -> Result<RawConnection> {
         if self.closed.load(Ordering::SeqCst) {
             return Err(Error::new(ErrorKind::Closed));
         }
         loop {
             let found = self.idle().pop();
-            let Some((mut line, since)) = found else {
+            let Some((mut raw_connection, since)) = found else {
                 let login = self.login.as_ref().map(|login| login());
-                return RawConnection::open(&self.target, login, self.limit / 3).await;
+                return RawConnection::open(&self.address, login, self.limit / 3).await;
             };
             let idle = self.timers.now().since(since);
-            if idle < FRESH || (idle < STALE && line.lives().await) {
-                return Ok(line);
+            if idle < IDLE_TRUSTED || (idle < STALE && raw_connection.lives().await) {
+                return Ok(raw_connection);
             }
         }
     }
 
-    fn keep(&self, line: RawConnection) {
+    fn keep_idle(&self, raw_connection: RawConnection) {
         if !self.closed.load(Ordering::SeqCst) {
-            self.idle().push((line, self.timers.now()));
+            self.idle().push((raw_connection, self.timers.now()));
         }
     }
 }
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.target.fmt(f)
+        self.0.address.fmt(f)
     }
 }

@@ -6,14 +6,14 @@ use crate::error::Result;
 use crate::snapshot::{Finding, Severity};
 use crate::store::mysql::{Mysql, text};
 
-const LOOK: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
+const READ_SETTINGS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
     ('version', 'innodb_flush_log_at_trx_commit', 'read_only', 'wsrep_on', 'sync_binlog', 'log_bin')";
 const ENGINES: &str = "SELECT table_name, COALESCE(engine, '') FROM information_schema.tables \
     WHERE table_schema = DATABASE() AND table_name LIKE 'tidelock\\_%'";
 
 pub(crate) async fn examine(store: &Mysql) -> Result<Vec<Finding>> {
     let mut found = HashMap::new();
-    for row in store.ask(LOOK.to_owned()).await? {
+    for row in store.ask(READ_SETTINGS.to_owned()).await? {
         found.insert(text(&row, 0)?.to_lowercase(), text(&row, 1)?);
     }
     let value = |name: &str| found.get(name).map_or("", String::as_str);

@@ -14,11 +14,11 @@ use crate::store::mysql::address::Address;
 use crate::store::mysql::sql;
 
 pub(crate) fn url(text: &str) -> Result<FuzzLogin> {
-    let target = Address::parse(text)?;
-    let shown = format!("{target} {target:?} {:?}", target.place);
+    let address = Address::parse(text)?;
+    let shown = format!("{address} {address:?} {:?}", address.server);
     Ok(FuzzLogin {
-        user: target.user,
-        password: target.password,
+        user: address.user,
+        password: address.password,
         shown,
     })
 }

@@ -56,12 +56,12 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
 
 /// Connects, and creates the tables if they are missing.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
-    let mut target = Address::parse(url)?;
-    target.files = tls::named(&env.tls, target.files);
-    target.check_tls()?;
+    let mut address = Address::parse(url)?;
+    address.files = tls::named(&env.tls, address.files);
+    address.check_tls()?;
     let face = |most| {
         Arc::new(Mysql {
-            pool: Pool::new(target.clone(), env, most),
+            pool: Pool::new(address.clone(), env, most),
             apart: Mutex::default(),
         })
     };
@@ -85,8 +85,8 @@ impl Mysql {
     }
 
     /// Like [`ask`](Self::ask), but sends nothing if the caller has already left.
-    async fn ask_for(&self, text: String, asker: Liveness) -> Result<Vec<TextRow>> {
-        let answer = self.ask_until(self.pool.deadline(), text, asker).await;
+    async fn ask_for(&self, text: String, liveness: Liveness) -> Result<Vec<TextRow>> {
+        let answer = self.ask_until(self.pool.deadline(), text, liveness).await;
         answer.map_err(QueryError::error)
     }
 
@@ -96,10 +96,10 @@ impl Mysql {
         &self,
         deadline: BootInstant,
         text: String,
-        asker: Liveness,
+        liveness: Liveness,
     ) -> Result<Vec<TextRow>, QueryError> {
-        match self.pool.ask_for(text.clone(), deadline, asker).await {
-            Err(QueryError::Trouble(trouble)) if trouble.is_no_table() => {
+        match self.pool.ask_for(text.clone(), deadline, liveness).await {
+            Err(QueryError::Request(failure)) if failure.is_no_table() => {
                 let ready = schema::ready(&self.pool, deadline).await;
                 ready.map_err(QueryError::Error)?;
                 self.pool.ask(text, deadline).await
@@ -110,7 +110,7 @@ impl Mysql {
 
     async fn attempt(&self, ask: &AttemptRequest) -> Result<Attempt> {
         let text = sql::attempt(&ask.ticket, ask.lease);
-        let rows = self.ask_for(text, ask.asker.clone()).await?;
+        let rows = self.ask_for(text, ask.liveness.clone()).await?;
         let Some(row) = rows.first() else {
             // The counter's row is missing, so nothing was inserted.
             schema::ready(&self.pool, self.pool.deadline()).await?;
@@ -138,14 +138,14 @@ impl Mysql {
     async fn renew(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
         let deadline = self.pool.deadline();
         if batch.len() == 1 || !self.renews_apart() {
-            let trouble = match self.renew_together(batch, deadline).await {
-                Err(trouble) if batch.len() > 1 => trouble,
+            let failure = match self.renew_together(batch, deadline).await {
+                Err(failure) if batch.len() > 1 => failure,
                 answer => return answer.map_err(QueryError::error),
             };
             // After any failure: a blocked row can also show up as a timeout.
             *self.apart() = Some(self.pool.now() + APART);
-            if !matches!(&trouble, QueryError::Trouble(trouble) if trouble.is_kept_waiting()) {
-                return Err(trouble.error());
+            if !matches!(&failure, QueryError::Request(failure) if failure.is_kept_waiting()) {
+                return Err(failure.error());
             }
         }
         let each = batch.iter().map(async |one| {
@@ -172,8 +172,10 @@ impl Mysql {
         batch: &[Renewal],
         deadline: BootInstant,
     ) -> Result<Vec<Renewed>, QueryError> {
-        let asker = Liveness::default();
-        let rows = self.ask_until(deadline, sql::renew(batch), asker).await?;
+        let liveness = Liveness::default();
+        let rows = self
+            .ask_until(deadline, sql::renew(batch), liveness)
+            .await?;
         let owners = rows.iter().map(|row| text(row, 0));
         let kept: HashSet<String> = owners.collect::<Result<_>>().map_err(QueryError::Error)?;
         let answer = |one: &Renewal| {
@@ -237,14 +239,14 @@ impl Mysql {
                 page.names.push(name);
             }
         }
-        if let Some(last) = rows.last().filter(|_| rows.len() == sql::PAGE) {
+        if let Some(last) = rows.last().filter(|_| rows.len() == sql::PAGE_SIZE) {
             page.next = number(last, 0)?.checked_add(1);
         }
         Ok(page)
     }
 
-    async fn announce(&self, client: &ClientId, info: &ClientInfo, keep: Duration) -> Result<()> {
-        self.ask(sql::announce(client, info, keep)).await?;
+    async fn announce(&self, client: &ClientId, info: &ClientInfo, ttl: Duration) -> Result<()> {
+        self.ask(sql::announce(client, info, ttl)).await?;
         // A failed sweep does no harm to locks. The next client that announces itself repeats it.
         if let Err(error) = self.ask(sql::sweep()).await {
             tracing::debug!(%error, "old rows were not cleared away");
@@ -327,9 +329,9 @@ impl Backend for Mysql {
         &'a self,
         client: &'a ClientId,
         info: &'a ClientInfo,
-        keep: Duration,
+        ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.announce(client, info, keep))
+        Box::pin(self.announce(client, info, ttl))
     }
 
     fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {

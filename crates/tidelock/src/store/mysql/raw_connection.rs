@@ -44,26 +44,26 @@ pub(crate) struct RawConnection(Option<Conn>);
 impl RawConnection {
     /// Connects on the calling runtime. The caller bounds the time.
     pub(crate) async fn open(
-        target: &Address,
+        address: &Address,
         login: Option<Credentials>,
         wait: Duration,
     ) -> Result<Self> {
-        let ssl = if target.tls {
-            Some(ssl(&target.files).await?)
+        let ssl = if address.tls {
+            Some(ssl(&address.files).await?)
         } else {
             None
         };
-        let options = options(target, login).ssl_opts(ssl);
+        let options = options(address, login).ssl_opts(ssl);
         let conn = Conn::new(options).await;
-        let conn = conn.map_err(|error| closed(target, error))?;
-        let mut line = Self(Some(conn));
-        line.ask(&beginning(wait))
-            .await
-            .map_err(|trouble| match trouble {
-                RequestError::Broken(why) => unsent(format_args!("{target}: {why}")),
-                refused @ RequestError::Refused { .. } => refused.error().prefix(target),
-            })?;
-        Ok(line)
+        let conn = conn.map_err(|error| closed(address, error))?;
+        let mut raw_connection = Self(Some(conn));
+        raw_connection.ask(&beginning(wait)).await.map_err(
+            |request_error| match request_error {
+                RequestError::Broken(why) => unsent(format_args!("{address}: {why}")),
+                refused @ RequestError::Refused { .. } => refused.error().prefix(address),
+            },
+        )?;
+        Ok(raw_connection)
     }
 
     /// Sends statements; returns the rows of the last statement that has rows. The caller bounds the time. After a
@@ -72,15 +72,18 @@ impl RawConnection {
         let Some(conn) = &mut self.0 else {
             return Err(RequestError::Broken("the connection is closed".to_owned()));
         };
-        let mut result = conn.query_iter(text).await.map_err(|e| trouble(e, true))?;
+        let mut result = conn
+            .query_iter(text)
+            .await
+            .map_err(|e| request_error(e, true))?;
         let mut last = Vec::new();
         while !result.is_empty() {
             last = result
                 .collect::<Row>()
                 .await
-                .map_err(|e| trouble(e, false))?;
+                .map_err(|e| request_error(e, false))?;
         }
-        Ok(last.into_iter().map(words).collect())
+        Ok(last.into_iter().map(text_row).collect())
     }
 
     /// Whether the server still answers.
@@ -115,15 +118,15 @@ async fn ssl(files: &TlsFiles) -> Result<SslOpts> {
         ))
 }
 
-fn options(target: &Address, login: Option<Credentials>) -> OptsBuilder {
+fn options(address: &Address, login: Option<Credentials>) -> OptsBuilder {
     let (user, password) = match login {
-        Some(login) => (login.user.or(target.user.clone()), login.password),
-        None => (target.user.clone(), target.password.clone()),
+        Some(login) => (login.user.or(address.user.clone()), login.password),
+        None => (address.user.clone(), address.password.clone()),
     };
     let options = OptsBuilder::default()
         .user(user)
         .pass(password)
-        .db_name(Some(target.database.clone()))
+        .db_name(Some(address.database.clone()))
         // A local socket would bypass a test proxy or a tunnel.
         .prefer_socket(false)
         .max_allowed_packet(Some(PACKET))
@@ -132,13 +135,13 @@ fn options(target: &Address, login: Option<Credentials>) -> OptsBuilder {
         // A matched row counts even if its values did not change, because our conditions rely on the match.
         .client_found_rows(true)
         .tcp_nodelay(true);
-    match &target.place {
+    match &address.server {
         HostAddress::Tcp { host, port } => options.ip_or_hostname(host.clone()).tcp_port(*port),
         HostAddress::Socket(path) => options.socket(Some(path.display().to_string())),
     }
 }
 
-fn words(row: Row) -> TextRow {
+fn text_row(row: Row) -> TextRow {
     let word = |value| match value {
         Value::Bytes(bytes) => Some(bytes),
         Value::NULL => None,
@@ -147,7 +150,7 @@ fn words(row: Row) -> TextRow {
     row.unwrap().into_iter().map(word).collect()
 }
 
-fn trouble(error: mysql_async::Error, first: bool) -> RequestError {
+fn request_error(error: mysql_async::Error, first: bool) -> RequestError {
     match error {
         mysql_async::Error::Server(error) => RequestError::Refused {
             code: error.code,
@@ -161,19 +164,19 @@ fn trouble(error: mysql_async::Error, first: bool) -> RequestError {
 }
 
 /// Maps an error during connect. No request was sent yet, so the outcome is never unknown.
-fn closed(target: &Address, error: mysql_async::Error) -> Error {
+fn closed(address: &Address, error: mysql_async::Error) -> Error {
     if let mysql_async::Error::Driver(DriverError::NoClientSslFlagFromServer) = error {
         return Error::new(ErrorKind::Refused).because(format!(
-            "{target}: the server speaks no TLS; let it, or write ssl-mode=DISABLED if everybody may read along"
+            "{address}: the server speaks no TLS; let it, or write ssl-mode=DISABLED if everybody may read along"
         ));
     }
-    match trouble(error, true) {
+    match request_error(error, true) {
         RequestError::Broken(why) => {
             let why = tls::explain(&why, "write ssl-mode=DISABLED");
-            Error::new(tls::kind(&why)).because(format!("{target}: {why}"))
+            Error::new(tls::kind(&why)).because(format!("{address}: {why}"))
         }
         refused @ RequestError::Refused { .. } => {
-            let error = refused.error().prefix(target);
+            let error = refused.error().prefix(address);
             if error.outcome_unknown() {
                 return unsent(error);
             }

@@ -58,7 +58,7 @@ pub(crate) async fn ready(pool: &Pool, deadline: BootInstant) -> Result<()> {
     let found = match look().await {
         Ok(rows) if !rows.is_empty() => rows,
         Ok(_) => make(pool, deadline).await.map(|()| Vec::new())?,
-        Err(QueryError::Trouble(trouble)) if trouble.is_no_table() => {
+        Err(QueryError::Request(failure)) if failure.is_no_table() => {
             make(pool, deadline).await.map(|()| Vec::new())?
         }
         Err(other) => return Err(other.error()),
@@ -83,7 +83,7 @@ async fn make(pool: &Pool, deadline: BootInstant) -> Result<()> {
     for table in tables() {
         match pool.ask(table, deadline).await {
             Ok(_) => {}
-            Err(QueryError::Trouble(trouble)) if trouble.is_denied() => {
+            Err(QueryError::Request(failure)) if failure.is_denied() => {
                 return Err(Error::new(ErrorKind::Refused).because(format!(
                     "tidelock's tables are not there, and the user may not make them; let somebody who may run:\n{};",
                     tables().join(";\n")

@@ -21,13 +21,13 @@ pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMES
 
 /// How long a withdrawn ticket is remembered at least, in microseconds: far longer than its request can lie in a
 /// buffer.
-const REMEMBERED: u64 = 300_000_000;
+const WITHDRAWN_TTL_MICROS: u64 = 300_000_000;
 /// How long a row is kept after its lease has ended, in microseconds.
-const KEPT: u64 = 3_600_000_000;
+const ROW_TTL_MICROS: u64 = 3_600_000_000;
 /// Bounds how many rows one sweep deletes.
 const SWEPT: u32 = 500;
 /// Bounds how many rows one page of a list reads.
-pub(crate) const PAGE: usize = 1000;
+pub(crate) const PAGE_SIZE: usize = 1000;
 
 pub(crate) fn hex(text: &str) -> String {
     let mut digits = String::with_capacity(text.len() * 2 + 3);
@@ -130,7 +130,7 @@ pub(crate) fn force_release(name: &Name) -> String {
 /// Answers: 1 if the ticket held the lock, and 1 if the mark could be set.
 pub(crate) fn withdraw(ticket: &Ticket) -> String {
     let mark = mark(&ticket.owner);
-    let old = format!("tidelock_locks.turned + {REMEMBERED} <= {NOW}");
+    let old = format!("tidelock_locks.turned + {WITHDRAWN_TTL_MICROS} <= {NOW}");
     format!(
         "{insert} ON DUPLICATE KEY UPDATE \
          before_that = IF({old}, tidelock_locks.withdrawn, tidelock_locks.before_that), \
@@ -192,12 +192,12 @@ pub(crate) fn inspect(name: &Name) -> String {
 pub(crate) fn list(from: u64) -> String {
     format!(
         "SELECT CONV(HEX(SUBSTRING(id, 1, 8)), 16, 10), IF(expires > {NOW}, name, '') FROM tidelock_locks \
-         WHERE id >= x'{from:016x}000000000000000000000000000000000000000000000000' ORDER BY id LIMIT {PAGE}"
+         WHERE id >= x'{from:016x}000000000000000000000000000000000000000000000000' ORDER BY id LIMIT {PAGE_SIZE}"
     )
 }
 
 /// Stores this client's details, and deletes those of clients that have expired.
-pub(crate) fn announce(client: &ClientId, info: &ClientInfo, keep: Duration) -> String {
+pub(crate) fn announce(client: &ClientId, info: &ClientInfo, ttl: Duration) -> String {
     let since = info.since.duration_since(std::time::UNIX_EPOCH);
     format!(
         "REPLACE INTO tidelock_clients (client, host, pid, program, since, expires) \
@@ -208,7 +208,7 @@ pub(crate) fn announce(client: &ClientId, info: &ClientInfo, keep: Duration) -> 
         info.pid,
         hex(&info.program),
         since.unwrap_or_default().as_millis(),
-        micros(keep),
+        micros(ttl),
     )
 }
 
@@ -220,7 +220,7 @@ pub(crate) fn retract(client: &ClientId) -> String {
 /// Deletes rows of names that nobody has used for long. It locks the counter first: a client that inserts a row waits
 /// for the counter, and then reads a value that no deleted token exceeds.
 pub(crate) fn sweep() -> String {
-    let old = format!("expires <= {NOW} - {KEPT} AND turned <= {NOW} - {KEPT}");
+    let old = format!("expires <= {NOW} - {ROW_TTL_MICROS} AND turned <= {NOW} - {ROW_TTL_MICROS}");
     format!(
         "START TRANSACTION; \
          SELECT token FROM tidelock_counter WHERE one = 1 FOR UPDATE; \

@@ -22,7 +22,7 @@ use crate::store::{Env, TlsFiles};
 const TABLE: &str = "tidelock_locks";
 
 /// Bounds the table's name. The names that we derive from it must fit into the server's limit of 63 bytes.
-const MOST_BYTES: usize = 50;
+const MAX_TABLE_BYTES: usize = 50;
 
 /// A parsed URL.
 pub(crate) struct Address {
@@ -39,11 +39,11 @@ pub(crate) struct Address {
 impl Address {
     /// Reads `postgres://[user[:password]@]host[:port][/database][?table=schema.name&sslmode=verify-full&…]`.
     pub(crate) fn parse(url: &str, env: &Env) -> Result<Self> {
-        let mut place = Self::read(url)?;
-        place.files = tls::named(&env.tls, place.files);
-        place.check_tls()?;
-        let config = &mut place.config;
-        config.ssl_mode(match place.tls {
+        let mut address = Self::read(url)?;
+        address.files = tls::named(&env.tls, address.files);
+        address.check_tls()?;
+        let config = &mut address.config;
+        config.ssl_mode(match address.tls {
             Some(_) => SslMode::Require,
             None => SslMode::Disable,
         });
@@ -51,8 +51,8 @@ impl Address {
         if config.get_application_name().is_none() {
             config.application_name("tidelock");
         }
-        place.credentials.clone_from(&env.credentials);
-        Ok(place)
+        address.credentials.clone_from(&env.credentials);
+        Ok(address)
     }
 
     /// Rejects contradictory TLS settings. Otherwise a client with certificates could send plain text unnoticed.
@@ -123,13 +123,13 @@ impl Address {
     /// The user, the password, and the text that is shown to users.
     #[cfg(feature = "fuzzing")]
     pub(crate) fn login(url: &str) -> Result<(Option<String>, Option<String>, String)> {
-        let place = Self::read(url)?;
-        let config = &place.config;
+        let address = Self::read(url)?;
+        let config = &address.config;
         let password = config.get_password();
         Ok((
             config.get_user().map(str::to_owned),
             password.map(|it| String::from_utf8_lossy(it).into_owned()),
-            format!("{place} {}", place.table),
+            format!("{address} {}", address.table),
         ))
     }
 
@@ -155,15 +155,15 @@ pub(crate) type ConnectionTask = Connection<Socket, Secured<Socket>>;
 /// Returns whether the URL contains an `@` that is not escaped. The driver ends a password at the first `@` and would
 /// read the rest as a host or a database, which messages show.
 fn bare_at(url: &str) -> bool {
-    let (login, place) = url.split_once('@').unwrap_or(("", url));
+    let (login, address) = url.split_once('@').unwrap_or(("", url));
     if login.matches(':').count() > 1 {
-        return place.contains('@'); // one colon follows the scheme, the other precedes a password
+        return address.contains('@'); // one colon follows the scheme, the other precedes a password
     }
-    let (place, options) = place.split_once('?').unwrap_or((place, ""));
+    let (address, options) = address.split_once('?').unwrap_or((address, ""));
     let may_have_one =
         |option: &str| option.starts_with("user=") || option.starts_with("password=");
     let bare = |option: &str| option.contains('@') && !may_have_one(option);
-    !login.is_empty() && (place.contains('@') || options.split('&').any(bare))
+    !login.is_empty() && (address.contains('@') || options.split('&').any(bare))
 }
 
 /// Accepts plain table names only: the name is written into SQL statements unquoted.
@@ -175,9 +175,9 @@ fn check(table: &str) -> Result<()> {
                 .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
     };
     let parts: Vec<&str> = table.split('.').collect();
-    if table.len() > MOST_BYTES || parts.len() > 2 || !parts.into_iter().all(part) {
+    if table.len() > MAX_TABLE_BYTES || parts.len() > 2 || !parts.into_iter().all(part) {
         return Err(invalid(&format!(
-            "a table is called by at most {MOST_BYTES} of a-z, 0-9 and _, perhaps with a schema before a dot"
+            "a table is called by at most {MAX_TABLE_BYTES} of a-z, 0-9 and _, perhaps with a schema before a dot"
         )));
     }
     Ok(())

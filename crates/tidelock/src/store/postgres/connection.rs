@@ -24,7 +24,7 @@ pub(crate) type NotificationHandler = Box<dyn Fn(Option<&str>) + Send + Sync>;
 pub(crate) struct Connection(Arc<ConnectionInner>);
 
 struct ConnectionInner {
-    place: Arc<Address>,
+    address: Arc<Address>,
     timers: Timers,
     background: Background,
     limit: Duration,
@@ -40,9 +40,9 @@ struct ConnectionInner {
 const AT_ONCE: usize = 16;
 
 impl Connection {
-    pub(crate) fn new(place: Arc<Address>, env: &Env) -> Self {
+    pub(crate) fn new(address: Arc<Address>, env: &Env) -> Self {
         Self(Arc::new(ConnectionInner {
-            place,
+            address,
             timers: env.timers.clone(),
             background: env.background.clone(),
             limit: env.response_timeout,
@@ -107,7 +107,7 @@ impl Connection {
         connected.unwrap_or_else(|| {
             Err(RequestError::Unsent(format!(
                 "{}: no connection in time",
-                self.0.place
+                self.0.address
             )))
         })
     }
@@ -118,18 +118,18 @@ impl Connection {
         ear: Option<NotificationHandler>,
     ) -> Result<Client, RequestError> {
         let (mut answer, answered) = oneshot::channel();
-        let place = Arc::clone(&self.0.place);
+        let address = Arc::clone(&self.0.address);
         self.0.background.spawn(async move {
             let dialled = tokio::select! {
-                dialled = place.dial() => dialled,
+                dialled = address.dial() => dialled,
                 // The caller left. A server that does not answer could block this task for minutes.
                 () = answer.closed() => return,
             };
             let (client, mut connection) = match dialled {
                 Ok(both) => both,
-                Err(trouble) => {
+                Err(failure) => {
                     // A send error means that the caller left.
-                    let _ = answer.send(Err(trouble));
+                    let _ = answer.send(Err(failure));
                     return;
                 }
             };
@@ -171,15 +171,15 @@ impl Connection {
     /// As [`ask`](Self::ask), but with a deadline. The statement is not sent if its caller has left.
     pub(crate) async fn ask_for(
         &self,
-        asker: &Liveness,
+        liveness: &Liveness,
         statement: &str,
         params: &[Param<'_>],
         deadline: BootInstant,
     ) -> Result<Vec<Row>, RequestError> {
         let client = self.get(deadline).await?;
-        let place = self.place(&client, deadline).await?;
-        if asker.has_left() {
-            place.answered();
+        let address = self.address(&client, deadline).await?;
+        if liveness.has_left() {
+            address.answered();
             return Err(RequestError::Unsent(
                 "nobody waits for it any more".to_owned(),
             ));
@@ -187,7 +187,7 @@ impl Connection {
         // We use an unnamed statement. Behind a pooler the next request may run in a session without the named one.
         let query = client.query_typed(statement, params);
         let answer = self.settle(&client, query, deadline).await;
-        place.answered();
+        address.answered();
         answer
     }
 
@@ -200,7 +200,7 @@ impl Connection {
     }
 
     /// Waits for a free slot among the statements in flight.
-    async fn place(
+    async fn address(
         &self,
         client: &Arc<Client>,
         deadline: BootInstant,
@@ -271,7 +271,7 @@ impl Drop for StatementPermit {
 
 impl fmt::Display for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.place.fmt(f)
+        self.0.address.fmt(f)
     }
 }
 

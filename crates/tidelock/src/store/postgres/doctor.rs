@@ -14,11 +14,14 @@ const SETTINGS: &str = "SELECT current_setting('server_version'), pg_is_in_recov
     (SELECT count(*) FROM pg_replication_slots)::bigint";
 
 pub(crate) async fn examine(
-    link: &Connection,
+    connection: &Connection,
     sql: &Sql,
-    ears: &Arc<NotifyListener>,
+    listener: &Arc<NotifyListener>,
 ) -> Result<Vec<Finding>> {
-    let rows = link.ask(SETTINGS, &[]).await.map_err(RequestError::error)?;
+    let rows = connection
+        .ask(SETTINGS, &[])
+        .await
+        .map_err(RequestError::error)?;
     let mut findings = Vec::new();
     if let Some(row) = rows.first() {
         let text = |column: usize| row.get::<_, String>(column);
@@ -59,7 +62,7 @@ pub(crate) async fn examine(
             );
         }
     }
-    findings.push(hearing(ears, link).await);
+    findings.push(hearing(listener, connection).await);
     findings.push(Finding::new(
         Severity::Good,
         "tables",
@@ -69,8 +72,8 @@ pub(crate) async fn examine(
     Ok(findings)
 }
 
-async fn hearing(ears: &Arc<NotifyListener>, link: &Connection) -> Finding {
-    match ears.hears(link.limit() * 2).await {
+async fn hearing(listener: &Arc<NotifyListener>, connection: &Connection) -> Finding {
+    match listener.hears(connection.limit() * 2).await {
         ListenState::Live => Finding::new(
             Severity::Good,
             "wakes",

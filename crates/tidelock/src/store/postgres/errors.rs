@@ -35,7 +35,7 @@ impl RequestError {
 
     /// The error of a failed connect.
     pub(crate) fn connecting(
-        place: &impl std::fmt::Display,
+        address: &impl std::fmt::Display,
         error: &tokio_postgres::Error,
     ) -> Self {
         match error.as_db_error() {
@@ -44,14 +44,14 @@ impl RequestError {
             {
                 Self::Refused(Box::new(why.clone()))
             }
-            Some(why) => Self::Unsent(format!("{place}: {}", why.message())),
+            Some(why) => Self::Unsent(format!("{address}: {}", why.message())),
             None => {
                 let source = std::error::Error::source(error);
                 let why = source.map_or_else(|| error.to_string(), ToString::to_string);
                 let why = tls::explain(&why, NO_TLS);
                 let no_tls = why.contains("does not support TLS");
                 let advice = if no_tls { NO_TLS_HERE } else { "" };
-                let text = format!("{place}: {why}{advice}");
+                let text = format!("{address}: {why}{advice}");
                 // Our own settings do not fit the server, so a retry would fail in the same way.
                 let own = ["password missing", "unsupported authentication method"];
                 if no_tls || own.iter().any(|words| why.contains(words)) {

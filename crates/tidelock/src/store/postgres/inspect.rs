@@ -15,12 +15,14 @@ use crate::store::postgres::{duration, fencing, micros};
 use crate::store::{ClientId, Name, Page};
 
 /// How many names one page of a list reads.
-const PAGE: i64 = 1000;
+const PAGE_SIZE: i64 = 1000;
 
-pub(crate) async fn at(link: &Connection, sql: &Sql, name: &Name) -> Result<Snapshot> {
+pub(crate) async fn at(connection: &Connection, sql: &Sql, name: &Name) -> Result<Snapshot> {
     let mut snapshot = Snapshot::free(name.as_str());
     let name = name.as_str();
-    let rows = link.ask(&sql.inspect, &[(&name as _, Type::TEXT)]).await;
+    let rows = connection
+        .ask(&sql.inspect, &[(&name as _, Type::TEXT)])
+        .await;
     let rows = rows.map_err(RequestError::error)?;
     let Some(row) = rows.first() else {
         return Ok(snapshot);
@@ -50,50 +52,56 @@ fn client(row: &Row) -> Option<ClientInfo> {
     ))
 }
 
-pub(crate) async fn page(link: &Connection, sql: &Sql, pattern: &str, cursor: u64) -> Result<Page> {
+pub(crate) async fn page(
+    connection: &Connection,
+    sql: &Sql,
+    pattern: &str,
+    cursor: u64,
+) -> Result<Page> {
     let skip = i64::try_from(cursor).unwrap_or(i64::MAX);
-    let params = [(&PAGE as _, Type::INT8), (&skip as _, Type::INT8)];
-    let rows = link
+    let params = [(&PAGE_SIZE as _, Type::INT8), (&skip as _, Type::INT8)];
+    let rows = connection
         .ask(&sql.list, &params)
         .await
         .map_err(RequestError::error)?;
-    let full = i64::try_from(rows.len()).is_ok_and(|len| len == PAGE);
+    let full = i64::try_from(rows.len()).is_ok_and(|len| len == PAGE_SIZE);
     let names = rows.iter().map(|row| row.get::<_, String>(0));
     Ok(Page {
         names: names.filter(|name| matches_glob(pattern, name)).collect(),
-        next: full.then_some(cursor.saturating_add(PAGE.unsigned_abs())),
+        next: full.then_some(cursor.saturating_add(PAGE_SIZE.unsigned_abs())),
     })
 }
 
 /// Stores the details of a client, and deletes rows that expired long ago.
 pub(crate) async fn announce(
-    link: &Connection,
+    connection: &Connection,
     sql: &Sql,
     client: &ClientId,
     info: &ClientInfo,
-    keep: Duration,
+    ttl: Duration,
 ) -> Result<()> {
     let (client, pid) = (client.as_str(), i64::from(info.pid));
-    let (since, keep) = (millis(info.since), micros(keep));
+    let (since, ttl) = (millis(info.since), micros(ttl));
     let params = [
         (&client as _, Type::TEXT),
         (&info.host as _, Type::TEXT),
         (&pid as _, Type::INT8),
         (&info.program as _, Type::TEXT),
         (&since as _, Type::INT8),
-        (&keep as _, Type::INT8),
+        (&ttl as _, Type::INT8),
     ];
-    let announced = link.ask(&sql.announce, &params).await;
+    let announced = connection.ask(&sql.announce, &params).await;
     announced.map_err(RequestError::error)?;
-    link.ask(&sql.sweep, &[])
+    connection
+        .ask(&sql.sweep, &[])
         .await
         .map_err(RequestError::error)?;
     Ok(())
 }
 
-pub(crate) async fn retract(link: &Connection, sql: &Sql, client: &ClientId) -> Result<()> {
+pub(crate) async fn retract(connection: &Connection, sql: &Sql, client: &ClientId) -> Result<()> {
     let params = [(&client.as_str() as _, Type::TEXT)];
-    let removed = link.ask(&sql.retract, &params).await;
+    let removed = connection.ask(&sql.retract, &params).await;
     removed.map(drop).map_err(RequestError::error)
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Every operation is one SQL statement ([`sql`]) and leaves no state in the session. So it works behind a pooler that
 //! passes a server connection to another client after each transaction. A release sends `NOTIFY`; a separate connection
-//! listens and wakes waiters ([`ears`]). Where notifications do not arrive, waiters poll.
+//! listens and wakes waiters ([`listener`]). Where notifications do not arrive, waiters poll.
 //!
-//! The callers and the steward each have a connection ([`link`]). All connections run on the steward's thread, so they
+//! The callers and the steward each have a connection ([`connection`]). All connections run on the steward's thread, so they
 //! survive the end of a caller's runtime.
 //!
 //! `?locks=session` selects the server's advisory locks instead ([`session`]).
@@ -60,39 +60,39 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
 
 /// Opens the store, and creates its tables if they are missing.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
-    let place = Arc::new(Address::parse(url, env)?);
-    if place.session_locks {
-        return session::open(Connection::new(place, env), env).await;
+    let address = Arc::new(Address::parse(url, env)?);
+    if address.session_locks {
+        return session::open(Connection::new(address, env), env).await;
     }
-    let sql = Arc::new(Sql::new(&place.table));
-    let link = || Connection::new(Arc::clone(&place), env);
-    let front = link();
+    let sql = Arc::new(Sql::new(&address.table));
+    let connection = || Connection::new(Arc::clone(&address), env);
+    let front = connection();
     make_tables(&front, &sql, env.create).await?;
     // Removes rows that ended long ago. Another process may do the same at the same time.
     front
         .ask(&sql.sweep, &[])
         .await
         .map_err(RequestError::error)?;
-    let ears = NotifyListener::new(link(), front.clone(), &sql, env);
-    let face = |link| Postgres {
-        link,
+    let listener = NotifyListener::new(connection(), front.clone(), &sql, env);
+    let face = |connection| Postgres {
+        connection,
         sql: Arc::clone(&sql),
-        ears: Arc::clone(&ears),
+        listener: Arc::clone(&listener),
         lease: env.lease,
     };
     Ok(Store {
         front: Arc::new(face(front)),
-        back: Arc::new(face(link())),
+        back: Arc::new(face(connection())),
     })
 }
 
 /// Several processes may come first at the same time: one makes the tables, the others wait for it and find them.
-async fn make_tables(link: &Connection, sql: &Sql, create: bool) -> Result<()> {
+async fn make_tables(connection: &Connection, sql: &Sql, create: bool) -> Result<()> {
     let names = [
         (&sql.table as _, Type::TEXT),
         (&sql.clients as _, Type::TEXT),
     ];
-    let there = link.ask(&sql.there, &names).await;
+    let there = connection.ask(&sql.there, &names).await;
     let there = there.map_err(RequestError::error)?;
     if there.first().is_some_and(|row| row.get::<_, bool>(0)) {
         return Ok(());
@@ -103,9 +103,9 @@ async fn make_tables(link: &Connection, sql: &Sql, create: bool) -> Result<()> {
             sql.table
         )));
     }
-    let made = link.run(&sql.make).await;
-    made.map_err(|trouble| {
-        let error = trouble.error();
+    let made = connection.run(&sql.make).await;
+    made.map_err(|failure| {
+        let error = failure.error();
         match error.kind() {
             ErrorKind::Refused => Error::new(ErrorKind::Refused).because(format!(
                 "the tables of the locks are missing, and this user may not make them ({}); have somebody run:\n{}",
@@ -119,9 +119,9 @@ async fn make_tables(link: &Connection, sql: &Sql, create: bool) -> Result<()> {
 
 /// The store, for callers or for the steward, with a connection each.
 struct Postgres {
-    link: Connection,
+    connection: Connection,
     sql: Arc<Sql>,
-    ears: Arc<NotifyListener>,
+    listener: Arc<NotifyListener>,
     lease: Duration,
 }
 
@@ -133,12 +133,14 @@ pub(crate) fn micros(time: Duration) -> i64 {
 impl Postgres {
     async fn decide(&self, ask: &AttemptRequest) -> Result<Attempt> {
         let Ticket { name, owner, .. } = &ask.ticket;
-        let deadline = self.link.deadline();
+        let deadline = self.connection.deadline();
         // We arm the wake before we send the statement. Otherwise a release between the two would be missed.
         let wake = if ask.armed || ask.patience.is_zero() {
             None
         } else {
-            self.ears.arm(name.as_str(), self.link.limit() / 2).await
+            self.listener
+                .arm(name.as_str(), self.connection.limit() / 2)
+                .await
         };
         let (name, owner) = (name.as_str(), owner.text());
         let lease = micros(ask.lease);
@@ -148,10 +150,12 @@ impl Postgres {
             (&lease as _, Type::INT8),
         ];
         let statement = &self.sql.attempt;
-        let asked = self.link.ask_for(&ask.asker, statement, &params, deadline);
+        let asked = self
+            .connection
+            .ask_for(&ask.liveness, statement, &params, deadline);
         let rows = match asked.await {
             // Another transaction locks the row, with a fence or briefly: the attempt changed nothing.
-            Err(trouble) if trouble.is_row_taken() => {
+            Err(failure) if failure.is_row_taken() => {
                 return Ok(self.refused(ask, wake, Some(POLL)));
             }
             rows => rows.map_err(RequestError::error)?,
@@ -191,7 +195,7 @@ impl Postgres {
         })
     }
 
-    async fn keep(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
+    async fn renew_batch(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
         let names: Vec<&str> = batch.iter().map(|one| one.ticket.name.as_str()).collect();
         let owners: Vec<&str> = batch.iter().map(|one| one.ticket.owner.text()).collect();
         let leases: Vec<i64> = batch.iter().map(|one| micros(one.lease)).collect();
@@ -200,7 +204,7 @@ impl Postgres {
             (&owners as _, Type::TEXT_ARRAY),
             (&leases as _, Type::INT8_ARRAY),
         ];
-        let rows = self.link.ask(&self.sql.renew, &params).await;
+        let rows = self.connection.ask(&self.sql.renew, &params).await;
         let kept: std::collections::HashSet<i64> = rows
             .map_err(RequestError::error)?
             .iter()
@@ -222,7 +226,7 @@ impl Postgres {
     async fn end(&self, ticket: &Ticket, statement: &str) -> Result<Released> {
         let (name, owner) = (ticket.name.as_str(), ticket.owner.text());
         let params = [(&name as _, Type::TEXT), (&owner as _, Type::TEXT)];
-        let rows = self.link.ask(statement, &params).await;
+        let rows = self.connection.ask(statement, &params).await;
         Ok(match rows.map_err(RequestError::error)?.first() {
             Some(row) if row.get(0) => Released::Freed,
             _ => Released::NotHeld,
@@ -232,7 +236,7 @@ impl Postgres {
     async fn free(&self, name: &Name) -> Result<bool> {
         let name = name.as_str();
         let params = [(&name as _, Type::TEXT)];
-        let rows = self.link.ask(&self.sql.force, &params).await;
+        let rows = self.connection.ask(&self.sql.force, &params).await;
         Ok(!rows.map_err(RequestError::error)?.is_empty())
     }
 }
@@ -267,7 +271,7 @@ impl Backend for Postgres {
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
-        Box::pin(self.keep(batch))
+        Box::pin(self.renew_batch(batch))
     }
 
     fn lane(&self, _name: &Name) -> u64 {
@@ -287,28 +291,34 @@ impl Backend for Postgres {
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
-        Box::pin(inspect::at(&self.link, &self.sql, name))
+        Box::pin(inspect::at(&self.connection, &self.sql, name))
     }
 
     fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
-        Box::pin(inspect::page(&self.link, &self.sql, pattern, cursor))
+        Box::pin(inspect::page(&self.connection, &self.sql, pattern, cursor))
     }
 
     fn announce<'a>(
         &'a self,
         client: &'a ClientId,
         info: &'a ClientInfo,
-        keep: Duration,
+        ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(inspect::announce(&self.link, &self.sql, client, info, keep))
+        Box::pin(inspect::announce(
+            &self.connection,
+            &self.sql,
+            client,
+            info,
+            ttl,
+        ))
     }
 
     fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
-        Box::pin(inspect::retract(&self.link, &self.sql, client))
+        Box::pin(inspect::retract(&self.connection, &self.sql, client))
     }
 
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
-        Box::pin(doctor::examine(&self.link, &self.sql, &self.ears))
+        Box::pin(doctor::examine(&self.connection, &self.sql, &self.listener))
     }
 
     fn sql_fence(&self, name: &Name, token: FencingToken) -> Option<SqlFence> {
@@ -317,14 +327,14 @@ impl Backend for Postgres {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        self.ears.close();
-        self.link.close();
+        self.listener.close();
+        self.connection.close();
         Box::pin(std::future::ready(()))
     }
 }
 
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Postgres").field(&self.link).finish()
+        f.debug_tuple("Postgres").field(&self.connection).finish()
     }
 }

@@ -3,7 +3,7 @@
 
 /// How long a withdrawn owner is remembered, in seconds. Longer than a statement can stay in the buffers of a frozen
 /// server; otherwise a late attempt could take the lock after its withdrawal.
-const REMEMBERED: u32 = 300;
+const WITHDRAWN_TTL_SECONDS: u32 = 300;
 
 /// Bounds the withdrawn owners in the row itself, newest first. More than can be withdrawn while one attempt runs;
 /// otherwise that attempt could miss its own withdrawal.
@@ -11,7 +11,7 @@ const NEWEST: u32 = 32;
 
 /// How long an unused row is kept, in seconds. Longer than any statement runs; otherwise an attempt that drew its token
 /// before the row was deleted could be granted after an attempt with a larger token.
-const KEPT: u32 = 3600;
+const ROW_TTL_SECONDS: u32 = 3600;
 
 /// How long an attempt waits for a transaction that locks the row, in milliseconds. Later statements of the connection
 /// wait behind it.
@@ -111,7 +111,7 @@ impl Sql {
             // row again once it has the row lock. The separate table has room for every owner.
             withdraw: format!(
                 "WITH old AS (DELETE FROM {withdrawn} WHERE owner IN (SELECT owner FROM {withdrawn} \
-                     WHERE at < {now} - interval '{REMEMBERED} seconds' ORDER BY at LIMIT 10 FOR UPDATE SKIP LOCKED)), \
+                     WHERE at < {now} - interval '{WITHDRAWN_TTL_SECONDS} seconds' ORDER BY at LIMIT 10 FOR UPDATE SKIP LOCKED)), \
                  mark AS (INSERT INTO {withdrawn} (owner, at) VALUES ($2, {now}) ON CONFLICT DO NOTHING), \
                  gone AS (INSERT INTO {table} AS l (name, expires, token, withdrawn) VALUES ($1, {now}, 0, ARRAY[$2]) \
                    ON CONFLICT (name) DO UPDATE SET \
@@ -145,7 +145,7 @@ impl Sql {
             sweep: format!(
                 "WITH old AS (DELETE FROM {clients} WHERE expires < {now}) \
                  DELETE FROM {table} WHERE name IN (SELECT name FROM {table} \
-                   WHERE expires < {now} - interval '{KEPT} seconds' LIMIT 1000 FOR UPDATE SKIP LOCKED)"
+                   WHERE expires < {now} - interval '{ROW_TTL_SECONDS} seconds' LIMIT 1000 FOR UPDATE SKIP LOCKED)"
             ),
             tell: format!("SELECT pg_notify('{channel}', $1)::text"),
             // The text cannot be cast to bigint: the cast raises our message and aborts the user's transaction.

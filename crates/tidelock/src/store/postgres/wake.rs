@@ -15,7 +15,7 @@ use crate::store::postgres::schema::Sql;
 use crate::store::{Env, Wake, WakeChannels};
 
 /// How long we wait before we try again behind a pooler that delivers no notifications.
-const AGAIN: Duration = Duration::from_secs(60);
+const POOLER_RETRY_PAUSE: Duration = Duration::from_secs(60);
 
 /// Whether notifications arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(crate) enum ListenState {
 }
 
 pub(crate) struct NotifyListener {
-    link: Connection,
+    connection: Connection,
     /// Another connection, which sends the test message.
     mouth: Connection,
     channel: String,
@@ -44,9 +44,14 @@ pub(crate) struct NotifyListener {
 }
 
 impl NotifyListener {
-    pub(crate) fn new(link: Connection, mouth: Connection, sql: &Sql, env: &Env) -> Arc<Self> {
+    pub(crate) fn new(
+        connection: Connection,
+        mouth: Connection,
+        sql: &Sql,
+        env: &Env,
+    ) -> Arc<Self> {
         Arc::new(Self {
-            link,
+            connection,
             mouth,
             channel: sql.channel.clone(),
             tell: sql.tell.clone(),
@@ -66,12 +71,12 @@ impl NotifyListener {
     /// Starts the listener on first use, and waits at most this long for its result.
     pub(crate) async fn hears(self: &Arc<Self>, within: Duration) -> ListenState {
         if !self.begun.swap(true, Ordering::SeqCst) {
-            let ears = Arc::downgrade(self);
-            self.link.background().spawn(listen(ears));
+            let listener = Arc::downgrade(self);
+            self.connection.background().spawn(listen(listener));
         }
         let mut state = self.state.subscribe();
         let known = state.wait_for(|state| *state != ListenState::Unknown);
-        match self.link.timers().limit(within, known).await {
+        match self.connection.timers().limit(within, known).await {
             Some(Ok(state)) => *state,
             _ => ListenState::Unknown,
         }
@@ -85,43 +90,43 @@ impl NotifyListener {
 }
 
 /// The listener task: connects, listens, and reconnects until the store closes.
-async fn listen(ears: Weak<NotifyListener>) {
+async fn listen(listener: Weak<NotifyListener>) {
     let mut told = false;
-    while let Some(ears) = ears.upgrade() {
-        if ears.is_closed.load(Ordering::SeqCst) {
+    while let Some(listener) = listener.upgrade() {
+        if listener.is_closed.load(Ordering::SeqCst) {
             return;
         }
         let ended = Arc::new(Notify::new());
-        let connection = hear(&ears, &ended).await;
+        let connection = hear(&listener, &ended).await;
         let pause = match connection {
             Ok(client) => {
-                ears.state.send_replace(ListenState::Live);
+                listener.state.send_replace(ListenState::Live);
                 // Notifications from before we listened are lost, so every waiter rechecks now.
-                ears.signals.wake_each();
+                listener.signals.wake_each();
                 tokio::select! {
                     () = ended.notified() => {}
-                    () = ears.closed.notified() => return,
+                    () = listener.closed.notified() => return,
                 }
                 drop(client);
-                ears.state.send_replace(ListenState::Unknown);
+                listener.state.send_replace(ListenState::Unknown);
                 Duration::from_millis(50)
             }
             Err(why) => {
                 if !std::mem::replace(&mut told, true) {
-                    tracing::warn!(store = %ears.link, %why, "releases are not heard of: waiters ask again and again instead of being woken");
+                    tracing::warn!(store = %listener.connection, %why, "releases are not heard of: waiters ask again and again instead of being woken");
                 }
-                ears.state.send_replace(ListenState::Deaf);
+                listener.state.send_replace(ListenState::Deaf);
                 if why.is_pooled {
-                    AGAIN
+                    POOLER_RETRY_PAUSE
                 } else {
-                    ears.link.limit().min(Duration::from_secs(1))
+                    listener.connection.limit().min(Duration::from_secs(1))
                 }
             }
         };
-        let timer = ears.link.timers().after(pause);
+        let timer = listener.connection.timers().after(pause);
         tokio::select! {
             () = timer => {}
-            () = ears.closed.notified() => return,
+            () = listener.closed.notified() => return,
         }
     }
 }
@@ -141,7 +146,7 @@ impl std::fmt::Display for ListenFailure {
 
 /// Opens a connection that listens, and proves it with a test message from another connection.
 async fn hear(
-    ears: &Arc<NotifyListener>,
+    listener: &Arc<NotifyListener>,
     ended: &Arc<Notify>,
 ) -> Result<tokio_postgres::Client, ListenFailure> {
     let failed = |why: String| ListenFailure {
@@ -151,7 +156,7 @@ async fn hear(
     let hello = format!("h{}", uuid::Uuid::new_v4());
     let heard = Arc::new(Notify::new());
     let ear = {
-        let (signals, end) = (ears.signals.clone(), Arc::clone(ended));
+        let (signals, end) = (listener.signals.clone(), Arc::clone(ended));
         let (hello, heard) = (hello.clone(), Arc::clone(&heard));
         Box::new(move |said: Option<&str>| match said {
             Some(said) if said == hello => heard.notify_one(),
@@ -163,15 +168,18 @@ async fn hear(
             None => end.notify_one(),
         })
     };
-    let timers = ears.link.timers();
-    let limit = ears.link.limit();
+    let timers = listener.connection.timers();
+    let limit = listener.connection.limit();
     let late = || failed(format!("no answer within {limit:?}"));
-    let client = match timers.limit(limit, ears.link.connect(Some(ear))).await {
+    let client = match timers
+        .limit(limit, listener.connection.connect(Some(ear)))
+        .await
+    {
         Some(Ok(client)) => client,
-        Some(Err(trouble)) => return Err(failed(trouble.error().to_string())),
+        Some(Err(failure)) => return Err(failed(failure.error().to_string())),
         None => return Err(late()),
     };
-    let listen = format!("LISTEN {}", ears.channel);
+    let listen = format!("LISTEN {}", listener.channel);
     let listening = client.batch_execute(&listen);
     match timers.limit(limit, listening).await {
         Some(Ok(())) => {}
@@ -180,8 +188,8 @@ async fn hear(
     }
     // We send the test message after `LISTEN` has succeeded. Otherwise it could be lost.
     let say = [(&hello as _, Type::TEXT)];
-    let said = ears.mouth.ask(&ears.tell, &say).await;
-    said.map_err(|trouble| failed(trouble.error().to_string()))?;
+    let said = listener.mouth.ask(&listener.tell, &say).await;
+    said.map_err(|failure| failed(failure.error().to_string()))?;
     match timers.limit(limit, heard.notified()).await {
         Some(()) => Ok(client),
         None => Err(ListenFailure {

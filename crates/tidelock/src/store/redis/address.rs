@@ -55,7 +55,7 @@ pub(crate) enum HostAddress {
 impl Address {
     pub(crate) fn is_tls(&self) -> bool {
         match &self.way {
-            ServerAddress::One(place) => place.is_tls(),
+            ServerAddress::One(address) => address.is_tls(),
             ServerAddress::Sentinels(sentinels) => sentinels.places.iter().any(HostAddress::is_tls),
             ServerAddress::Cluster(nodes) => nodes.places.iter().any(HostAddress::is_tls),
         }
@@ -86,8 +86,8 @@ impl fmt::Display for HostAddress {
 
 /// `host:port` of each address, joined by commas.
 pub(crate) fn short(places: &[HostAddress]) -> String {
-    let each = places.iter().map(|place| {
-        let text = place.to_string();
+    let each = places.iter().map(|address| {
+        let text = address.to_string();
         text.split_once("://")
             .map_or(text.clone(), |(_, host)| host.to_owned())
     });
@@ -126,7 +126,7 @@ impl fmt::Debug for ClusterNodes {
 impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::One(place) => place.fmt(f),
+            Self::One(address) => address.fmt(f),
             Self::Sentinels(sentinels) => sentinels.fmt(f),
             Self::Cluster(nodes) => nodes.fmt(f),
         }

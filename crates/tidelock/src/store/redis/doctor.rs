@@ -16,19 +16,23 @@ use crate::store::redis::wire::request::Request;
 use Severity::{Advice, Danger, Good};
 
 /// The oldest server that is tested.
-const OLDEST: (u32, u32) = (6, 2);
+const OLDEST_VERSION: (u32, u32) = (6, 2);
 
 /// Inspects a server. `clustered`: the URL expects a node of a cluster.
-pub(crate) async fn examine(link: &Connection, clustered: bool) -> Result<Vec<Finding>> {
+pub(crate) async fn examine(connection: &Connection, clustered: bool) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    match allowed(link.ask(&Request::new("INFO"), link.deadline()).await)? {
+    match allowed(
+        connection
+            .ask(&Request::new("INFO"), connection.deadline())
+            .await,
+    )? {
         Some(reply) => {
             let info = Info::parse(reply.text().unwrap_or_default());
             findings.extend([
                 version(&info),
                 mode(&info, clustered),
                 eviction(&info),
-                persistence(link, &info).await?,
+                persistence(connection, &info).await?,
                 role(&info),
             ]);
         }
@@ -88,7 +92,7 @@ pub(crate) fn version(info: &Info<'_>) -> Finding {
     let valkey = info.get("valkey_version");
     let redis = info.get("redis_version");
     let mut parts = redis.split('.').map_while(|part| part.parse::<u32>().ok());
-    let old = (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) < OLDEST;
+    let old = (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) < OLDEST_VERSION;
     let found = if valkey.is_empty() {
         format!("Redis {redis}")
     } else {
@@ -160,9 +164,9 @@ pub(crate) fn eviction(info: &Info<'_>) -> Finding {
     }
 }
 
-async fn persistence(link: &Connection, info: &Info<'_>) -> Result<Finding> {
+async fn persistence(connection: &Connection, info: &Info<'_>) -> Result<Finding> {
     if info.get("aof_enabled") == "1" {
-        let fsync = setting(link, "appendfsync")
+        let fsync = setting(connection, "appendfsync")
             .await?
             .unwrap_or_else(|| "appendfsync unknown".to_owned());
         let found = format!("append-only file, {fsync}");
@@ -178,7 +182,7 @@ async fn persistence(link: &Connection, info: &Info<'_>) -> Result<Finding> {
                 .advise("set appendfsync always if a second is too much")
         });
     }
-    let save = setting(link, "save").await?;
+    let save = setting(connection, "save").await?;
     let found = match save.as_deref() {
         Some("") => "nothing is written to disk".to_owned(),
         Some(save) => format!("snapshots now and then ({save})"),
@@ -188,9 +192,9 @@ async fn persistence(link: &Connection, info: &Info<'_>) -> Result<Finding> {
         .advise("set appendonly yes; if fencing tokens guard your data, also appendfsync always"))
 }
 
-async fn setting(link: &Connection, name: &str) -> Result<Option<String>> {
+async fn setting(connection: &Connection, name: &str) -> Result<Option<String>> {
     let request = Request::new("CONFIG").arg("GET").arg(name);
-    let reply = allowed(link.ask(&request, link.deadline()).await)?;
+    let reply = allowed(connection.ask(&request, connection.deadline()).await)?;
     Ok(reply.and_then(|reply| reply.list()?.get(1)?.text().map(str::to_owned)))
 }
 

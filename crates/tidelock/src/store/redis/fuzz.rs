@@ -77,8 +77,8 @@ pub(crate) fn reply(bytes: &[u8]) {
     for said in whole.0 {
         match said {
             Frame::Answer(Ok(reply)) => read(&reply),
-            Frame::Answer(Err(trouble)) => assert!(!trouble.error().to_string().is_empty()),
-            Frame::Push(words) => match driver::understood(words) {
+            Frame::Answer(Err(failure)) => assert!(!failure.error().to_string().is_empty()),
+            Frame::Push(args) => match driver::understood(args) {
                 (Some(Push::Message { channel, .. } | Push::Subscribed(_, channel)), _) => {
                     text(&channel);
                 }
@@ -154,30 +154,30 @@ fn read(reply: &Reply) {
 /// The details of a client with that start time, as the store parses them.
 pub(crate) fn client(since: u64) -> Option<ClientInfo> {
     let since = since.to_string();
-    let words = ["since", &since, "host", "h", "pid", "7"];
-    let words = words.map(|word| Reply::Text(word.into()));
-    inspect::client(&Reply::List(words.into()))
+    let args = ["since", &since, "host", "h", "pid", "7"];
+    let args = args.map(|word| Reply::Text(word.into()));
+    inspect::client(&Reply::List(args.into()))
 }
 
 /// The text of an error, of `INFO`, or of a redirect.
 pub(crate) fn text(text: &str) {
-    let complaint = ServerError::parse(text);
-    let error = complaint.error();
+    let server_error = ServerError::parse(text);
+    let error = server_error.error();
     if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Refused) {
         assert!(!error.outcome_unknown());
     }
     // A code that means "it did not run" maps to `Unavailable`.
-    assert!(!complaint.passes() || error.kind() == ErrorKind::Unavailable);
-    match complaint.redirection(&seed()) {
+    assert!(!server_error.passes() || error.kind() == ErrorKind::Unavailable);
+    match server_error.redirection(&seed()) {
         Some(Redirect::Moved(slot, _) | Redirect::Ask(slot, _)) => {
             assert!(slot < slots::SLOTS);
         }
         None => {}
     }
     let heard = BootInstant::from_nanos(7);
-    if let Some(birth) = server_run::read(text, heard) {
-        let later = birth.by(heard + Duration::from_secs(3));
-        assert!(later.up >= birth.by(heard).up);
+    if let Some(server_run) = server_run::read(text, heard) {
+        let later = server_run.by(heard + Duration::from_secs(3));
+        assert!(later.up >= server_run.by(heard).up);
     }
     replicas::has_replicas(text);
     let info = doctor::Info::parse(text);

@@ -24,17 +24,17 @@ use crate::store::{BootInstant, ClientId, Name, Page};
 const WRITER: &str = ":write";
 
 /// How many keys the server examines per page (the COUNT of SCAN).
-const PAGE: &str = "250";
+const SCAN_COUNT: &str = "250";
 
 /// Inspects one lock, and adds the details of the clients that hold it.
-pub(crate) async fn at(routes: &Router, ways: PublishModes, name: &Name) -> Result<Snapshot> {
-    routes.check(name)?;
-    let deadline = routes.deadline();
+pub(crate) async fn at(router: &Router, ways: PublishModes, name: &Name) -> Result<Snapshot> {
+    router.check(name)?;
+    let deadline = router.deadline();
     let (token, channel) = (keys::token(name), keys::channel(name));
-    let mut words = vec![&*token, &*channel];
-    words.extend(ways.forms().iter().map(|form| form.counts()));
-    let reply = routes
-        .eval(&scripts::INSPECT, &[name.as_str()], &words, deadline)
+    let mut args = vec![&*token, &*channel];
+    args.extend(ways.forms().iter().map(|form| form.counts()));
+    let reply = router
+        .eval(&scripts::INSPECT, &[name.as_str()], &args, deadline)
         .await
         .map_err(|error| error.on_lock(name))?;
     let Some([fields, left, token, listeners]) = reply.list() else {
@@ -51,7 +51,7 @@ pub(crate) async fn at(routes: &Router, ways: PublishModes, name: &Name) -> Resu
         .and_then(|token| u64::try_from(token).ok())
         .map(FencingToken::new);
     snapshot.waiters = listeners.int().and_then(|count| u64::try_from(count).ok());
-    add_clients(routes, &mut snapshot.holders, deadline).await;
+    add_clients(router, &mut snapshot.holders, deadline).await;
     Ok(snapshot)
 }
 
@@ -87,13 +87,13 @@ pub(crate) fn holders(fields: &Reply) -> Vec<Holder> {
         .collect()
 }
 
-pub(crate) async fn add_clients(routes: &Router, holders: &mut [Holder], deadline: BootInstant) {
+pub(crate) async fn add_clients(router: &Router, holders: &mut [Holder], deadline: BootInstant) {
     for holder in holders {
         if let Some(uuid) = keys::owner_client(&holder.owner) {
             let key = keys::client_of(uuid);
             let request = Request::new("HGETALL").arg(&key);
             // We show the lock even if its client's details are missing.
-            if let Ok(reply) = routes.ask(&key, &request, deadline).await {
+            if let Ok(reply) = router.ask(&key, &request, deadline).await {
                 holder.client = client(&reply);
             }
         }
@@ -125,10 +125,10 @@ pub(crate) fn client(reply: &Reply) -> Option<ClientInfo> {
 
 /// Writes a client's details, as one key that expires.
 pub(crate) async fn announce(
-    routes: &Router,
+    router: &Router,
     id: &ClientId,
     info: &ClientInfo,
-    keep: Duration,
+    ttl: Duration,
 ) -> Result<()> {
     let key = keys::client(id);
     let since = info
@@ -151,16 +151,16 @@ pub(crate) async fn announce(
         .arg(scripts::ANNOUNCE.source)
         .arg(1)
         .arg(&key)
-        .arg(millis(keep));
+        .arg(millis(ttl));
     let put = details.iter().fold(put, Request::arg);
-    routes.ask(&key, &put, routes.deadline()).await.map(drop)
+    router.ask(&key, &put, router.deadline()).await.map(drop)
 }
 
 /// Expires the key at once instead of deleting it: a user with the right to lock may lack the right to DEL.
-pub(crate) async fn retract(routes: &Router, id: &ClientId) -> Result<()> {
+pub(crate) async fn retract(router: &Router, id: &ClientId) -> Result<()> {
     let key = keys::client(id);
     let end = Request::new("PEXPIRE").arg(&key).arg(0);
-    routes.ask(&key, &end, routes.deadline()).await.map(drop)
+    router.ask(&key, &end, router.deadline()).await.map(drop)
 }
 
 /// The bit of a cursor at which the number of the server begins. The lower bits are the server's own cursor.
@@ -168,15 +168,15 @@ const SERVER: u32 = 48;
 
 /// One page of the names of the locks. The cursor goes through the servers one after the other.
 pub(crate) async fn page(
-    routes: &Router,
+    router: &Router,
     layout: Layout,
     pattern: &str,
     cursor: u64,
 ) -> Result<Page> {
-    let deadline = routes.deadline();
+    let deadline = router.deadline();
     let number = cursor >> SERVER;
-    let servers = routes.everywhere();
-    let Some(link) = usize::try_from(number).ok().and_then(|at| servers.get(at)) else {
+    let servers = router.everywhere();
+    let Some(connection) = usize::try_from(number).ok().and_then(|at| servers.get(at)) else {
         return Ok(Page::default()); // the cluster has fewer servers by now
     };
     let cursor = cursor & ((1 << SERVER) - 1);
@@ -185,13 +185,13 @@ pub(crate) async fn page(
         .arg("MATCH")
         .arg(keys::glob(pattern))
         .arg("COUNT")
-        .arg(PAGE)
+        .arg(SCAN_COUNT)
         .arg("TYPE")
         .arg(match layout {
             Layout::Redisson => "hash",
             Layout::Plain => "string",
         });
-    let reply = link.ask(&scan, deadline).await?;
+    let reply = connection.ask(&scan, deadline).await?;
     let Some([next, found]) = reply.list() else {
         return Err(unexpected(&reply));
     };
@@ -207,8 +207,8 @@ pub(crate) async fn page(
     let candidates = found.filter(|key| !key.starts_with(keys::OURS));
     let checks = candidates.map(|key| async move {
         let is_lock = match layout {
-            Layout::Redisson => is_lock(routes, key, deadline).await?,
-            Layout::Plain => plain::is_lock(routes, key, deadline).await?,
+            Layout::Redisson => is_lock(router, key, deadline).await?,
+            Layout::Plain => plain::is_lock(router, key, deadline).await?,
         };
         Ok(is_lock.then(|| key.to_owned()))
     });
@@ -227,9 +227,9 @@ pub(crate) async fn page(
 }
 
 /// Reads only a few fields: a hash of another application may have millions.
-async fn is_lock(routes: &Router, key: &str, deadline: BootInstant) -> Result<bool> {
+async fn is_lock(router: &Router, key: &str, deadline: BootInstant) -> Result<bool> {
     let request = Request::new("HSCAN").arg(key).arg(0).arg("COUNT").arg(4);
-    let reply = match routes.ask(key, &request, deadline).await {
+    let reply = match router.ask(key, &request, deadline).await {
         Ok(reply) => reply,
         // The key has changed meanwhile, or belongs to another application: it is not a lock we can show. If the user
         // is not allowed to run HSCAN at all, we return the error; otherwise the list would be empty although there
@@ -258,10 +258,9 @@ fn is_about(error: &Error, command: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn text(words: &[&str]) -> Reply {
+    fn text(args: &[&str]) -> Reply {
         Reply::List(
-            words
-                .iter()
+            args.iter()
                 .map(|word| Reply::Text(word.as_bytes().to_vec()))
                 .collect(),
         )
@@ -277,8 +276,8 @@ mod tests {
         assert!(client(&text(&[])).is_none());
     }
 
-    fn seen(words: &[&str]) -> Vec<(String, Mode, u64)> {
-        let holders = holders(&text(words)).into_iter();
+    fn seen(args: &[&str]) -> Vec<(String, Mode, u64)> {
+        let holders = holders(&text(args)).into_iter();
         holders
             .map(|one| (one.owner, one.mode, one.holds))
             .collect()

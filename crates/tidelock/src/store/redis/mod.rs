@@ -35,8 +35,8 @@ use crate::store::redis::topology::router::Router;
 use crate::store::redis::wire::reply::Reply;
 use crate::store::{
     Attempt, AttemptRequest, Backend, Background, BootInstant, BoxFuture, Capabilities, ClientId,
-    Grant, Heard, Incarnation, LockKind, Name, Page, Released, Renewal, Renewed, Ticket, Timers,
-    Wake,
+    Grant, Incarnation, LockKind, Name, Page, Released, ReleasesSeen, Renewal, Renewed, Ticket,
+    Timers, Wake,
 };
 
 /// How long a tombstone lives: longer than a request can stay in the buffers of a frozen server.
@@ -44,13 +44,13 @@ const TOMBSTONE_KEPT: Duration = Duration::from_secs(300);
 
 /// A store handle with its own connections for commands. Both handles share the subscriptions.
 struct Redis {
-    routes: Router,
+    router: Router,
     shared: Arc<Shared>,
     layout: Layout,
 }
 
 struct Shared {
-    stations: ChannelRouter,
+    channel_router: ChannelRouter,
     ways: PublishModes,
     subscriber: Arc<Subscriber>,
     events: KeyspaceEvents,
@@ -61,8 +61,8 @@ struct Shared {
     warned: Mutex<HashSet<Name>>,
     /// We have logged that replicas cannot acknowledge.
     unasked: AtomicBool,
-    company: ReplicaHistory,
-    undoing: PoisonedTickets,
+    replica_history: ReplicaHistory,
+    poisoned_tickets: PoisonedTickets,
     /// The user is not allowed to run scripts: plain locks use transactions instead.
     unscripted: AtomicBool,
 }
@@ -75,8 +75,8 @@ pub(crate) fn millis(time: Duration) -> u64 {
 
 impl Redis {
     async fn decide(&self, ask: &AttemptRequest) -> Result<Attempt> {
-        self.routes.check(&ask.ticket.name)?;
-        let deadline = self.routes.deadline();
+        self.router.check(&ask.ticket.name)?;
+        let deadline = self.router.deadline();
         // We subscribe before we run the script. Otherwise we would miss a release between the two.
         let wake = self.wake_for(ask).await;
         let sleeps = wake.is_some() || !ask.patience.is_zero();
@@ -127,7 +127,7 @@ impl Redis {
 
     async fn wake_for(&self, ask: &AttemptRequest) -> Option<Wake> {
         if self.layout == Layout::Plain {
-            return self.shared.events.wake_for(ask, &self.routes).await;
+            return self.shared.events.wake_for(ask, &self.router).await;
         }
         if ask.armed {
             return None;
@@ -139,7 +139,7 @@ impl Redis {
         let channel = crate::store::redis::keys::channel(&ask.ticket.name);
         // Half of the timeout: the script needs the rest. The future is boxed because few requests need it; inline,
         // it would enlarge every request's future and be copied with it.
-        Box::pin(subscriber.arm(&channel, self.routes.limit() / 2)).await
+        Box::pin(subscriber.arm(&channel, self.router.limit() / 2)).await
     }
 
     /// `sleeps`: if the lock is held, the caller sleeps, so the script reports how it hears of the release.
@@ -169,7 +169,7 @@ impl Redis {
             _ => (&keys[..2], &args[..2 + usize::from(sleeps)]),
         };
         let demand = self.demand(Purpose::Acquire, ask.wish, ask.lease);
-        self.routes
+        self.router
             .eval_acknowledged(
                 &crate::store::redis::layouts::scripts::ACQUIRE,
                 keys,
@@ -191,7 +191,7 @@ impl Backend for Redis {
     }
 
     fn in_doubt(&self, ticket: &Ticket) -> bool {
-        self.shared.undoing.take(&ticket.owner)
+        self.shared.poisoned_tickets.take(&ticket.owner)
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
@@ -199,7 +199,7 @@ impl Backend for Redis {
     }
 
     fn lane(&self, name: &Name) -> u64 {
-        self.routes.lane(name)
+        self.router.lane(name)
     }
 
     fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
@@ -216,26 +216,26 @@ impl Backend for Redis {
 
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
         match self.layout {
-            Layout::Redisson => Box::pin(inspect::at(&self.routes, self.shared.ways, name)),
+            Layout::Redisson => Box::pin(inspect::at(&self.router, self.shared.ways, name)),
             Layout::Plain => Box::pin(self.show_plain(name)),
         }
     }
 
     fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
-        Box::pin(inspect::page(&self.routes, self.layout, pattern, cursor))
+        Box::pin(inspect::page(&self.router, self.layout, pattern, cursor))
     }
 
     fn announce<'a>(
         &'a self,
         client: &'a ClientId,
         info: &'a ClientInfo,
-        keep: Duration,
+        ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(inspect::announce(&self.routes, client, info, keep))
+        Box::pin(inspect::announce(&self.router, client, info, ttl))
     }
 
     fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
-        Box::pin(inspect::retract(&self.routes, client))
+        Box::pin(inspect::retract(&self.router, client))
     }
 
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
@@ -247,14 +247,14 @@ impl Backend for Redis {
         } = &*self.shared;
         let rights: BoxFuture<'_, Result<Vec<Finding>>> = match self.layout {
             Layout::Redisson => Box::pin(crate::store::redis::doctor::rights::findings(
-                &self.routes,
+                &self.router,
                 subscriber,
                 *ways,
             )),
             Layout::Plain => Box::pin(self.plain_findings()),
         };
         Box::pin(crate::store::redis::doctor::topology::examine(
-            &self.routes,
+            &self.router,
             rights,
             *ways,
             timers,
@@ -263,7 +263,7 @@ impl Backend for Redis {
 
     fn incarnation(&self) -> BoxFuture<'_, Result<Option<Incarnation>>> {
         Box::pin(crate::store::redis::topology::server_run::incarnation(
-            &self.routes,
+            &self.router,
             &self.shared.timers,
         ))
     }
@@ -275,19 +275,19 @@ impl Backend for Redis {
         }
     }
 
-    fn heard(&self, name: &Name) -> Option<Heard> {
+    fn releases_seen(&self, name: &Name) -> Option<ReleasesSeen> {
         match self.layout {
             Layout::Redisson => self
                 .shared
                 .subscriber
-                .heard(|| crate::store::redis::keys::channel(name)),
-            Layout::Plain => self.shared.events.heard(name),
+                .releases_seen(|| crate::store::redis::keys::channel(name)),
+            Layout::Plain => self.shared.events.releases_seen(name),
         }
     }
 
     fn plain(&self) -> Option<Arc<dyn Backend>> {
         Some(Arc::new(Self {
-            routes: self.routes.clone(),
+            router: self.router.clone(),
             shared: Arc::clone(&self.shared),
             layout: Layout::Plain,
         }))
@@ -296,15 +296,15 @@ impl Backend for Redis {
     fn close(&self) -> BoxFuture<'_, ()> {
         self.shared.subscriber.close();
         self.shared.events.close();
-        self.routes.close();
-        self.shared.stations.close();
+        self.router.close();
+        self.shared.channel_router.close();
         Box::pin(std::future::ready(()))
     }
 }
 
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Redis").field(&self.routes).finish()
+        f.debug_tuple("Redis").field(&self.router).finish()
     }
 }
 

@@ -55,7 +55,7 @@ async fn open(layout: Layout, target: Address, env: &Env) -> Result<Store> {
         in_cluster: matches!(target.way, ServerAddress::Cluster(_)),
     };
     match target.way {
-        ServerAddress::One(place) => one(layout, PrimaryFinder::Fixed(place), entry, env).await,
+        ServerAddress::One(address) => one(layout, PrimaryFinder::Fixed(address), entry, env).await,
         ServerAddress::Sentinels(who) => {
             let (background, timers) = (&env.background, &env.timers);
             let sentinel = Sentinel::new(who, &env.tls, background, timers, env.response_timeout);
@@ -83,23 +83,23 @@ async fn one(
     env: &Env,
 ) -> Result<Store> {
     let (timers, db) = (&env.timers, entry.db);
-    let gate = Arc::new(Endpoint::new(
+    let endpoint = Arc::new(Endpoint::new(
         finder,
         entry,
         timers.clone(),
         env.response_timeout,
     ));
-    if gate.sentinel().is_some() {
-        let follow = sentinel::follow(Arc::downgrade(&gate), timers.clone());
+    if endpoint.sentinel().is_some() {
+        let follow = sentinel::follow(Arc::downgrade(&endpoint), timers.clone());
         env.background.spawn(follow);
     }
-    let front = Connection::new(Arc::clone(&gate), ConnectionRuntime::Caller);
+    let front = Connection::new(Arc::clone(&endpoint), ConnectionRuntime::Caller);
     let back = ConnectionRuntime::Background(env.background.clone());
-    let back = Connection::new(Arc::clone(&gate), back);
+    let back = Connection::new(Arc::clone(&endpoint), back);
     let store = faces(
         (layout, db),
         [Router::One(front.clone()), Router::One(back)],
-        ChannelRouter::One(gate),
+        ChannelRouter::One(endpoint),
         PublishModes::Plain,
         env,
     );
@@ -122,14 +122,14 @@ async fn many(
         env.response_timeout,
     );
     let cluster = Arc::new(cluster);
-    cluster.look().await?;
+    cluster.refresh_map().await?;
     let ways = ways(nodes.sharded, &cluster).await?;
     let follow = cluster::follow(Arc::downgrade(&cluster), timers);
     env.background.spawn(follow);
-    let routes = [ConnectionFace::Front, ConnectionFace::Back]
+    let router = [ConnectionFace::Front, ConnectionFace::Back]
         .map(|face| Router::Cluster(Arc::clone(&cluster), face));
-    let stations = ChannelRouter::Cluster(cluster);
-    Ok(faces((layout, db), routes, stations, ways, env))
+    let channel_router = ChannelRouter::Cluster(cluster);
+    Ok(faces((layout, db), router, channel_router, ways, env))
 }
 
 /// Chooses the kind of channel. A message published with SPUBLISH does not reach a plain subscriber, nor the reverse,
@@ -150,8 +150,8 @@ async fn ways(sharded: PubSubMode, cluster: &Arc<Cluster>) -> Result<PublishMode
 
 async fn knows_shards(cluster: &Arc<Cluster>) -> Result<bool> {
     let request = Request::new("PUBSUB").arg("SHARDNUMSUB");
-    let routes = Router::Cluster(Arc::clone(cluster), ConnectionFace::Back);
-    match routes.ask("", &request, routes.deadline()).await {
+    let router = Router::Cluster(Arc::clone(cluster), ConnectionFace::Back);
+    match router.ask("", &request, router.deadline()).await {
         Ok(_) => Ok(true),
         // We return the error instead of a guess: with a wrong guess, some waiters would not be woken.
         Err(error) if error.kind() == ErrorKind::Unavailable => Err(error),
@@ -164,25 +164,25 @@ async fn knows_shards(cluster: &Arc<Cluster>) -> Result<bool> {
 
 fn faces(
     (layout, db): (Layout, i64),
-    routes: [Router; 2],
-    stations: ChannelRouter,
+    router: [Router; 2],
+    channel_router: ChannelRouter,
     ways: PublishModes,
     env: &Env,
 ) -> Store {
-    let subscriber = Arc::new(Subscriber::new(&stations, ways, &env.background));
+    let subscriber = Arc::new(Subscriber::new(&channel_router, ways, &env.background));
     let plainly = match ways {
         PublishModes::Plain => Arc::clone(&subscriber),
         // Servers publish keyspace events with PUBLISH only, even if clients use sharded channels.
         _ => Arc::new(Subscriber::new(
-            &stations,
+            &channel_router,
             PublishModes::Plain,
             &env.background,
         )),
     };
     let shared = Arc::new(Shared {
-        events: KeyspaceEvents::new(db, stations.clone(), plainly),
+        events: KeyspaceEvents::new(db, channel_router.clone(), plainly),
         subscriber,
-        stations,
+        channel_router,
         ways,
         lease: env.lease,
         // The requests after the acknowledgement must still fit into the response timeout.
@@ -191,13 +191,13 @@ fn faces(
         background: env.background.clone(),
         warned: Mutex::default(),
         unasked: AtomicBool::new(false),
-        company: ReplicaHistory::default(),
-        undoing: PoisonedTickets::default(),
+        replica_history: ReplicaHistory::default(),
+        poisoned_tickets: PoisonedTickets::default(),
         unscripted: AtomicBool::new(false),
     });
-    let [front, back] = routes.map(|routes| {
+    let [front, back] = router.map(|router| {
         Arc::new(Redis {
-            routes,
+            router,
             shared: Arc::clone(&shared),
             layout,
         })

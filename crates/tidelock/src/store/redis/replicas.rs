@@ -42,7 +42,7 @@ use crate::store::redis::wire::script::Script;
 use crate::store::{BootInstant, ReplicaAck};
 
 /// How long we trust that a server has no replicas. After this time we check again, because one may have connected.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+const NO_REPLICAS_TTL: Duration = Duration::from_secs(5);
 
 /// The `WAIT` connections that belong to one reconnecting connection. Each opens when it is first needed.
 #[derive(Debug, Default)]
@@ -95,7 +95,7 @@ enum AckSource {
     Known(AckResult),
     /// We hold the connection, because its last user stops the ack batcher. A node that serves a single `ASK` redirect
     /// has no other user: without this one the batcher would stop before it reports the count.
-    Line(oneshot::Receiver<AckResult>, BootInstant, Connection),
+    Wait(oneshot::Receiver<AckResult>, BootInstant, Connection),
 }
 
 /// The report about the replicas.
@@ -118,7 +118,7 @@ enum AckRoute {
     /// On the shared connection, without `WAIT`. Carries the report.
     Alone(AckResult),
     /// On the shared connection, with a concurrent check whether the server has replicas by now.
-    Look(AckResult),
+    CheckReplicas(AckResult),
     /// In the ack batcher, with a `WAIT`.
     Queue,
 }
@@ -129,13 +129,15 @@ impl PendingAck {
         Self(AckSource::Known(AckResult::Unasked))
     }
 
-    pub(crate) async fn heard(self) -> AckResult {
+    pub(crate) async fn acknowledged(self) -> AckResult {
         match self.0 {
-            AckSource::Known(heard) => heard,
-            AckSource::Line(tally, until, link) => match link.timers().until(until, tally).await {
-                Some(Ok(heard)) => heard,
-                Some(Err(_)) | None => AckResult::Nothing,
-            },
+            AckSource::Known(acknowledged) => acknowledged,
+            AckSource::Wait(tally, until, connection) => {
+                match connection.timers().until(until, tally).await {
+                    Some(Ok(acknowledged)) => acknowledged,
+                    Some(Err(_)) | None => AckResult::Nothing,
+                }
+            }
         }
     }
 }
@@ -152,15 +154,15 @@ impl Connection {
         deadline: BootInstant,
     ) -> Result<(Reply, PendingAck)> {
         let conn = self.get(deadline).await?;
-        let heard = match self.way(&conn, demand, deadline)? {
-            AckRoute::Alone(heard) => heard,
+        let acknowledged = match self.way(&conn, demand, deadline)? {
+            AckRoute::Alone(acknowledged) => acknowledged,
             // We box the rare paths. Otherwise the future of every request would carry their state.
-            AckRoute::Look(heard) => {
+            AckRoute::CheckReplicas(acknowledged) => {
                 let reply = self.eval_on(&conn, asking, script, keys, args, deadline);
                 let looks = look(&conn, self.timers());
                 let looks = self.timers().until(deadline, looks);
                 let (reply, _) = Box::pin(join(reply, looks)).await;
-                let heard = match (demand.policy, conn.standing.view()) {
+                let acknowledged = match (demand.policy, conn.replication.view()) {
                     // A replica has connected since the last check, and it has acknowledged nothing. We report zero, so
                     // that the grant is released and requested again.
                     (
@@ -170,16 +172,16 @@ impl Connection {
                         replicas,
                         reached: 0,
                     },
-                    _ => heard,
+                    _ => acknowledged,
                 };
-                return Ok((reply?, PendingAck(AckSource::Known(heard))));
+                return Ok((reply?, PendingAck(AckSource::Known(acknowledged))));
             }
             AckRoute::Queue => {
                 return Box::pin(self.queue(asking, script, keys, args, demand, deadline)).await;
             }
         };
         let reply = self.eval_on(&conn, asking, script, keys, args, deadline);
-        Ok((reply.await?, PendingAck(AckSource::Known(heard))))
+        Ok((reply.await?, PendingAck(AckSource::Known(acknowledged))))
     }
 
     /// Chooses the path of a script by the last known replication status.
@@ -196,12 +198,12 @@ impl Connection {
         let acquires = matches!(demand.purpose, Purpose::Acquire);
         if acquires
             && demand.policy <= ReplicaAck::Any
-            && conn.standing.is_alone(deadline, self.limit())
+            && conn.replication.is_alone(deadline, self.limit())
         {
             return Ok(AckRoute::Alone(AckResult::Unasked));
         }
         let now = self.timers().now();
-        Ok(match conn.standing.view() {
+        Ok(match conn.replication.view() {
             Some((ReplicaView::Replicas(replicas), at)) if replicas.count == 0 => {
                 let nobody = AckResult::Count {
                     replicas: replicas.clone(),
@@ -209,11 +211,11 @@ impl Connection {
                 };
                 // `Majority` and `All` check on each request. A server that was just promoted has no replicas for a
                 // moment, and the next failover forgets the grants of that moment.
-                if now.since(at) < LOOK_AGAIN && demand.policy <= ReplicaAck::Any {
+                if now.since(at) < NO_REPLICAS_TTL && demand.policy <= ReplicaAck::Any {
                     return Ok(AckRoute::Alone(nobody));
                 }
-                conn.standing.set(ReplicaView::Replicas(replicas), now); // so that one request checks, not all
-                AckRoute::Look(nobody)
+                conn.replication.set(ReplicaView::Replicas(replicas), now); // so that one request checks, not all
+                AckRoute::CheckReplicas(nobody)
             }
             Some((ReplicaView::Forbidden(why), _)) => {
                 demand.give_up_if_strict(&why)?;
@@ -234,7 +236,7 @@ impl Connection {
     ) -> Result<(Reply, PendingAck)> {
         let (answer, answered) = oneshot::channel();
         let (tally, tallied) = oneshot::channel();
-        let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        let owned = |args: &[&str]| args.iter().map(|word| (*word).to_owned()).collect();
         let order = AckRequest {
             asking,
             script,
@@ -245,13 +247,13 @@ impl Connection {
             answer,
             tally,
         };
-        self.lines().of(&demand).send(self, order)?;
+        self.wait_connections().of(&demand).send(self, order)?;
         match self.timers().until(deadline, answered).await {
             Some(Ok(reply)) => {
                 let until = self.patience(&demand, deadline);
                 Ok((
                     reply?,
-                    PendingAck(AckSource::Line(tallied, until, self.clone())),
+                    PendingAck(AckSource::Wait(tallied, until, self.clone())),
                 ))
             }
             Some(Err(_)) => Err(unanswered("the connection was given up")),

@@ -47,7 +47,7 @@ fn read_one(range: &Reply, asked: &HostAddress) -> Option<Range> {
         return None;
     };
     let slot = |number: &Reply| u16::try_from(number.int()?).ok().filter(|n| *n < SLOTS);
-    let mut nodes = nodes.iter().map(|node| place(node, asked));
+    let mut nodes = nodes.iter().map(|node| address(node, asked));
     Some(Range {
         first: slot(first)?,
         last: slot(last)?,
@@ -57,18 +57,18 @@ fn read_one(range: &Reply, asked: &HostAddress) -> Option<Range> {
 }
 
 /// Parses host, port, id and optional details. A node without a host name has the host of the node we queried.
-fn place(node: &Reply, asked: &HostAddress) -> Option<HostAddress> {
-    let words = node.list()?;
-    let port = u16::try_from(words.get(1)?.int()?).ok()?;
-    let host = match words.first()?.text() {
-        Some("?") => further(words, "ip").unwrap_or_default(),
+fn address(node: &Reply, asked: &HostAddress) -> Option<HostAddress> {
+    let fields = node.list()?;
+    let port = u16::try_from(fields.get(1)?.int()?).ok()?;
+    let host = match fields.first()?.text() {
+        Some("?") => further(fields, "ip").unwrap_or_default(),
         host => host.unwrap_or_default(),
     };
     (port != 0).then(|| at(host, port, asked))
 }
 
-fn further<'a>(words: &'a [Reply], name: &str) -> Option<&'a str> {
-    let pairs = words.get(3)?.list()?.chunks_exact(2);
+fn further<'a>(fields: &'a [Reply], name: &str) -> Option<&'a str> {
+    let pairs = fields.get(3)?.list()?.chunks_exact(2);
     let mut found = pairs.filter(|pair| pair[0].text() == Some(name));
     found.next()?[1].text()
 }
@@ -89,8 +89,8 @@ fn at(host: &str, port: u16, asked: &HostAddress) -> HostAddress {
 
 /// Parses a redirection: `slot host:port`, with an IPv6 address without brackets.
 pub(crate) fn redirection(text: &str, asked: &HostAddress) -> Option<(u16, HostAddress)> {
-    let (slot, place) = text.trim().split_once(' ')?;
-    let (host, port) = place.rsplit_once(':')?;
+    let (slot, address) = text.trim().split_once(' ')?;
+    let (host, port) = address.rsplit_once(':')?;
     let host = if host == "?" { "" } else { host };
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let slot = slot.parse().ok().filter(|slot| *slot < SLOTS)?;
@@ -133,9 +133,9 @@ mod tests {
     #[test]
     fn answers_of_every_age_are_read() {
         let node = |host: Reply, port: i64, more: Vec<Reply>| {
-            let mut words = vec![host, Reply::Int(port), text("id")];
-            words.extend(more);
-            Reply::List(words)
+            let mut fields = vec![host, Reply::Int(port), text("id")];
+            fields.extend(more);
+            Reply::List(fields)
         };
         let unnamed = vec![Reply::List(vec![text("ip"), text("10.0.0.9")])];
         let reply = Reply::List(vec![
@@ -169,14 +169,14 @@ mod tests {
     #[test]
     fn redirections_are_followed_from_where_they_came() {
         let asked = tcp("seed", 1);
-        for (said, slot, place) in [
+        for (said, slot, address) in [
             ("3999 10.0.0.2:6381", 3999, tcp("10.0.0.2", 6381)),
             ("0 :7", 0, tcp("seed", 7)),
             ("1 ?:7", 1, tcp("seed", 7)),
             ("2 fe80::1:7", 2, tcp("fe80::1", 7)),
             ("2 node-3.shop:7", 2, tcp("node-3.shop", 7)),
         ] {
-            assert_eq!(redirection(said, &asked), Some((slot, place)), "{said}");
+            assert_eq!(redirection(said, &asked), Some((slot, address)), "{said}");
         }
         for nonsense in ["", "x a:1", "1 a", "1 a:x", "99999 a:1"] {
             assert_eq!(redirection(nonsense, &asked), None, "{nonsense}");

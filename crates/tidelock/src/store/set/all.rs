@@ -16,16 +16,16 @@ use crate::store::set::{Shared, Side};
 use crate::store::{Attempt, AttemptRequest, Bond, Wait, Wake};
 
 /// The smallest range of the random pause after a collision.
-const PAUSE: Duration = Duration::from_millis(4);
+const MIN_COLLISION_PAUSE: Duration = Duration::from_millis(4);
 
 pub(crate) async fn attempt(set: &Shared, ask: &AttemptRequest) -> Result<Attempt> {
     set.refuse_if_one_is_closed()?;
     let begun = set.timers.now();
-    let mut place = SweepStart::of(set, ask);
+    let mut start = SweepStart::of(set, ask);
     let mut collisions = 0;
     loop {
         let round = set.timers.now();
-        let refusal = match sweep(set, ask, &place).await? {
+        let refusal = match sweep(set, ask, &start).await? {
             Swept::All(bonds) => return Ok(set.granted(bonds)),
             Swept::Refused(refusal) => refusal,
         };
@@ -34,12 +34,12 @@ pub(crate) async fn attempt(set: &Shared, ask: &AttemptRequest) -> Result<Attemp
             mut wait,
             in_vain,
         } = refusal;
-        if wait.wake.is_none() && place.part == part {
-            wait.wake = place.wake.take();
+        if wait.wake.is_none() && start.part == part {
+            wait.wake = start.wake.take();
         }
         let now = set.timers.now();
         let spent = now.since(begun);
-        let doubt = set.notes.in_doubt(&ask.ticket.owner);
+        let doubt = set.in_doubt_log.in_doubt(&ask.ticket.owner);
         let comes_back = in_vain && !ask.patience.is_zero();
         if !comes_back || wait.wake.is_some() && (doubt || spent > set.response_timeout / 2) {
             wait.wake = wait.wake.map(|wake| wake.of_part(part));
@@ -57,10 +57,10 @@ pub(crate) async fn attempt(set: &Shared, ask: &AttemptRequest) -> Result<Attemp
         collisions += 1;
         // We scale the pause by the duration of a round, so it fits any latency: a caller that starts a round earlier
         // gets through.
-        let range = (now.since(round) * 2).max(PAUSE) * (1 << collisions.min(5));
+        let range = (now.since(round) * 2).max(MIN_COLLISION_PAUSE) * (1 << collisions.min(5));
         let pause = range.mul_f64(jitter::share());
         set.timers.after(pause.min(set.response_timeout / 4)).await;
-        place = SweepStart {
+        start = SweepStart {
             part,
             patient: true,
             armed: ask.armed && ask.part == part,
@@ -106,19 +106,19 @@ struct SweepRefusal {
 }
 
 /// Asks every member for its part. Unless all of them grant it, no part is held at the end.
-async fn sweep(set: &Shared, ask: &AttemptRequest, place: &SweepStart) -> Result<Swept> {
+async fn sweep(set: &Shared, ask: &AttemptRequest, start: &SweepStart) -> Result<Swept> {
     let parts = set.members.len();
     let begun = set.timers.now();
-    let others = (0..parts).filter(|part| *part != place.part);
+    let others = (0..parts).filter(|part| *part != start.part);
     let mut taken = Vec::with_capacity(parts);
     let mut bonds = Vec::with_capacity(parts);
-    for part in std::iter::once(place.part).chain(others) {
+    for part in std::iter::once(start.part).chain(others) {
         if set.members[part].is_twin() {
             continue;
         }
         let answer = match look_for_twin(set, ask, &taken, part).await {
             Ok(true) => continue,
-            Ok(false) => ask_part(set, ask, place, part).await,
+            Ok(false) => ask_part(set, ask, start, part).await,
             Err(error) => Err(error),
         };
         let wait = match answer {
@@ -154,22 +154,22 @@ async fn sweep(set: &Shared, ask: &AttemptRequest, place: &SweepStart) -> Result
 async fn ask_part(
     set: &Shared,
     ask: &AttemptRequest,
-    place: &SweepStart,
+    start: &SweepStart,
     part: usize,
 ) -> Result<Attempt> {
-    let first = part == place.part;
+    let first = part == start.part;
     let own = AttemptRequest {
         spare: 0,
         delay: Duration::ZERO,
         ticket: set.members[part].ticket(&ask.ticket),
         lease: ask.lease,
-        patience: if first && place.patient {
+        patience: if first && start.patient {
             ask.patience
         } else {
             Duration::ZERO
         },
-        armed: first && (place.armed || place.wake.is_some()),
-        asker: ask.asker.clone(),
+        armed: first && (start.armed || start.wake.is_some()),
+        liveness: ask.liveness.clone(),
         part: 0,
         wish: ask.wish,
     };

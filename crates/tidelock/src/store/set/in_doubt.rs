@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::store::{BootInstant, OwnerId};
 
 /// How long an entry is kept. It exceeds the time that a request can lie in the buffers of a frozen server.
-const KEPT: Duration = Duration::from_secs(600);
+const ENTRY_TTL: Duration = Duration::from_secs(600);
 
 /// Entries by ticket.
 #[derive(Debug, Default)]
@@ -70,8 +70,8 @@ impl InDoubtEntry {
 impl InDoubtLog {
     /// Records that a request of the ticket got no answer from a member.
     pub(crate) fn doubt(&self, owner: &OwnerId, part: usize, parts: usize, now: BootInstant) {
-        let mut notes = self.lock();
-        note(&mut notes, owner, parts, now).marks[part].doubt = true;
+        let mut in_doubt_log = self.lock();
+        note(&mut in_doubt_log, owner, parts, now).marks[part].doubt = true;
     }
 
     /// Whether a request of the ticket may still take effect at a member.
@@ -88,8 +88,8 @@ impl InDoubtLog {
         parts: usize,
         now: BootInstant,
     ) -> Vec<MemberDoubt> {
-        let mut notes = self.lock();
-        let note = note(&mut notes, owner, parts, now);
+        let mut in_doubt_log = self.lock();
+        let note = note(&mut in_doubt_log, owner, parts, now);
         note.ending = true;
         note.marks.clone()
     }
@@ -137,11 +137,11 @@ impl InDoubtLog {
     }
 
     fn change(&self, owner: &OwnerId, change: impl FnOnce(&mut InDoubtEntry)) {
-        let mut notes = self.lock();
-        if let Some(note) = notes.get_mut(owner) {
+        let mut in_doubt_log = self.lock();
+        if let Some(note) = in_doubt_log.get_mut(owner) {
             change(note);
             if note.is_void() {
-                notes.remove(owner);
+                in_doubt_log.remove(owner);
             }
         }
     }
@@ -152,17 +152,17 @@ impl InDoubtLog {
 }
 
 fn note<'a>(
-    notes: &'a mut HashMap<OwnerId, InDoubtEntry>,
+    in_doubt_log: &'a mut HashMap<OwnerId, InDoubtEntry>,
     owner: &OwnerId,
     parts: usize,
     now: BootInstant,
 ) -> &'a mut InDoubtEntry {
-    if notes.len() >= 64 && notes.len().is_power_of_two() {
+    if in_doubt_log.len() >= 64 && in_doubt_log.len().is_power_of_two() {
         // We remove entries that no steward will complete. The scan visits every entry, so it runs only at powers of
         // two.
-        notes.retain(|_, note| now.since(note.since) < KEPT || note.renewals > 0);
+        in_doubt_log.retain(|_, note| now.since(note.since) < ENTRY_TTL || note.renewals > 0);
     }
-    notes
+    in_doubt_log
         .entry(owner.clone())
         .or_insert_with(|| InDoubtEntry::new(now, parts))
 }

@@ -132,10 +132,10 @@ pub(crate) async fn announce(
     set: &Shared,
     client: &ClientId,
     info: &ClientInfo,
-    keep: Duration,
+    ttl: Duration,
 ) -> Result<()> {
     for part in 0..set.members.len() {
-        let told = set.member(part, Side::Back).announce(client, info, keep);
+        let told = set.member(part, Side::Back).announce(client, info, ttl);
         told.await.map_err(|error| of_part(set, part, error))?;
     }
     Ok(())

@@ -13,7 +13,7 @@ use crate::store::set::{Rule, Shared};
 use crate::store::{BootInstant, Ticket, Timers};
 
 /// Bounds the queue of one member. Beyond it the oldest entry is dropped, and its lock ends with its lease.
-const MOST: usize = 10_000;
+const MAX_QUEUED: usize = 10_000;
 
 /// The background commands of one member.
 #[derive(Default)]
@@ -42,7 +42,7 @@ impl Janitor {
         // Twice the lease: a request may still lie in the buffers of a server that is frozen now.
         let until = set.timers.now() + (kept * 2).max(Duration::from_secs(60));
         let mut queue = member.janitor.lock();
-        if queue.waiting.len() == MOST {
+        if queue.waiting.len() == MAX_QUEUED {
             queue.waiting.pop_front();
         }
         queue.waiting.push_back(CleanupJob {

@@ -21,7 +21,7 @@ use crate::store::set::{Shared, Side};
 use crate::store::{Attempt, AttemptRequest, Bond, Incarnation, NotYet, Wait};
 
 /// The smallest range of the random pause after a split vote.
-const PAUSE: Duration = Duration::from_millis(4);
+const MIN_SPLIT_VOTE_PAUSE: Duration = Duration::from_millis(4);
 
 /// The settings of a majority.
 #[derive(Debug)]
@@ -83,13 +83,13 @@ pub(crate) async fn attempt(
         // With votes for us, perhaps nobody has the lock. Then no release will wake us, so we must retry ourselves.
         let split = !votes.for_us.is_empty();
         let most = if ask.patience.is_zero() { 2 } else { u32::MAX };
-        let doubt = set.notes.in_doubt(&ask.ticket.owner);
+        let doubt = set.in_doubt_log.in_doubt(&ask.ticket.owner);
         let over = now.since(begun) > set.response_timeout / 2 || rounds >= most;
         if !split || doubt || over {
             return Ok(Attempt::Held(votes.wait(ask)));
         }
         rounds += 1;
-        let range = (now.since(round) * 2).max(PAUSE) * (1 << rounds.min(5));
+        let range = (now.since(round) * 2).max(MIN_SPLIT_VOTE_PAUSE) * (1 << rounds.min(5));
         let pause = range.mul_f64(jitter::share());
         set.timers.after(pause.min(set.response_timeout / 4)).await;
     }
@@ -222,7 +222,7 @@ async fn vote(set: &Shared, quorum: &Quorum, ask: &AttemptRequest, part: usize) 
         armed: ask.armed && ask.part == part,
         part: 0,
         wish: ask.wish,
-        asker: ask.asker.clone(),
+        liveness: ask.liveness.clone(),
     };
     let store = Arc::clone(set.member(part, Side::Front));
     let call = Box::pin(async move {

@@ -54,7 +54,7 @@ pub(crate) fn open(plan: Plan) -> Store {
         timers: plan.timers,
         background: plan.background,
         response_timeout: plan.response_timeout,
-        notes: InDoubtLog::default(),
+        in_doubt_log: InDoubtLog::default(),
     });
     let face = |side| {
         Arc::new(Set {
@@ -87,7 +87,7 @@ pub(crate) struct Shared {
     timers: Timers,
     background: Background,
     response_timeout: Duration,
-    notes: InDoubtLog,
+    in_doubt_log: InDoubtLog,
 }
 
 impl Shared {
@@ -178,7 +178,7 @@ impl Backend for Set {
 
     fn in_doubt(&self, ticket: &Ticket) -> bool {
         let mut members = self.shared.members.iter();
-        self.shared.notes.in_doubt(&ticket.owner)
+        self.shared.in_doubt_log.in_doubt(&ticket.owner)
             || members.any(|member| member.store.front.in_doubt(&member.ticket(ticket)))
     }
 
@@ -219,9 +219,9 @@ impl Backend for Set {
         &'a self,
         client: &'a ClientId,
         info: &'a ClientInfo,
-        keep: Duration,
+        ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(inspect::announce(&self.shared, client, info, keep))
+        Box::pin(inspect::announce(&self.shared, client, info, ttl))
     }
 
     fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {

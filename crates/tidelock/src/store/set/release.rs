@@ -18,7 +18,9 @@ pub(crate) async fn end(
     withdraw: bool,
 ) -> Result<Released> {
     let parts = set.members.len();
-    let mut marks = set.notes.begin_end(&ticket.owner, parts, set.timers.now());
+    let mut marks = set
+        .in_doubt_log
+        .begin_end(&ticket.owner, parts, set.timers.now());
     // A member that answered every request gets a plain release. Only a member with an unanswered request needs a
     // withdrawal, whose tombstone stops the late request. If no doubt is recorded, a withdrawal goes to every member.
     let doubts_known = marks.iter().any(|mark| mark.doubt);
@@ -37,12 +39,13 @@ pub(crate) async fn end(
             Err(error) => failed.push((part, how, error)),
         }
     }
-    let verdict = match &set.rule {
+    let outcome = match &set.rule {
         Rule::All => all(set, &marks, failed, withdraw),
         Rule::Majority(_) => majority(set, ticket, &marks, failed),
     };
-    set.notes.end(&ticket.owner, &marks, is_done(&verdict));
-    verdict
+    set.in_doubt_log
+        .end(&ticket.owner, &marks, is_done(&outcome));
+    outcome
 }
 
 type Failed = Vec<(usize, bool, Error)>;
@@ -65,7 +68,7 @@ pub(crate) async fn give_back(set: &Shared, ticket: &Ticket, parts: &[usize]) {
 /// Records that a request of the ticket may still take effect at that member.
 pub(crate) fn doubt(set: &Shared, ticket: &Ticket, part: usize) {
     let (parts, now) = (set.members.len(), set.timers.now());
-    set.notes.doubt(&ticket.owner, part, parts, now);
+    set.in_doubt_log.doubt(&ticket.owner, part, parts, now);
 }
 
 async fn ask_one(
@@ -186,8 +189,8 @@ fn unfinished(set: &Shared, failed: Failed) -> Error {
 }
 
 /// The caller will not repeat the call.
-fn is_done(verdict: &Result<Released>) -> bool {
-    match verdict {
+fn is_done(outcome: &Result<Released>) -> bool {
+    match outcome {
         Ok(_) => true,
         Err(error) => !error.is_retryable(),
     }

@@ -21,7 +21,7 @@ pub(crate) async fn renew(
     if mends {
         for renewal in batch {
             let owner = &renewal.ticket.owner;
-            set.notes.begin_renewal(owner, parts, now);
+            set.in_doubt_log.begin_renewal(owner, parts, now);
         }
     }
     let asked = (0..parts)
@@ -45,11 +45,11 @@ pub(crate) async fn renew(
         }
     }
     let each = batch.iter().zip(tallies);
-    let verdicts = each.map(|(renewal, tally)| verdict(set, side, renewal, tally));
+    let verdicts = each.map(|(renewal, tally)| outcome(set, side, renewal, tally));
     let verdicts = verdicts.collect();
     if mends {
         for renewal in batch {
-            set.notes.end_renewal(&renewal.ticket.owner);
+            set.in_doubt_log.end_renewal(&renewal.ticket.owner);
         }
     }
     Ok(verdicts)
@@ -101,7 +101,7 @@ async fn renew_at(
     }
 }
 
-fn verdict(set: &Arc<Shared>, side: Side, renewal: &Renewal, tally: Tally) -> Renewed {
+fn outcome(set: &Arc<Shared>, side: Side, renewal: &Renewal, tally: Tally) -> Renewed {
     let name = &renewal.ticket.name;
     let asked = tally.kept + tally.gone.len() + tally.failed.len();
     let needed = set.needed().min(asked); // of members that are the same lock, only one is asked
@@ -134,7 +134,7 @@ fn verdict(set: &Arc<Shared>, side: Side, renewal: &Renewal, tally: Tally) -> Re
 /// renewal on. This runs in the background, because nothing depends on it now.
 fn mend(set: &Arc<Shared>, side: Side, renewal: &Renewal, part: usize) {
     let owner = renewal.ticket.owner.clone();
-    if !set.notes.may_mend(&owner, part) {
+    if !set.in_doubt_log.may_mend(&owner, part) {
         return;
     }
     let ask = AttemptRequest {
@@ -146,14 +146,14 @@ fn mend(set: &Arc<Shared>, side: Side, renewal: &Renewal, part: usize) {
         armed: false,
         part: 0,
         wish: renewal.wish,
-        asker: Liveness::default(),
+        liveness: Liveness::default(),
     };
     let set = Arc::clone(set);
     let background = set.background.clone();
     background.spawn(async move {
         match set.member(part, side).attempt(&ask).await {
-            Ok(Attempt::Acquired(_) | Attempt::Held(_)) => set.notes.repaired(&owner, part),
-            Err(error) if !error.outcome_unknown() => set.notes.repaired(&owner, part),
+            Ok(Attempt::Acquired(_) | Attempt::Held(_)) => set.in_doubt_log.repaired(&owner, part),
+            Err(error) if !error.outcome_unknown() => set.in_doubt_log.repaired(&owner, part),
             // The outcome is unknown, so the ticket stays in doubt there and the release withdraws it.
             Err(error) => tracing::debug!(lock = %ask.ticket.name, %error, "not put back"),
         }

@@ -35,8 +35,8 @@ pub(crate) enum Durable {
 /// The settings that all connections of a client share.
 #[derive(Debug, Clone)]
 pub(crate) struct SharedConnectionState {
-    pub(crate) place: Arc<DatabasePaths>,
-    pub(crate) base: Timebase,
+    pub(crate) paths: Arc<DatabasePaths>,
+    pub(crate) timebase: Timebase,
     pub(crate) seen: Arc<ForeignRows>,
     /// `None`: no other process uses the file.
     pub(crate) shown: Option<Arc<HolderBytes>>,
@@ -117,7 +117,7 @@ impl Database {
     }
 
     fn enter(&mut self) -> Result<OpenDatabase> {
-        let Entered { connection, files } = entry::enter(&self.setting.place, self.setting.create)?;
+        let Entered { connection, files } = entry::enter(&self.setting.paths, self.setting.create)?;
         self.opened += 1;
         Ok(OpenDatabase {
             connection,
@@ -149,15 +149,15 @@ impl Database {
         let Some(open) = &mut self.open else {
             return;
         };
-        let place = &self.setting.place;
-        let now = Files::at(place);
+        let paths = &self.setting.paths;
+        let now = Files::at(paths);
         if now == open.files {
             return;
         }
         // Only `-lock` was replaced, so we keep the connection and write the record again.
         if now.share_a_log_with(&open.files) {
-            if entry::confirm(place, &open.files) {
-                open.files = Files::at(place);
+            if entry::confirm(paths, &open.files) {
+                open.files = Files::at(paths);
             }
             return;
         }
@@ -166,7 +166,7 @@ impl Database {
         if !open.empty_log() {
             return;
         }
-        tracing::warn!(file = %place.main.display(), "the lock file, or the -wal or -shm beside it, was removed, renamed or replaced; it is opened again");
+        tracing::warn!(file = %paths.main.display(), "the lock file, or the -wal or -shm beside it, was removed, renamed or replaced; it is opened again");
         self.open = None;
         self.setting.alarm.ring();
     }
@@ -191,7 +191,7 @@ impl Database {
         // judge their rows by.
         let view = LockTransaction {
             connection,
-            now: self.setting.base.now(),
+            now: self.setting.timebase.now(),
             seen: &self.setting.seen,
         };
         let result = match work(&view) {
@@ -222,9 +222,9 @@ impl Database {
         &mut self,
         change: impl Fn(&LockTransaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T> {
-        let place = Arc::clone(&self.setting.place);
+        let paths = Arc::clone(&self.setting.paths);
         self.write(Durable::Yes, move |view| {
-            if schema::is_tight(view.connection)? && file_system::is_full(&place.main) {
+            if schema::is_tight(view.connection)? && file_system::is_full(&paths.main) {
                 let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
                 return Err(rusqlite::Error::SqliteFailure(full, None));
             }

@@ -15,8 +15,8 @@ const LITTLE_SPACE: u64 = 64 << 20;
 const LONG_LOG: u64 = 64 << 20;
 
 /// Returns all findings about the file.
-pub(crate) fn examine(place: &DatabasePaths, connection: &Connection) -> Vec<Finding> {
-    let path = &*place.main;
+pub(crate) fn examine(paths: &DatabasePaths, connection: &Connection) -> Vec<Finding> {
+    let path = &*paths.main;
     let mut findings = vec![
         Finding::new(
             Severity::Good,
@@ -33,7 +33,7 @@ pub(crate) fn examine(place: &DatabasePaths, connection: &Connection) -> Vec<Fin
             "synchronous=FULL for grants",
             "a grant and its token are on the disk before they are reported, as far as the disk tells the truth",
         ),
-        log_size(&place.wal),
+        log_size(&paths.wal),
         Finding::new(
             Severity::Good,
             "version",

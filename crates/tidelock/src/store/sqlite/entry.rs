@@ -36,34 +36,34 @@ pub(crate) struct Entered {
 }
 
 /// Opens the file. With `create`, creates a missing file; otherwise a missing file is an error, and nothing is created.
-pub(crate) fn enter(place: &DatabasePaths, create: bool) -> Result<Entered> {
+pub(crate) fn enter(paths: &DatabasePaths, create: bool) -> Result<Entered> {
     let mut tries = 0;
     loop {
-        let busy = match try_enter(place, create) {
+        let busy = match try_enter(paths, create) {
             Ok(entered) => return Ok(entered),
             Err(Unfit::Busy(busy)) => busy,
             Err(Unfit::Sqlite(error)) => {
-                return Err(explain(error, TransactionStage::Before).prefix(place.main.display()));
+                return Err(explain(error, TransactionStage::Before).prefix(paths.main.display()));
             }
-            Err(Unfit::Other(error)) => return Err(error.prefix(place.main.display())),
+            Err(Unfit::Other(error)) => return Err(error.prefix(paths.main.display())),
         };
         if !pause(tries) {
             let error = Error::new(ErrorKind::Unavailable).because(busy.to_string());
-            return Err(error.caused_by(busy).prefix(place.main.display()));
+            return Err(error.caused_by(busy).prefix(paths.main.display()));
         }
         tries += 1;
     }
 }
 
-fn try_enter(place: &DatabasePaths, create: bool) -> Result<Entered, Unfit> {
-    if Id::of(&place.main).is_none() {
+fn try_enter(paths: &DatabasePaths, create: bool) -> Result<Entered, Unfit> {
+    if Id::of(&paths.main).is_none() {
         if !create {
             return Err(Unfit::Other(missing("there is no such lock file")));
         }
-        address::make_file(&place.main, address::rights_in(&place.main));
+        address::make_file(&paths.main, address::rights_in(&paths.main));
     }
-    address::refuse_links(&place.main).map_err(Unfit::Other)?;
-    let mut gate = EntryLock::lock(place)?;
+    address::refuse_links(&paths.main).map_err(Unfit::Other)?;
+    let mut gate = EntryLock::lock(paths)?;
     let entered = gate.pass(create);
     if matches!(entered, Err(Unfit::Other(_))) {
         gate.clean_up();
@@ -73,24 +73,24 @@ fn try_enter(place: &DatabasePaths, create: bool) -> Result<Entered, Unfit> {
 
 /// Writes the record into `-lock` again, after `-lock` was removed while a connection kept the other files open.
 /// Returns false if the other files were replaced too, or if another process has `-lock` locked.
-pub(crate) fn confirm(place: &DatabasePaths, files: &Files) -> bool {
-    EntryLock::lock(place)
-        .is_ok_and(|mut gate| Files::at(place).share_a_log_with(files) && gate.write(files).is_ok())
+pub(crate) fn confirm(paths: &DatabasePaths, files: &Files) -> bool {
+    EntryLock::lock(paths)
+        .is_ok_and(|mut gate| Files::at(paths).share_a_log_with(files) && gate.write(files).is_ok())
 }
 
 /// The lock on `-lock`, which one process at a time has. The kernel drops it when the process ends.
 struct EntryLock<'a> {
-    place: &'a DatabasePaths,
+    paths: &'a DatabasePaths,
     file: File,
     /// True if this process created `-lock`.
     made: bool,
 }
 
 impl<'a> EntryLock<'a> {
-    fn lock(place: &'a DatabasePaths) -> Result<Self, Unfit> {
-        let made = Id::of(&place.lock).is_none();
+    fn lock(paths: &'a DatabasePaths) -> Result<Self, Unfit> {
+        let made = Id::of(&paths.lock).is_none();
         if made {
-            address::make_companion(&place.lock, &place.main);
+            address::make_companion(&paths.lock, &paths.main);
         }
         let denied = |error: std::io::Error| {
             let kind = match error.kind() {
@@ -100,7 +100,7 @@ impl<'a> EntryLock<'a> {
             let why = "its companion, whose name ends with -lock, cannot be opened or made; may this user write to the folder?";
             Unfit::Other(Error::new(kind).because(why).caused_by(error))
         };
-        let file = address::open_companion(&place.lock).map_err(denied)?;
+        let file = address::open_companion(&paths.lock).map_err(denied)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(Unfit::Busy(Busy::Opening)),
@@ -108,23 +108,23 @@ impl<'a> EntryLock<'a> {
         }
         // Another process may have removed `-lock` between the open and the lock. Our lock would then be on a file that
         // nobody else opens.
-        if address::is_at(&file, &place.lock) {
-            Ok(Self { place, file, made })
+        if address::is_at(&file, &paths.lock) {
+            Ok(Self { paths, file, made })
         } else {
             Err(Unfit::Busy(Busy::Opening))
         }
     }
 
     fn pass(&mut self, create: bool) -> Result<Entered, Unfit> {
-        let mut before = Files::at(self.place);
+        let mut before = Files::at(self.paths);
         let line = self.read().unwrap_or_default();
         if !before.are_those_of(&line) {
             before = self.agree(&line, create)?;
         }
-        let connection = connect(self.place, create, Log::Known)?;
+        let connection = connect(self.paths, create, Log::Known)?;
         // We compare with the files from before SQLite opened them. Otherwise we would mistake a file that was replaced
         // in between for the one that SQLite has open.
-        let files = Files::at(self.place);
+        let files = Files::at(self.paths);
         if files.share_a_log_with(&before) {
             Ok(Entered { connection, files })
         } else {
@@ -134,19 +134,19 @@ impl<'a> EntryLock<'a> {
 
     /// Records which log is in use from now on. Called when no process uses the log, or when it is missing.
     fn agree(&mut self, line: &str, create: bool) -> Result<Files, Unfit> {
-        make_sure_to_be_alone(self.place, create)?;
-        let mut expected = Files::at(self.place);
+        make_sure_to_be_alone(self.paths, create)?;
+        let mut expected = Files::at(self.paths);
         if expected.have_a_foreign_log(line) {
             self.discard_log()?;
-            expected = Files::at(self.place);
+            expected = Files::at(self.paths);
         }
         // We create these files instead of SQLite, so that we know their identities: an old copy may replace them at
         // any time.
-        let DatabasePaths { main, wal, shm, .. } = self.place;
+        let DatabasePaths { main, wal, shm, .. } = self.paths;
         expected.wal = address::make_companion(wal, main).or(expected.wal);
         expected.shm = address::make_companion(shm, main).or(expected.shm);
-        drop(connect(self.place, create, Log::New)?);
-        let files = Files::at(self.place);
+        drop(connect(self.paths, create, Log::New)?);
+        let files = Files::at(self.paths);
         if !files.are_complete() || !files.fit(&expected) {
             return Err(Unfit::Busy(Busy::Replaced));
         }
@@ -174,8 +174,8 @@ impl<'a> EntryLock<'a> {
     /// Removes a log that does not belong to this file, for example after a copy or a restore. Otherwise SQLite would
     /// write the log's old pages over newer pages of the file.
     fn discard_log(&self) -> Result<(), Unfit> {
-        tracing::warn!(file = %self.place.main.display(), "the -wal beside the lock file is not the one that belongs to it; it is removed");
-        for path in [&self.place.wal, &self.place.shm] {
+        tracing::warn!(file = %self.paths.main.display(), "the -wal beside the lock file is not the one that belongs to it; it is removed");
+        for path in [&self.paths.wal, &self.paths.shm] {
             match std::fs::remove_file(path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     let why = "the -wal and -shm beside it belong to another lock file and cannot be removed; remove them by hand";
@@ -191,14 +191,14 @@ impl<'a> EntryLock<'a> {
     /// Removes the `-lock` file that we created, because the main file is not a lock file.
     fn clean_up(&self) {
         if self.made {
-            let _ = std::fs::remove_file(&self.place.lock);
+            let _ = std::fs::remove_file(&self.paths.lock);
         }
     }
 }
 
 /// Fails unless no other process has the file open, by any path. Leaves the file and its log unchanged.
-fn make_sure_to_be_alone(place: &DatabasePaths, create: bool) -> Result<(), Unfit> {
-    let connection = Connection::open_with_flags(&place.main, flags(create))?;
+fn make_sure_to_be_alone(paths: &DatabasePaths, create: bool) -> Result<(), Unfit> {
+    let connection = Connection::open_with_flags(&paths.main, flags(create))?;
     connection.busy_timeout(Duration::ZERO)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     let alone = connection.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE");
@@ -227,12 +227,12 @@ enum Log {
     New,
 }
 
-fn connect(place: &DatabasePaths, create: bool, log: Log) -> Result<Connection, Unfit> {
+fn connect(paths: &DatabasePaths, create: bool, log: Log) -> Result<Connection, Unfit> {
     #[allow(
         unused_mut,
         reason = "needed by some versions in the range of rusqlite"
     )]
-    let mut connection = Connection::open_with_flags(&place.main, flags(create))?;
+    let mut connection = Connection::open_with_flags(&paths.main, flags(create))?;
     connection.busy_handler(Some(still_busy))?;
     // Otherwise the last connection to close would remove the log, and nobody could tell that from a log that was
     // removed with contents. This also makes closing faster.

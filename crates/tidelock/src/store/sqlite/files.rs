@@ -77,12 +77,12 @@ pub(crate) struct Files {
 
 impl Files {
     /// Reads the identities of the files that are there now.
-    pub(crate) fn at(place: &DatabasePaths) -> Self {
+    pub(crate) fn at(paths: &DatabasePaths) -> Self {
         Self {
-            main: Id::of(&place.main),
-            wal: Id::of(&place.wal),
-            shm: Id::of(&place.shm),
-            lock: Id::of(&place.lock),
+            main: Id::of(&paths.main),
+            wal: Id::of(&paths.wal),
+            shm: Id::of(&paths.shm),
+            lock: Id::of(&paths.lock),
         }
     }
 
@@ -134,27 +134,27 @@ mod tests {
     #[test]
     fn a_file_that_was_replaced_is_another_one() {
         let folder = tempfile::tempdir().unwrap();
-        let place = DatabasePaths::of(folder.path().join("a.db"));
-        for path in [&place.main, &place.wal, &place.shm] {
+        let paths = DatabasePaths::of(folder.path().join("a.db"));
+        for path in [&paths.main, &paths.wal, &paths.shm] {
             std::fs::write(path, "").unwrap();
         }
-        let files = Files::at(&place);
+        let files = Files::at(&paths);
         let line = files.as_line();
         assert!(files.are_those_of(&line) && !files.have_a_foreign_log(&line));
         // We do not remove the old file first. Otherwise the new one might get its inode.
         std::fs::write(folder.path().join("new"), "").unwrap();
-        std::fs::rename(folder.path().join("new"), &place.wal).unwrap();
-        let now = Files::at(&place);
+        std::fs::rename(folder.path().join("new"), &paths.wal).unwrap();
+        let now = Files::at(&paths);
         assert!(!now.share_a_log_with(&files));
         assert!(!now.are_those_of(&line) && now.have_a_foreign_log(&line));
-        std::fs::remove_file(&place.wal).unwrap();
-        let now = Files::at(&place);
+        std::fs::remove_file(&paths.wal).unwrap();
+        let now = Files::at(&paths);
         assert!(!now.are_those_of(&now.as_line()), "a log that is not there");
         assert!(!now.have_a_foreign_log(&line) && !now.have_a_foreign_log(""));
-        std::fs::write(&place.wal, "").unwrap();
+        std::fs::write(&paths.wal, "").unwrap();
         std::fs::write(folder.path().join("new"), "").unwrap();
-        let line = Files::at(&place).as_line();
-        std::fs::rename(folder.path().join("new"), &place.main).unwrap();
-        assert!(Files::at(&place).have_a_foreign_log(&line));
+        let line = Files::at(&paths).as_line();
+        std::fs::rename(folder.path().join("new"), &paths.main).unwrap();
+        assert!(Files::at(&paths).have_a_foreign_log(&line));
     }
 }

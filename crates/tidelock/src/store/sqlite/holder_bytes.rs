@@ -10,10 +10,10 @@ use crate::store::sqlite::queue_place::NameBytes;
 
 /// Bounds the shown locks, because the kernel keeps them in a linear list. The first waiter of a lock that is not shown
 /// checks the file every few milliseconds instead.
-const MOST: usize = 256;
+const MAX_NAMES: usize = 256;
 /// Bounds the retries of a lock call: the first process of the queue may lock the byte for a moment between its wake
 /// and its attempt.
-const TRIES: u32 = 20;
+const MAX_BYTE_TRIES: u32 = 20;
 
 #[derive(Debug)]
 pub(crate) struct HolderBytes {
@@ -44,10 +44,10 @@ impl HolderBytes {
             *ranges = ByteLocks::on(&self.lock).ok();
         }
         let byte = NameBytes::of(name).held;
-        let Some(ranges) = ranges.as_ref().filter(|_| held.len() < MOST) else {
+        let Some(ranges) = ranges.as_ref().filter(|_| held.len() < MAX_NAMES) else {
             return;
         };
-        for _ in 0..TRIES {
+        for _ in 0..MAX_BYTE_TRIES {
             if ranges.try_lock(byte).unwrap_or(false) {
                 held.insert(byte);
                 return;

@@ -50,10 +50,10 @@ use crate::store::{
 };
 
 /// Bounds the rows that one page of a list reads.
-const PAGE: i64 = 1000;
+const PAGE_SIZE: i64 = 1000;
 /// Bounds of the interval at which an idle connection checks that its files still exist. The interval is a tenth of the
 /// lease.
-const LEAST_IDLE: Duration = Duration::from_millis(100);
+const MIN_IDLE: Duration = Duration::from_millis(100);
 const MOST_IDLE: Duration = Duration::from_secs(3);
 
 /// The capabilities of this store.
@@ -73,21 +73,27 @@ pub(crate) async fn open(rest: &str, env: &Env) -> Result<Store> {
     let path = address::resolve(&address::path_of(rest)?)?;
     file_system::check(&path)?;
     let clock = env.timers.clock();
-    let place = Arc::new(DatabasePaths::of(path));
+    let paths = Arc::new(DatabasePaths::of(path));
     // In simulated time, all users of the file are in this process and wake each other directly.
     let alone = matches!(clock, Clock::Simulated(_));
     let setting = SharedConnectionState {
-        place: Arc::clone(&place),
-        base: Timebase::new(clock),
+        paths: Arc::clone(&paths),
+        timebase: Timebase::new(clock),
         seen: Arc::new(ForeignRows::default()),
-        shown: (!alone).then(|| Arc::new(HolderBytes::beside(&place.lock))),
+        shown: (!alone).then(|| Arc::new(HolderBytes::beside(&paths.lock))),
         alarm: Arc::default(),
         create: env.create,
     };
-    let worker = |thread: &str, desk, idle| {
-        Worker::start(thread, desk, env.timers.clone(), env.response_timeout, idle)
+    let worker = |thread: &str, database, idle| {
+        Worker::start(
+            thread,
+            database,
+            env.timers.clone(),
+            env.response_timeout,
+            idle,
+        )
     };
-    let often = (env.lease / 10).clamp(LEAST_IDLE, MOST_IDLE);
+    let often = (env.lease / 10).clamp(MIN_IDLE, MOST_IDLE);
     let idle = Idle {
         // A client that only inspects has no back connection, so the front connection makes the check.
         every: (!env.create).then_some(often),
@@ -96,7 +102,7 @@ pub(crate) async fn open(rest: &str, env: &Env) -> Result<Store> {
     let front = worker("tidelock-file", Database::new(setting.clone()), idle)?;
     let opened = open_now(&front).await?;
     // We look up the watch after the file exists, because the file's identity is the key.
-    let watch = FileWatch::of(&place);
+    let watch = FileWatch::of(&paths);
     let idle = Idle {
         every: env.create.then_some(often),
         watch: Some(Arc::clone(&watch)),
@@ -114,7 +120,7 @@ pub(crate) async fn open(rest: &str, env: &Env) -> Result<Store> {
             watch: Arc::clone(&watch),
             listening,
             clock,
-            place: Arc::clone(&place),
+            paths: Arc::clone(&paths),
         })
     };
     Ok(Store {
@@ -126,7 +132,7 @@ pub(crate) async fn open(rest: &str, env: &Env) -> Result<Store> {
 /// Opens a connection before the first request needs it. A file that later gets a second hard link cannot be opened any
 /// more, and renewals then need a connection that is already open. Returns false if other processes keep the file busy.
 async fn open_now(worker: &Worker) -> Result<bool> {
-    match worker.call(|desk| desk.connected().map(drop)).await {
+    match worker.call(|database| database.connected().map(drop)).await {
         Ok(()) => Ok(true),
         // Many processes may open the file at the same moment. We do not fail here; an acquisition waits for them
         // within its own timeout.
@@ -147,7 +153,7 @@ struct Sqlite {
     listening: Mutex<Option<Listening>>,
     clock: Clock,
     #[allow(dead_code, reason = "shown by Debug")]
-    place: Arc<DatabasePaths>,
+    paths: Arc<DatabasePaths>,
 }
 
 impl Sqlite {
@@ -157,7 +163,7 @@ impl Sqlite {
         change: impl Fn(&LockTransaction<'_>) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T> {
         self.worker
-            .call(move |desk| desk.write(durable, change))
+            .call(move |database| database.write(durable, change))
             .await
     }
 
@@ -165,7 +171,7 @@ impl Sqlite {
         &self,
         look: impl Fn(&LockTransaction<'_>) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.worker.call(move |desk| desk.read(look)).await
+        self.worker.call(move |database| database.read(look)).await
     }
 
     async fn ask(&self, ask: &AttemptRequest) -> Result<Attempt> {
@@ -180,13 +186,13 @@ impl Sqlite {
         let decision = self
             .worker
             .call_or_undo(
-                move |desk| attempt(desk, &ticket, lease, spare),
-                move |desk, decision| give_back(desk, &unheard, &decision),
+                move |database| attempt(database, &ticket, lease, spare),
+                move |database, decision| give_back(database, &unheard, &decision),
             )
             .await?;
         match decision {
             Decision::Granted(token, more) => {
-                self.watch.had_its_turn(name);
+                self.watch.was_served(name);
                 Ok(Attempt::Acquired(Grant {
                     token: token.map(fencing),
                     more,
@@ -216,17 +222,17 @@ impl Sqlite {
         let (watch, which) = (Arc::clone(&self.watch), name.clone());
         let (released, others) = self
             .worker
-            .call(move |desk| {
-                let released = desk.write(Durable::No, change)?;
+            .call(move |database| {
+                let released = database.write(Durable::No, change)?;
                 // We count the other waiters before `hide` wakes one of them. Otherwise the count would miss that
                 // waiter.
-                let shows = desk.setting.shown.is_some();
+                let shows = database.setting.shown.is_some();
                 let others = if shows {
                     watch.others(which.as_str())
                 } else {
                     0
                 };
-                desk.hide(which.as_str());
+                database.hide(which.as_str());
                 Ok((released, others))
             })
             .await?;
@@ -245,27 +251,32 @@ impl Sqlite {
 }
 
 /// Reads before it writes, so an attempt on a held lock does not need the write lock.
-fn attempt(desk: &mut Database, ticket: &Ticket, lease: Duration, spare: u32) -> Result<Decision> {
+fn attempt(
+    database: &mut Database,
+    ticket: &Ticket,
+    lease: Duration,
+    spare: u32,
+) -> Result<Decision> {
     let owner = ticket.owner.to_string();
-    if let Some(left) = desk.read(|view| view.held_by_other(ticket.name.as_str(), &owner))? {
+    if let Some(left) = database.read(|view| view.held_by_other(ticket.name.as_str(), &owner))? {
         return Ok(Decision::Held(left));
     }
-    let decision = desk.grow(|view| view.attempt(ticket, lease, spare))?;
+    let decision = database.grow(|view| view.attempt(ticket, lease, spare))?;
     if matches!(decision, Decision::Granted(..)) {
-        desk.show(ticket.name.as_str());
+        database.show(ticket.name.as_str());
     }
     Ok(decision)
 }
 
 /// Releases a grant whose caller stopped waiting. Otherwise the lock would stay held until the lease ends.
-fn give_back(desk: &mut Database, ticket: &Ticket, decision: &Decision) {
+fn give_back(database: &mut Database, ticket: &Ticket, decision: &Decision) {
     if !matches!(decision, Decision::Granted(..)) {
         return;
     }
-    if let Err(error) = desk.write(Durable::No, |view| view.release(ticket)) {
+    if let Err(error) = database.write(Durable::No, |view| view.release(ticket)) {
         tracing::warn!(lock = %ticket.name, %error, "a lock whose caller has gone stays until its lease ends");
     }
-    desk.hide(ticket.name.as_str());
+    database.hide(ticket.name.as_str());
 }
 
 fn fencing(token: i64) -> FencingToken {
@@ -291,8 +302,8 @@ fn snapshot(view: &LockTransaction<'_>, name: &str) -> rusqlite::Result<Snapshot
 
 fn page(view: &LockTransaction<'_>, pattern: &str, cursor: u64) -> rusqlite::Result<Page> {
     let skip = i64::try_from(cursor).unwrap_or(i64::MAX);
-    let all = view.names(PAGE, skip)?;
-    let full = i64::try_from(all.len()).is_ok_and(|len| len == PAGE);
+    let all = view.names(PAGE_SIZE, skip)?;
+    let full = i64::try_from(all.len()).is_ok_and(|len| len == PAGE_SIZE);
     let mut names = Vec::new();
     for name in all.into_iter().filter(|name| matches_glob(pattern, name)) {
         let row = view.row(&name)?;
@@ -300,7 +311,7 @@ fn page(view: &LockTransaction<'_>, pattern: &str, cursor: u64) -> rusqlite::Res
             names.push(name);
         }
     }
-    let next = full.then_some(cursor.saturating_add(PAGE.unsigned_abs()));
+    let next = full.then_some(cursor.saturating_add(PAGE_SIZE.unsigned_abs()));
     Ok(Page { names, next })
 }
 
@@ -335,8 +346,8 @@ impl Backend for Sqlite {
 
     fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
         let mine = ticket.clone();
-        let base = Timebase::new(self.clock);
-        Box::pin(self.end(&ticket.name, move |view| view.withdraw(&mine, &base)))
+        let timebase = Timebase::new(self.clock);
+        Box::pin(self.end(&ticket.name, move |view| view.withdraw(&mine, &timebase)))
     }
 
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
@@ -366,11 +377,11 @@ impl Backend for Sqlite {
         &'a self,
         client: &'a ClientId,
         info: &'a ClientInfo,
-        keep: Duration,
+        ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
-        let (client, info, base) = (client.clone(), info.clone(), Timebase::new(self.clock));
+        let (client, info, timebase) = (client.clone(), info.clone(), Timebase::new(self.clock));
         Box::pin(self.write(Durable::No, move |view| {
-            view.announce(&client, &info, keep, &base)
+            view.announce(&client, &info, ttl, &timebase)
         }))
     }
 
@@ -380,9 +391,9 @@ impl Backend for Sqlite {
     }
 
     fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
-        Box::pin(self.worker.call(|desk| {
-            let place = Arc::clone(&desk.setting.place);
-            Ok(doctor::examine(&place, desk.connected()?))
+        Box::pin(self.worker.call(|database| {
+            let paths = Arc::clone(&database.setting.paths);
+            Ok(doctor::examine(&paths, database.connected()?))
         }))
     }
 

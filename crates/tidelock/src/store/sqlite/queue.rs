@@ -19,7 +19,7 @@ use crate::store::sqlite::byte_locks::ByteLocks;
 use crate::store::sqlite::queue_place::{NameBytes, QueueListener, QueuePlace, QueueRank};
 
 /// Bounds the names that a process may queue for: each takes a thread, which sleeps in the kernel.
-const MOST: usize = 16;
+const MAX_QUEUE_THREADS: usize = 16;
 
 /// The positions of this process in the queues of one file.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl ProcessQueue {
         {
             return;
         }
-        if spots.len() >= MOST || self.is_useless.load(Ordering::Relaxed) {
+        if spots.len() >= MAX_QUEUE_THREADS || self.is_useless.load(Ordering::Relaxed) {
             return;
         }
         let spot = Arc::new(QueuePlace::of(name, Arc::clone(&self.ranges)));
@@ -88,7 +88,7 @@ impl ProcessQueue {
     }
 
     /// This process was granted the lock. If it has more waiters, they continue at the end of the queue.
-    pub(crate) fn had_its_turn(&self, name: &str) {
+    pub(crate) fn was_served(&self, name: &str) {
         if let Some(spot) = self.lock().get(name) {
             spot.step_back();
         }
@@ -215,7 +215,7 @@ mod tests {
         assert!(third.1.try_recv().is_err(), "it was not called");
         // The first is granted the lock and makes room for the next.
         holder.show("a");
-        first.0.had_its_turn("a");
+        first.0.was_served("a");
         await_rank(&second.0, QueueRank::First);
         assert_ne!(first.0.rank("a"), QueueRank::First);
     }
@@ -241,7 +241,7 @@ mod tests {
     fn a_first_that_stands_still_does_not_keep_the_second_from_leaving() {
         let folder = tempfile::tempdir().unwrap();
         let (_holder, [first, second, third]) = three(folder.path());
-        second.0.had_its_turn("a");
+        second.0.was_served("a");
         await_rank(&third.0, QueueRank::Second);
         // Both the second and the third now wait for the first position.
         first.0.leave("a", || false);

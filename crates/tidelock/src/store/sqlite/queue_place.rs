@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use crate::store::sqlite::byte_locks::ByteLocks;
 
 /// Bounds how long an idle thread stays, so that the next waiter need not start one.
-const LINGER: Duration = Duration::from_secs(1);
+const IDLE_THREAD_LIFETIME: Duration = Duration::from_secs(1);
 /// The pause before a process that was granted the lock joins the queue again. The kernel does not hand a byte over:
 /// without the pause, the process would lock the byte again while the kernel still wakes the waiter for it.
-const REST: Duration = Duration::from_millis(1);
+const PASS_PAUSE: Duration = Duration::from_millis(1);
 /// The pause between two checks by the first process of the queue, while the holder has not locked its byte.
-const SHORT: Duration = Duration::from_millis(4);
+const SHORT_PAUSE: Duration = Duration::from_millis(4);
 /// The number of checks that use the short pause.
-const SHORT_LOOKS: u32 = 50;
+const SHORT_CHECKS: u32 = 50;
 /// The pause between two checks after that.
-const LONG: Duration = Duration::from_millis(10);
+const LONG_PAUSE: Duration = Duration::from_millis(10);
 
 /// The position of a process in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -180,7 +180,7 @@ impl QueuePlace {
             }
             caller.look();
             self.wait_for_release(caller)?;
-            std::thread::sleep(REST);
+            std::thread::sleep(PASS_PAUSE);
         }
         Ok(())
     }
@@ -204,7 +204,7 @@ impl QueuePlace {
 
     /// Waits for the release, as the first process of the queue.
     fn wait_for_release(&self, caller: &impl QueueListener) -> std::io::Result<()> {
-        let mut looks = 0;
+        let mut checks = 0;
         while self.rank() == QueueRank::First {
             if self.ranges.try_lock(self.bytes.held)? {
                 // No process has the byte: the lock is free, or its holder does not show it.
@@ -214,11 +214,15 @@ impl QueuePlace {
                 // Blocks until the holder unlocks its byte. We need the byte only as a signal, so we unlock it at once.
                 self.ranges.lock(self.bytes.held)?;
                 self.ranges.unlock(self.bytes.held);
-                looks = 0;
+                checks = 0;
                 caller.called(&self.name);
             }
-            looks += 1;
-            let pause = if looks <= SHORT_LOOKS { SHORT } else { LONG };
+            checks += 1;
+            let pause = if checks <= SHORT_CHECKS {
+                SHORT_PAUSE
+            } else {
+                LONG_PAUSE
+            };
             let state = self.lock();
             drop(
                 self.changed
@@ -233,7 +237,7 @@ impl QueuePlace {
         let state = self.lock();
         let (mut state, _) = self
             .changed
-            .wait_timeout_while(state, LINGER, |state| !state.wanted)
+            .wait_timeout_while(state, IDLE_THREAD_LIFETIME, |state| !state.wanted)
             .unwrap_or_else(PoisonError::into_inner);
         state.over = !state.wanted;
         state.wanted

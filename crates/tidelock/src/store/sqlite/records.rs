@@ -12,7 +12,7 @@ use crate::store::{ClientId, Name, Released, Renewal, Ticket};
 
 /// Bounds how long a withdrawn ticket is remembered: far longer than its request can stay in the worker queue of its
 /// process.
-const REMEMBERED: Duration = Duration::from_secs(300);
+const WITHDRAWN_TTL: Duration = Duration::from_secs(300);
 
 /// The context of one transaction.
 pub(crate) struct LockTransaction<'a> {
@@ -51,18 +51,20 @@ impl LockTransaction<'_> {
             .optional()
     }
 
-    fn standing(&self, row: Option<&Row>, name: &str, owner: &str) -> RowOwner {
+    fn owner_of_row(&self, row: Option<&Row>, name: &str, owner: &str) -> RowOwner {
         row.map_or(RowOwner::Free, |row| {
-            row.standing(name, owner, self.now, self.seen)
+            row.owner_of_row(name, owner, self.now, self.seen)
         })
     }
 
     /// Returns the remaining time if another owner holds the lock. Only reads.
     pub(crate) fn held_by_other(&self, name: &str, owner: &str) -> Result<Option<Duration>> {
-        Ok(match self.standing(self.row(name)?.as_ref(), name, owner) {
-            RowOwner::Theirs(left) => Some(left),
-            RowOwner::Free | RowOwner::Ours => None,
-        })
+        Ok(
+            match self.owner_of_row(self.row(name)?.as_ref(), name, owner) {
+                RowOwner::Theirs(left) => Some(left),
+                RowOwner::Free | RowOwner::Ours => None,
+            },
+        )
     }
 
     pub(crate) fn attempt(&self, ticket: &Ticket, lease: Duration, spare: u32) -> Result<Decision> {
@@ -72,7 +74,7 @@ impl LockTransaction<'_> {
             return Ok(Decision::Withdrawn);
         }
         let row = self.row(name)?;
-        match self.standing(row.as_ref(), name, &owner) {
+        match self.owner_of_row(row.as_ref(), name, &owner) {
             RowOwner::Theirs(left) => Ok(Decision::Held(left)),
             RowOwner::Ours => {
                 self.extend(name, &owner, lease)?;
@@ -134,7 +136,7 @@ impl LockTransaction<'_> {
             renewal.ticket.owner.to_string(),
         );
         let row = self.row(name)?;
-        let ours = self.standing(row.as_ref(), name, &owner) == RowOwner::Ours;
+        let ours = self.owner_of_row(row.as_ref(), name, &owner) == RowOwner::Ours;
         if ours {
             self.extend(name, &owner, renewal.lease)?;
         }
@@ -144,7 +146,7 @@ impl LockTransaction<'_> {
     pub(crate) fn release(&self, ticket: &Ticket) -> Result<Released> {
         let (name, owner) = (ticket.name.as_str(), ticket.owner.to_string());
         let row = self.row(name)?;
-        let ours = self.standing(row.as_ref(), name, &owner) == RowOwner::Ours;
+        let ours = self.owner_of_row(row.as_ref(), name, &owner) == RowOwner::Ours;
         self.connection
             .prepare_cached("DELETE FROM locks WHERE name = ?1 AND owner = ?2")?
             .execute([name, owner.as_str()])?;
@@ -157,13 +159,13 @@ impl LockTransaction<'_> {
     }
 
     /// Releases, and leaves a tombstone so that a later attempt of the ticket has no effect.
-    pub(crate) fn withdraw(&self, ticket: &Ticket, base: &Timebase) -> Result<Released> {
-        self.sweep("withdrawn", base)?;
+    pub(crate) fn withdraw(&self, ticket: &Ticket, timebase: &Timebase) -> Result<Released> {
+        self.sweep("withdrawn", timebase)?;
         self.connection
             .prepare_cached("REPLACE INTO withdrawn (owner, ends, domain) VALUES (?1, ?2, ?3)")?
             .execute(params![
                 ticket.owner.to_string(),
-                self.now.plus(REMEMBERED),
+                self.now.plus(WITHDRAWN_TTL),
                 self.now.domain
             ])?;
         self.release(ticket)
@@ -178,7 +180,7 @@ impl LockTransaction<'_> {
     pub(crate) fn force_release(&self, name: &Name) -> Result<bool> {
         let name = name.as_str();
         let row = self.row(name)?;
-        let held = self.standing(row.as_ref(), name, "") != RowOwner::Free;
+        let held = self.owner_of_row(row.as_ref(), name, "") != RowOwner::Free;
         self.connection
             .prepare_cached("DELETE FROM locks WHERE name = ?1")?
             .execute([name])?;
@@ -205,14 +207,14 @@ impl LockTransaction<'_> {
         &self,
         client: &ClientId,
         info: &ClientInfo,
-        keep: Duration,
-        base: &Timebase,
+        ttl: Duration,
+        timebase: &Timebase,
     ) -> Result<()> {
-        self.sweep("clients", base)?;
-        self.sweep("locks", base)?;
+        self.sweep("clients", timebase)?;
+        self.sweep("locks", timebase)?;
         self.connection
             .prepare_cached("REPLACE INTO clients (client, host, pid, program, since, ends, domain) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
-            .execute(params![client.as_str(), info.host, info.pid, info.program, millis(info.since), self.now.plus(keep), self.now.domain])?;
+            .execute(params![client.as_str(), info.host, info.pid, info.program, millis(info.since), self.now.plus(ttl), self.now.domain])?;
         Ok(())
     }
 
@@ -241,7 +243,7 @@ impl LockTransaction<'_> {
     /// Deletes expired rows. Tombstones and client details of an earlier boot are deleted too, because their processes
     /// ended with that boot. A lock row of another clock stays: only a waiter that watches it knows when it may be
     /// taken.
-    fn sweep(&self, table: &str, base: &Timebase) -> Result<()> {
+    fn sweep(&self, table: &str, timebase: &Timebase) -> Result<()> {
         let Now { stamp, domain } = self.now;
         self.connection
             .prepare_cached(&format!(
@@ -253,7 +255,7 @@ impl LockTransaction<'_> {
                 .prepare_cached(&format!(
                     "DELETE FROM {table} WHERE domain NOT LIKE ?1 || '+%' AND domain NOT LIKE 'process:%'"
                 ))?
-                .execute([base.boot()])?;
+                .execute([timebase.boot()])?;
         }
         Ok(())
     }

@@ -60,7 +60,7 @@ pub(crate) enum RowOwner {
 
 impl Row {
     /// Tells whether the lock is free, held by this owner or held by another owner.
-    pub(crate) fn standing(
+    pub(crate) fn owner_of_row(
         &self,
         name: &str,
         owner: &str,
@@ -158,14 +158,15 @@ mod tests {
     #[test]
     fn a_deadline_of_the_same_clock_is_taken_at_its_word() {
         let seen = ForeignRows::default();
-        let standing = |owner, seconds| row().standing("n", owner, at(seconds, "here"), &seen);
-        assert_eq!(standing("a:1", 99), RowOwner::Ours);
+        let owner_of_row =
+            |owner, seconds| row().owner_of_row("n", owner, at(seconds, "here"), &seen);
+        assert_eq!(owner_of_row("a:1", 99), RowOwner::Ours);
         assert_eq!(
-            standing("b:1", 99),
+            owner_of_row("b:1", 99),
             RowOwner::Theirs(Duration::from_secs(1))
         );
-        assert_eq!(standing("b:1", 100), RowOwner::Free);
-        assert_eq!(standing("a:1", 100), RowOwner::Free);
+        assert_eq!(owner_of_row("b:1", 100), RowOwner::Free);
+        assert_eq!(owner_of_row("a:1", 100), RowOwner::Free);
     }
 
     #[test]
@@ -174,7 +175,7 @@ mod tests {
         // The readings do not matter: 5000 s is long past the deadline, 5 s is long before it.
         for start in [5000_i64, 5] {
             let seen_at =
-                |seconds: i64| row().standing("n", "b:1", at(start + seconds, "there"), &seen);
+                |seconds: i64| row().owner_of_row("n", "b:1", at(start + seconds, "there"), &seen);
             seen.forget("n");
             assert_eq!(seen_at(0), RowOwner::Theirs(Duration::from_secs(10)));
             assert_eq!(seen_at(9), RowOwner::Theirs(Duration::from_secs(1)));
@@ -188,8 +189,8 @@ mod tests {
         for step in 0..10 {
             let mut row = row();
             row.revision += step;
-            let standing = row.standing("n", "b:1", at(step * 9, "there"), &seen);
-            assert_eq!(standing, RowOwner::Theirs(Duration::from_secs(10)));
+            let owner_of_row = row.owner_of_row("n", "b:1", at(step * 9, "there"), &seen);
+            assert_eq!(owner_of_row, RowOwner::Theirs(Duration::from_secs(10)));
         }
     }
 }

@@ -102,9 +102,9 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn all_processes_of_a_boot_share_one_clock() {
-        let base = Timebase::new(Clock::Boot);
-        assert!(!base.now().domain.starts_with("process:"));
-        assert!(base.now().domain.starts_with(base.boot()));
-        assert!(base.now().stamp > 0);
+        let timebase = Timebase::new(Clock::Boot);
+        assert!(!timebase.now().domain.starts_with("process:"));
+        assert!(timebase.now().domain.starts_with(timebase.boot()));
+        assert!(timebase.now().stamp > 0);
     }
 }

@@ -24,17 +24,17 @@ use crate::store::{Clock, Timers, WakeChannels, jitter};
 
 /// The pause between two checks without a queue, just after a waiter began to wait: most locks are held for a short
 /// time.
-const SHORT: Duration = Duration::from_millis(4);
+const SHORT_PAUSE: Duration = Duration::from_millis(4);
 /// The number of checks that use the short pause.
-const SHORT_LOOKS: u32 = 50;
+const SHORT_CHECKS: u32 = 50;
 /// The pause between two checks after that. On average a hand-off between processes takes half of it. A check costs
 /// some tens of microseconds, so waiting takes less than a hundredth of a core.
-const LONG: Duration = Duration::from_millis(10);
+const LONG_PAUSE: Duration = Duration::from_millis(10);
 /// The pause between two checks at the head of a queue. A release wakes the head; these checks find changes without
 /// one, such as a force release by another process.
 const AT_THE_HEAD: Duration = Duration::from_millis(100);
 /// Bounds how long an idle thread stays, so that the next waiter need not start one.
-const LINGER: Duration = Duration::from_secs(1);
+const IDLE_THREAD_LIFETIME: Duration = Duration::from_secs(1);
 
 /// Identifies a lock file. Several paths may lead to one file (a folder that is mounted twice); a file that does not
 /// exist yet has only its path.
@@ -59,12 +59,12 @@ struct LastLook {
 /// Watches one lock file for all waiters of this process.
 #[derive(Debug)]
 pub(crate) struct FileWatch {
-    place: Arc<DatabasePaths>,
+    paths: Arc<DatabasePaths>,
     queue: OnceLock<Arc<ProcessQueue>>,
     state: Mutex<FileWatchState>,
-    bell: Condvar,
+    condvar: Condvar,
     /// Counts the checks, for tests.
-    looks: AtomicU64,
+    checks: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -80,8 +80,8 @@ struct FileWatchState {
 
 impl FileWatch {
     /// Returns the watch of a file. The process has only one for each file.
-    pub(crate) fn of(place: &Arc<DatabasePaths>) -> Arc<Self> {
-        let key = Id::of(&place.main).map_or_else(|| Key::Path(place.main.clone()), Key::File);
+    pub(crate) fn of(paths: &Arc<DatabasePaths>) -> Arc<Self> {
+        let key = Id::of(&paths.main).map_or_else(|| Key::Path(paths.main.clone()), Key::File);
         let mut watches = WATCHES.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(watch) = watches.get(&key).and_then(Weak::upgrade) {
             return watch;
@@ -89,11 +89,11 @@ impl FileWatch {
         // Without this, the map would keep an entry for every file that was ever opened.
         watches.retain(|_, watch| watch.strong_count() > 0);
         let watch = Arc::new(Self {
-            place: Arc::clone(place),
+            paths: Arc::clone(paths),
             queue: OnceLock::new(),
             state: Mutex::default(),
-            bell: Condvar::new(),
-            looks: AtomicU64::new(0),
+            condvar: Condvar::new(),
+            checks: AtomicU64::new(0),
         });
         watches.insert(key, Arc::downgrade(&watch));
         watch
@@ -138,7 +138,7 @@ impl FileWatch {
         state.changed = true;
         if state.running {
             drop(state);
-            self.bell.notify_one();
+            self.condvar.notify_one();
             return;
         }
         state.running = true;
@@ -162,13 +162,13 @@ impl FileWatch {
             });
         }
         self.lock().changed = true;
-        self.bell.notify_one();
+        self.condvar.notify_one();
     }
 
     /// This process was granted the lock.
-    pub(crate) fn had_its_turn(&self, name: &str) {
+    pub(crate) fn was_served(&self, name: &str) {
         if let Some(queue) = self.queue.get() {
-            queue.had_its_turn(name);
+            queue.was_served(name);
         }
     }
 
@@ -183,7 +183,7 @@ impl FileWatch {
         // We check the rank and the count: a thread that has just joined an empty queue may not have reached its head
         // yet.
         if self.rank(name) == QueueRank::Behind && self.others(name) == 2 {
-            left + LINGER.mul_f64(jitter::share())
+            left + IDLE_THREAD_LIFETIME.mul_f64(jitter::share())
         } else {
             left
         }
@@ -211,7 +211,7 @@ impl FileWatch {
     /// Returns the queue. `None`: this system does not support it, or the file does not exist yet.
     fn queue(&self) -> Option<&Arc<ProcessQueue>> {
         if self.queue.get().is_none() {
-            let ranges = ByteLocks::on(&self.place.lock).ok()?;
+            let ranges = ByteLocks::on(&self.paths.lock).ok()?;
             // Another thread may have set it already.
             let _ = self.queue.set(Arc::new(ProcessQueue::on(ranges)));
         }
@@ -224,46 +224,46 @@ impl FileWatch {
     }
 
     fn run(&self) {
-        let mut desk = Database::new(SharedConnectionState {
-            place: Arc::clone(&self.place),
-            base: Timebase::new(Clock::Boot),
+        let mut database = Database::new(SharedConnectionState {
+            paths: Arc::clone(&self.paths),
+            timebase: Timebase::new(Clock::Boot),
             seen: Arc::new(ForeignRows::default()),
             shown: None,
             alarm: Arc::default(),
             create: false,
         });
         let mut known = LastLook::default();
-        let mut looks = 0;
-        while let Some(asked) = self.next_look(&mut desk, looks) {
-            self.looks.fetch_add(1, Ordering::Relaxed);
-            looks = if asked { 0 } else { looks + 1 };
-            if let Err(error) = self.look(&mut desk, &mut known, asked) {
+        let mut checks = 0;
+        while let Some(asked) = self.next_check(&mut database, checks) {
+            self.checks.fetch_add(1, Ordering::Relaxed);
+            checks = if asked { 0 } else { checks + 1 };
+            if let Err(error) = self.look(&mut database, &mut known, asked) {
                 tracing::debug!(%error, "the lock file could not be looked at");
                 // We cannot tell which locks are free, so all waiters make an attempt of their own.
                 self.listeners().iter().for_each(WakeChannels::wake_each);
                 known = LastLook::default();
-                std::thread::sleep(LONG * 10);
+                std::thread::sleep(LONG_PAUSE * 10);
             }
         }
     }
 
-    /// Waits until the next check is due, after `looks` unrequested checks. Returns true if the check was requested.
+    /// Waits until the next check is due, after `checks` unrequested checks. Returns true if the check was requested.
     /// `None`: nobody has waited for a while, and the thread ends.
-    fn next_look(&self, desk: &mut Database, looks: u32) -> Option<bool> {
+    fn next_check(&self, database: &mut Database, checks: u32) -> Option<bool> {
         loop {
             let names = self.names();
             let rank = names.iter().map(|name| self.rank(name)).max();
             let pause = match rank {
-                None => LINGER,
-                Some(QueueRank::Behind) if desk.is_open() => LINGER,
+                None => IDLE_THREAD_LIFETIME,
+                Some(QueueRank::Behind) if database.is_open() => IDLE_THREAD_LIFETIME,
                 Some(QueueRank::Behind) => Duration::MAX,
                 Some(QueueRank::First | QueueRank::Second) => AT_THE_HEAD,
-                Some(QueueRank::Alone) if looks < SHORT_LOOKS => SHORT,
-                Some(QueueRank::Alone) => LONG,
+                Some(QueueRank::Alone) if checks < SHORT_CHECKS => SHORT_PAUSE,
+                Some(QueueRank::Alone) => LONG_PAUSE,
             };
             let state = self.lock();
             let (mut state, waited) = self
-                .bell
+                .condvar
                 .wait_timeout_while(state, pause, |state| !state.look && !state.changed)
                 .unwrap_or_else(PoisonError::into_inner);
             state.changed = false;
@@ -281,7 +281,7 @@ impl FileWatch {
                 // An unused connection would not notice that the file was replaced, so we close it.
                 Some(QueueRank::Behind) => {
                     drop(state);
-                    desk.close();
+                    database.close();
                 }
                 Some(_) => return Some(false),
             }
@@ -289,10 +289,10 @@ impl FileWatch {
     }
 
     /// Wakes the waiters of free locks, if anything was written since the last check.
-    fn look(&self, desk: &mut Database, known: &mut LastLook, asked: bool) -> Result<()> {
-        busy::be_patient_for(LONG);
-        desk.leave_if_replaced();
-        let version = Some(desk.version()?);
+    fn look(&self, database: &mut Database, known: &mut LastLook, asked: bool) -> Result<()> {
+        busy::be_patient_for(LONG_PAUSE);
+        database.leave_if_replaced();
+        let version = Some(database.version()?);
         let left = std::mem::take(&mut known.left);
         if known.version == version && !asked && left.is_empty() {
             return Ok(());
@@ -302,10 +302,10 @@ impl FileWatch {
             if rank == QueueRank::Behind {
                 continue;
             }
-            let free = desk.read(|view| {
+            let free = database.read(|view| {
                 let row = view.row(&name)?;
                 Ok(row.is_none_or(|row| {
-                    row.standing(&name, "", view.now, view.seen) == RowOwner::Free
+                    row.owner_of_row(&name, "", view.now, view.seen) == RowOwner::Free
                 }))
             })?;
             // The first process of the queue should take a free lock. As the second, we wake our waiter only if the
@@ -342,7 +342,7 @@ impl QueueListener for FileWatch {
 
     fn look(&self) {
         self.lock().look = true;
-        self.bell.notify_one();
+        self.condvar.notify_one();
     }
 }
 
@@ -359,7 +359,7 @@ impl Drop for Listening {
         state.listeners.retain(|(id, _)| *id != self.id);
         state.changed = true;
         drop(state);
-        self.watch.bell.notify_one();
+        self.watch.condvar.notify_one();
     }
 }
 

@@ -62,16 +62,16 @@ enum WorkerMode {
 impl Worker {
     pub(crate) fn start(
         name: &str,
-        desk: Database,
+        database: Database,
         timers: Timers,
         limit: Duration,
         idle: Idle,
     ) -> Result<Self> {
         let how = if matches!(timers.clock(), Clock::Simulated(_)) {
-            WorkerMode::Here(Box::new(desk))
+            WorkerMode::Here(Box::new(database))
         } else {
-            let alarm = Arc::clone(&desk.setting.alarm);
-            let jobs = Arc::new(thread(name, desk, idle)?);
+            let alarm = Arc::clone(&database.setting.alarm);
+            let jobs = Arc::new(thread(name, database, idle)?);
             alarm.lock().push(Arc::downgrade(&jobs));
             WorkerMode::Thread(jobs)
         };
@@ -96,12 +96,12 @@ impl Worker {
         job: impl FnOnce(&mut Database) -> Result<T> + Send + 'static,
         undo: impl FnOnce(&mut Database, T) + Send + 'static,
     ) -> Result<T> {
-        let place = JobClaim::default();
+        let paths = JobClaim::default();
         let (answer, answered) = oneshot::channel();
-        let begun = place.clone();
+        let begun = paths.clone();
         let (timers, limit) = (self.timers.clone(), self.limit);
         let end = timers.now() + limit;
-        self.submit(Box::new(move |desk| {
+        self.submit(Box::new(move |database| {
             // The caller has timed out with an error that promises "nothing was changed", so the job must not start.
             if !begun.take() {
                 return;
@@ -110,16 +110,16 @@ impl Worker {
             // outcome.
             let left = end.since(timers.now());
             be_patient_for(left.saturating_sub(limit / 10));
-            desk.leave_if_replaced();
-            if let Err(Ok(value)) = answer.send(job(desk)) {
-                undo(desk, value);
+            database.leave_if_replaced();
+            if let Err(Ok(value)) = answer.send(job(database)) {
+                undo(database, value);
             }
         }))?;
         match self.timers.limit(limit, answered).await {
             Some(Ok(result)) => result,
             Some(Err(_)) => Err(Error::new(ErrorKind::OutcomeUnknown)
                 .because("the thread of the lock file has ended")),
-            None if place.take() => Err(Error::new(ErrorKind::Unavailable)
+            None if paths.take() => Err(Error::new(ErrorKind::Unavailable)
                 .because(format!("the lock file has been busy with earlier requests for {limit:?}; nothing was changed"))),
             None => Err(Error::new(ErrorKind::OutcomeUnknown)
                 .because(format!("writing to the lock file took longer than {limit:?}"))),
@@ -133,8 +133,8 @@ impl Worker {
 
     fn submit(&self, job: Job) -> Result<()> {
         match &mut *self.how.lock().unwrap_or_else(PoisonError::into_inner) {
-            WorkerMode::Here(desk) => {
-                job(desk);
+            WorkerMode::Here(database) => {
+                job(database);
                 Ok(())
             }
             WorkerMode::Thread(jobs) => jobs.send(job).map_err(|_| {
@@ -145,13 +145,13 @@ impl Worker {
     }
 }
 
-fn thread(name: &str, mut desk: Database, idle: Idle) -> Result<mpsc::Sender<Job>> {
+fn thread(name: &str, mut database: Database, idle: Idle) -> Result<mpsc::Sender<Job>> {
     let (jobs, todo) = mpsc::channel::<Job>();
     std::thread::Builder::new()
         .name(name.to_owned())
         .spawn(move || {
-            while let Some(job) = next(&todo, &mut desk, &idle) {
-                job(&mut desk);
+            while let Some(job) = next(&todo, &mut database, &idle) {
+                job(&mut database);
             }
         })
         .map_err(|error| {
@@ -163,19 +163,19 @@ fn thread(name: &str, mut desk: Database, idle: Idle) -> Result<mpsc::Sender<Job
 }
 
 /// Returns the next job. `None`: the worker was dropped.
-fn next(todo: &mpsc::Receiver<Job>, desk: &mut Database, idle: &Idle) -> Option<Job> {
+fn next(todo: &mpsc::Receiver<Job>, database: &mut Database, idle: &Idle) -> Option<Job> {
     while let Some(every) = idle.every {
         match todo.recv_timeout(every) {
             Ok(job) => return Some(job),
             Err(mpsc::RecvTimeoutError::Disconnected) => return None,
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 be_patient_for(IDLE_PATIENCE);
-                if desk.is_open() {
-                    desk.leave_if_replaced();
+                if database.is_open() {
+                    database.leave_if_replaced();
                 } else {
                     // Another connection of this client may be open and idle. If the file was replaced, it would block
                     // all processes from opening it.
-                    desk.setting.alarm.ring();
+                    database.setting.alarm.ring();
                 }
                 idle.watch.iter().for_each(|watch| watch.peek());
             }

@@ -26,21 +26,21 @@ use crate::store::{Attempt, AttemptRequest, BootInstant, Grant, Wait};
 
 /// Repeats the step until it decides: the queue may change between our read and the request that relies on it.
 pub(crate) async fn attempt(shared: &Shared, ask: &AttemptRequest) -> Result<Attempt> {
-    let deadline = shared.link.deadline();
+    let deadline = shared.connection.deadline();
     let waits = !ask.armed && !ask.patience.is_zero();
     // We arm the wake before we read the queue. Otherwise a wake between the two would be lost.
     let wake = waits.then(|| shared.signals.arm(ask.ticket.owner.text()));
-    let link = shared.link_for(&ask.ticket, ask.lease);
+    let connection = shared.connection_for(&ask.ticket, ask.lease);
     let turn = QueueAttempt {
         shared,
-        link: &link,
+        connection: &connection,
         ask,
         deadline,
         parent: shared.path(&ask.ticket.name),
         prefix: keys::prefix(&ask.ticket),
     };
     loop {
-        let session = link.session(deadline).await?;
+        let session = connection.session(deadline).await?;
         match turn.step(&session).await? {
             Step::Granted(node) => {
                 let bond = Some(session.bond());
@@ -72,7 +72,7 @@ pub(crate) async fn attempt(shared: &Shared, ask: &AttemptRequest) -> Result<Att
 
 struct QueueAttempt<'a> {
     shared: &'a Shared,
-    link: &'a Arc<Connection>,
+    connection: &'a Arc<Connection>,
     ask: &'a AttemptRequest,
     deadline: BootInstant,
     parent: String,
@@ -92,8 +92,8 @@ impl QueueAttempt<'_> {
     async fn step(&self, session: &ZooKeeperSession) -> Result<Step> {
         let sent = self.shared.timers.now();
         let owner = &self.ask.ticket.owner;
-        let books = &self.shared.books;
-        match books.standing(owner, session.id())? {
+        let registry = &self.shared.registry;
+        match registry.node_position(owner, session.id())? {
             NodePosition::Nowhere => self.queue(session, sent).await,
             NodePosition::Unknown(create) => {
                 self.find(session, create).await?;
@@ -101,7 +101,8 @@ impl QueueAttempt<'_> {
             }
             NodePosition::At(node) => {
                 let name = &self.ask.ticket.name;
-                let (nodes, mark) = delay::look(self.shared, session, name, self.deadline).await?;
+                let (nodes, mark) =
+                    delay::read_node(self.shared, session, name, self.deadline).await?;
                 self.decide(session, &node, nodes, mark, sent).await
             }
         }
@@ -110,7 +111,7 @@ impl QueueAttempt<'_> {
     /// Creates the node. With zero patience it checks first, and creates none if the lock is held.
     async fn queue(&self, session: &ZooKeeperSession, sent: BootInstant) -> Result<Step> {
         if self.ask.patience.is_zero() {
-            let seen = look(self.shared, session, &self.parent, self.deadline).await?;
+            let seen = read(self.shared, session, &self.parent, self.deadline).await?;
             let kind = self.ask.ticket.kind;
             let free = |nodes| keys::in_the_way(&keys::in_order(nodes), kind).is_none();
             match seen.map(free) {
@@ -118,11 +119,11 @@ impl QueueAttempt<'_> {
                 Some(false) => {
                     // The node that blocks us may be our own, created meanwhile by a late attempt of this ticket. A
                     // refusal here would mean that the ticket blocks itself.
-                    let standing = self
+                    let node_position = self
                         .shared
-                        .books
-                        .standing(&self.ask.ticket.owner, session.id())?;
-                    return Ok(match standing {
+                        .registry
+                        .node_position(&self.ask.ticket.owner, session.id())?;
+                    return Ok(match node_position {
                         NodePosition::Nowhere => Step::Refused,
                         NodePosition::Unknown(_) | NodePosition::At(_) => Step::Again,
                     });
@@ -133,10 +134,10 @@ impl QueueAttempt<'_> {
         let path = format!("{}/{}", self.parent, self.prefix);
         let (data, rights) = (
             self.shared.note(&self.ask.ticket),
-            self.shared.link.rights(),
+            self.shared.connection.rights(),
         );
         let mode = zk::CreateMode::EphemeralSequential.with_acls(rights);
-        let (owner, books) = (&self.ask.ticket.owner, &self.shared.books);
+        let (owner, registry) = (&self.ask.ticket.owner, &self.shared.registry);
         // All three share one round trip. The session keeps their order, so the list contains the new node.
         let mark = delay::path(self.shared, &self.ask.ticket.name);
         let all = || {
@@ -147,8 +148,8 @@ impl QueueAttempt<'_> {
             )
         };
         let ends = self.patience_ends(sent);
-        let here = (self.link, session.id());
-        let begun = books.create(&self.ask.ticket, here, &self.parent, ends, all)?;
+        let here = (self.connection, session.id());
+        let begun = registry.create(&self.ask.ticket, here, &self.parent, ends, all)?;
         let Some((create, (created, listed, marked))) = begun else {
             return Ok(Step::Again); // another attempt of this ticket has sent its create first
         };
@@ -161,19 +162,19 @@ impl QueueAttempt<'_> {
             },
             // The parent is missing: nobody has queued here lately, and the server deletes empty containers.
             Err(zk::Error::NoNode) => {
-                books.gone(owner, create);
+                registry.gone(owner, create);
                 self.make_parent(session).await?;
                 return Ok(Step::Again);
             }
             Err(error) => {
                 let error = errors::unwritten(error);
                 if !error.outcome_unknown() {
-                    books.gone(owner, create);
+                    registry.gone(owner, create);
                 }
                 return Err(error);
             }
         };
-        books.created(owner, create, node.clone());
+        registry.created(owner, create, node.clone());
         let nodes = some(self.until(listed).await?)?.unwrap_or_default();
         let mark = delay::mark(self.until(marked).await?)?;
         let step = self.decide(session, &node, nodes, mark, sent).await?;
@@ -188,8 +189,8 @@ impl QueueAttempt<'_> {
     /// session executes requests in order, so every create that was sent before this list has been executed before
     /// it.
     async fn find(&self, session: &ZooKeeperSession, create: u64) -> Result<()> {
-        let (owner, books) = (&self.ask.ticket.owner, &self.shared.books);
-        let nodes = look(self.shared, session, &self.parent, self.deadline).await?;
+        let (owner, registry) = (&self.ask.ticket.owner, &self.shared.registry);
+        let nodes = read(self.shared, session, &self.parent, self.deadline).await?;
         let own = nodes.unwrap_or_default();
         for name in own
             .into_iter()
@@ -202,7 +203,7 @@ impl QueueAttempt<'_> {
                 .map_err(errors::unread)?
                 .filter(|stat| stat.ephemeral_owner == session.id())
             {
-                books.created(
+                registry.created(
                     owner,
                     create,
                     QueueNode {
@@ -213,7 +214,7 @@ impl QueueAttempt<'_> {
                 return Ok(());
             }
         }
-        books.gone(owner, create);
+        registry.gone(owner, create);
         Ok(())
     }
 
@@ -226,10 +227,10 @@ impl QueueAttempt<'_> {
         mark: Option<DelayMark>,
         sent: BootInstant,
     ) -> Result<Step> {
-        let (owner, books) = (&self.ask.ticket.owner, &self.shared.books);
+        let (owner, registry) = (&self.ask.ticket.owner, &self.shared.registry);
         let queue = keys::in_order(nodes);
         let Some(at) = queue.iter().position(|name| *name == node.name) else {
-            books.lost(owner, node);
+            registry.lost(owner, node);
             return Ok(Step::Again);
         };
         let Some(before) = keys::in_the_way(&queue[..at], self.ask.ticket.kind) else {
@@ -244,7 +245,7 @@ impl QueueAttempt<'_> {
             };
             Some(watch)
         };
-        let kept = books.waits(owner, node, self.patience_ends(sent), watch);
+        let kept = registry.waits(owner, node, self.patience_ends(sent), watch);
         Ok(if kept { Step::Refused } else { Step::Again })
     }
 
@@ -256,7 +257,7 @@ impl QueueAttempt<'_> {
         mark: Option<DelayMark>,
         sent: BootInstant,
     ) -> Result<Step> {
-        let (owner, books) = (&self.ask.ticket.owner, &self.shared.books);
+        let (owner, registry) = (&self.ask.ticket.owner, &self.shared.registry);
         let first = FirstInQueue {
             shared: self.shared,
             session,
@@ -277,7 +278,7 @@ impl QueueAttempt<'_> {
                         return Ok(Step::Again);
                     }
                 }
-                let kept = books.waits(owner, node, self.patience_ends(sent), watch);
+                let kept = registry.waits(owner, node, self.patience_ends(sent), watch);
                 return Ok(if kept {
                     Step::Barred(left)
                 } else {
@@ -285,9 +286,9 @@ impl QueueAttempt<'_> {
                 });
             }
         }
-        session.heard(sent);
+        session.confirmed(sent);
         let ends = sent + self.ask.lease;
-        let granted = books.grant(owner, node, ends, session.next_sign(ends));
+        let granted = registry.grant(owner, node, ends, session.next_sign(ends));
         Ok(if granted {
             Step::Granted(node.clone())
         } else {
@@ -317,7 +318,7 @@ impl QueueAttempt<'_> {
     }
 
     async fn make_parent(&self, session: &ZooKeeperSession) -> Result<()> {
-        let mode = zk::CreateMode::Container.with_acls(self.shared.link.rights());
+        let mode = zk::CreateMode::Container.with_acls(self.shared.connection.rights());
         let answer = self
             .until(session.client.mkdir(&self.parent, &mode))
             .await?;
@@ -343,7 +344,7 @@ impl QueueAttempt<'_> {
 
 /// Lists the nodes under a lock, after a `sync` with the leader. Without it, a lagging server could still list a
 /// released lock.
-pub(crate) async fn look(
+pub(crate) async fn read(
     shared: &Shared,
     session: &ZooKeeperSession,
     parent: &str,
@@ -363,7 +364,7 @@ pub(crate) async fn see(
     let (client, path) = (session.client.clone(), parent.to_owned());
     let at = (session.id(), parent.to_owned(), mark.is_some());
     let ask = move || ask(client.clone(), path.clone(), mark.clone());
-    let seen = shared.looks.next(&shared.background, at, ask);
+    let seen = shared.reads.next(&shared.background, at, ask);
     match shared.timers.until(deadline, seen).await.flatten() {
         Some(Ok(sight)) => Ok(Arc::unwrap_or_clone(sight)),
         Some(Err((kind, why))) => Err(Error::new(kind).because(why)),

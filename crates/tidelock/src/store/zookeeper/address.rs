@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::percent;
 
 /// The base path unless the URL names another one.
-const HOME: &str = "/tidelock";
+const DEFAULT_BASE: &str = "/tidelock";
 const PORT: u16 = 2181;
 
 /// The parts of a URL.
@@ -84,7 +84,7 @@ fn read_hosts(hosts: &str) -> Result<String> {
 fn read_base(path: &str) -> Result<String> {
     let path = path.trim_matches('/');
     if path.is_empty() {
-        return Ok(HOME.to_owned());
+        return Ok(DEFAULT_BASE.to_owned());
     }
     let path = percent::decode(path).ok_or_else(|| invalid("a percent sign without two digits"))?;
     let bad = |segment: &str| {
@@ -149,15 +149,15 @@ mod tests {
 
     #[test]
     fn urls_are_read() {
-        let place = Address::parse("zookeeper://a,b:2182,[::1]:7,[::1]/shop/locks/").unwrap();
-        assert_eq!(place.servers, "a:2181,b:2182,[::1]:7,[::1]:2181");
-        assert_eq!(place.base, "/shop/locks");
-        assert_eq!(place.path("x"), "/shop/locks/x");
-        let place = Address::parse("zookeeper://me:s%40cret@a?session_timeout=1500ms").unwrap();
-        assert_eq!(place.base, HOME);
-        assert_eq!(place.login, Some(("me".into(), "s@cret".into())));
-        assert_eq!(place.session_timeout, Some(Duration::from_millis(1500)));
-        assert!(!format!("{place:?}").contains("s@cret"));
+        let address = Address::parse("zookeeper://a,b:2182,[::1]:7,[::1]/shop/locks/").unwrap();
+        assert_eq!(address.servers, "a:2181,b:2182,[::1]:7,[::1]:2181");
+        assert_eq!(address.base, "/shop/locks");
+        assert_eq!(address.path("x"), "/shop/locks/x");
+        let address = Address::parse("zookeeper://me:s%40cret@a?session_timeout=1500ms").unwrap();
+        assert_eq!(address.base, DEFAULT_BASE);
+        assert_eq!(address.login, Some(("me".into(), "s@cret".into())));
+        assert_eq!(address.session_timeout, Some(Duration::from_millis(1500)));
+        assert!(!format!("{address:?}").contains("s@cret"));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::store::{Bond, BootInstant, Env};
 /// The connection to the servers.
 pub(crate) struct Connection {
     env: Env,
-    place: Address,
+    address: Address,
     /// The longest lease that this session serves, as far as the server grants its timeout.
     lease: Duration,
     slot: Arc<ConnectionSlot>,
@@ -31,7 +31,7 @@ pub(crate) struct Connection {
 struct ConnectionSlot {
     state: Mutex<ConnectionState>,
     /// Notified when a connect attempt has ended.
-    bell: Notify,
+    notify: Notify,
 }
 
 #[derive(Default)]
@@ -43,14 +43,14 @@ struct ConnectionState {
     /// How many connect attempts have ended.
     tries: u64,
     /// The error of the last attempt, if it failed.
-    trouble: Option<(ErrorKind, String)>,
+    last_error: Option<(ErrorKind, String)>,
 }
 
 /// One session with the servers. Its nodes live as long as it does.
 pub(crate) struct ZooKeeperSession {
     pub(crate) client: zk::Client,
     /// The send time of the latest request that is known to have reached the leader.
-    heard: Arc<AtomicU64>,
+    last_confirmed: Arc<AtomicU64>,
     /// When the last keep-alive was sent.
     asked: AtomicU64,
 }
@@ -59,7 +59,7 @@ impl ZooKeeperSession {
     fn new(client: zk::Client) -> Self {
         Self {
             client,
-            heard: Arc::default(),
+            last_confirmed: Arc::default(),
             asked: AtomicU64::new(0),
         }
     }
@@ -67,8 +67,8 @@ impl ZooKeeperSession {
     /// Records that the leader has answered a request sent at this time. A read does not count, because another
     /// server may have answered it: cut off from the leader, that server still answers for a while, and the leader
     /// expires the session.
-    pub(crate) fn heard(&self, sent: BootInstant) {
-        self.heard.fetch_max(sent.0, Ordering::SeqCst);
+    pub(crate) fn confirmed(&self, sent: BootInstant) {
+        self.last_confirmed.fetch_max(sent.0, Ordering::SeqCst);
     }
 
     /// How long nodes live at least after the session was last heard from.
@@ -81,10 +81,13 @@ impl ZooKeeperSession {
 
     /// The condition that every hold in this session depends on.
     pub(crate) fn bond(&self) -> Bond {
-        let (heard, states) = (Arc::clone(&self.heard), self.client.state_watcher());
+        let (last_confirmed, states) = (
+            Arc::clone(&self.last_confirmed),
+            self.client.state_watcher(),
+        );
         Bond::suspendable(
             self.span(),
-            move || BootInstant(heard.load(Ordering::SeqCst)),
+            move || BootInstant(last_confirmed.load(Ordering::SeqCst)),
             move || states.peek_state() == zk::SessionState::SyncConnected,
         )
     }
@@ -92,13 +95,13 @@ impl ZooKeeperSession {
     /// When the leader must hear from this session again, so that a node lives until `ends`. `FAR`: no keep-alive is
     /// needed.
     pub(crate) fn next_sign(&self, ends: BootInstant) -> BootInstant {
-        let heard = BootInstant(self.heard.load(Ordering::SeqCst));
-        if ends <= heard + self.span() {
+        let last_confirmed = BootInstant(self.last_confirmed.load(Ordering::SeqCst));
+        if ends <= last_confirmed + self.span() {
             return BootInstant::FAR;
         }
         let asked = BootInstant(self.asked.load(Ordering::SeqCst));
         // If a keep-alive gets no answer, we send the next one before the session can expire, but not at once.
-        (heard + self.span() / 2).max(asked + self.span() / 8)
+        (last_confirmed + self.span() / 2).max(asked + self.span() / 8)
     }
 
     pub(crate) fn asked(&self, now: BootInstant) {
@@ -128,10 +131,10 @@ impl ZooKeeperSession {
 }
 
 impl Connection {
-    pub(crate) fn new(env: &Env, place: Address, lease: Duration) -> Self {
+    pub(crate) fn new(env: &Env, address: Address, lease: Duration) -> Self {
         Self {
             env: env.clone(),
-            place,
+            address,
             lease,
             slot: Arc::default(),
         }
@@ -141,8 +144,8 @@ impl Connection {
         self.lease
     }
 
-    pub(crate) fn place(&self) -> &Address {
-        &self.place
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
     }
 
     pub(crate) fn deadline(&self) -> BootInstant {
@@ -165,10 +168,10 @@ impl Connection {
     async fn connected(&self) -> Result<Arc<ZooKeeperSession>> {
         let mut seen = None;
         loop {
-            let mut bell = std::pin::pin!(self.slot.bell.notified());
-            bell.as_mut().enable(); // before we read the state; otherwise we could miss the end of an attempt
-            let Some(session) = self.look(&mut seen)? else {
-                bell.await;
+            let mut notify = std::pin::pin!(self.slot.notify.notified());
+            notify.as_mut().enable(); // before we read the state; otherwise we could miss the end of an attempt
+            let Some(session) = self.read(&mut seen)? else {
+                notify.await;
                 continue;
             };
             session.settled().await;
@@ -180,7 +183,7 @@ impl Connection {
 
     /// The live session. Without one, starts a connect attempt unless one is in flight. `seen`: how many attempts had
     /// ended when this caller arrived, so that it does not get the error of an earlier attempt.
-    fn look(&self, seen: &mut Option<u64>) -> Result<Option<Arc<ZooKeeperSession>>> {
+    fn read(&self, seen: &mut Option<u64>) -> Result<Option<Arc<ZooKeeperSession>>> {
         let mut state = self.slot.lock();
         if let Some(session) = state
             .session
@@ -190,7 +193,7 @@ impl Connection {
             return Ok(Some(Arc::clone(session)));
         }
         if *seen.get_or_insert(state.tries) < state.tries
-            && let Some((kind, why)) = &state.trouble
+            && let Some((kind, why)) = &state.last_error
         {
             return Err(Error::new(*kind).because(why.clone()));
         }
@@ -199,7 +202,7 @@ impl Connection {
             let old = state.session.as_ref();
             let old = old.map(|session| session.client.session().clone());
             let connect = ConnectAttempt {
-                place: self.place.clone(),
+                address: self.address.clone(),
                 credentials: self.env.credentials.clone(),
                 timeout: self.session_timeout(),
                 patience: self.env.response_timeout,
@@ -216,7 +219,7 @@ impl Connection {
 
     /// The session timeout that we request; the server may grant less or more.
     pub(crate) fn session_timeout(&self) -> Duration {
-        self.place
+        self.address
             .session_timeout
             .unwrap_or_else(|| self.lease * 4 / 3)
     }
@@ -225,13 +228,13 @@ impl Connection {
     pub(crate) fn user(&self) -> Option<String> {
         match &self.env.credentials {
             Some(ask) => ask().user,
-            None => self.place.login.as_ref().map(|(user, _)| user.clone()),
+            None => self.address.login.as_ref().map(|(user, _)| user.clone()),
         }
     }
 
     /// The access rights of every node that we create.
     pub(crate) fn rights(&self) -> zk::Acls<'static> {
-        if self.env.credentials.is_some() || self.place.login.is_some() {
+        if self.env.credentials.is_some() || self.address.login.is_some() {
             zk::Acls::creator_all()
         } else {
             zk::Acls::anyone_all()
@@ -273,21 +276,21 @@ impl ConnectionSlot {
         match outcome {
             Ok(client) => {
                 state.session = Some(Arc::new(ZooKeeperSession::new(client)));
-                state.trouble = None;
+                state.last_error = None;
             }
             Err(error) => {
                 let why = error.detail().unwrap_or_default().to_owned();
-                state.trouble = Some((error.kind(), why));
+                state.last_error = Some((error.kind(), why));
             }
         }
         drop(state);
-        self.bell.notify_waiters();
+        self.notify.notify_waiters();
     }
 }
 
 /// One connect attempt.
 struct ConnectAttempt {
-    place: Address,
+    address: Address,
     credentials: Option<Arc<dyn Fn() -> crate::Credentials + Send + Sync>>,
     timeout: Duration,
     patience: Duration,
@@ -300,7 +303,7 @@ impl ConnectAttempt {
     async fn establish(&self) -> Result<zk::Client> {
         if let Some(old) = &self.old {
             let resumed = self.connector()?.with_session(old.clone());
-            match resumed.connect(&self.place.servers).await {
+            match resumed.connect(&self.address.servers).await {
                 Ok(resumed) => {
                     let mut states = resumed.state_watcher();
                     drop(resumed); // dropping the client closes the session
@@ -312,7 +315,7 @@ impl ConnectAttempt {
                 Err(error) => return Err(errors::unread(error)),
             }
         }
-        let fresh = self.connector()?.connect(&self.place.servers).await;
+        let fresh = self.connector()?.connect(&self.address.servers).await;
         fresh.map_err(errors::unread)
     }
 
@@ -333,7 +336,7 @@ impl ConnectAttempt {
 
     fn login(&self) -> Result<Option<(String, String)>> {
         let Some(ask) = &self.credentials else {
-            return Ok(self.place.login.clone());
+            return Ok(self.address.login.clone());
         };
         let given = ask();
         let user = given.user.ok_or_else(|| {
@@ -346,6 +349,6 @@ impl ConnectAttempt {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.place.fmt(f)
+        self.address.fmt(f)
     }
 }

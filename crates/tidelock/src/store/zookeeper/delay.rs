@@ -26,9 +26,9 @@ use crate::store::zookeeper::{Shared, errors, keys};
 use crate::store::{AttemptRequest, BootInstant, Name, Ticket};
 
 /// The parent of all delay nodes. No lock can have this name.
-const HOME: &str = "%delays";
+const DELAYS_PARENT: &str = "%delays";
 /// Bounds how many first observations are remembered. Beyond it all of them are forgotten.
-const MOST: usize = 256;
+const MAX_SIGHTINGS: usize = 256;
 
 /// The content of a delay node: the hold it belongs to, and the delay that applies if that hold ends without a
 /// release.
@@ -51,28 +51,28 @@ pub(crate) struct DelaySightings(Mutex<HashMap<Name, (i64, BootInstant)>>);
 impl DelaySightings {
     /// How long this process has known the delay node.
     fn since(&self, name: &Name, generation: i64, now: BootInstant) -> Duration {
-        let mut sights = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match sights.get(name) {
+        let mut sightings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match sightings.get(name) {
             Some((known, at)) if *known == generation => now.since(*at),
             _ => {
-                if sights.len() >= MOST {
-                    sights.clear(); // the forgotten delays start over
+                if sightings.len() >= MAX_SIGHTINGS {
+                    sightings.clear(); // the forgotten delays start over
                 }
-                sights.insert(name.clone(), (generation, now));
+                sightings.insert(name.clone(), (generation, now));
                 Duration::ZERO
             }
         }
     }
 
     fn forget(&self, name: &Name) {
-        let mut sights = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        sights.remove(name);
+        let mut sightings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sightings.remove(name);
     }
 }
 
 /// The path of a lock's delay node.
 pub(crate) fn path(shared: &Shared, name: &Name) -> String {
-    let home = shared.link.place().path(HOME);
+    let home = shared.connection.address().path(DELAYS_PARENT);
     format!("{home}/{}", keys::escape(name.as_str()))
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn mark(
 
 /// Lists the queue after a `sync`, then reads the delay node, in one round trip. A holder writes its delay node before
 /// its grant is reported. So if the holder's own node has gone, its delay node is visible here.
-pub(crate) async fn look(
+pub(crate) async fn read_node(
     shared: &Shared,
     session: &ZooKeeperSession,
     name: &Name,
@@ -171,7 +171,7 @@ impl FirstInQueue<'_> {
     /// The rest of the delay of a hold that ended without a release.
     async fn wait(&self, mark: &DelayMark) -> Result<DelayDecision> {
         let (name, now) = (&self.ask.ticket.name, self.shared.timers.now());
-        let here = self.shared.sights.since(name, mark.generation, now);
+        let here = self.shared.sightings.since(name, mark.generation, now);
         if here >= mark.delay {
             return Ok(DelayDecision::Open);
         }
@@ -214,7 +214,7 @@ impl FirstInQueue<'_> {
     async fn leave(&self) -> Result<DelayDecision> {
         let path = path(self.shared, &self.ask.ticket.name);
         self.will_be_marked();
-        let mode = zk::CreateMode::Persistent.with_acls(self.shared.link.rights());
+        let mode = zk::CreateMode::Persistent.with_acls(self.shared.connection.rights());
         let data = self.own();
         let answer = self.session.client.create(&path, data.as_bytes(), &mode);
         let answer = self.shared.timers.until(self.deadline, answer).await;
@@ -222,7 +222,7 @@ impl FirstInQueue<'_> {
             Ok(_) => Ok(DelayDecision::Open),
             Err(zk::Error::NodeExists) => Ok(DelayDecision::Again),
             Err(zk::Error::NoNode) => {
-                let home = self.shared.link.place().path(HOME);
+                let home = self.shared.connection.address().path(DELAYS_PARENT);
                 let answer = self.session.client.mkdir(&home, &mode);
                 let answer = self.shared.timers.until(self.deadline, answer).await;
                 let answer = answer.ok_or_else(|| errors::late(ErrorKind::Unavailable))?;
@@ -252,7 +252,7 @@ impl FirstInQueue<'_> {
         if !done {
             return Ok(DelayDecision::Again);
         }
-        self.shared.sights.forget(name);
+        self.shared.sightings.forget(name);
         Ok(DelayDecision::Open)
     }
 
@@ -263,7 +263,7 @@ impl FirstInQueue<'_> {
     /// Records the delay node before the write is sent. Otherwise a release after a lost reply would leave it behind.
     fn will_be_marked(&self) {
         let owner = &self.ask.ticket.owner;
-        self.shared.books.marks(owner, self.node);
+        self.shared.registry.marks(owner, self.node);
     }
 
     /// Awaits a conditional change. False: the node has changed or gone since we read it.

@@ -12,11 +12,11 @@ use crate::store::zookeeper::connection::ZooKeeperSession;
 use crate::store::zookeeper::{Shared, errors};
 
 pub(crate) async fn examine(shared: &Shared) -> Result<Vec<Finding>> {
-    let deadline = shared.link.deadline();
-    let session = shared.link.session(deadline).await?;
+    let deadline = shared.connection.deadline();
+    let session = shared.connection.session(deadline).await?;
     let mut findings = vec![sessions(
         session.client.session_timeout(),
-        shared.link.session_timeout(),
+        shared.connection.session_timeout(),
         shared.lease,
     )];
     findings.extend(servers(shared, &session, deadline).await);
@@ -107,7 +107,7 @@ async fn rights(
     session: &ZooKeeperSession,
     deadline: BootInstant,
 ) -> Result<Finding> {
-    let base = &shared.link.place().base;
+    let base = &shared.connection.address().base;
     let subject = "rights";
     let acl = shared
         .timers
@@ -130,7 +130,7 @@ async fn rights(
         .iter()
         .any(|one| one.scheme() == "world" && one.permission().has(zk::Permission::DELETE));
     if !open {
-        let user = shared.link.user();
+        let user = shared.connection.user();
         let usable = may_queue(&acl, user.as_deref());
         return Ok(if usable { closed(base) } else { barred(base) });
     }

@@ -10,7 +10,7 @@ use crate::store::{BootInstant, Ticket};
 /// The state of one ticket.
 #[derive(Debug)]
 pub(crate) struct TicketEntry {
-    pub(crate) link: Arc<Connection>,
+    pub(crate) connection: Arc<Connection>,
     /// The session that created the node. In a later session the node is not ours (CURATOR-604).
     pub(crate) session: i64,
     /// The number of the create this entry stands for. A late reply to an older create must not change the entry.
@@ -60,7 +60,7 @@ pub(crate) enum NodePosition {
 /// What a release must delete.
 #[derive(Debug)]
 pub(crate) struct Leftovers {
-    pub(crate) link: Arc<Connection>,
+    pub(crate) connection: Arc<Connection>,
     pub(crate) create: u64,
     pub(crate) node: Option<QueueNode>,
     pub(crate) granted: bool,
@@ -86,7 +86,7 @@ pub(crate) enum EndCause<T> {
 impl TicketEntry {
     /// The session that created the node. `None`: it has ended.
     pub(crate) fn session(&self) -> Option<Arc<ZooKeeperSession>> {
-        let session = self.link.current();
+        let session = self.connection.current();
         session.filter(|session| session.id() == self.session)
     }
 

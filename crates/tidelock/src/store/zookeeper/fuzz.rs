@@ -15,10 +15,10 @@ use crate::store::zookeeper::address::Address;
 use crate::store::zookeeper::{delay, doctor, keys, note};
 
 pub(crate) fn url(text: &str) -> Result<FuzzLogin> {
-    let place = Address::parse(text)?;
-    assert!(place.base.starts_with('/') && !place.base.ends_with('/'));
-    let shown = format!("{place:?} {}", place.servers);
-    let (user, password) = place.login.unzip();
+    let address = Address::parse(text)?;
+    assert!(address.base.starts_with('/') && !address.base.ends_with('/'));
+    let shown = format!("{address:?} {}", address.servers);
+    let (user, password) = address.login.unzip();
     Ok(FuzzLogin {
         user,
         password,

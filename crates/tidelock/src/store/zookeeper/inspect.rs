@@ -5,21 +5,21 @@ use std::time::Duration;
 use crate::error::{ErrorKind, Result};
 use crate::guard::FencingToken;
 use crate::snapshot::Snapshot;
-use crate::store::zookeeper::acquire::{look, some};
+use crate::store::zookeeper::acquire::{read, some};
 use crate::store::zookeeper::keys;
 use crate::store::zookeeper::matches_glob;
 use crate::store::zookeeper::{Shared, delay, errors, note};
 use crate::store::{BootInstant, Name, Page};
 
 /// Bounds how many names one page of a list reads.
-const PAGE: usize = 500;
+const PAGE_SIZE: usize = 500;
 
 pub(crate) async fn inspect(shared: &Shared, name: &Name) -> Result<Snapshot> {
-    let deadline = shared.link.deadline();
-    let session = shared.link.session(deadline).await?;
+    let deadline = shared.connection.deadline();
+    let session = shared.connection.session(deadline).await?;
     let parent = shared.path(name);
     loop {
-        let (nodes, mark) = delay::look(shared, &session, name, deadline).await?;
+        let (nodes, mark) = delay::read_node(shared, &session, name, deadline).await?;
         let queue = keys::in_order(nodes);
         let nodes = keys::holders(&queue);
         let asked: Vec<_> = nodes
@@ -48,7 +48,7 @@ pub(crate) async fn inspect(shared: &Shared, name: &Name) -> Result<Snapshot> {
             let token = FencingToken::new(stat.czxid.unsigned_abs());
             snapshot.token = snapshot.token.max(Some(token));
             snapshot.holders.push(holder);
-            ends.push(shared.books.ends(&parent, node));
+            ends.push(shared.registry.ends(&parent, node));
         }
         snapshot.waiters = Some((queue.len() - nodes.len() + barred) as u64);
         if snapshot.is_locked() {
@@ -72,11 +72,11 @@ fn at_the_least(ends: &[Option<BootInstant>], now: BootInstant) -> Option<Durati
 
 /// Whether that transaction created the first node of the queue, after a `sync` with the leader.
 pub(crate) async fn check(shared: &Shared, name: &Name, generation: FencingToken) -> Result<bool> {
-    let deadline = shared.link.deadline();
-    let session = shared.link.session(deadline).await?;
+    let deadline = shared.connection.deadline();
+    let session = shared.connection.session(deadline).await?;
     let parent = shared.path(name);
     loop {
-        let nodes = look(shared, &session, &parent, deadline).await?;
+        let nodes = read(shared, &session, &parent, deadline).await?;
         let queue = keys::in_order(nodes.unwrap_or_default());
         let Some(first) = queue.first() else {
             return Ok(false);
@@ -94,10 +94,10 @@ pub(crate) async fn check(shared: &Shared, name: &Name, generation: FencingToken
 
 /// One page of the names under the base path whose queue is not empty.
 pub(crate) async fn list(shared: &Shared, pattern: &str, cursor: u64) -> Result<Page> {
-    let deadline = shared.link.deadline();
-    let session = shared.link.session(deadline).await?;
-    let base = &shared.link.place().base;
-    let mut all = look(shared, &session, base, deadline)
+    let deadline = shared.connection.deadline();
+    let session = shared.connection.session(deadline).await?;
+    let base = &shared.connection.address().base;
+    let mut all = read(shared, &session, base, deadline)
         .await?
         .unwrap_or_default();
     all.sort_unstable();
@@ -105,11 +105,11 @@ pub(crate) async fn list(shared: &Shared, pattern: &str, cursor: u64) -> Result<
     let asked: Vec<_> = all
         .iter()
         .skip(skip)
-        .take(PAGE)
+        .take(PAGE_SIZE)
         .filter_map(|segment| Some((keys::name_of(segment)?, segment)))
         .filter(|(name, _)| matches_glob(pattern, name))
         .map(|(name, segment)| {
-            let path = shared.link.place().path(segment);
+            let path = shared.connection.address().path(segment);
             (name, session.client.list_children(&path), path)
         })
         .collect();
@@ -122,7 +122,7 @@ pub(crate) async fn list(shared: &Shared, pattern: &str, cursor: u64) -> Result<
             names.push(name);
         }
     }
-    let end = skip.saturating_add(PAGE);
+    let end = skip.saturating_add(PAGE_SIZE);
     let next = (end < all.len()).then_some(end as u64);
     Ok(Page { names, next })
 }

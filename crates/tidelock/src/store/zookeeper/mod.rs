@@ -66,20 +66,22 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         return Err(Error::new(ErrorKind::InvalidOptions)
             .because("certificates are given, but this client speaks no TLS to ZooKeeper"));
     }
-    let place = Address::parse(url)?;
-    let link = |lease| Arc::new(Connection::new(env, place.clone(), lease));
+    let address = Address::parse(url)?;
+    let connection = |lease| Arc::new(Connection::new(env, address.clone(), lease));
     // A session timeout in the URL applies to every session, so shorter sessions are pointless.
-    let halvings = if place.session_timeout.is_some() {
+    let halvings = if address.session_timeout.is_some() {
         0
     } else {
         HALVINGS
     };
     let shared = Arc::new(Shared {
-        link: link(env.lease),
-        short: (1..=halvings).map(|n| link(env.lease / (1 << n))).collect(),
-        books: NodeRegistry::default(),
-        sights: delay::DelaySightings::default(),
-        looks: SingleFlight::default(),
+        connection: connection(env.lease),
+        short: (1..=halvings)
+            .map(|n| connection(env.lease / (1 << n)))
+            .collect(),
+        registry: NodeRegistry::default(),
+        sightings: delay::DelaySightings::default(),
+        reads: SingleFlight::default(),
         signals: WakeChannels::new(env.timers.clone(), |_| {}),
         timers: env.timers.clone(),
         background: env.background.clone(),
@@ -87,7 +89,10 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         response_timeout: env.response_timeout,
         info: Mutex::default(),
     });
-    shared.link.session(shared.link.deadline()).await?;
+    shared
+        .connection
+        .session(shared.connection.deadline())
+        .await?;
     env.background
         .spawn(renew::keep_leases(Arc::downgrade(&shared)));
     // One store handle serves callers and steward: only the session that created a node can renew it, and no caller
@@ -98,16 +103,16 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
 /// The state of an open store.
 struct Shared {
     /// The session for leases as long as the client's, and for requests that belong to no lease.
-    link: Arc<Connection>,
+    connection: Arc<Connection>,
     /// Sessions for leases of half that length, a quarter and so on, opened on demand. A session expires for all of
     /// its leases at once. With a single long session, a crashed holder of a short lease would block others for the
     /// client's full lease.
     short: Vec<Arc<Connection>>,
     /// Which node each ticket has.
-    books: NodeRegistry,
-    sights: delay::DelaySightings,
+    registry: NodeRegistry,
+    sightings: delay::DelaySightings,
     /// Single flight: callers that read the same queue share one request.
-    looks: SingleFlight<acquire::At, acquire::SharedView>,
+    reads: SingleFlight<acquire::At, acquire::SharedView>,
     /// One channel per ticket, so that a watch wakes only its own waiter.
     signals: WakeChannels,
     timers: Timers,
@@ -120,18 +125,23 @@ struct Shared {
 
 impl Shared {
     /// The session for this ticket: the one that created its node, otherwise the shortest one that serves its lease.
-    fn link_for(&self, ticket: &Ticket, lease: Duration) -> Arc<Connection> {
-        if let Some(link) = self.books.link(&ticket.owner) {
-            return link;
+    fn connection_for(&self, ticket: &Ticket, lease: Duration) -> Arc<Connection> {
+        if let Some(connection) = self.registry.connection(&ticket.owner) {
+            return connection;
         }
-        let fits = |link: &&Arc<Connection>| lease <= link.lease();
-        let link = self.short.iter().rev().find(fits).unwrap_or(&self.link);
-        Arc::clone(link)
+        let fits = |connection: &&Arc<Connection>| lease <= connection.lease();
+        let connection = self
+            .short
+            .iter()
+            .rev()
+            .find(fits)
+            .unwrap_or(&self.connection);
+        Arc::clone(connection)
     }
 
     /// The path of the node under which a lock's tickets queue.
     fn path(&self, name: &Name) -> String {
-        self.link.place().path(&keys::escape(name.as_str()))
+        self.connection.address().path(&keys::escape(name.as_str()))
     }
 
     fn note(&self, ticket: &Ticket) -> Vec<u8> {
@@ -142,7 +152,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.books.bell.notify_one(); // wakes the lease task, which then finds the store dropped and ends
+        self.registry.notify.notify_one(); // wakes the lease task, which then finds the store dropped and ends
     }
 }
 
@@ -150,7 +160,9 @@ struct ZooKeeper(Arc<Shared>);
 
 impl fmt::Debug for ZooKeeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ZooKeeper").field(&self.0.link).finish()
+        f.debug_tuple("ZooKeeper")
+            .field(&self.0.connection)
+            .finish()
     }
 }
 
@@ -220,11 +232,11 @@ impl Backend for ZooKeeper {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            self.0.books.clear();
+            self.0.registry.clear();
             // We close the sessions in parallel. In sequence, a mute server would cost one response timeout per
             // session.
-            let links = self.0.short.iter().chain([&self.0.link]);
-            join_all(links.map(|link| link.close())).await;
+            let connections = self.0.short.iter().chain([&self.0.connection]);
+            join_all(connections.map(|connection| connection.close())).await;
         })
     }
 }

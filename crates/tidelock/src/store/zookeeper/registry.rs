@@ -19,13 +19,13 @@ use crate::store::{BootInstant, OwnerId, Ticket};
 
 /// Bounds how long a withdrawn ticket is remembered. Its late attempts run in this process; only the scheduler delays
 /// them.
-const REMEMBERED: Duration = Duration::from_secs(60);
+const WITHDRAWN_TTL: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(crate) struct NodeRegistry {
     inner: Mutex<NodeRegistryState>,
     /// Notified when a node ends before the lease task would wake.
-    pub(crate) bell: Arc<Notify>,
+    pub(crate) notify: Arc<Notify>,
 }
 
 #[derive(Debug)]
@@ -37,7 +37,7 @@ struct NodeRegistryState {
     /// The number of the latest create.
     creates: u64,
     /// When the lease task wakes. It may be earlier than the first end, never later.
-    looks_at: BootInstant,
+    next_check_at: BootInstant,
 }
 
 impl Default for NodeRegistryState {
@@ -47,7 +47,7 @@ impl Default for NodeRegistryState {
             withdrawn: HashMap::new(),
             sweep_at: BootInstant(0),
             creates: 0,
-            looks_at: BootInstant::FAR,
+            next_check_at: BootInstant::FAR,
         }
     }
 }
@@ -58,16 +58,16 @@ impl NodeRegistry {
     }
 
     /// The connection on which the ticket has sent a create.
-    pub(crate) fn link(&self, owner: &OwnerId) -> Option<Arc<Connection>> {
+    pub(crate) fn connection(&self, owner: &OwnerId) -> Option<Arc<Connection>> {
         let inner = self.lock();
         inner
             .entries
             .get(owner)
-            .map(|entry| Arc::clone(&entry.link))
+            .map(|entry| Arc::clone(&entry.connection))
     }
 
     /// Which node the ticket has in that session. Fails with `Cancelled` if the ticket was withdrawn.
-    pub(crate) fn standing(&self, owner: &OwnerId, session: i64) -> Result<NodePosition> {
+    pub(crate) fn node_position(&self, owner: &OwnerId, session: i64) -> Result<NodePosition> {
         let inner = self.lock();
         inner.refuse_withdrawn(owner)?;
         Ok(match inner.entries.get(owner) {
@@ -84,7 +84,7 @@ impl NodeRegistry {
     pub(crate) fn create<T>(
         &self,
         ticket: &Ticket,
-        (link, session): (&Arc<Connection>, i64),
+        (connection, session): (&Arc<Connection>, i64),
         path: &str,
         ends: BootInstant,
         send: impl FnOnce() -> T,
@@ -98,7 +98,7 @@ impl NodeRegistry {
         inner.creates += 1;
         let create = inner.creates;
         let entry = TicketEntry {
-            link: Arc::clone(link),
+            connection: Arc::clone(connection),
             session,
             create,
             node: None,
@@ -250,7 +250,7 @@ impl NodeRegistry {
         let entry = inner.entries.get_mut(owner)?;
         let watch = entry.watch.take();
         let left = Leftovers {
-            link: Arc::clone(&entry.link),
+            connection: Arc::clone(&entry.connection),
             create: entry.create,
             node: entry.node.clone(),
             granted: entry.granted,
@@ -303,14 +303,14 @@ impl NodeRegistry {
     }
 
     /// When the lease task must wake next: when the first node ends, or when a session needs a keep-alive.
-    pub(crate) fn next_look(&self) -> BootInstant {
+    pub(crate) fn next_check(&self) -> BootInstant {
         let mut inner = self.lock();
         let next = inner.entries.values().map(|entry| {
             let sign = entry.sign().map_or(BootInstant::FAR, |(at, _)| at);
             entry.ends.min(sign)
         });
-        inner.looks_at = next.min().unwrap_or(BootInstant::FAR);
-        inner.looks_at
+        inner.next_check_at = next.min().unwrap_or(BootInstant::FAR);
+        inner.next_check_at
     }
 
     /// The sessions that need a keep-alive now.
@@ -334,10 +334,10 @@ impl NodeRegistry {
 
     /// Wakes the lease task if it would sleep past `ends`.
     fn look_by(&self, inner: MutexGuard<'_, NodeRegistryState>, ends: BootInstant) {
-        let late = ends < inner.looks_at;
+        let late = ends < inner.next_check_at;
         drop(inner);
         if late {
-            self.bell.notify_one();
+            self.notify.notify_one();
         }
     }
 }
@@ -353,9 +353,9 @@ impl NodeRegistryState {
     fn withdraw(&mut self, owner: &OwnerId, now: BootInstant) {
         if now >= self.sweep_at {
             self.withdrawn.retain(|_, until| *until > now);
-            self.sweep_at = now + REMEMBERED / 4;
+            self.sweep_at = now + WITHDRAWN_TTL / 4;
         }
-        self.withdrawn.insert(owner.clone(), now + REMEMBERED);
+        self.withdrawn.insert(owner.clone(), now + WITHDRAWN_TTL);
     }
 
     fn of_create(&mut self, owner: &OwnerId, create: u64) -> Option<&mut TicketEntry> {

@@ -4,7 +4,7 @@ use futures_util::future::try_join_all;
 use zookeeper_client as zk;
 
 use crate::error::{ErrorKind, Result};
-use crate::store::zookeeper::acquire::look;
+use crate::store::zookeeper::acquire::read;
 use crate::store::zookeeper::connection::ZooKeeperSession;
 use crate::store::zookeeper::entry::QueueNode;
 use crate::store::zookeeper::{Shared, delay, errors, keys};
@@ -13,11 +13,11 @@ use crate::store::{BootInstant, Name, Released, Ticket};
 /// Deletes the ticket's node. A ticket that never sent a create costs no round trip.
 pub(crate) async fn leave(shared: &Shared, ticket: &Ticket, withdrawn: bool) -> Result<Released> {
     let now = shared.timers.now();
-    let Some(left) = shared.books.leave(&ticket.owner, now, withdrawn) else {
+    let Some(left) = shared.registry.leave(&ticket.owner, now, withdrawn) else {
         return Ok(Released::NotHeld);
     };
-    let deadline = shared.link.deadline();
-    let session = left.link.session(deadline).await?;
+    let deadline = shared.connection.deadline();
+    let session = left.connection.session(deadline).await?;
     let parent = shared.path(&ticket.name);
     let marked = match left.node.as_ref().filter(|_| left.marked) {
         Some(node) => delay::release(shared, &session, ticket, node, deadline).await?,
@@ -32,7 +32,7 @@ pub(crate) async fn leave(shared: &Shared, ticket: &Ticket, withdrawn: bool) -> 
     };
     // We forget the ticket only after the delete is confirmed. Otherwise a repeated release would find nothing to
     // delete.
-    shared.books.gone(&ticket.owner, left.create);
+    shared.registry.gone(&ticket.owner, left.create);
     Ok(if removed && left.granted {
         Released::Freed
     } else {
@@ -50,7 +50,7 @@ async fn sweep(
     deadline: BootInstant,
 ) -> Result<bool> {
     let prefix = keys::prefix(ticket);
-    let nodes = look(shared, session, parent, deadline)
+    let nodes = read(shared, session, parent, deadline)
         .await?
         .unwrap_or_default();
     let mut any = false;
@@ -83,10 +83,10 @@ async fn remove(
 /// Deletes the nodes that hold the lock, also those of other clients, and the delay node. False: there was nothing to
 /// delete.
 pub(crate) async fn force(shared: &Shared, name: &Name) -> Result<bool> {
-    let deadline = shared.link.deadline();
-    let session = shared.link.session(deadline).await?;
+    let deadline = shared.connection.deadline();
+    let session = shared.connection.session(deadline).await?;
     let parent = shared.path(name);
-    let (nodes, mark) = delay::look(shared, &session, name, deadline).await?;
+    let (nodes, mark) = delay::read_node(shared, &session, name, deadline).await?;
     let queue = keys::in_order(nodes);
     if mark.is_some() {
         delay::remove(shared, &session, name, deadline).await?;

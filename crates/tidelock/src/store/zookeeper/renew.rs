@@ -14,27 +14,27 @@ use crate::store::zookeeper::{Shared, errors};
 use crate::store::{Renewal, Renewed, Ticket};
 
 /// The pause between two attempts to delete a node.
-const PAUSE: Duration = Duration::from_millis(50);
+const DELETE_RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Renews a batch with one round trip per session. A failure in one session does not affect the locks of another.
 pub(crate) async fn renew(shared: &Shared, batch: &[Renewal]) -> Result<Vec<Renewed>> {
     let mut parts: Vec<(Arc<Connection>, Vec<usize>)> = Vec::new();
     for (at, renewal) in batch.iter().enumerate() {
         // A ticket without a node has lost its lock; no request is needed.
-        let Some(link) = shared.books.link(&renewal.ticket.owner) else {
+        let Some(connection) = shared.registry.connection(&renewal.ticket.owner) else {
             continue;
         };
         match parts
             .iter_mut()
-            .find(|(known, _)| Arc::ptr_eq(known, &link))
+            .find(|(known, _)| Arc::ptr_eq(known, &connection))
         {
             Some((_, of_link)) => of_link.push(at),
-            None => parts.push((link, vec![at])),
+            None => parts.push((connection, vec![at])),
         }
     }
-    let asked = parts.iter().map(async |(link, of_link)| {
+    let asked = parts.iter().map(async |(connection, of_link)| {
         let batch: Vec<&Renewal> = of_link.iter().map(|at| &batch[*at]).collect();
-        (of_link, renew_on(shared, link, &batch).await)
+        (of_link, renew_on(shared, connection, &batch).await)
     });
     let mut answers: Vec<Renewed> = batch.iter().map(|_| Renewed::Gone).collect();
     for (of_link, each) in join_all(asked).await {
@@ -60,16 +60,20 @@ pub(crate) async fn renew(shared: &Shared, batch: &[Renewal]) -> Result<Vec<Rene
 
 /// Renews the holds of one session. The leader answers the `sync`, so the answer also extends the life of the
 /// session.
-async fn renew_on(shared: &Shared, link: &Connection, batch: &[&Renewal]) -> Result<Vec<bool>> {
-    let deadline = link.deadline();
-    let session = link.session(deadline).await?;
+async fn renew_on(
+    shared: &Shared,
+    connection: &Connection,
+    batch: &[&Renewal],
+) -> Result<Vec<bool>> {
+    let deadline = connection.deadline();
+    let session = connection.session(deadline).await?;
     let sent = shared.timers.now();
     // We send the `sync` and all reads before we await the first, so they share one round trip.
-    let synced = session.client.sync(&link.place().base);
+    let synced = session.client.sync(&connection.address().base);
     let asked: Vec<_> = batch
         .iter()
         .map(|renewal| {
-            let node = shared.books.held(&renewal.ticket.owner, session.id())?;
+            let node = shared.registry.held(&renewal.ticket.owner, session.id())?;
             let path = format!("{}/{}", shared.path(&renewal.ticket.name), node.name);
             let stat = session.client.check_stat(&path);
             Some((node, stat))
@@ -93,12 +97,12 @@ async fn renew_on(shared: &Shared, link: &Connection, batch: &[&Renewal]) -> Res
     let answers: std::result::Result<Vec<_>, _> =
         answers.ok_or_else(|| errors::late(ErrorKind::Unavailable))?;
     let answers = answers.map_err(errors::unread)?;
-    session.heard(sent);
+    session.confirmed(sent);
     let each = batch.iter().zip(answers).map(|(renewal, node)| {
         node.is_some_and(|node| {
             let (owner, ends) = (&renewal.ticket.owner, sent + renewal.lease);
             shared
-                .books
+                .registry
                 .extend(owner, &node, ends, session.next_sign(ends))
         })
     });
@@ -116,13 +120,13 @@ pub(crate) async fn keep_leases(shared: Weak<Shared>) {
         let Some(strong) = shared.upgrade() else {
             return;
         };
-        let (timers, bell) = (strong.timers.clone(), Arc::clone(&strong.books.bell));
-        let next = strong.books.next_look();
+        let (timers, notify) = (strong.timers.clone(), Arc::clone(&strong.registry.notify));
+        let next = strong.registry.next_check();
         // We keep no strong reference while we sleep. Otherwise the store would never be dropped.
         drop(strong);
         tokio::select! {
             () = timers.at(next) => {}
-            () = bell.notified() => continue,
+            () = notify.notified() => continue,
         }
         let Some(strong) = shared.upgrade() else {
             return;
@@ -135,14 +139,14 @@ pub(crate) async fn keep_leases(shared: Weak<Shared>) {
 /// Sends a keep-alive to the leader in each session that is due for one.
 fn show_life(shared: &Arc<Shared>) {
     let now = shared.timers.now();
-    for session in shared.books.silent(now) {
+    for session in shared.registry.silent(now) {
         session.asked(now);
         let keeper = Arc::clone(shared);
         shared.background.spawn(async move {
-            let synced = session.client.sync(&keeper.link.place().base);
+            let synced = session.client.sync(&keeper.connection.address().base);
             let synced = keeper.timers.limit(keeper.response_timeout, synced).await;
             if let Some(Ok(()) | Err(zk::Error::NoNode)) = synced {
-                session.heard(now);
+                session.confirmed(now);
             }
         });
     }
@@ -152,7 +156,7 @@ fn show_life(shared: &Arc<Shared>) {
 fn end_due(shared: &Arc<Shared>) {
     let now = shared.timers.now();
     let ended = shared
-        .books
+        .registry
         .end(now, |session, path| session.client.delete(path, None));
     for one in ended {
         let keeper = Arc::clone(shared);
@@ -166,7 +170,7 @@ fn end_due(shared: &Arc<Shared>) {
                         answer,
                         Err(zk::Error::ConnectionLoss | zk::Error::Custom(_))
                     ) {
-                        keeper.timers.after(PAUSE).await;
+                        keeper.timers.after(DELETE_RETRY_PAUSE).await;
                         answer = session.client.delete(&path, None).await;
                     }
                 }
@@ -180,10 +184,12 @@ fn end_due(shared: &Arc<Shared>) {
 /// Withdraws a ticket that nobody has polled since its create was sent. Ends when the session has ended.
 async fn withdraw(shared: &Shared, ticket: &Ticket) {
     while let Err(error) = leave(shared, ticket, true).await {
-        let link = shared.books.link(&ticket.owner);
-        if !error.is_retryable() || link.is_none_or(|link| link.current().is_none()) {
+        let connection = shared.registry.connection(&ticket.owner);
+        if !error.is_retryable()
+            || connection.is_none_or(|connection| connection.current().is_none())
+        {
             return;
         }
-        shared.timers.after(PAUSE).await;
+        shared.timers.after(DELETE_RETRY_PAUSE).await;
     }
 }

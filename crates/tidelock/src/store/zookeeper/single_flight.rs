@@ -32,7 +32,7 @@ where
         &self,
         background: &Background,
         at: K,
-        look: impl Fn() -> F + Send + Sync + 'static,
+        read: impl Fn() -> F + Send + Sync + 'static,
     ) -> Option<T>
     where
         F: Future<Output = T> + Send + 'static,
@@ -55,8 +55,8 @@ where
                 over: false,
             };
             background.spawn(async move {
-                while let Some(those) = flight.board() {
-                    let seen = look().await;
+                while let Some(those) = flight.take_waiting() {
+                    let seen = read().await;
                     for one in those {
                         // An error means that the caller has left.
                         let _ = one.send(seen.clone());
@@ -79,7 +79,7 @@ struct Flight<K: Eq + Hash, T> {
 
 impl<K: Eq + Hash, T> Flight<K, T> {
     /// Takes the callers that share the next read. `None`: nobody waits, and the flight is over.
-    fn board(&mut self) -> Option<Vec<oneshot::Sender<T>>> {
+    fn take_waiting(&mut self) -> Option<Vec<oneshot::Sender<T>>> {
         let mut waiting = lock(&self.waiting);
         let mut those = mem::take(waiting.get_mut(&self.at)?);
         those.retain(|one| !one.is_closed());
@@ -134,11 +134,11 @@ mod tests {
     #[tokio::test]
     async fn who_comes_while_one_looks_shares_the_next_look() {
         let (background, _stop) = Background::start(Clock::Boot).unwrap();
-        let (looks, begun) = (SingleFlight::default(), Arc::new(AtomicUsize::new(0)));
+        let (reads, begun) = (SingleFlight::default(), Arc::new(AtomicUsize::new(0)));
         let answers = Arc::new(Semaphore::new(0));
         let next = || {
             let (begun, answers) = (Arc::clone(&begun), Arc::clone(&answers));
-            looks.next(&background, "a", move || {
+            reads.next(&background, "a", move || {
                 let (number, answers) =
                     (begun.fetch_add(1, Ordering::SeqCst), Arc::clone(&answers));
                 async move {
@@ -173,11 +173,11 @@ mod tests {
     #[tokio::test]
     async fn nobody_waits_for_a_look_that_went_with_its_runtime() {
         let (background, stop) = Background::start(Clock::Boot).unwrap();
-        let looks = SingleFlight::<_, ()>::default();
-        let mut one = Box::pin(looks.next(&background, "a", std::future::pending));
+        let reads = SingleFlight::<_, ()>::default();
+        let mut one = Box::pin(reads.next(&background, "a", std::future::pending));
         assert!(futures_util::poll!(&mut one).is_pending());
         drop(stop);
         assert_eq!(one.await, None);
-        assert!(lock(&looks.0).is_empty());
+        assert!(lock(&reads.0).is_empty());
     }
 }

@@ -28,7 +28,7 @@ fn ask(mint: &OwnerMint, name: &str, lease: Duration) -> AttemptRequest {
         armed: false,
         wish: ReplicaAck::Any,
         part: 0,
-        asker: Liveness::default(),
+        liveness: Liveness::default(),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::testing::fixture::{Fixture, eventually, unique, within};
 use crate::testing::polls::{Polled, poll_times};
 
 /// Bounds the polls. Every operation completes with fewer.
-const MOST: usize = 500;
+const MAX_AWAITS: usize = 500;
 
 /// Two clients and a lock between them.
 struct Stage<'a> {
@@ -69,7 +69,7 @@ async fn at_every_await<T, F: Future<Output = T>>(
     mut operation: impl AsyncFnMut() -> F,
     mut after: impl AsyncFnMut(Option<T>, usize),
 ) -> usize {
-    for polls in 0..MOST {
+    for polls in 0..MAX_AWAITS {
         let future = operation().await;
         let done = match poll_times(future, polls, stage.patience()).await {
             Polled::Done(output) => Some(output),
@@ -82,7 +82,7 @@ async fn at_every_await<T, F: Future<Output = T>>(
             return polls;
         }
     }
-    panic!("not done after {MOST} polls");
+    panic!("not done after {MAX_AWAITS} polls");
 }
 
 /// A dropped acquire of a free lock leaves nothing.
@@ -171,7 +171,7 @@ pub async fn extend_cancelled_at_every_await_harms_nothing(fixture: &Fixture) {
     let stage = Stage::new(fixture).await;
     let lock = stage.one.lock(&stage.name);
     let long = fixture.lease() * 3;
-    for polls in 0..MOST {
+    for polls in 0..MAX_AWAITS {
         let guard = lock.acquire().await.expect("free");
         let before = guard.valid_for();
         let done = poll_times(guard.extend(long), polls, stage.patience()).await;
@@ -187,7 +187,7 @@ pub async fn extend_cancelled_at_every_await_harms_nothing(fixture: &Fixture) {
             Polled::Asleep => panic!("nothing woke it after {polls} polls"),
         }
     }
-    panic!("not done after {MOST} polls");
+    panic!("not done after {MAX_AWAITS} polls");
 }
 
 /// A dropped second acquire of an owner that has the lock does not affect the first hold.
@@ -228,7 +228,7 @@ pub async fn reentry_cancelled_at_every_await_harms_nothing(fixture: &Fixture) {
 pub async fn force_release_cancelled_at_every_await_leaves_nothing(fixture: &Fixture) {
     let stage = Stage::new(fixture).await;
     let lock = stage.other.lock(&stage.name);
-    for polls in 0..MOST {
+    for polls in 0..MAX_AWAITS {
         let held = stage.one.lock(&stage.name).acquire().await.expect("free");
         let done = poll_times(lock.force_release(), polls, stage.patience()).await;
         let ended = match done {
@@ -248,7 +248,7 @@ pub async fn force_release_cancelled_at_every_await_leaves_nothing(fixture: &Fix
             return;
         }
     }
-    panic!("not done after {MOST} polls");
+    panic!("not done after {MAX_AWAITS} polls");
 }
 
 /// A dropped `close` of a client that holds one lock and waits for another: both end, at the latest when the guard is
@@ -256,7 +256,7 @@ pub async fn force_release_cancelled_at_every_await_leaves_nothing(fixture: &Fix
 pub async fn close_cancelled_at_every_await_leaves_nothing(fixture: &Fixture) {
     let stage = Stage::new(fixture).await;
     let awaited = unique("awaited");
-    for polls in 0..MOST {
+    for polls in 0..MAX_AWAITS {
         let closing = fixture.client(fixture.builder()).await;
         let guard = closing.lock(&stage.name).acquire().await.expect("free");
         let rival = stage.other.lock(&awaited).acquire().await.expect("free");
@@ -283,5 +283,5 @@ pub async fn close_cancelled_at_every_await_leaves_nothing(fixture: &Fixture) {
             Polled::Asleep => panic!("nothing woke it after {polls} polls"),
         }
     }
-    panic!("not done after {MOST} polls");
+    panic!("not done after {MAX_AWAITS} polls");
 }

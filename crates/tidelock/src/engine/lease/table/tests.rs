@@ -16,7 +16,7 @@ const EXACT: Drift = Drift {
     fixed: Duration::ZERO,
 };
 
-fn site(background: &Background) -> Arc<StoreHandle> {
+fn store(background: &Background) -> Arc<StoreHandle> {
     let clock = Clock::Boot;
     let env = Env {
         timers: Timers::new(clock),
@@ -32,22 +32,22 @@ fn site(background: &Background) -> Arc<StoreHandle> {
         hand_off: HandOff::default(),
         timers: env.timers.clone(),
         patience: Duration::from_secs(20),
-        bell: Arc::default(),
+        notify: Arc::default(),
     };
     StoreHandle::home(memory::open("", &env), &manners)
 }
 
 /// An entry that is never renewed.
-fn keep(site: &Arc<StoreHandle>, status: &Arc<HoldStatus>) -> LeaseEntry {
+fn entry(store: &Arc<StoreHandle>, status: &Arc<HoldStatus>) -> LeaseEntry {
     LeaseEntry {
-        site: Arc::clone(site),
+        store: Arc::clone(store),
         ticket: Ticket {
             kind: LockKind::Mutex,
             name: Name::new("a").unwrap(),
             owner: OwnerMint::new().fresh(),
         },
         status: Arc::clone(status),
-        place: Location::caller(),
+        location: Location::caller(),
         lease: LEASE,
         wish: ReplicaAck::Off,
         unclear: false,
@@ -61,11 +61,11 @@ fn keep(site: &Arc<StoreHandle>, status: &Arc<HoldStatus>) -> LeaseEntry {
 fn what_is_granted_when_nobody_keeps_it_is_lost_at_once() {
     let (table, clock) = (LeaseTable::default(), Clock::Boot);
     let (background, _stop) = Background::start(clock).unwrap();
-    let site = site(&background);
+    let store = store(&background);
     let hold = || {
         let until = clock.now() + Duration::from_secs(60);
         let status = Arc::new(HoldStatus::new(until, clock));
-        table.insert(keep(&site, &status));
+        table.insert(entry(&store, &status));
         status
     };
     let before = hold();
@@ -81,22 +81,22 @@ fn a_hold_is_lost_with_what_it_is_bound_to() {
     let (table, clock) = (LeaseTable::default(), Clock::Boot);
     let (background, _stop) = Background::start(clock).unwrap();
     let begun = clock.now();
-    let heard = Arc::new(AtomicU64::new(begun.0));
-    let ear = Arc::clone(&heard);
+    let confirmed = Arc::new(AtomicU64::new(begun.0));
+    let ear = Arc::clone(&confirmed);
     let second = Duration::from_secs(1);
     let bond = Bond::new(second * 10, move || BootInstant(ear.load(Ordering::SeqCst)));
     let status = HoldStatus::new(begun + second * 3600, clock).bound(Some(bond), EXACT);
     let status = Arc::new(status);
-    table.insert(keep(&site(&background), &status));
-    assert_eq!(table.next_look(begun), begun + second * 10);
+    table.insert(entry(&store(&background), &status));
+    assert_eq!(table.next_check(begun), begun + second * 10);
     // The session was extended, so the hold stays. It is not renewed, because its entry is never renewed.
-    heard.store((begun + second * 5).0, Ordering::SeqCst);
+    confirmed.store((begun + second * 5).0, Ordering::SeqCst);
     assert!(
         table
             .take_due(begun + second * 10, |lease| lease)
             .is_empty()
     );
-    assert_eq!(table.next_look(begun + second * 10), begun + second * 15);
+    assert_eq!(table.next_check(begun + second * 10), begun + second * 15);
     assert_eq!(status.signal(), None);
     assert!(
         table
@@ -117,13 +117,13 @@ fn renewals_go_in_full_batches_one_at_a_time_and_no_lock_is_asked_for_twice() {
     let (period, again) = (LEASE / 3, LEASE / 10);
     let (table, clock) = (LeaseTable::default(), Clock::Boot);
     let (background, _stop) = Background::start(clock).unwrap();
-    let (site, begun) = (site(&background), clock.now());
+    let (store, begun) = (store(&background), clock.now());
     for number in 0..LOCKS {
         let taken = begun + Duration::from_millis(number);
         let status = Arc::new(HoldStatus::new(taken + LEASE, clock));
         table.insert(LeaseEntry {
             renew_at: taken + period,
-            ..keep(&site, &status)
+            ..entry(&store, &status)
         });
     }
     let (mut now, mut requests) = (begun, 0);
@@ -134,7 +134,7 @@ fn renewals_go_in_full_batches_one_at_a_time_and_no_lock_is_asked_for_twice() {
                 on_their_way.push_front((sent, ids));
                 break;
             }
-            table.renewed(ids, |keep| keep.proved(sent, &EXACT));
+            table.renewed(ids, |entry| entry.proved(sent, &EXACT));
         }
         let batches = table.take_due(now, |_| again);
         assert!(batches.len() <= 1, "{} in one moment", batches.len());
@@ -146,7 +146,9 @@ fn renewals_go_in_full_batches_one_at_a_time_and_no_lock_is_asked_for_twice() {
             on_their_way.push_back((now, batch.ids));
         }
         let answer = on_their_way.front().map(|(sent, _)| *sent + TRIP);
-        now = table.next_look(now).min(answer.unwrap_or(BootInstant::FAR));
+        now = table
+            .next_check(now)
+            .min(answer.unwrap_or(BootInstant::FAR));
     }
     assert_eq!(requests, BATCHES * PERIODS as usize);
     assert_eq!(
@@ -163,15 +165,15 @@ fn a_batch_with_room_takes_nothing_of_another_lane() {
     let (table, clock) = (LeaseTable::default(), Clock::Boot);
     let (background, _stop) = Background::start(clock).unwrap();
     let begun = clock.now();
-    let insert = |site: &Arc<StoreHandle>, due: BootInstant| {
+    let insert = |store: &Arc<StoreHandle>, due: BootInstant| {
         let status = Arc::new(HoldStatus::new(begun + LEASE, clock));
         table.insert(LeaseEntry {
             renew_at: due,
-            ..keep(site, &status)
+            ..entry(store, &status)
         })
     };
-    let alone = insert(&site(&background), begun);
-    let home = site(&background);
+    let alone = insert(&store(&background), begun);
+    let home = store(&background);
     for number in 1..=500 {
         insert(&home, begun + Duration::from_millis(number));
     }
@@ -186,7 +188,7 @@ fn nothing_is_handed_over_when_nobody_keeps_it() {
     let (table, clock) = (LeaseTable::default(), Clock::Boot);
     let (background, _stop) = Background::start(clock).unwrap();
     let mut status = Arc::new(HoldStatus::new(clock.now() + LEASE, clock));
-    let id = table.insert(keep(&site(&background), &status));
+    let id = table.insert(entry(&store(&background), &status));
     table.abandon();
     assert!(!table.hand_over(id, &mut status, Location::caller(), BootInstant::FAR));
     assert_eq!(status.signal(), Some(LostReason::Unattended));

@@ -33,26 +33,26 @@ fn turn(now: BootInstant, kept: Duration, turns: u32, kin: u32, strangers: u32) 
             others: kin + strangers,
             strangers,
             polled: false,
-            heard: 0,
+            releases_seen: 0,
         },
     }
 }
 
 #[allow(clippy::unnecessary_wraps, reason = "as the store answers")]
-fn heard(count: u64, last: BootInstant) -> Option<Heard> {
-    Some(Heard { count, last })
+fn releases_seen(count: u64, last: BootInstant) -> Option<ReleasesSeen> {
+    Some(ReleasesSeen { count, last })
 }
 
 fn ended(turn: &EndedTurn) -> FairnessDelays {
-    let mut courtesies = FairnessDelays::default();
-    courtesies.ended(&name(), turn);
-    courtesies
+    let mut fairness_delays = FairnessDelays::default();
+    fairness_delays.ended(&name(), turn);
+    fairness_delays
 }
 
 #[test]
 fn who_has_seen_the_others_go_holds_back_no_more() {
-    let courtesies = ended(&turn(at(0), Duration::from_secs(1), 1, 3, 0));
-    let pause = |count, now| courtesies.pause(&name(), now, heard(count, now));
+    let fairness_delays = ended(&turn(at(0), Duration::from_secs(1), 1, 3, 0));
+    let pause = |count, now| fairness_delays.pause(&name(), now, releases_seen(count, now));
     assert_eq!(pause(0, at(0)), ms(2));
     let pauses: Vec<_> = (1..=4).map(|seen| pause(seen, at(10))).collect();
     assert_eq!(pauses, [ms(4), ms(2), ms(0), ms(0)]);
@@ -61,8 +61,8 @@ fn who_has_seen_the_others_go_holds_back_no_more() {
 /// A task that gives up after three milliseconds leaves the debt to the next one.
 #[test]
 fn what_is_owed_outlives_the_task_that_waits() {
-    let courtesies = ended(&turn(at(0), ms(10), 8, 0, 1));
-    let pause = |now, count, last| courtesies.pause(&name(), now, heard(count, last));
+    let fairness_delays = ended(&turn(at(0), ms(10), 8, 0, 1));
+    let pause = |now, count, last| fairness_delays.pause(&name(), now, releases_seen(count, last));
     assert_eq!(pause(at(0), 0, at(0)), ms(2));
     assert_eq!(
         pause(at(1), 0, at(0)),
@@ -79,15 +79,15 @@ fn what_is_owed_outlives_the_task_that_waits() {
 
 /// The delays after turns of that length, if no other client comes in any of them.
 fn pauses(kept: Duration, times: usize, (kin, strangers): (u32, u32)) -> Vec<Duration> {
-    let (mut courtesies, mut now) = (FairnessDelays::default(), at(1));
+    let (mut fairness_delays, mut now) = (FairnessDelays::default(), at(1));
     let mut pauses = Vec::new();
     for _ in 0..times {
         now = now + kept;
-        courtesies.ended(&name(), &turn(now, kept, 1, kin, strangers));
-        let pause = courtesies.pause(&name(), now, heard(0, now));
+        fairness_delays.ended(&name(), &turn(now, kept, 1, kin, strangers));
+        let pause = fairness_delays.pause(&name(), now, releases_seen(0, now));
         now = now + pause;
         pauses.push(pause);
-        courtesies.granted(&name(), now, heard(0, now));
+        fairness_delays.granted(&name(), now, releases_seen(0, now));
     }
     pauses
 }
@@ -105,7 +105,7 @@ fn who_does_not_come_is_given_longer_and_then_given_up() {
     assert!(
         pauses(Duration::from_secs(1), 100, (1, 0))
             .iter()
-            .all(|pause| *pause <= MOST)
+            .all(|pause| *pause <= MAX_FAIRNESS_DELAY)
     );
 }
 
@@ -124,26 +124,33 @@ fn a_stranger_who_never_comes_costs_little() {
         let all = kept * 2000;
         println!("{kept:?}: idle for {idle:?} of {all:?}");
         assert!(idle <= all / 8, "{kept:?}: {idle:?} of {all:?}");
-        assert!(pauses.iter().all(|pause| *pause <= MOST));
+        assert!(pauses.iter().all(|pause| *pause <= MAX_FAIRNESS_DELAY));
     }
 }
 
 #[test]
 fn nobody_is_waited_for_who_does_not_listen() {
-    let mut courtesies = ended(&turn(at(0), ms(10), 8, 0, 1));
-    courtesies.granted(&name(), at(1), heard(0, at(0)));
-    courtesies.ended(&name(), &turn(at(11), ms(10), 8, 0, 0));
-    assert_eq!(courtesies.pause(&name(), at(11), heard(0, at(0))), ms(0));
+    let mut fairness_delays = ended(&turn(at(0), ms(10), 8, 0, 1));
+    fairness_delays.granted(&name(), at(1), releases_seen(0, at(0)));
+    fairness_delays.ended(&name(), &turn(at(11), ms(10), 8, 0, 0));
+    assert_eq!(
+        fairness_delays.pause(&name(), at(11), releases_seen(0, at(0))),
+        ms(0)
+    );
 }
 
 #[test]
 fn names_that_nobody_wants_any_more_are_forgotten() {
-    let mut courtesies = FairnessDelays::default();
+    let mut fairness_delays = FairnessDelays::default();
     for number in 0..10_000 {
         let name = Name::new(format!("name {number}")).unwrap();
-        courtesies.ended(&name, &turn(at(10 * number), ms(10), 1, 1, 1));
+        fairness_delays.ended(&name, &turn(at(10 * number), ms(10), 1, 1, 1));
     }
-    assert!(courtesies.each.len() < 1000, "{}", courtesies.each.len());
+    assert!(
+        fairness_delays.each.len() < 1000,
+        "{}",
+        fairness_delays.each.len()
+    );
 }
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -47,7 +47,7 @@ pub(crate) struct Session {
     /// A random id, stored in the session's `tidelock.session` setting.
     mark: String,
     /// When the last statement that got an answer was sent. Never goes back.
-    heard: Arc<AtomicU64>,
+    last_confirmed: Arc<AtomicU64>,
     over: Arc<SessionEnd>,
     /// How long the server keeps the session without a statement.
     pub(crate) span: Duration,
@@ -68,13 +68,16 @@ struct SessionEnd {
 
 impl Session {
     /// Connects, and checks that no other client shares the session. The caller applies the timeout.
-    pub(crate) async fn open(link: &Connection, span: Duration) -> Result<Arc<Self>, RequestError> {
-        let heard = Arc::new(AtomicU64::new(link.timers().now().0));
-        let seen = Arc::clone(&heard);
+    pub(crate) async fn open(
+        connection: &Connection,
+        span: Duration,
+    ) -> Result<Arc<Self>, RequestError> {
+        let last_confirmed = Arc::new(AtomicU64::new(connection.timers().now().0));
+        let seen = Arc::clone(&last_confirmed);
         let bond = Bond::new(span, move || BootInstant(seen.load(Ordering::SeqCst)));
         let over = Arc::<SessionEnd>::default();
         let (told, severed) = (Arc::clone(&over), bond.clone());
-        let client = link
+        let client = connection
             .connect(Some(Box::new(move |said| {
                 if said.is_none() {
                     told.ended.store(true, Ordering::SeqCst);
@@ -89,20 +92,20 @@ impl Session {
         let pid = probe::begin(&client, &mark).await?;
         let session = Arc::new(Self {
             client,
-            timers: link.timers().clone(),
-            limit: link.limit(),
+            timers: connection.timers().clone(),
+            limit: connection.limit(),
             pid,
             mark,
-            heard,
+            last_confirmed,
             over,
             span,
             bond,
             slots: ServerLocks::default(),
             keys: Mutex::default(),
         });
-        probe::check(link, &session).await?;
+        probe::check(connection, &session).await?;
         let bear = probe::bear(span);
-        session.ask(&bear, None, link.deadline()).await?;
+        session.ask(&bear, None, connection.deadline()).await?;
         Ok(session)
     }
 
@@ -115,8 +118,8 @@ impl Session {
     }
 
     /// When the last statement that got an answer was sent. The server counts the silence from then or later.
-    pub(crate) fn heard(&self) -> BootInstant {
-        BootInstant(self.heard.load(Ordering::SeqCst))
+    pub(crate) fn last_confirmed(&self) -> BootInstant {
+        BootInstant(self.last_confirmed.load(Ordering::SeqCst))
     }
 
     /// Ends the session and tells every holder that its lock is lost.
@@ -158,7 +161,7 @@ impl Session {
             self.give_up();
             return Err(probe::pooled());
         }
-        self.heard.fetch_max(sent.0, Ordering::SeqCst);
+        self.last_confirmed.fetch_max(sent.0, Ordering::SeqCst);
         Ok(rows)
     }
 

@@ -1,6 +1,6 @@
 //! `postgres://…?locks=session`: the server's own advisory locks, held by one session per client.
 //!
-//! The server knows no leases: it keeps a lock until its session ends. So this process ends the leases ([`keep`]). If
+//! The server knows no leases: it keeps a lock until its session ends. So this process ends the leases ([`renew`]). If
 //! the process is frozen or cut off, the server terminates the session after the silence that we configured when we
 //! opened it ([`life`], [`probe`]).
 //!
@@ -46,12 +46,12 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
 };
 
 /// How long a withdrawn owner is remembered. Longer than any of its requests can be in flight within this process.
-const REMEMBERED: Duration = Duration::from_secs(300);
+const WITHDRAWN_TTL: Duration = Duration::from_secs(300);
 
 /// Opens the store and its first session. Fails if the session cannot be opened or a pooler shares it.
-pub(crate) async fn open(link: Connection, env: &Env) -> Result<Store> {
+pub(crate) async fn open(connection: Connection, env: &Env) -> Result<Store> {
     let shared = Arc::new(Shared {
-        link,
+        connection,
         timers: env.timers.clone(),
         background: env.background.clone(),
         span: env.lease,
@@ -59,12 +59,12 @@ pub(crate) async fn open(link: Connection, env: &Env) -> Result<Store> {
         session: Mutex::default(),
         opening: tokio::sync::Mutex::default(),
         withdrawn: Mutex::default(),
-        bell: Arc::default(),
+        notify: Arc::default(),
     });
     let first = Arc::clone(&shared);
     let work = async move { first.session(first.deadline()).await.map(drop) };
     shared.run(work).await?;
-    env.background.spawn(renew::keep(Arc::downgrade(&shared)));
+    env.background.spawn(renew::run(Arc::downgrade(&shared)));
     // Callers and steward share one session: only the session that took a lock can release it. Callers cannot block
     // it, because every request runs on the steward's thread.
     Ok(Store::single(Arc::new(Sessions(shared))))
@@ -72,7 +72,7 @@ pub(crate) async fn open(link: Connection, env: &Env) -> Result<Store> {
 
 /// The state of an open store.
 struct Shared {
-    link: Connection,
+    connection: Connection,
     timers: Timers,
     background: Background,
     /// How long the server keeps a silent session: the client's lease.
@@ -85,7 +85,7 @@ struct Shared {
     /// Withdrawn owners, and when they were withdrawn. Their late requests take no effect.
     withdrawn: Mutex<HashMap<OwnerId, BootInstant>>,
     /// Wakes the background task when something new may be due earlier.
-    bell: Arc<Notify>,
+    notify: Arc<Notify>,
 }
 
 impl Shared {
@@ -129,15 +129,15 @@ impl Shared {
             if let Some(session) = self.current() {
                 return Ok(session);
             }
-            let session = Session::open(&self.link, self.span).await?;
+            let session = Session::open(&self.connection, self.span).await?;
             *self.slot() = Some(Arc::clone(&session));
-            self.bell.notify_one();
+            self.notify.notify_one();
             Ok(session)
         };
         let opened = self.timers.until(deadline, Box::pin(open)).await;
         opened
             .unwrap_or_else(|| {
-                let late = format!("{}: no connection in time", self.link);
+                let late = format!("{}: no connection in time", self.connection);
                 Err(RequestError::Unsent(late))
             })
             .map_err(RequestError::error)
@@ -151,7 +151,7 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner);
         // We remove old entries only when the map would grow: the cost per insert stays constant on average.
         if all.len() == all.capacity() {
-            all.retain(|_, since| now.since(*since) < REMEMBERED);
+            all.retain(|_, since| now.since(*since) < WITHDRAWN_TTL);
         }
         all.insert(owner.clone(), now);
     }
@@ -167,7 +167,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.bell.notify_one(); // wakes the background task, which then ends
+        self.notify.notify_one(); // wakes the background task, which then ends
     }
 }
 
@@ -258,6 +258,6 @@ impl Backend for Sessions {
 
 impl fmt::Debug for Sessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Sessions").field(&self.0.link).finish()
+        f.debug_tuple("Sessions").field(&self.0.connection).finish()
     }
 }

@@ -13,7 +13,7 @@ use crate::store::postgres::session::life::{SIGN, Session};
 
 /// How often we check whether two connections reach one session. On an idle pooler they do at once. On a busy pooler
 /// our own statement reaches another session instead, which its own check detects.
-const ROUNDS: usize = 3;
+const MAX_PROBE_ROUNDS: usize = 3;
 
 /// Reads the server process's id and the mark that an earlier client left.
 const MARK: &str =
@@ -54,9 +54,9 @@ pub(crate) fn bear(span: Duration) -> String {
 }
 
 /// Checks that a second connection does not reach the session, and that our own statements still do.
-pub(crate) async fn check(link: &Connection, session: &Session) -> Result<(), RequestError> {
-    let other = link.connect(None).await?;
-    for _ in 0..ROUNDS {
+pub(crate) async fn check(connection: &Connection, session: &Session) -> Result<(), RequestError> {
+    let other = connection.connect(None).await?;
+    for _ in 0..MAX_PROBE_ROUNDS {
         let rows = other.query_typed(MARK, &[]).await;
         let rows = rows.map_err(|error| RequestError::of(&error))?;
         if rows
@@ -68,7 +68,7 @@ pub(crate) async fn check(link: &Connection, session: &Session) -> Result<(), Re
             let _ = other.query_typed(SET, &nobody).await;
             return Err(pooled());
         }
-        session.ask(SIGN, None, link.deadline()).await?;
+        session.ask(SIGN, None, connection.deadline()).await?;
     }
     Ok(())
 }

@@ -10,22 +10,22 @@ use crate::store::postgres::session::verbs;
 
 /// Releases every lock that was not renewed in time, and sends a keepalive after each third of the silence that the
 /// server allows. Runs until the store is dropped.
-pub(crate) async fn keep(shared: Weak<Shared>) {
+pub(crate) async fn run(shared: Weak<Shared>) {
     let mut asked = BootInstant(0);
     loop {
         let Some(strong) = shared.upgrade() else {
             return;
         };
-        let (timers, bell) = (strong.timers.clone(), Arc::clone(&strong.bell));
+        let (timers, notify) = (strong.timers.clone(), Arc::clone(&strong.notify));
         let next = strong.current().map_or(BootInstant::FAR, |session| {
-            let sign = session.heard().max(asked) + session.span / 3;
+            let sign = session.last_confirmed().max(asked) + session.span / 3;
             sign.min(session.slots.next_due())
         });
         // We hold no strong reference while we sleep. Otherwise the store could never be dropped.
         drop(strong);
         tokio::select! {
             () = timers.at(next) => {}
-            () = bell.notified() => continue,
+            () = notify.notified() => continue,
         }
         let (Some(strong), now) = (shared.upgrade(), timers.now()) else {
             return;
@@ -33,12 +33,12 @@ pub(crate) async fn keep(shared: Weak<Shared>) {
         let Some(session) = strong.current() else {
             continue;
         };
-        if now >= session.heard() + session.span {
+        if now >= session.last_confirmed() + session.span {
             // The server has terminated the session, or soon will: it was silent for longer than configured.
             session.give_up();
             continue;
         }
-        if now >= session.heard().max(asked) + session.span / 3 {
+        if now >= session.last_confirmed().max(asked) + session.span / 3 {
             asked = now;
             show_life(&strong, &session);
         }
@@ -50,8 +50,8 @@ pub(crate) async fn keep(shared: Weak<Shared>) {
 fn show_life(shared: &Arc<Shared>, session: &Arc<Session>) {
     let (session, deadline) = (Arc::clone(session), shared.deadline());
     shared.background.spawn(async move {
-        if let Err(trouble) = session.ask(SIGN, None, deadline).await {
-            tracing::debug!(error = %trouble.error(), "the session has shown no sign of life");
+        if let Err(failure) = session.ask(SIGN, None, deadline).await {
+            tracing::debug!(error = %failure.error(), "the session has shown no sign of life");
         }
     });
 }

@@ -19,7 +19,7 @@ pub(crate) async fn attempt(shared: &Shared, ask: &AttemptRequest) -> Result<Att
     let deadline = shared.deadline();
     let session = shared.session(deadline).await?;
     let key = session.key(ask.ticket.name.as_str(), deadline).await;
-    let key = key.map_err(|trouble| unsent(trouble.error()))?;
+    let key = key.map_err(|failure| unsent(failure.error()))?;
     let slot = session.slots.slot(key);
     let decided = decide(shared, &session, &slot, key, ask, deadline).await;
     session.slots.tidy(key, &slot);
@@ -55,12 +55,12 @@ async fn decide(
         // session could hold it twice, and one release would not free it.
         ServerLockState::Unclear { .. } => {
             let settled = session.ask_for(GIVE, key, deadline).await;
-            settled.map_err(|trouble| unsent(trouble.error()))?;
+            settled.map_err(|failure| unsent(failure.error()))?;
             slot.set(ServerLockState::Free);
         }
         ServerLockState::Free => {}
     }
-    let taken = if ask.asker.has_left() {
+    let taken = if ask.liveness.has_left() {
         Err(RequestError::Unsent(
             "nobody waits for the answer".to_owned(),
         ))
@@ -70,7 +70,7 @@ async fn decide(
     match taken {
         Ok(true) => Ok(granted(session)),
         Ok(false) => Ok(refused(shared, None)),
-        Err(trouble) => Err(trouble.error()),
+        Err(failure) => Err(failure.error()),
     }
 }
 
@@ -89,14 +89,14 @@ async fn take(
         held: false,
         by: deadline + shared.limit,
     });
-    shared.bell.notify_one();
+    shared.notify.notify_one();
     let taken = session.ask_for(TAKE, key, deadline).await;
     match &taken {
         Ok(true) => {
             // The lease counts from the send time: this never overestimates it.
             let ends = sent + ask.lease;
             slot.set(ServerLockState::Held { ticket, ends });
-            shared.bell.notify_one();
+            shared.notify.notify_one();
         }
         Err(RequestError::Broken(_)) => {}
         Ok(false) | Err(_) => slot.set(ServerLockState::Free),
@@ -143,7 +143,7 @@ pub(crate) async fn renew(shared: &Arc<Shared>, batch: &[Renewal]) -> Result<Vec
     match shared.run(work).await? {
         Ok(()) => {}
         Err(_) if session.is_over() => return Ok(gone()),
-        Err(trouble) => return Err(trouble.error()),
+        Err(failure) => return Err(failure.error()),
     }
     let now = shared.timers.now();
     let each = batch.iter().map(|renewal| {
@@ -157,7 +157,7 @@ pub(crate) async fn renew(shared: &Arc<Shared>, batch: &[Renewal]) -> Result<Vec
         }
     });
     let each = each.collect();
-    shared.bell.notify_one();
+    shared.notify.notify_one();
     Ok(each)
 }
 
@@ -207,7 +207,7 @@ pub(crate) async fn give_back(
     match freed {
         Ok(freed) => Ok(freed || held),
         Err(_) if session.is_over() => Ok(false),
-        Err(trouble) => Err(trouble.error()),
+        Err(failure) => Err(failure.error()),
     }
 }
 

@@ -64,7 +64,7 @@ impl Address {
     fn from_parts(servers: &Topology) -> AddressResult<Self> {
         let tls = servers.tls;
         let places = |hosts: &[String], port| -> AddressResult<Vec<HostAddress>> {
-            hosts.iter().map(|host| place(host, port, tls)).collect()
+            hosts.iter().map(|host| address(host, port, tls)).collect()
         };
         if servers.messages.is_some() && !matches!(servers.way, servers::TopologyKind::Cluster(_)) {
             return Err(why("how messages are told is chosen for a cluster only"));
@@ -74,7 +74,7 @@ impl Address {
             return Err(why("sentinel_credentials are for sentinels only"));
         }
         let way = match &servers.way {
-            servers::TopologyKind::One(host) => ServerAddress::One(place(host, 6379, tls)?),
+            servers::TopologyKind::One(host) => ServerAddress::One(address(host, 6379, tls)?),
             servers::TopologyKind::Socket(_) if tls => return Err(why("a socket speaks no TLS")),
             servers::TopologyKind::Socket(path) if path.as_os_str().is_empty() => {
                 return Err(why("the path of the socket is missing"));
@@ -104,7 +104,7 @@ impl Address {
 }
 
 /// Adds the host to the error. We cut off the part before an `@`, which may be a password.
-fn place(host: &str, port: u16, tls: bool) -> AddressResult<HostAddress> {
+fn address(host: &str, port: u16, tls: bool) -> AddressResult<HostAddress> {
     let named = |AddressError(reason)| {
         let name = host.rsplit('@').next().unwrap_or_default();
         why(format_args!("{name:?}: {reason}"))

@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn urls_name_the_place_the_database_and_the_user() {
-        for (url, place, db, user, password) in [
+        for (url, address, db, user, password) in [
             (
                 "redis://localhost",
                 tcp("localhost", 6379, false),
@@ -258,7 +258,7 @@ mod tests {
             ),
         ] {
             let target = Address::parse(url).unwrap();
-            assert_eq!(target.way, ServerAddress::One(place), "{url}");
+            assert_eq!(target.way, ServerAddress::One(address), "{url}");
             assert_eq!(target.db, db, "{url}");
             assert_eq!(target.user.as_deref(), user, "{url}");
             assert_eq!(target.password.as_deref(), password, "{url}");

@@ -15,12 +15,20 @@ use Severity::{Advice, Good};
 const FAR_OFF: Duration = Duration::from_secs(2);
 
 /// The findings about clock and distance, in this order.
-pub(crate) async fn findings(link: &Connection, timers: &Timers) -> Result<[Finding; 2]> {
-    Ok([clock(link).await?, distance(link, timers).await?])
+pub(crate) async fn findings(connection: &Connection, timers: &Timers) -> Result<[Finding; 2]> {
+    Ok([
+        clock(connection).await?,
+        distance(connection, timers).await?,
+    ])
 }
 
-async fn clock(link: &Connection) -> Result<Finding> {
-    let Some(reply) = allowed(link.ask(&Request::new("TIME"), link.deadline()).await)? else {
+async fn clock(connection: &Connection) -> Result<Finding> {
+    let Some(reply) = allowed(
+        connection
+            .ask(&Request::new("TIME"), connection.deadline())
+            .await,
+    )?
+    else {
         return Ok(unseen(
             "clock",
             "TIME",
@@ -29,7 +37,7 @@ async fn clock(link: &Connection) -> Result<Finding> {
     };
     let seconds = reply
         .list()
-        .and_then(|words| words.first()?.int())
+        .and_then(|args| args.first()?.int())
         .and_then(|seconds| u64::try_from(seconds).ok());
     // We compare durations since 1970, because the server's value need not be a valid date on this machine.
     let server = Duration::from_secs(seconds.unwrap_or_default());
@@ -50,11 +58,17 @@ async fn clock(link: &Connection) -> Result<Finding> {
 }
 
 /// The shortest of a few round trips. Others may include unrelated delays.
-async fn distance(link: &Connection, timers: &Timers) -> Result<Finding> {
+async fn distance(connection: &Connection, timers: &Timers) -> Result<Finding> {
     let mut best = Duration::MAX;
     for _ in 0..5 {
         let sent = timers.now();
-        if allowed(link.ask(&Request::new("PING"), link.deadline()).await)?.is_none() {
+        if allowed(
+            connection
+                .ask(&Request::new("PING"), connection.deadline())
+                .await,
+        )?
+        .is_none()
+        {
             return Ok(unseen(
                 "distance",
                 "PING",

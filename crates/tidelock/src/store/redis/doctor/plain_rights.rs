@@ -39,8 +39,8 @@ impl Redis {
     /// Whether the servers send keyspace events. We check all of them, because a lock may lie on any.
     async fn events(&self) -> Result<Finding> {
         let mut told = Vec::new();
-        for link in self.routes.everywhere() {
-            told.push(keyspace_events::setting(&link).await?);
+        for connection in self.router.everywhere() {
+            told.push(keyspace_events::setting(&connection).await?);
         }
         let Some(told) = told.into_iter().collect::<Option<Vec<String>>>() else {
             return Ok(Finding::new(
@@ -68,7 +68,7 @@ impl Redis {
         let heard = self
             .shared
             .events
-            .can_listen(&ask.ticket.name, self.routes.limit());
+            .can_listen(&ask.ticket.name, self.router.limit());
         Ok(if heard.await {
             Finding::new(
                 Good,
@@ -102,7 +102,7 @@ impl Redis {
             armed: false,
             wish: ReplicaAck::Off,
             part: 0,
-            asker: Liveness::default(),
+            liveness: Liveness::default(),
         })
     }
 
@@ -145,8 +145,8 @@ impl Redis {
             self.release(&ask.ticket).await?;
             let counter = keys::plain_token(&ask.ticket.name);
             let gone = crate::store::redis::wire::request::Request::new("DEL").arg(&counter);
-            self.routes
-                .ask(&counter, &gone, self.routes.deadline())
+            self.router
+                .ask(&counter, &gone, self.router.deadline())
                 .await
         };
         Ok(match allowed(tried.await)? {

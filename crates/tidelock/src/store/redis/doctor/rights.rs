@@ -16,20 +16,20 @@ use crate::store::{ClientId, Name, Renewed};
 use Severity::{Advice, Danger, Good};
 
 pub(crate) async fn findings(
-    routes: &Router,
+    router: &Router,
     subscriber: &Subscriber,
     ways: PublishModes,
 ) -> Result<Vec<Finding>> {
     let name = Name::new(format!("{}probe", keys::OURS))?;
     let (channel, counter) = (keys::channel(&name), keys::token(&name));
     Ok(vec![
-        scripts_work(routes).await?,
-        channels(routes, subscriber, ways, &channel).await?,
-        counting(routes, subscriber, ways, &channel).await?,
-        fencing(routes, &counter).await?,
-        others(routes, ways, &name).await?,
-        replicas(routes, &counter).await?,
-        operators(routes, ways, &channel, &counter).await?,
+        scripts_work(router).await?,
+        channels(router, subscriber, ways, &channel).await?,
+        counting(router, subscriber, ways, &channel).await?,
+        fencing(router, &counter).await?,
+        others(router, ways, &name).await?,
+        replicas(router, &counter).await?,
+        operators(router, ways, &channel, &counter).await?,
     ])
 }
 
@@ -48,33 +48,33 @@ impl Probe {
         Self { key, tombstone }
     }
 
-    async fn acquire(&self, routes: &Router) -> Result<()> {
+    async fn acquire(&self, router: &Router) -> Result<()> {
         let keys = [&*self.key, &*self.tombstone];
-        routes
+        router
             .eval(
                 &scripts::ACQUIRE,
                 &keys,
                 &["1000", OWNER],
-                routes.deadline(),
+                router.deadline(),
             )
             .await
             .map(drop)
     }
 }
 
-async fn scripts_work(routes: &Router) -> Result<Finding> {
+async fn scripts_work(router: &Router) -> Result<Finding> {
     let probe = Probe::new();
     let tried = async {
-        let deadline = routes.deadline();
-        probe.acquire(routes).await?;
-        let kept = routes
+        let deadline = router.deadline();
+        probe.acquire(router).await?;
+        let kept = router
             .eval(&scripts::RENEW, &[&probe.key], &["1000", OWNER], deadline)
             .await?;
         // The script replies for each lock separately, also with an error.
         if let Some(Renewed::Failed(error)) = kept.list().and_then(<[Reply]>::first).map(renewed) {
             return Err(error);
         }
-        routes
+        router
             .eval(
                 &scripts::RELEASE,
                 &[&probe.key, &probe.tombstone],
@@ -98,7 +98,7 @@ async fn scripts_work(routes: &Router) -> Result<Finding> {
 
 /// Publishes on the channel of an unused lock, in each form, and subscribes to it.
 async fn channels(
-    routes: &Router,
+    router: &Router,
     subscriber: &Subscriber,
     ways: PublishModes,
     channel: &str,
@@ -120,7 +120,7 @@ async fn channels(
     let mut refused = Vec::new();
     for form in ways.forms() {
         let message = Request::new(form.command()).arg(channel).arg("0");
-        let passed = routes.ask(channel, &message, routes.deadline()).await;
+        let passed = router.ask(channel, &message, router.deadline()).await;
         if allowed(passed)?.is_none() {
             refused.push(form.command());
         }
@@ -137,7 +137,7 @@ async fn channels(
             "waiters who listen in that form only are not woken by this client's releases: they sleep until the lease ends",
         );
     }
-    if subscriber.arm(channel, routes.limit()).await.is_none() {
+    if subscriber.arm(channel, router.limit()).await.is_none() {
         return danger(
             "messages can be sent, and not be heard".to_owned(),
             "this client's waiters ask again and again instead of being woken",
@@ -159,7 +159,7 @@ async fn channels(
 
 /// Whether the server can count tidelock's waiters separately from others.
 async fn counting(
-    routes: &Router,
+    router: &Router,
     subscriber: &Subscriber,
     ways: PublishModes,
     channel: &str,
@@ -167,8 +167,8 @@ async fn counting(
     let own = keys::own_channel(channel).unwrap_or_default();
     let form = ways.forms().last().copied().unwrap_or(MessageForm::Plain);
     let count = Request::new("PUBSUB").arg(form.counts()).arg(&own);
-    let counted = allowed(routes.ask(&own, &count, routes.deadline()).await)?.is_some();
-    if counted && subscriber.is_counted(channel, routes.limit()).await {
+    let counted = allowed(router.ask(&own, &count, router.deadline()).await)?.is_some();
+    if counted && subscriber.is_counted(channel, router.limit()).await {
         return Ok(Finding::new(
             Good,
             "rights: counting",
@@ -189,9 +189,9 @@ async fn counting(
     .advise(format!("allow &tidelock:waiting:* with {right}")))
 }
 
-async fn fencing(routes: &Router, counter: &str) -> Result<Finding> {
-    let moved = routes
-        .eval(&scripts::TRY_COUNTER, &[counter], &[], routes.deadline())
+async fn fencing(router: &Router, counter: &str) -> Result<Finding> {
+    let moved = router
+        .eval(&scripts::TRY_COUNTER, &[counter], &[], router.deadline())
         .await;
     Ok(match allowed(moved)? {
         Some(Reply::Int(2)) => Finding::new(
@@ -218,7 +218,7 @@ async fn fencing(routes: &Router, counter: &str) -> Result<Finding> {
 }
 
 /// The rights to wake waiters of Redisson's other lock types under the same name.
-async fn others(routes: &Router, ways: PublishModes, name: &Name) -> Result<Finding> {
+async fn others(router: &Router, ways: PublishModes, name: &Name) -> Result<Finding> {
     let (key, queue) = (name.as_str(), keys::fair_queue(name));
     let (times, told) = (keys::fair_times(name), keys::read_write_channel(name));
     let mut asked = vec![
@@ -235,7 +235,7 @@ async fn others(routes: &Router, ways: PublishModes, name: &Name) -> Result<Find
     asked.extend(ways.forms().iter().map(tell));
     let mut refused = Vec::new();
     for (what, request) in asked {
-        let answer = routes.ask(key, &request, routes.deadline()).await;
+        let answer = router.ask(key, &request, router.deadline()).await;
         if allowed(answer)?.is_none() {
             refused.push(what);
         }
@@ -259,9 +259,9 @@ async fn others(routes: &Router, ways: PublishModes, name: &Name) -> Result<Find
 }
 
 /// `WAIT` for 0 replicas replies at once.
-async fn replicas(routes: &Router, counter: &str) -> Result<Finding> {
+async fn replicas(router: &Router, counter: &str) -> Result<Finding> {
     let nobody = Request::new("WAIT").arg(0).arg(0);
-    let asked = allowed(routes.ask(counter, &nobody, routes.deadline()).await);
+    let asked = allowed(router.ask(counter, &nobody, router.deadline()).await);
     // A replica rejects WAIT. Another check reports that the server is a replica.
     let of_a_replica = |error: &Error| error.detail().is_some_and(|why| why.contains("replica"));
     Ok(match asked {
@@ -284,14 +284,14 @@ async fn replicas(routes: &Router, counter: &str) -> Result<Finding> {
 
 /// The rights that only operators need: to inspect, list and break locks.
 async fn operators(
-    routes: &Router,
+    router: &Router,
     ways: PublishModes,
     channel: &str,
     counter: &str,
 ) -> Result<Finding> {
     let probe = Probe::new();
     let ask = async |key: &str, request: Request| {
-        routes.ask(key, &request, routes.deadline()).await.map(drop)
+        router.ask(key, &request, router.deadline()).await.map(drop)
     };
     let mut refused = Vec::new();
     let mut note = |what, result: Result<()>| -> Result<()> {
@@ -300,13 +300,13 @@ async fn operators(
         }
         Ok(())
     };
-    let taken = allowed(probe.acquire(routes).await)?.is_some();
-    let shown = routes
+    let taken = allowed(probe.acquire(router).await)?.is_some();
+    let shown = router
         .eval(
             &scripts::INSPECT,
             &[&probe.key],
             &[counter, channel, ways.forms()[0].counts()],
-            routes.deadline(),
+            router.deadline(),
         )
         .await;
     note("show (+hgetall)", shown.map(drop))?;
@@ -326,12 +326,12 @@ async fn operators(
     let fields = Request::new("HSCAN").arg(&probe.key).arg(0);
     note("ls (+hscan)", ask(&probe.key, fields).await)?;
     if taken {
-        let freed = routes
+        let freed = router
             .eval(
                 &scripts::FORCE_RELEASE,
                 &[&probe.key],
                 &[channel, "publish"],
-                routes.deadline(),
+                router.deadline(),
             )
             .await;
         note("unlock (+type +del)", freed.map(drop))?;

@@ -14,38 +14,38 @@ use crate::store::redis::wire::request::Request;
 
 /// Runs the checks on every server that has locks, and the checks of the user's rights.
 pub(crate) async fn examine(
-    routes: &Router,
+    router: &Router,
     rights: impl Future<Output = Result<Vec<Finding>>> + Send,
     ways: PublishModes,
     timers: &Timers,
 ) -> Result<Vec<Finding>> {
-    let (cluster, face) = match routes {
-        Router::One(link) => {
-            let mut findings = doctor::examine(link, false).await?;
+    let (cluster, face) = match router {
+        Router::One(connection) => {
+            let mut findings = doctor::examine(connection, false).await?;
             findings.extend(rights.await?);
-            findings.extend(far::findings(link, timers).await?);
+            findings.extend(far::findings(connection, timers).await?);
             return Ok(findings);
         }
         Router::Cluster(cluster, face) => (cluster, *face),
     };
     let nodes = cluster.primaries();
     let each = nodes.iter().map(|node| async move {
-        let link = face.link(node);
-        let mut found = doctor::examine(&link, true).await?;
-        found.extend(far::findings(&link, timers).await?);
-        Ok((node.place.to_string(), found))
+        let connection = face.connection(node);
+        let mut found = doctor::examine(&connection, true).await?;
+        found.extend(far::findings(&connection, timers).await?);
+        Ok((node.address.to_string(), found))
     });
     let mut findings = vec![slots(cluster, nodes.len()), messages(ways)];
     findings.extend(merged(try_join_all(each).await?));
     findings.extend(rights.await?);
-    findings.push(views(routes).await?);
+    findings.push(views(router).await?);
     Ok(findings)
 }
 
 /// Whether the user may query the nodes for the age of their slot map.
-async fn views(routes: &Router) -> Result<Finding> {
+async fn views(router: &Router) -> Result<Finding> {
     let info = Request::new("CLUSTER").arg("INFO");
-    let asked = routes.ask("", &info, routes.deadline()).await;
+    let asked = router.ask("", &info, router.deadline()).await;
     Ok(match allowed(asked)? {
         Some(_) => Finding::new(
             Severity::Good,
@@ -108,7 +108,7 @@ fn messages(ways: PublishModes) -> Finding {
 fn merged(each: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
     let all = each.len();
     let mut groups: Vec<(Finding, Vec<String>)> = Vec::new();
-    for (place, findings) in each {
+    for (address, findings) in each {
         for finding in findings {
             let same = |other: &Finding| {
                 (
@@ -128,9 +128,9 @@ fn merged(each: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
                     if !other.found.split(" | ").any(|found| found == finding.found) {
                         other.found = format!("{} | {}", other.found, finding.found);
                     }
-                    places.push(place.clone());
+                    places.push(address.clone());
                 }
-                None => groups.push((finding, vec![place.clone()])),
+                None => groups.push((finding, vec![address.clone()])),
             }
         }
     }

@@ -5,7 +5,7 @@ use crate::store::redis::wire::errors::unexpected;
 use crate::store::redis::wire::reply::Reply;
 
 /// Error messages quote at most this many characters of a foreign value.
-const LONGEST: usize = 64;
+const MAX_QUOTED_CHARS: usize = 64;
 
 /// The outcome of an acquire script.
 #[derive(Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub(crate) fn no_token(counter: &str, value: &str) -> Error {
 
 /// Shortens and escapes a foreign text for an error message.
 fn shown(text: &str) -> String {
-    let short: String = text.chars().take(LONGEST).collect();
+    let short: String = text.chars().take(MAX_QUOTED_CHARS).collect();
     short.escape_debug().to_string()
 }
 

@@ -115,10 +115,10 @@ impl Redis {
         };
         let demand = self.demand(Purpose::Acquire, ask.wish, ask.lease);
         if self.may_script() {
-            let (script, words) = (&scripts::PLAIN_ACQUIRE, [&*lease, owner]);
+            let (script, args) = (&scripts::PLAIN_ACQUIRE, [&*lease, owner]);
             let answer = self
-                .routes
-                .eval_acknowledged(script, keys, &words, demand, deadline)
+                .router
+                .eval_acknowledged(script, keys, &args, demand, deadline)
                 .await;
             match answer {
                 Err(error) if self.learn(&error) => {}
@@ -127,7 +127,7 @@ impl Redis {
         }
         // Replicas can only acknowledge scripts, so a strict ack policy fails here.
         demand.give_up_if_strict(&without_scripts())?;
-        let words = PlainLockNames {
+        let names = PlainLockNames {
             name: keys[0],
             owner,
             tombstone: keys[1],
@@ -136,7 +136,7 @@ impl Redis {
         let reply = self
             .transact(
                 name.as_str(),
-                &without_lua::acquire(words, &lease),
+                &without_lua::acquire(names, &lease),
                 deadline,
             )
             .await?;
@@ -167,7 +167,7 @@ impl Redis {
         deadline: BootInstant,
     ) -> Result<Reply> {
         // Boxed because few requests need it.
-        Box::pin(self.routes.transact(key, transaction, deadline)).await
+        Box::pin(self.router.transact(key, transaction, deadline)).await
     }
 
     /// Runs the script, or the equivalent transaction if the user is not allowed to run scripts.
@@ -178,7 +178,7 @@ impl Redis {
         deadline: BootInstant,
     ) -> Result<Reply> {
         if self.may_script() {
-            let answer = self.routes.eval(script, keys, args, deadline).await;
+            let answer = self.router.eval(script, keys, args, deadline).await;
             match answer {
                 Err(error) if self.learn(&error) => {}
                 answer => return answer,
@@ -193,21 +193,21 @@ impl Redis {
         let tombstone = &*keys::tombstone(&ticket.name, owner);
         let kept = &*millis(TOMBSTONE_KEPT).to_string();
         let how = if withdraw { "withdraw" } else { "release" };
-        let words = PlainLockNames {
+        let names = PlainLockNames {
             name,
             owner,
             tombstone,
             token: None,
         };
         let events = self.shared.events.channel(&ticket.name);
-        let before = self.shared.events.heard(&ticket.name);
+        let before = self.shared.events.releases_seen(&ticket.name);
         let channel = events.as_deref().unwrap_or_default();
         let (keys, args) = ([name, tombstone], [owner, kept, how, channel]);
         let reply = self
             .either(
                 (&scripts::PLAIN_RELEASE, &keys, &args),
-                &without_lua::end(words, kept, withdraw),
-                self.routes.deadline(),
+                &without_lua::end(names, kept, withdraw),
+                self.router.deadline(),
             )
             .await?;
         let listeners = match reply {
@@ -228,9 +228,9 @@ impl Redis {
 
     /// Subscribes in the background: the release is done, and its caller must not wait for a subscription.
     fn listen_to(&self, name: &Name) {
-        let (shared, routes, name) = (Arc::clone(&self.shared), self.routes.clone(), name.clone());
+        let (shared, router, name) = (Arc::clone(&self.shared), self.router.clone(), name.clone());
         self.shared.background.spawn(async move {
-            shared.events.listen(&name, &routes).await;
+            shared.events.listen(&name, &router).await;
         });
     }
 
@@ -240,7 +240,7 @@ impl Redis {
             .either(
                 (&scripts::PLAIN_FORCE_RELEASE, &[name], &[]),
                 &without_lua::free(name),
-                self.routes.deadline(),
+                self.router.deadline(),
             )
             .await?;
         match reply {
@@ -255,7 +255,7 @@ impl Redis {
         if self.layout == Layout::Redisson || self.may_script() {
             return None;
         }
-        let deadline = self.routes.deadline();
+        let deadline = self.router.deadline();
         let each = batch.iter().map(|renewal| async move {
             self.keep_one(renewal, deadline)
                 .await
@@ -269,13 +269,13 @@ impl Redis {
         demand.give_up_if_strict(&without_scripts())?;
         let (name, tombstone) = (renewal.ticket.name.as_str(), tombstone_of(renewal));
         let lease = millis(renewal.lease).to_string();
-        let words = PlainLockNames {
+        let names = PlainLockNames {
             name,
             owner: renewal.ticket.owner.text(),
             tombstone: &tombstone,
             token: None,
         };
-        let renewal = without_lua::renew(words, &lease);
+        let renewal = without_lua::renew(names, &lease);
         match self.transact(name, &renewal, deadline).await? {
             Reply::Int(1) => Ok(Renewed::Kept),
             Reply::Int(0) => Ok(Renewed::Gone),
@@ -285,9 +285,9 @@ impl Redis {
 
     /// Inspects one plain lock. The number of its waiters is unknown.
     pub(crate) async fn show_plain(&self, name: &Name) -> Result<Snapshot> {
-        let routes = &self.routes;
-        routes.check(name)?;
-        let deadline = routes.deadline();
+        let router = &self.router;
+        router.check(name)?;
+        let deadline = router.deadline();
         let token = &*keys::plain_token(name);
         let reply = self
             .either(
@@ -309,7 +309,7 @@ impl Redis {
         snapshot.expires_in = left.map(Duration::from_millis);
         let token = token.int().and_then(|token| u64::try_from(token).ok());
         snapshot.token = token.map(FencingToken::new);
-        inspect::add_clients(routes, &mut snapshot.holders, deadline).await;
+        inspect::add_clients(router, &mut snapshot.holders, deadline).await;
         Ok(snapshot)
     }
 }
@@ -321,7 +321,7 @@ fn without_scripts() -> Error {
 
 /// Whether a string may be a lock: it has a time to live, and is as short as an owner. Nothing else distinguishes it
 /// from other strings.
-pub(crate) async fn is_lock(routes: &Router, key: &str, deadline: BootInstant) -> Result<bool> {
+pub(crate) async fn is_lock(router: &Router, key: &str, deadline: BootInstant) -> Result<bool> {
     for (command, fits) in [
         (
             "STRLEN",
@@ -329,7 +329,7 @@ pub(crate) async fn is_lock(routes: &Router, key: &str, deadline: BootInstant) -
         ),
         ("PTTL", |left| left > 0),
     ] {
-        let reply = match routes
+        let reply = match router
             .ask(key, &Request::new(command).arg(key), deadline)
             .await
         {

@@ -20,14 +20,14 @@ const MOST_WARNINGS: usize = 1000;
 
 /// The longest interval at which we poll a lock whose release may come without a message: a waiter notices the
 /// release at most this late.
-const LOOK: Duration = Duration::from_millis(250);
+const MAX_RECHECK: Duration = Duration::from_millis(250);
 
 /// The poll interval of this client. It depends on the client's id, so that clients that start together do not poll
 /// in step.
 fn look(owner: &OwnerId) -> Duration {
     let digits = owner.client().get(..2);
     let share = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-    LOOK * 3 / 4 + LOOK / 4 / 256 * u32::from(share.unwrap_or(0))
+    MAX_RECHECK * 3 / 4 + MAX_RECHECK / 4 / 256 * u32::from(share.unwrap_or(0))
 }
 
 impl Redis {
@@ -50,7 +50,7 @@ impl Redis {
         }
         // A quarter of the timeout: the second attempt needs the rest. The future is boxed because few requests need
         // it.
-        let limit = self.routes.limit() / 4;
+        let limit = self.router.limit() / 4;
         Box::pin(subscriber.arm(&channel, limit)).await.is_some()
     }
 
@@ -134,7 +134,7 @@ mod tests {
         assert!(
             pauses
                 .iter()
-                .all(|pause| (LOOK * 3 / 4..=LOOK).contains(pause))
+                .all(|pause| (MAX_RECHECK * 3 / 4..=MAX_RECHECK).contains(pause))
         );
         assert!(pauses.iter().any(|pause| *pause != pauses[0]));
     }

@@ -13,7 +13,9 @@ use crate::store::{Name, Released, Ticket};
 impl Redis {
     /// The command that publishes a release at this moment.
     pub(crate) fn how(&self) -> &'static str {
-        self.shared.ways.word(self.shared.stations.are_settled())
+        self.shared
+            .ways
+            .word(self.shared.channel_router.are_settled())
     }
 
     pub(crate) async fn end(&self, ticket: &Ticket, withdraw: bool) -> Result<Released> {
@@ -21,21 +23,21 @@ impl Redis {
             return self.end_plain(ticket, withdraw).await;
         }
         let (owner, channel) = (ticket.owner.text(), keys::channel(&ticket.name));
-        let (name, deadline) = (ticket.name.as_str(), self.routes.deadline());
+        let (name, deadline) = (ticket.name.as_str(), self.router.deadline());
         let how = self.how();
         // We read this before the release. Afterwards it may include the message of this release, which `freed` adds
         // itself.
-        let before = self.shared.subscriber.heard(|| channel.clone());
+        let before = self.shared.subscriber.releases_seen(|| channel.clone());
         let reply = if withdraw {
             let tombstone = keys::tombstone(&ticket.name, owner);
             let kept = millis(TOMBSTONE_KEPT).to_string();
             let args = [owner, &channel, how, &kept];
-            self.routes
+            self.router
                 .eval(&scripts::RELEASE, &[name, &tombstone], &args, deadline)
                 .await?
         } else {
             let args = [owner, &channel, how];
-            self.routes
+            self.router
                 .eval(&scripts::RELEASE, &[name], &args, deadline)
                 .await?
         };
@@ -49,25 +51,30 @@ impl Redis {
             Reply::Int(3) => Err(unnoted()),
             Reply::Int(4) => Ok(Released::WrongType),
             other => match listeners(&other) {
-                Some(heard) => Ok(self.shared.subscriber.freed(&channel, heard, before)),
+                Some(releases_seen) => {
+                    Ok(self
+                        .shared
+                        .subscriber
+                        .freed(&channel, releases_seen, before))
+                }
                 None => Err(unexpected(&other)),
             },
         }
     }
 
     pub(crate) async fn free(&self, name: &Name) -> Result<bool> {
-        self.routes.check(name)?;
+        self.router.check(name)?;
         if self.layout == Layout::Plain {
             return self.free_plain(name).await;
         }
         let channel = keys::channel(name);
         let reply = self
-            .routes
+            .router
             .eval(
                 &scripts::FORCE_RELEASE,
                 &[name.as_str()],
                 &[&channel, self.how()],
-                self.routes.deadline(),
+                self.router.deadline(),
             )
             .await
             .map_err(|error| error.on_lock(name))?;

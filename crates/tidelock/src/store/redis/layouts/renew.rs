@@ -9,13 +9,13 @@ use crate::store::redis::layouts::plain;
 use crate::store::redis::layouts::plain::Layout;
 use crate::store::redis::layouts::scripts;
 use crate::store::redis::replicas::Purpose;
-use crate::store::redis::wire::errors::{ServerError, complaint, unexpected};
+use crate::store::redis::wire::errors::{ServerError, server_error, unexpected};
 use crate::store::redis::wire::reply::Reply;
 use crate::store::redis::{Redis, millis};
 use crate::store::{Renewal, Renewed, ReplicaAck};
 
 impl Redis {
-    async fn keep(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
+    async fn renew_batch(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
         let mut names: Vec<&str> = batch
             .iter()
             .map(|renewal| renewal.ticket.name.as_str())
@@ -30,7 +30,7 @@ impl Redis {
         };
         names.extend(tombstones.iter().map(String::as_str));
         let mut leases = vec![itoa::Buffer::new(); batch.len()];
-        let mut words: Vec<&str> = leases
+        let mut args: Vec<&str> = leases
             .iter_mut()
             .zip(batch)
             .flat_map(|(text, renewal)| {
@@ -39,7 +39,7 @@ impl Redis {
             })
             .collect();
         if self.layout == Layout::Redisson {
-            words.push(self.how());
+            args.push(self.how());
         }
         let policy = batch.iter().map(|renewal| renewal.wish).max();
         let shortest = batch.iter().map(|renewal| renewal.lease).min();
@@ -49,19 +49,19 @@ impl Redis {
             shortest.unwrap_or(Duration::ZERO),
         );
         let (reply, receipt) = self
-            .routes
-            .eval_acknowledged(script, &names, &words, demand, self.routes.deadline())
+            .router
+            .eval_acknowledged(script, &names, &args, demand, self.router.deadline())
             .await?;
         let answers = match reply.list() {
             Some(answers) if answers.len() == batch.len() => answers,
             _ => return Err(unexpected(&reply)),
         };
         // One `WAIT` for the strictest policy of the batch; each renewal is judged by its own policy.
-        let heard = self.heard(receipt).await;
+        let ack = self.await_ack(receipt).await;
         let each = answers.iter().zip(batch);
         Ok(each
             .map(|(answer, renewal)| match renewed(answer) {
-                Renewed::Kept => match self.believed(&heard, renewal, &demand) {
+                Renewed::Kept => match self.believed(&ack, renewal, &demand) {
                     Ok(()) => Renewed::Kept,
                     Err(error) => Renewed::Failed(error),
                 },
@@ -80,14 +80,14 @@ impl Redis {
         if let Some(answers) = self.keep_unscripted(batch).await {
             return Ok(answers);
         }
-        match self.keep(batch).await {
+        match self.renew_batch(batch).await {
             // This reply is the first to show that scripts are forbidden.
             Err(error) if self.learn(&error) => {
                 Ok(self.keep_unscripted(batch).await.unwrap_or_default())
             }
             Err(error) if batch.len() > 1 && concerns_one(&error) => {
                 let each = batch.chunks(1).map(|one| async move {
-                    match self.keep(one).await {
+                    match self.renew_batch(one).await {
                         Ok(mut answers) => answers.pop().unwrap_or(Renewed::Gone),
                         Err(error) => Renewed::Failed(error),
                     }
@@ -100,7 +100,7 @@ impl Redis {
 }
 
 fn concerns_one(error: &Error) -> bool {
-    error.kind() == ErrorKind::Refused || complaint(error).is_some_and(ServerError::is_torn)
+    error.kind() == ErrorKind::Refused || server_error(error).is_some_and(ServerError::is_torn)
 }
 
 pub(crate) fn renewed(answer: &Reply) -> Renewed {
@@ -130,8 +130,8 @@ mod tests {
         let wrong = text("WRONGTYPE Operation against a key holding the wrong kind of value");
         assert!(matches!(renewed(&wrong), Renewed::WrongType));
         assert!(matches!(renewed(&Reply::Int(2)), Renewed::WrongType));
-        for trouble in ["OOM command not allowed", "NOPERM no", "ERR something new"] {
-            assert!(matches!(renewed(&text(trouble)), Renewed::Failed(_)));
+        for failure in ["OOM command not allowed", "NOPERM no", "ERR something new"] {
+            assert!(matches!(renewed(&text(failure)), Renewed::Failed(_)));
         }
     }
 }

@@ -20,8 +20,8 @@ fn list(numbers: &[i64]) -> Reply {
     Reply::List(numbers.iter().map(|number| Reply::Int(*number)).collect())
 }
 
-fn command(words: &[&str]) -> Request {
-    let (first, rest) = words.split_first().unwrap_or((&"", &[]));
+fn command(args: &[&str]) -> Request {
+    let (first, rest) = args.split_first().unwrap_or((&"", &[]));
     rest.iter()
         .fold(Request::new(first), |request, word| request.arg(*word))
 }
@@ -29,7 +29,7 @@ fn command(words: &[&str]) -> Request {
 fn good(outcome: Option<&CommandResult>) -> Result<&Reply> {
     match outcome {
         Some(Ok(reply)) => Ok(reply),
-        Some(Err(complaint)) => Err(complaint.error()),
+        Some(Err(server_error)) => Err(server_error.error()),
         None => Ok(&Reply::Nil),
     }
 }
@@ -45,7 +45,9 @@ enum PlainLockState {
 /// Parses the replies to `GET` and `PTTL`.
 fn seen(looks: &[CommandResult], owner: &str) -> Result<PlainLockState> {
     let value = match looks.first() {
-        Some(Err(complaint)) if is_wrong_type(complaint) => return Ok(PlainLockState::Stranger),
+        Some(Err(server_error)) if is_wrong_type(server_error) => {
+            return Ok(PlainLockState::Stranger);
+        }
         value => good(value)?,
     };
     let left = good(looks.get(1))?.int().unwrap_or(-2);
@@ -56,8 +58,8 @@ fn seen(looks: &[CommandResult], owner: &str) -> Result<PlainLockState> {
     })
 }
 
-fn is_wrong_type(complaint: &ServerError) -> bool {
-    complaint.error().kind() == ErrorKind::WrongType
+fn is_wrong_type(server_error: &ServerError) -> bool {
+    server_error.error().kind() == ErrorKind::WrongType
 }
 
 /// The longer of the remaining time and the lease: a repeated request must not shorten a lease.
@@ -67,13 +69,13 @@ fn longer(left: i64, lease: &str) -> String {
 }
 
 /// `plain_acquire.lua`.
-pub(crate) fn acquire<'a>(words: PlainLockNames<'a>, lease: &'a str) -> Transaction<'a> {
+pub(crate) fn acquire<'a>(args: PlainLockNames<'a>, lease: &'a str) -> Transaction<'a> {
     let PlainLockNames {
         name,
         owner,
         tombstone,
         token,
-    } = words;
+    } = args;
     let decide = move |looks: &[CommandResult]| {
         if good(looks.get(2))?.int() == Some(1) {
             return Ok(TransactionStep::Answer(list(&[2])));
@@ -147,7 +149,7 @@ pub(crate) fn acquire<'a>(words: PlainLockNames<'a>, lease: &'a str) -> Transact
 fn no_token(last: &CommandResult) -> Option<Reply> {
     let last = match last {
         Ok(Reply::Text(last)) => last,
-        Err(complaint) if is_wrong_type(complaint) => &Vec::new(),
+        Err(server_error) if is_wrong_type(server_error) => &Vec::new(),
         // No token was issued yet. Any other error shows up in the transaction.
         _ => return None,
     };
@@ -173,13 +175,13 @@ fn all_done(said: &[Reply]) -> bool {
 }
 
 /// `plain_release.lua`.
-pub(crate) fn end<'a>(words: PlainLockNames<'a>, kept: &'a str, withdraw: bool) -> Transaction<'a> {
+pub(crate) fn end<'a>(args: PlainLockNames<'a>, kept: &'a str, withdraw: bool) -> Transaction<'a> {
     let PlainLockNames {
         name,
         owner,
         tombstone,
         ..
-    } = words;
+    } = args;
     let decide = move |looks: &[CommandResult]| {
         let mine = matches!(seen(looks, owner)?, PlainLockState::Mine(_));
         let mut writes = Vec::new();
@@ -208,20 +210,20 @@ pub(crate) fn end<'a>(words: PlainLockNames<'a>, kept: &'a str, withdraw: bool) 
 }
 
 /// `plain_renew.lua`, for one lock.
-pub(crate) fn renew<'a>(words: PlainLockNames<'a>, lease: &'a str) -> Transaction<'a> {
+pub(crate) fn renew<'a>(args: PlainLockNames<'a>, lease: &'a str) -> Transaction<'a> {
     let PlainLockNames {
         name,
         owner,
         tombstone,
         ..
-    } = words;
+    } = args;
     let decide = move |looks: &[CommandResult]| {
         Ok(match seen(looks, owner)? {
             PlainLockState::Mine(-1) => TransactionStep::Answer(Reply::Int(1)),
             PlainLockState::Mine(left) => {
                 let longer = longer(left, lease);
-                let keep = command(&["PEXPIRE", name, &longer]);
-                TransactionStep::Write(vec![keep], |said| said.first().cloned())
+                let renewal = command(&["PEXPIRE", name, &longer]);
+                TransactionStep::Write(vec![renewal], |said| said.first().cloned())
             }
             // As above: a replica refuses this write.
             _ => {

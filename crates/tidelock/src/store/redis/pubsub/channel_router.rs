@@ -20,7 +20,7 @@ pub(crate) enum ChannelRouter {
 impl ChannelRouter {
     pub(crate) fn timers(&self) -> &Timers {
         match self {
-            Self::One(gate) => &gate.timers,
+            Self::One(endpoint) => &endpoint.timers,
             Self::Cluster(cluster) => &cluster.timers,
         }
     }
@@ -28,12 +28,12 @@ impl ChannelRouter {
     /// The server that delivers a channel's messages. `None`: no node has the slot at the moment.
     pub(crate) fn of(&self, channel: &str) -> Option<Arc<Endpoint>> {
         match self {
-            Self::One(gate) => Some(Arc::clone(gate)),
+            Self::One(endpoint) => Some(Arc::clone(endpoint)),
             Self::Cluster(cluster) => {
                 // Only the node that has the key sends its keyspace events.
                 let slot = slots::of(keys::of_events(channel).unwrap_or(channel));
                 let node = cluster.owner(slot)?;
-                Some(Arc::clone(&node.gate))
+                Some(Arc::clone(&node.endpoint))
             }
         }
     }
@@ -41,7 +41,7 @@ impl ChannelRouter {
     /// Reports a problem with a server: the addresses are refreshed.
     pub(crate) fn doubt(&self) {
         match self {
-            Self::One(gate) => gate.doubt(),
+            Self::One(endpoint) => endpoint.doubt(),
             Self::Cluster(cluster) => cluster.doubt(),
         }
     }
@@ -49,7 +49,7 @@ impl ChannelRouter {
     /// Resolves when channels may have moved to another server, or at the limit.
     pub(crate) async fn change(&self, limit: Duration) {
         match self {
-            Self::One(gate) => gate.timers.after(limit).await,
+            Self::One(endpoint) => endpoint.timers.after(limit).await,
             Self::Cluster(cluster) => {
                 let mut changes = cluster.changes.subscribe();
                 // Both outcomes mean the same here: try again.
@@ -67,14 +67,17 @@ impl ChannelRouter {
     }
 
     /// Learns from an error where a channel is. `true`: a retry may succeed soon, on this or another server.
-    pub(crate) fn learn(&self, gate: &Endpoint, complaint: &ServerError) -> bool {
+    pub(crate) fn learn(&self, endpoint: &Endpoint, server_error: &ServerError) -> bool {
         let Self::Cluster(cluster) = self else {
             return false;
         };
-        match gate.place().and_then(|place| complaint.redirection(place)) {
+        match endpoint
+            .address()
+            .and_then(|address| server_error.redirection(address))
+        {
             Some(Redirect::Moved(slot, to)) => cluster.moved(slot, &to),
             Some(Redirect::Ask(..)) => cluster.doubt(),
-            None if complaint.passes() => cluster.doubt(),
+            None if server_error.passes() => cluster.doubt(),
             None => return false,
         }
         true
@@ -83,7 +86,7 @@ impl ChannelRouter {
     /// Stops the background commands that follow the servers.
     pub(crate) fn close(&self) {
         match self {
-            Self::One(gate) => gate.close(),
+            Self::One(endpoint) => endpoint.close(),
             Self::Cluster(cluster) => cluster.close(),
         }
     }

@@ -16,7 +16,7 @@ use crate::store::redis::wire::reply::{MessageForm, Reply, RequestError};
 use crate::store::redis::wire::request::Request;
 
 /// How often the task drops unneeded channels and checks the connection.
-const LOOK: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// After this many checks, we send a PING.
 const PING_EVERY: u32 = 6;
@@ -25,27 +25,27 @@ const PING_EVERY: u32 = 6;
 const KEPT_IDLE: u32 = 60;
 
 /// The pause before a subscription that failed for a temporary reason is retried.
-const AGAIN: Duration = Duration::from_millis(30);
+const RESUBSCRIBE_PAUSE: Duration = Duration::from_millis(30);
 
 /// Runs until no channel on this server is needed any more.
-pub(crate) async fn run(board: Arc<SubscriptionRegistry>, session: Arc<PubSubConnection>) {
+pub(crate) async fn run(registry: Arc<SubscriptionRegistry>, session: Arc<PubSubConnection>) {
     let mut pause = Duration::from_millis(20);
-    while board.goes_on(&session) {
-        let (ears, own) = (Arc::clone(&board), Arc::clone(&session));
-        let ears = Arc::new(move |push| ears.hear(&own, push));
-        match session.gate.enter(Some(ears)).await {
+    while registry.goes_on(&session) {
+        let (push_handler, own) = (Arc::clone(&registry), Arc::clone(&session));
+        let push_handler = Arc::new(move |push| push_handler.hear(&own, push));
+        match session.endpoint.enter(Some(push_handler)).await {
             Ok(conn) => {
                 pause = Duration::from_millis(20);
-                if serve(&board, &session, Arc::new(conn)).await.is_lost() {
-                    board.stations.doubt();
+                if serve(&registry, &session, Arc::new(conn)).await.is_lost() {
+                    registry.channel_router.doubt();
                 }
-                board.disconnected(&session);
+                registry.disconnected(&session);
             }
             Err(error) => {
-                board.unreachable(&session, &error);
-                board.stations.change(pause).await;
+                registry.unreachable(&session, &error);
+                registry.channel_router.change(pause).await;
                 // The slot map may have changed, so the channels may belong to another server now.
-                board.disconnected(&session);
+                registry.disconnected(&session);
                 pause = (pause * 2).min(Duration::from_secs(1));
             }
         }
@@ -80,34 +80,34 @@ impl End {
 
 /// Serves one connection until it is lost or no longer needed.
 async fn serve(
-    board: &Arc<SubscriptionRegistry>,
+    registry: &Arc<SubscriptionRegistry>,
     session: &Arc<PubSubConnection>,
     conn: Arc<LiveConnection>,
 ) -> End {
-    let timers = board.timers();
+    let timers = registry.timers();
     let mut calls: FuturesUnordered<BoxFuture<'_, Sent>> = FuturesUnordered::new();
-    let mut look = timers.after(LOOK);
+    let mut look = timers.after(CHECK_INTERVAL);
     let (mut idle, mut looks) = (0, 0_u32);
-    while !board.is_closed() && conn.alive() {
+    while !registry.is_closed() && conn.alive() {
         for order in session.orders() {
-            calls.push(Box::pin(send(board, session, Arc::clone(&conn), order)));
+            calls.push(Box::pin(send(registry, session, Arc::clone(&conn), order)));
         }
         tokio::select! {
-            () = session.bell.notified() => {}
-            () = conn.pipe.end.notified() => return End::Lost,
+            () = session.notify.notified() => {}
+            () = conn.pipeline.end.notified() => return End::Lost,
             Some(sent) = calls.next(), if !calls.is_empty() => match sent {
                 Sent::Done => {}
                 Sent::Refused(form, channel, error) => {
-                    board.refused(session, form, &channel, &error);
+                    registry.refused(session, form, &channel, &error);
                 }
-                Sent::Stuck(form, channel) => board.stuck(session, form, &channel),
-                Sent::Passing(form, channel) => board.retry(session, form, &channel),
-                Sent::Uncounted(form, own) => board.uncounted(session, form, &own),
+                Sent::Stuck(form, channel) => registry.stuck(session, form, &channel),
+                Sent::Passing(form, channel) => registry.retry(session, form, &channel),
+                Sent::Uncounted(form, own) => registry.uncounted(session, form, &own),
                 Sent::Lost => return End::Lost,
             },
             () = &mut look => {
-                look = timers.after(LOOK);
-                idle = if board.sweep(session) { 0 } else { idle + 1 };
+                look = timers.after(CHECK_INTERVAL);
+                idle = if registry.sweep(session) { 0 } else { idle + 1 };
                 if idle > KEPT_IDLE {
                     return End::Idle;
                 }
@@ -119,7 +119,7 @@ async fn serve(
             }
         }
     }
-    if board.is_closed() {
+    if registry.is_closed() {
         End::Idle
     } else {
         End::Lost
@@ -127,7 +127,7 @@ async fn serve(
 }
 
 async fn send(
-    board: &SubscriptionRegistry,
+    registry: &SubscriptionRegistry,
     session: &PubSubConnection,
     conn: Arc<LiveConnection>,
     order: SubscribeCommand,
@@ -135,39 +135,39 @@ async fn send(
     let SubscribeCommand { of, channel, own } = order;
     let form = of.form;
     let sent = conn.subscription(of, &channel);
-    let gate = &session.gate;
-    let complaint = match gate.timers.limit(gate.limit, sent).await {
+    let endpoint = &session.endpoint;
+    let server_error = match endpoint.timers.limit(endpoint.limit, sent).await {
         Some(Ok(())) => return Sent::Done,
-        Some(Err(RequestError::Complaint(complaint))) => complaint,
+        Some(Err(RequestError::Server(server_error))) => server_error,
         Some(Err(RequestError::Broken(_))) | None => return Sent::Lost,
     };
     match (own, of.ends) {
         // We drop the connection, which ends the subscription. Otherwise we would still be counted, and other clients
         // would not get the message.
-        (true, true) if forbids(&complaint).is_some() => Sent::Lost,
+        (true, true) if forbids(&server_error).is_some() => Sent::Lost,
         // The slot has moved, and all counted subscriptions with it.
         (true, true) => Sent::Done,
         (true, false) => Sent::Uncounted(form, channel),
         (false, true) => Sent::Stuck(form, channel),
         (false, false) => {
-            if board.stations.learn(gate, &complaint) {
-                gate.timers.after(AGAIN).await;
+            if registry.channel_router.learn(endpoint, &server_error) {
+                endpoint.timers.after(RESUBSCRIBE_PAUSE).await;
                 return Sent::Passing(form, channel);
             }
-            Sent::Refused(form, channel, complaint.error())
+            Sent::Refused(form, channel, server_error.error())
         }
     }
 }
 
 /// Sends a PING: a half-open connection looks alive until we send something.
 async fn ping(session: &PubSubConnection, conn: Arc<LiveConnection>) -> Sent {
-    let gate = &session.gate;
-    match gate
+    let endpoint = &session.endpoint;
+    match endpoint
         .timers
-        .limit(gate.limit, conn.ask(&Request::new("PING")))
+        .limit(endpoint.limit, conn.ask(&Request::new("PING")))
         .await
     {
-        Some(Ok(Reply::Text(_)) | Err(RequestError::Complaint(_))) => Sent::Done,
+        Some(Ok(Reply::Text(_)) | Err(RequestError::Server(_))) => Sent::Done,
         Some(Ok(_) | Err(RequestError::Broken(_))) | None => Sent::Lost,
     }
 }

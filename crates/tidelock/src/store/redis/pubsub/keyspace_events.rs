@@ -17,10 +17,10 @@ use crate::store::redis::topology::endpoint::Endpoint;
 use crate::store::redis::topology::router::Router;
 use crate::store::redis::wire::reply::Reply;
 use crate::store::redis::wire::request::Request;
-use crate::store::{AttemptRequest, Awaited, BootInstant, Heard, Name, Released, Wake};
+use crate::store::{AttemptRequest, Awaited, BootInstant, Name, Released, ReleasesSeen, Wake};
 
 /// The poll interval of a waiter with a subscription. It bounds the delay after a lost message.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long we trust the cached setting. An operator may change it at any time.
 const BELIEVED: Duration = Duration::from_secs(30);
@@ -34,7 +34,7 @@ const STAYS: Duration = Duration::from_secs(10);
 /// The wakes of waiters for plain locks, by keyspace events.
 pub(crate) struct KeyspaceEvents {
     db: i64,
-    stations: ChannelRouter,
+    channel_router: ChannelRouter,
     subscriber: Arc<Subscriber>,
     /// The names that a foreign client held recently, and when. More such clients may poll for a name, and no server
     /// counts them.
@@ -42,10 +42,10 @@ pub(crate) struct KeyspaceEvents {
 }
 
 impl KeyspaceEvents {
-    pub(crate) fn new(db: i64, stations: ChannelRouter, subscriber: Arc<Subscriber>) -> Self {
+    pub(crate) fn new(db: i64, channel_router: ChannelRouter, subscriber: Arc<Subscriber>) -> Self {
         Self {
             db,
-            stations,
+            channel_router,
             subscriber,
             strangers: Mutex::default(),
         }
@@ -56,7 +56,7 @@ impl KeyspaceEvents {
         if owner.text().and_then(keys::owner_client).is_some() {
             return;
         }
-        let now = self.stations.timers().now();
+        let now = self.channel_router.timers().now();
         let mut seen = self
             .strangers
             .lock()
@@ -66,7 +66,7 @@ impl KeyspaceEvents {
     }
 
     fn is_polled(&self, name: &Name) -> bool {
-        let now = self.stations.timers().now();
+        let now = self.channel_router.timers().now();
         let seen = self
             .strangers
             .lock()
@@ -79,44 +79,50 @@ impl KeyspaceEvents {
     /// they starve.
     pub(crate) fn channel(&self, name: &Name) -> Option<String> {
         let channel = keys::events(self.db, name);
-        let now = self.stations.timers().now();
-        let events = &self.stations.of(&channel)?.events;
+        let now = self.channel_router.timers().now();
+        let events = &self.channel_router.of(&channel)?.events;
         events.may_be_on(now).then_some(channel)
     }
 
     /// The release messages of a lock that have arrived.
-    pub(crate) fn heard(&self, name: &Name) -> Option<Heard> {
-        self.subscriber.heard(|| keys::events(self.db, name))
+    pub(crate) fn releases_seen(&self, name: &Name) -> Option<ReleasesSeen> {
+        self.subscriber
+            .releases_seen(|| keys::events(self.db, name))
     }
 
     /// The outcome of a release that reached this many listeners. `before`: the messages that had arrived before it, or
     /// `None` if this process is not subscribed.
-    pub(crate) fn freed(&self, name: &Name, listeners: i64, before: Option<Heard>) -> Released {
+    pub(crate) fn freed(
+        &self,
+        name: &Name,
+        listeners: i64,
+        before: Option<ReleasesSeen>,
+    ) -> Released {
         let us = i64::from(before.is_some());
         released(Awaited {
             others: u32::try_from((listeners - us).max(0)).unwrap_or(u32::MAX),
             strangers: 0,
             polled: self.is_polled(name),
-            heard: before.map_or(0, |before| before.count + 1),
+            releases_seen: before.map_or(0, |before| before.count + 1),
         })
     }
 
     /// Subscribes to a lock's events, if the server publishes them. A process that leaves turns to polling clients
     /// learns in this way when they release.
-    pub(crate) async fn listen(&self, name: &Name, routes: &Router) {
+    pub(crate) async fn listen(&self, name: &Name, router: &Router) {
         let channel = keys::events(self.db, name);
-        let Some(gate) = self.stations.of(&channel) else {
+        let Some(endpoint) = self.channel_router.of(&channel) else {
             return;
         };
-        self.find_out(&gate, name, routes).await;
-        if gate.events.are_on() {
+        self.find_out(&endpoint, name, router).await;
+        if endpoint.events.are_on() {
             self.subscriber.listen(&channel);
         }
     }
 
     /// An armed wake. `None`: the request has one already, or the server publishes no events. A request without
     /// patience never subscribes: it uses a live subscription or none.
-    pub(crate) async fn wake_for(&self, ask: &AttemptRequest, routes: &Router) -> Option<Wake> {
+    pub(crate) async fn wake_for(&self, ask: &AttemptRequest, router: &Router) -> Option<Wake> {
         if ask.patience.is_zero() {
             let channel = || keys::events(self.db, &ask.ticket.name);
             return (!ask.armed)
@@ -124,30 +130,30 @@ impl KeyspaceEvents {
                 .flatten();
         }
         // Boxed, because few requests need it.
-        Box::pin(self.arm(ask, routes)).await
+        Box::pin(self.arm(ask, router)).await
     }
 
-    async fn arm(&self, ask: &AttemptRequest, routes: &Router) -> Option<Wake> {
+    async fn arm(&self, ask: &AttemptRequest, router: &Router) -> Option<Wake> {
         let channel = keys::events(self.db, &ask.ticket.name);
-        let gate = self.stations.of(&channel)?;
-        self.find_out(&gate, &ask.ticket.name, routes).await;
-        if ask.armed || !gate.events.are_on() {
+        let endpoint = self.channel_router.of(&channel)?;
+        self.find_out(&endpoint, &ask.ticket.name, router).await;
+        if ask.armed || !endpoint.events.are_on() {
             return None;
         }
         // At most half of the limit, because the script needs the rest.
-        self.subscriber.arm(&channel, routes.limit() / 2).await
+        self.subscriber.arm(&channel, router.limit() / 2).await
     }
 
     /// Reads the server's setting, unless the cache is fresh or another request is reading it.
-    async fn find_out(&self, gate: &Endpoint, name: &Name, routes: &Router) {
-        let timers = self.stations.timers();
-        let Some(life) = gate.events.begin(timers.now(), routes.limit()) else {
+    async fn find_out(&self, endpoint: &Endpoint, name: &Name, router: &Router) {
+        let timers = self.channel_router.timers();
+        let Some(life) = endpoint.events.begin(timers.now(), router.limit()) else {
             return;
         };
         let request = Request::new("CONFIG").arg("GET").arg(SETTING);
-        let asked = routes.ask(name.as_str(), &request, routes.deadline());
+        let asked = router.ask(name.as_str(), &request, router.deadline());
         // At most a quarter of the limit. Without a reply we learn nothing; the script that follows reports the error.
-        let Some(answer) = timers.limit(routes.limit() / 4, asked).await else {
+        let Some(answer) = timers.limit(router.limit() / 4, asked).await else {
             return;
         };
         let learned = match allowed(answer) {
@@ -159,14 +165,15 @@ impl KeyspaceEvents {
             Ok(None) => (false, BootInstant::FAR),
             Err(_) => return,
         };
-        gate.events.end(life, learned);
+        endpoint.events.end(life, learned);
     }
 
     /// See [`Backend::pause`](crate::store::Backend::pause).
     pub(crate) fn pause(&self, name: &Name) -> Option<Duration> {
         let channel = keys::events(self.db, name);
-        let told = self.subscriber.listens(&channel) && self.stations.of(&channel)?.events.are_on();
-        told.then_some(LOOK)
+        let told =
+            self.subscriber.listens(&channel) && self.channel_router.of(&channel)?.events.are_on();
+        told.then_some(POLL_INTERVAL)
     }
 
     /// Whether the server permits a subscription to the events of that name.
@@ -181,9 +188,9 @@ impl KeyspaceEvents {
 }
 
 /// The server's event flags. `None`: the server does not permit us to read them.
-pub(crate) async fn setting(link: &Connection) -> Result<Option<String>> {
+pub(crate) async fn setting(connection: &Connection) -> Result<Option<String>> {
     let request = Request::new("CONFIG").arg("GET").arg(SETTING);
-    let reply = allowed(link.ask(&request, link.deadline()).await)?;
+    let reply = allowed(connection.ask(&request, connection.deadline()).await)?;
     Ok(reply.and_then(|reply| reply.list()?.get(1)?.text().map(str::to_owned)))
 }
 

@@ -56,7 +56,7 @@ use crate::store::redis::pubsub::connection;
 use crate::store::redis::topology::endpoint::Endpoint;
 use crate::store::redis::wire::pipeline::Subscription;
 use crate::store::redis::wire::reply::MessageForm;
-use crate::store::{Background, BootInstant, Heard, Timers, Wake, WakeChannels};
+use crate::store::{Background, BootInstant, ReleasesSeen, Timers, Wake, WakeChannels};
 
 /// The time between a refused subscription and the next attempt. The waiters poll meanwhile.
 const REFUSED_FOR: Duration = Duration::from_secs(30);
@@ -65,7 +65,7 @@ const REFUSED_FOR: Duration = Duration::from_secs(30);
 pub(crate) struct SubscriptionRegistry {
     /// The forms in which a release may be published.
     forms: &'static [MessageForm],
-    pub(crate) stations: ChannelRouter,
+    pub(crate) channel_router: ChannelRouter,
     signals: WakeChannels,
     background: Background,
     state: Mutex<RegistryState>,
@@ -77,7 +77,7 @@ pub(crate) struct SubscriptionRegistry {
 
 #[derive(Default)]
 pub(crate) struct RegistryState {
-    books: ChannelTable,
+    channels: ChannelTable,
     /// One pub/sub connection per server.
     sessions: Vec<Arc<PubSubConnection>>,
     closed: bool,
@@ -91,11 +91,11 @@ struct ChannelTable([HashMap<Arc<str>, Channel>; 2]);
 
 /// The pub/sub connection to one server, as the registry sees it.
 pub(crate) struct PubSubConnection {
-    pub(crate) gate: Arc<Endpoint>,
+    pub(crate) endpoint: Arc<Endpoint>,
     /// The commands to send, oldest first.
     todo: Mutex<Vec<SubscribeCommand>>,
     /// Notified when a command is queued, and on close.
-    pub(crate) bell: Notify,
+    pub(crate) notify: Notify,
 }
 
 /// A SUBSCRIBE or UNSUBSCRIBE command to send.
@@ -122,7 +122,7 @@ struct Channel {
     /// Plain form only: we have received a plain message, and its duplicate in the sharded form may follow.
     twin: bool,
     /// How many release messages arrived on this channel, and when the last one did.
-    heard: u64,
+    releases_seen: u64,
     last: BootInstant,
 }
 
@@ -189,7 +189,7 @@ impl Channel {
 impl PubSubConnection {
     fn order(&self, order: SubscribeCommand) {
         self.todo().push(order);
-        self.bell.notify_one();
+        self.notify.notify_one();
     }
 
     fn todo(&self) -> MutexGuard<'_, Vec<SubscribeCommand>> {
@@ -205,13 +205,13 @@ impl PubSubConnection {
 impl SubscriptionRegistry {
     pub(crate) fn new(
         forms: &'static [MessageForm],
-        stations: ChannelRouter,
+        channel_router: ChannelRouter,
         signals: WakeChannels,
         background: Background,
     ) -> Self {
         Self {
             forms,
-            stations,
+            channel_router,
             signals,
             background,
             state: Mutex::default(),
@@ -229,7 +229,7 @@ impl SubscriptionRegistry {
     }
 
     pub(crate) fn timers(&self) -> &Timers {
-        self.stations.timers()
+        self.channel_router.timers()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -238,7 +238,7 @@ impl SubscriptionRegistry {
 
     fn count(&self, state: &RegistryState) {
         self.known
-            .store(state.books.all().count(), Ordering::SeqCst);
+            .store(state.channels.all().count(), Ordering::SeqCst);
     }
 
     /// A wake, if no form needs another SUBSCRIBE and at least one form is live.
@@ -247,7 +247,7 @@ impl SubscriptionRegistry {
         let phases = self
             .forms
             .iter()
-            .map(|form| state.books.get(*form, channel));
+            .map(|form| state.channels.get(*form, channel));
         let settled = |one: Option<&Channel>| {
             one.is_some_and(|one| {
                 matches!(one.phase, ChannelPhase::Live | ChannelPhase::Refused(_))
@@ -263,28 +263,28 @@ impl SubscriptionRegistry {
     }
 
     fn arm(&self, mut state: MutexGuard<'_, RegistryState>, channel: &str) -> Option<Wake> {
-        let mut heard = false;
+        let mut releases_seen = false;
         for form in self.forms {
-            if let Some(entry) = state.books.get_mut(*form, channel) {
-                heard |= entry.phase == ChannelPhase::Live;
+            if let Some(entry) = state.channels.get_mut(*form, channel) {
+                releases_seen |= entry.phase == ChannelPhase::Live;
                 entry.idle_since = None;
             }
         }
         // We arm under the lock. Otherwise a sweep could unsubscribe in between.
-        heard.then(|| self.signals.arm(channel))
+        releases_seen.then(|| self.signals.arm(channel))
     }
 
     /// The releases received on a channel. `None`: this process is not subscribed in every form.
-    pub(crate) fn heard(&self, channel: &str) -> Option<Heard> {
+    pub(crate) fn releases_seen(&self, channel: &str) -> Option<ReleasesSeen> {
         let state = self.lock();
         let entry = |form: &MessageForm| {
-            let entry = state.books.get(*form, channel)?;
+            let entry = state.channels.get(*form, channel)?;
             matches!(entry.phase, ChannelPhase::Live | ChannelPhase::Leaving).then_some(entry)
         };
         let each: Option<Vec<&Channel>> = self.forms.iter().map(entry).collect();
         let each = each?;
-        Some(Heard {
-            count: each.iter().map(|entry| entry.heard).sum(),
+        Some(ReleasesSeen {
+            count: each.iter().map(|entry| entry.releases_seen).sum(),
             last: each.iter().map(|entry| entry.last).max()?,
         })
     }
@@ -293,7 +293,7 @@ impl SubscriptionRegistry {
     pub(crate) fn hears_all(&self, channel: &str) -> bool {
         let state = self.lock();
         self.forms.iter().all(|form| {
-            let phase = state.books.get(*form, channel).map(|one| one.phase);
+            let phase = state.channels.get(*form, channel).map(|one| one.phase);
             matches!(phase, Some(ChannelPhase::Live | ChannelPhase::Leaving))
         })
     }
@@ -306,9 +306,9 @@ impl SubscriptionRegistry {
             return SubscribeOutcome::Settled;
         }
         let (caller, subscribed) = oneshot::channel();
-        if let Some((channel, _)) = state.books.of(form).get_key_value(channel) {
+        if let Some((channel, _)) = state.channels.of(form).get_key_value(channel) {
             let channel = Arc::clone(channel);
-            let Some(entry) = state.books.get_mut(form, &channel) else {
+            let Some(entry) = state.channels.get_mut(form, &channel) else {
                 return SubscribeOutcome::Settled;
             };
             entry.idle_since = None;
@@ -338,11 +338,11 @@ impl SubscriptionRegistry {
             missed: false,
             own: OwnChannel::Out,
             twin: false,
-            heard: 0,
+            releases_seen: 0,
             last: now,
         };
         entry.order(form, false, &channel);
-        state.books.of_mut(form).insert(channel, entry);
+        state.channels.of_mut(form).insert(channel, entry);
         self.count(&state);
         SubscribeOutcome::Pending(subscribed)
     }
@@ -353,15 +353,15 @@ impl SubscriptionRegistry {
         state: &mut RegistryState,
         channel: &str,
     ) -> Option<Arc<PubSubConnection>> {
-        let gate = self.stations.of(channel)?;
+        let endpoint = self.channel_router.of(channel)?;
         let mut running = state.sessions.iter();
-        if let Some(session) = running.find(|session| Arc::ptr_eq(&session.gate, &gate)) {
+        if let Some(session) = running.find(|session| Arc::ptr_eq(&session.endpoint, &endpoint)) {
             return Some(Arc::clone(session));
         }
         let session = Arc::new(PubSubConnection {
-            gate,
+            endpoint,
             todo: Mutex::default(),
-            bell: Notify::new(),
+            notify: Notify::new(),
         });
         state.sessions.push(Arc::clone(&session));
         self.background
@@ -374,7 +374,7 @@ impl SubscriptionRegistry {
         let now = self.timers().now();
         let mut state = self.lock();
         for form in self.forms {
-            if let Some(entry) = state.books.get_mut(*form, channel) {
+            if let Some(entry) = state.channels.get_mut(*form, channel) {
                 entry.idle_since.get_or_insert(now);
             }
         }
@@ -390,7 +390,7 @@ impl SubscriptionRegistry {
     ) {
         let until = self.timers().now() + REFUSED_FOR;
         let mut callers = Vec::new();
-        if let Some(entry) = self.lock().books.get_mut(form, channel) {
+        if let Some(entry) = self.lock().channels.get_mut(form, channel) {
             if !entry.is_on(session) {
                 return;
             }
@@ -417,13 +417,13 @@ impl SubscriptionRegistry {
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
-        let books = std::mem::take(&mut state.books);
+        let channels = std::mem::take(&mut state.channels);
         let sessions = state.sessions.clone();
         self.count(&state);
         drop(state);
-        drop(books); // after the lock, because it wakes the callers
+        drop(channels); // after the lock, because it wakes the callers
         for session in sessions {
-            session.bell.notify_one();
+            session.notify.notify_one();
         }
     }
 }

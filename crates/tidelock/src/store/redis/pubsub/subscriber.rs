@@ -12,7 +12,7 @@ use crate::store::redis::pubsub::registry::{
     ListenerCount, SubscribeOutcome, SubscriptionRegistry,
 };
 use crate::store::redis::wire::reply::MessageForm;
-use crate::store::{Awaited, Background, Heard, Released, Wake, WakeChannels};
+use crate::store::{Awaited, Background, Released, ReleasesSeen, Wake, WakeChannels};
 
 /// How a release is published. A single server has only the plain form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,11 +65,11 @@ impl MessageForm {
 }
 
 /// The polling interval of the doctor while it waits for a subscription.
-const LOOK: Duration = Duration::from_millis(10);
+const DOCTOR_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Creates wakes for channels of the server.
 pub(crate) struct Subscriber {
-    board: Arc<SubscriptionRegistry>,
+    registry: Arc<SubscriptionRegistry>,
     signals: WakeChannels,
 }
 
@@ -83,61 +83,63 @@ pub(crate) struct Listeners {
 
 impl Subscriber {
     pub(crate) fn new(
-        stations: &ChannelRouter,
+        channel_router: &ChannelRouter,
         ways: PublishModes,
         background: &Background,
     ) -> Self {
-        let board: Arc<std::sync::OnceLock<std::sync::Weak<SubscriptionRegistry>>> = Arc::default();
-        let idle = Arc::clone(&board);
-        let signals = WakeChannels::new(stations.timers().clone(), move |channel| {
-            if let Some(board) = idle.get().and_then(std::sync::Weak::upgrade) {
-                board.idle(channel);
+        let registry: Arc<std::sync::OnceLock<std::sync::Weak<SubscriptionRegistry>>> =
+            Arc::default();
+        let idle = Arc::clone(&registry);
+        let signals = WakeChannels::new(channel_router.timers().clone(), move |channel| {
+            if let Some(registry) = idle.get().and_then(std::sync::Weak::upgrade) {
+                registry.idle(channel);
             }
         });
-        let (stations, background) = (stations.clone(), background.clone());
-        let made = SubscriptionRegistry::new(ways.forms(), stations, signals.clone(), background);
+        let (channel_router, background) = (channel_router.clone(), background.clone());
+        let made =
+            SubscriptionRegistry::new(ways.forms(), channel_router, signals.clone(), background);
         let made = Arc::new(made);
-        board.get_or_init(|| Arc::downgrade(&made));
+        registry.get_or_init(|| Arc::downgrade(&made));
         Self {
-            board: made,
+            registry: made,
             signals,
         }
     }
 
     /// A wake on a channel that is subscribed already; sends nothing.
     pub(crate) fn arm_if_live(&self, channel: impl FnOnce() -> String) -> Option<Wake> {
-        if self.board.is_empty() {
+        if self.registry.is_empty() {
             return None;
         }
-        self.board.arm_if_settled(&channel())
+        self.registry.arm_if_settled(&channel())
     }
 
     /// A wake on a channel; subscribes first if necessary. `None`: there is no subscription, so the caller polls.
     pub(crate) async fn arm(&self, channel: &str, limit: Duration) -> Option<Wake> {
         let mut pending = Vec::new();
-        for &form in self.board.forms() {
-            if let SubscribeOutcome::Pending(subscribed) = self.board.want(form, channel) {
+        for &form in self.registry.forms() {
+            if let SubscribeOutcome::Pending(subscribed) = self.registry.want(form, channel) {
                 pending.push(subscribed);
             }
         }
         if !pending.is_empty() {
             // We ignore errors here: a subscription was refused, or the connect failed. Then there is no wake.
-            self.board.timers().limit(limit, join_all(pending)).await;
+            self.registry.timers().limit(limit, join_all(pending)).await;
         }
-        self.board.arm_if_any(channel)
+        self.registry.arm_if_any(channel)
     }
 
     /// Subscribes for a while even if no task of this process waits. Other clients take the lock before its next
     /// waiter comes, and this process must notice that.
     pub(crate) fn listen(&self, channel: &str) {
-        for &form in self.board.forms() {
-            drop(self.board.want(form, channel));
+        for &form in self.registry.forms() {
+            drop(self.registry.want(form, channel));
         }
     }
 
     /// Whether a release may come in a form that we cannot hear at the moment. The waiter must then poll.
     pub(crate) fn is_deaf(&self, channel: impl FnOnce() -> String) -> bool {
-        self.board.forms().len() > 1 && !self.board.hears_all(&channel())
+        self.registry.forms().len() > 1 && !self.registry.hears_all(&channel())
     }
 
     /// Whether the server would count this process as a tidelock waiter.
@@ -145,25 +147,25 @@ impl Subscriber {
         let Some(_wake) = self.arm(channel, limit).await else {
             return false;
         };
-        let timers = self.board.timers();
+        let timers = self.registry.timers();
         let end = timers.now() + limit;
-        while self.board.counted(channel).own.is_none() && timers.now() < end {
-            timers.after(LOOK).await;
+        while self.registry.counted(channel).own.is_none() && timers.now() < end {
+            timers.after(DOCTOR_POLL_INTERVAL).await;
         }
-        self.board.counted(channel).own == Some(true)
+        self.registry.counted(channel).own == Some(true)
     }
 
     /// Whether waiters on the channel hear all its messages.
     pub(crate) fn listens(&self, channel: &str) -> bool {
-        !self.board.is_empty() && self.board.hears_all(channel)
+        !self.registry.is_empty() && self.registry.hears_all(channel)
     }
 
     /// The releases heard on a channel so far.
-    pub(crate) fn heard(&self, channel: impl FnOnce() -> String) -> Option<Heard> {
-        if self.board.is_empty() {
+    pub(crate) fn releases_seen(&self, channel: impl FnOnce() -> String) -> Option<ReleasesSeen> {
+        if self.registry.is_empty() {
             return None;
         }
-        self.board.heard(&channel())
+        self.registry.releases_seen(&channel())
     }
 
     /// The outcome of a release with these listeners. `before`: the releases this process had heard before it.
@@ -171,12 +173,12 @@ impl Subscriber {
         &self,
         channel: &str,
         listeners: Listeners,
-        before: Option<Heard>,
+        before: Option<ReleasesSeen>,
     ) -> Released {
-        let ListenerCount { forms, own } = if self.board.is_empty() {
+        let ListenerCount { forms, own } = if self.registry.is_empty() {
             ListenerCount::NOWHERE
         } else {
-            self.board.counted(channel)
+            self.registry.counted(channel)
         };
         let counts_us = i64::from(own == Some(true));
         // The script counts a process that listens in both forms, and on the counting channel, as one.
@@ -187,7 +189,7 @@ impl Subscriber {
         let others = (listeners.all - us).max(0);
         // Without a reliable count of tidelock's waiters, we treat all as tidelock's. Otherwise tidelock processes
         // would take each other for foreign clients and delay their attempts without need.
-        let counted = self.board.counts_its_kind() && own == Some(forms > 0);
+        let counted = self.registry.counts_its_kind() && own == Some(forms > 0);
         let kin = match listeners.ours {
             Some(ours) if counted => (ours - counts_us).clamp(0, others),
             _ => others,
@@ -197,7 +199,7 @@ impl Subscriber {
             strangers: u32::try_from(others - kin).unwrap_or(u32::MAX),
             polled: false,
             // If this process listens, it hears the message of this release too.
-            heard: before.map_or(0, |before| before.count) + u64::from(forms > 0),
+            releases_seen: before.map_or(0, |before| before.count) + u64::from(forms > 0),
         };
         if awaited.strangers > 0 {
             self.listen(channel);
@@ -206,7 +208,7 @@ impl Subscriber {
     }
 
     pub(crate) fn close(&self) {
-        self.board.close();
+        self.registry.close();
     }
 }
 

@@ -20,13 +20,13 @@ use crate::store::redis::wire::script::Script;
 
 /// The most scripts in a batch. The `WAIT` runs after the last script, so a larger batch delays the count for the
 /// first.
-const MOST: usize = 45;
+const MAX_BATCH: usize = 45;
 
 /// How long queued scripts wait for a busy connection. After that the next batch goes on a new connection.
-const SLOW: Duration = Duration::from_millis(25);
+const MAX_QUEUE_TIME: Duration = Duration::from_millis(25);
 
 /// The most `WAIT` connections of one batcher.
-const MOST_LINES: usize = 4;
+const MAX_CONNECTIONS: usize = 4;
 
 /// One script that needs an acknowledgement, and the channels to its caller.
 pub(crate) struct AckRequest {
@@ -47,7 +47,7 @@ pub(crate) struct AckRequest {
 pub(crate) struct AckBatcher(Mutex<Option<mpsc::UnboundedSender<AckRequest>>>);
 
 impl AckBatcher {
-    pub(crate) fn send(&self, link: &Connection, order: AckRequest) -> Result<()> {
+    pub(crate) fn send(&self, connection: &Connection, order: AckRequest) -> Result<()> {
         let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let order = match &*slot {
             Some(orders) => match orders.send(order) {
@@ -60,7 +60,9 @@ impl AckBatcher {
         let (orders, inbox) = mpsc::unbounded_channel();
         // Cannot fail: we still own the receiver.
         let _ = orders.send(order);
-        link.home().spawn(gather(link.sibling(), inbox))?;
+        connection
+            .home()
+            .spawn(gather(connection.sibling(), inbox))?;
         *slot = Some(orders);
         Ok(())
     }
@@ -71,12 +73,12 @@ impl AckBatcher {
 }
 
 /// The batching task. It runs until the sender is dropped.
-async fn gather(link: Connection, mut inbox: mpsc::UnboundedReceiver<AckRequest>) {
-    let timers = link.timers().clone();
+async fn gather(connection: Connection, mut inbox: mpsc::UnboundedReceiver<AckRequest>) {
+    let timers = connection.timers().clone();
     let mut queue: Vec<AckRequest> = Vec::new();
-    let (mut idle, mut lines) = (Vec::new(), 0);
+    let (mut idle, mut connections) = (Vec::new(), 0);
     let mut busy = FuturesUnordered::new();
-    let mut slow = timers.after(SLOW);
+    let mut slow = timers.after(MAX_QUEUE_TIME);
     loop {
         tokio::select! {
             order = inbox.recv() => match order {
@@ -84,9 +86,9 @@ async fn gather(link: Connection, mut inbox: mpsc::UnboundedReceiver<AckRequest>
                 None => return,
             },
             Some(free) = busy.next(), if !busy.is_empty() => idle.push(free),
-            () = &mut slow, if !queue.is_empty() && lines < MOST_LINES => {
-                lines += 1;
-                idle.push(WaitConnection::new(link.sibling()));
+            () = &mut slow, if !queue.is_empty() && connections < MAX_CONNECTIONS => {
+                connections += 1;
+                idle.push(WaitConnection::new(connection.sibling()));
             }
         }
         while let Ok(order) = inbox.try_recv() {
@@ -95,16 +97,16 @@ async fn gather(link: Connection, mut inbox: mpsc::UnboundedReceiver<AckRequest>
         // Discard the scripts of callers that have left. Otherwise a script could grant a lock that nobody
         // knows of and nobody releases.
         queue.retain(|order| !order.answer.is_closed());
-        if lines == 0 {
-            lines = 1;
-            idle.push(WaitConnection::new(link.sibling()));
+        if connections == 0 {
+            connections = 1;
+            idle.push(WaitConnection::new(connection.sibling()));
         }
         while !queue.is_empty()
             && let Some(free) = idle.pop()
         {
-            let rest = queue.split_off(queue.len().min(MOST));
+            let rest = queue.split_off(queue.len().min(MAX_BATCH));
             busy.push(free.serve(std::mem::replace(&mut queue, rest)));
-            slow = timers.after(SLOW);
+            slow = timers.after(MAX_QUEUE_TIME);
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::store::redis::replicas::Purpose;
 use crate::store::redis::replicas::status::Replicas;
 
 /// The most servers in the history. At the limit we clear it, so that it cannot grow without bound.
-const MOST: usize = 100;
+const MAX_SERVERS: usize = 100;
 
 /// How long a replica counts after it has disconnected. Sentinels promote a replica first and reconfigure the old
 /// primary some ten seconds later. What the old primary grants in between, with the rest of its replicas, is lost.
@@ -64,7 +64,7 @@ impl ReplicaHistory {
         }
         self.ever.store(true, Ordering::SeqCst);
         let mut all = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= MOST && !all.contains_key(server) {
+        if all.len() >= MAX_SERVERS && !all.contains_key(server) {
             all.clear();
         }
         let seen = all.entry(Arc::clone(server)).or_default();
@@ -177,57 +177,58 @@ mod tests {
 
     #[test]
     fn a_server_is_remembered_for_as_long_as_a_lease_may_stand() {
-        let (company, server) = (ReplicaHistory::default(), Arc::from("a"));
+        let (replica_history, server) = (ReplicaHistory::default(), Arc::from("a"));
         let second = Duration::from_secs(1);
-        company.note(&server, &with(&["b"], &[]), 1, start());
-        company.note(&server, &with(&[], &[]), 0, start() + second / 4);
-        assert!(company.had_any("a", start() + second / 2, second));
-        assert!(!company.had_any("a", start() + second, second));
-        assert!(!company.had_any("b", start(), second));
+        replica_history.note(&server, &with(&["b"], &[]), 1, start());
+        replica_history.note(&server, &with(&[], &[]), 0, start() + second / 4);
+        assert!(replica_history.had_any("a", start() + second / 2, second));
+        assert!(!replica_history.had_any("a", start() + second, second));
+        assert!(!replica_history.had_any("b", start(), second));
     }
 
     #[test]
     fn a_replica_that_has_just_gone_is_still_one_of_all() {
-        let (company, server) = (ReplicaHistory::default(), Arc::from("a"));
-        company.note(&server, &with(&["b", "c"], &[]), 2, start());
+        let (replica_history, server) = (ReplicaHistory::default(), Arc::from("a"));
+        replica_history.note(&server, &with(&["b", "c"], &[]), 2, start());
         // No report for an hour: we do not know when the replica left, so we count from now.
         let noticed = start() + Duration::from_secs(3600);
         for (after, missed) in [(0, 1), (29, 1), (30, 0)] {
             let at = noticed + Duration::from_secs(after);
-            company.note(&server, &with(&["c"], &[]), 1, at);
+            replica_history.note(&server, &with(&["c"], &[]), 1, at);
             assert_eq!(
-                company.missed("a", Purpose::Acquire, at),
+                replica_history.missed("a", Purpose::Acquire, at),
                 missed,
                 "{after} s later"
             );
         }
-        assert_eq!(company.missed("b", Purpose::Acquire, noticed), 0);
+        assert_eq!(replica_history.missed("b", Purpose::Acquire, noticed), 0);
     }
 
     #[test]
     fn a_newcomer_does_not_stand_for_one_that_has_gone() {
-        let (company, server) = (ReplicaHistory::default(), Arc::from("a"));
-        company.note(&server, &with(&["b", "c"], &[]), 2, start());
+        let (replica_history, server) = (ReplicaHistory::default(), Arc::from("a"));
+        replica_history.note(&server, &with(&["b", "c"], &[]), 2, start());
         let missed = || {
-            [Purpose::Acquire, Purpose::Renew].map(|purpose| company.missed("a", purpose, start()))
+            [Purpose::Acquire, Purpose::Renew]
+                .map(|purpose| replica_history.missed("a", purpose, start()))
         };
-        company.note(&server, &with(&["c", "d"], &[]), 2, start());
+        replica_history.note(&server, &with(&["c", "d"], &[]), 2, start());
         assert_eq!(missed(), [1, 1], "b");
-        assert_eq!(company.who_left("a", Purpose::Renew, start()), "b");
-        company.note(&server, &with(&["c", "d"], &["b"]), 2, start());
+        assert_eq!(replica_history.who_left("a", Purpose::Renew, start()), "b");
+        replica_history.note(&server, &with(&["c", "d"], &["b"]), 2, start());
         assert_eq!(missed(), [0, 1], "b copies the data again: it is connected");
-        company.note(&server, &with(&["b", "c", "d"], &[]), 3, start());
+        replica_history.note(&server, &with(&["b", "c", "d"], &[]), 3, start());
         assert_eq!(missed(), [0, 0]);
     }
 
     #[test]
     fn one_that_goes_while_it_copies_is_one_of_all() {
-        let (company, server) = (ReplicaHistory::default(), Arc::from("a"));
-        company.note(&server, &with(&[], &["b"]), 0, start());
-        company.note(&server, &with(&[], &[]), 0, start());
-        assert_eq!(company.missed("a", Purpose::Acquire, start()), 1);
+        let (replica_history, server) = (ReplicaHistory::default(), Arc::from("a"));
+        replica_history.note(&server, &with(&[], &["b"]), 0, start());
+        replica_history.note(&server, &with(&[], &[]), 0, start());
+        assert_eq!(replica_history.missed("a", Purpose::Acquire, start()), 1);
         assert_eq!(
-            company.missed("a", Purpose::Renew, start()),
+            replica_history.missed("a", Purpose::Renew, start()),
             0,
             "it had nothing to keep"
         );

@@ -8,7 +8,7 @@ use crate::store::OwnerId;
 
 /// The most poisoned tickets, more than are ever in flight at a time. At the limit we clear the set, so that it cannot
 /// grow without bound.
-const MOST: usize = 1000;
+const MAX_POISONED: usize = 1000;
 
 /// A ticket stays until the acquire loop asks for it, which is after the attempt. The loop then withdraws the ticket
 /// and does not try again with it. Otherwise the release, still in flight on one connection, could arrive after the
@@ -25,7 +25,7 @@ impl PoisonedTickets {
     pub(crate) fn note(&self, owner: &OwnerId) {
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
         // A quorum has an in-doubt log of its own and does not ask each member, so some tickets are never taken.
-        if owners.len() >= MOST {
+        if owners.len() >= MAX_POISONED {
             owners.clear();
         }
         owners.insert(owner.clone());

@@ -50,7 +50,7 @@ impl Redis {
             policy,
             missed: self
                 .shared
-                .company
+                .replica_history
                 .most_missed(purpose, || self.shared.timers.now()),
             within: self.shared.acknowledge_within,
             lease,
@@ -59,46 +59,48 @@ impl Redis {
 
     /// Waits for the report and adds it to the replica history. Logs once per client if the server forbids the
     /// question.
-    pub(crate) async fn heard(&self, receipt: PendingAck) -> AckResult {
-        let heard = receipt.heard().await;
-        match &heard {
+    pub(crate) async fn await_ack(&self, receipt: PendingAck) -> AckResult {
+        let acknowledged = receipt.acknowledged().await;
+        match &acknowledged {
             AckResult::Forbidden(why) if !self.shared.unasked.swap(true, Ordering::SeqCst) => {
                 tracing::warn!(%why, "replicas are not asked whether they have a lock: a failover may forget what was granted just before it");
             }
             AckResult::Count { replicas, reached } => {
                 if let Some(server) = &replicas.server {
                     let now = self.shared.timers.now();
-                    self.shared.company.note(server, replicas, *reached, now);
+                    self.shared
+                        .replica_history
+                        .note(server, replicas, *reached, now);
                 }
             }
             _ => {}
         }
-        heard
+        acknowledged
     }
 
     /// `Majority` and `All` also count the replicas that left recently, because one of these may be the next primary.
     /// Otherwise a primary that is partitioned together with one replica would reach a majority in the end.
     fn with_those_that_left(
         &self,
-        heard: &AckResult,
+        acknowledged: &AckResult,
         wish: ReplicaAck,
         purpose: Purpose,
     ) -> Result<()> {
-        let AckResult::Count { replicas, reached } = heard else {
+        let AckResult::Count { replicas, reached } = acknowledged else {
             return Ok(());
         };
         let Some(server) = &replicas.server else {
             return Ok(());
         };
-        let (company, now) = (&self.shared.company, self.shared.timers.now());
-        let missed = company.missed(server, purpose, now);
+        let (replica_history, now) = (&self.shared.replica_history, self.shared.timers.now());
+        let missed = replica_history.missed(server, purpose, now);
         let all = missed
             + match purpose {
                 Purpose::Renew => replicas.in_sync(),
                 Purpose::Acquire => replicas.count,
             };
         if wish > ReplicaAck::Any && *reached < wish.needed(all) {
-            let left = company.who_left(server, purpose, now);
+            let left = replica_history.who_left(server, purpose, now);
             return Err(unsent(format_args!(
                 "{reached} of {all} replicas acknowledged: the server has lost sight of {missed} ({left}), of which one may be about to replace it"
             )));
@@ -110,14 +112,14 @@ impl Redis {
     /// primary.
     pub(crate) fn believed(
         &self,
-        heard: &AckResult,
+        acknowledged: &AckResult,
         renewal: &Renewal,
         demand: &AckDemand,
     ) -> Result<()> {
-        heard.judge(renewal.wish, demand)?;
-        self.with_those_that_left(heard, renewal.wish, Purpose::Renew)?;
+        acknowledged.judge(renewal.wish, demand)?;
+        self.with_those_that_left(acknowledged, renewal.wish, Purpose::Renew)?;
         let (now, lease) = (self.shared.timers.now(), renewal.lease);
-        match heard {
+        match acknowledged {
             AckResult::Count {
                 replicas:
                     Replicas {
@@ -128,7 +130,7 @@ impl Redis {
                 ..
             } if renewal.wish > ReplicaAck::Off
                 && online.is_empty()
-                && self.shared.company.had_any(server, now, lease) =>
+                && self.shared.replica_history.had_any(server, now, lease) =>
             {
                 Err(unsent(
                     "the server has lost its last replica: its word alone is not enough for a lease that another may have heard of",
@@ -147,10 +149,10 @@ impl Redis {
         deadline: BootInstant,
     ) -> Result<Option<Acknowledged>> {
         let demand = self.demand(Purpose::Acquire, ask.wish, ask.lease);
-        let heard = self.heard(receipt).await;
-        let judged = heard.judge(ask.wish, &demand);
+        let acknowledged = self.await_ack(receipt).await;
+        let judged = acknowledged.judge(ask.wish, &demand);
         let short = match judged.and_then(|reached| {
-            self.with_those_that_left(&heard, ask.wish, Purpose::Acquire)
+            self.with_those_that_left(&acknowledged, ask.wish, Purpose::Acquire)
                 .map(|()| reached)
         }) {
             Err(short) => short,
@@ -166,7 +168,7 @@ impl Redis {
                     _ => "no answer in time".to_owned(),
                 };
                 // The release may still arrive and would end a later grant of this ticket. So we poison the ticket.
-                self.shared.undoing.note(&ask.ticket.owner);
+                self.shared.poisoned_tickets.note(&ask.ticket.owner);
                 Err(Error::new(ErrorKind::OutcomeUnknown).because(format!(
                     "{}; and it could not be given back: {why}",
                     short.detail().unwrap_or_default()
@@ -230,7 +232,7 @@ mod tests {
             replicas: replicas(0),
             reached: 0,
         };
-        for (heard, policy, enough) in [
+        for (acknowledged, policy, enough) in [
             (&two, ReplicaAck::Any, true),
             (&two, ReplicaAck::Majority, true),
             (&two, ReplicaAck::All, false),
@@ -238,8 +240,8 @@ mod tests {
             (&AckResult::Nothing, ReplicaAck::Off, true),
             (&nobody, ReplicaAck::All, true),
         ] {
-            let judged = heard.judge(policy, &demand);
-            assert_eq!(judged.is_ok(), enough, "{heard:?} {policy}");
+            let judged = acknowledged.judge(policy, &demand);
+            assert_eq!(judged.is_ok(), enough, "{acknowledged:?} {policy}");
             if let Err(error) = judged {
                 assert_eq!(error.kind(), ErrorKind::Unavailable);
             }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::store::redis::replicas::{AckDemand, LOOK_AGAIN, Purpose};
+use crate::store::redis::replicas::{AckDemand, NO_REPLICAS_TTL, Purpose};
 use crate::store::redis::wire::errors::forbids;
 use crate::store::redis::wire::live_connection::LiveConnection;
 use crate::store::redis::wire::reply::{Reply, RequestError};
@@ -90,7 +90,7 @@ impl ReplicationStatus {
 
     pub(crate) fn set(&self, view: ReplicaView, at: BootInstant) {
         let alone = matches!(&view, ReplicaView::Replicas(replicas) if replicas.count == 0);
-        let until = if alone { (at + LOOK_AGAIN).0 } else { 0 };
+        let until = if alone { (at + NO_REPLICAS_TTL).0 } else { 0 };
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         *seen = Some((view, at));
         // Under the lock. Otherwise two concurrent calls could leave the view of one and the moment of the other.
@@ -101,8 +101,8 @@ impl ReplicationStatus {
     pub(crate) fn note(&self, answer: &Result<Reply, RequestError>, at: BootInstant) {
         let view = match answer {
             Ok(reply) => reply.text().and_then(replicas).map(ReplicaView::Replicas),
-            Err(RequestError::Complaint(complaint)) => {
-                forbids(complaint).map(|error| ReplicaView::Forbidden(Arc::new(error)))
+            Err(RequestError::Server(server_error)) => {
+                forbids(server_error).map(|error| ReplicaView::Forbidden(Arc::new(error)))
             }
             Err(RequestError::Broken(_)) => None,
         };
@@ -120,7 +120,7 @@ pub(crate) fn question() -> Request {
 pub(crate) async fn look(conn: &LiveConnection, timers: &Timers) {
     let at = timers.now();
     let answer = conn.ask(&question()).await;
-    conn.standing.note(&answer, at);
+    conn.replication.note(&answer, at);
 }
 
 /// Entry point of the fuzzer, for arbitrary text.

@@ -28,11 +28,11 @@ use crate::store::redis::wire::request::{Request, ScriptCall};
 use crate::store::{BootInstant, ReplicaAck};
 
 /// How long we trust the number of replicas if the policy needs only one of them.
-const FRESH: Duration = Duration::from_secs(1);
+const REPLICA_COUNT_TTL: Duration = Duration::from_secs(1);
 
 /// A `WAIT` connection. It runs one batch at a time.
 pub(crate) struct WaitConnection {
-    link: Connection,
+    connection: Connection,
     /// The connection that passed the check of step 1.
     known: Weak<LiveConnection>,
     /// The refusal, if the server forbids `WAIT`.
@@ -50,9 +50,9 @@ enum ScriptReference {
 }
 
 impl WaitConnection {
-    pub(crate) fn new(link: Connection) -> Self {
+    pub(crate) fn new(connection: Connection) -> Self {
         Self {
-            link,
+            connection,
             known: Weak::new(),
             forbidden: None,
         }
@@ -87,14 +87,14 @@ impl WaitConnection {
         &mut self,
         deadline: BootInstant,
     ) -> Result<(Arc<LiveConnection>, ReplicaCount)> {
-        let conn = self.link.get(deadline).await?;
-        let timers = self.link.timers();
-        if !Weak::ptr_eq(&self.known, &Arc::downgrade(&conn)) || conn.standing.view().is_none() {
+        let conn = self.connection.get(deadline).await?;
+        let timers = self.connection.timers();
+        if !Weak::ptr_eq(&self.known, &Arc::downgrade(&conn)) || conn.replication.view().is_none() {
             let probe = Request::new("WAIT").arg(0).arg(0);
             let tried = join(conn.ask(&probe), status::look(&conn, timers));
             self.forbidden = match timers.until(deadline, tried).await {
-                Some((Err(RequestError::Complaint(complaint)), ())) => {
-                    forbids(&complaint).map(Arc::new)
+                Some((Err(RequestError::Server(server_error)), ())) => {
+                    forbids(&server_error).map(Arc::new)
                 }
                 Some((Ok(_), ())) => None,
                 Some((Err(RequestError::Broken(_)), ())) | None => {
@@ -103,7 +103,7 @@ impl WaitConnection {
             };
             self.known = Arc::downgrade(&conn);
         }
-        let replicas = match (conn.standing.view(), &self.forbidden) {
+        let replicas = match (conn.replication.view(), &self.forbidden) {
             (Some((ReplicaView::Forbidden(why), _)), _) => Err(why),
             (Some((ReplicaView::Replicas(none), _)), _) if none.count == 0 => Ok(none),
             (Some(_), Some(why)) => Err(Arc::clone(why)),
@@ -114,7 +114,7 @@ impl WaitConnection {
     }
 
     fn uncounted(&self, conn: &Arc<LiveConnection>) -> Error {
-        self.link.retire(conn);
+        self.connection.retire(conn);
         unsent("the server does not say how many replicas it has")
     }
 
@@ -135,15 +135,15 @@ impl WaitConnection {
         };
         let limit = orders.iter().map(|order| order.demand.limit()).max();
         let mut exchange = Exchange {
-            line: self,
+            wait_connection: self,
             conn,
             deadline,
             calls: VecDeque::new(),
         };
-        let now = self.link.timers().now();
-        let at = conn.standing.view().map_or(now, |(_, at)| at);
+        let now = self.connection.timers().now();
+        let at = conn.replication.view().map_or(now, |(_, at)| at);
         let strict = demands.iter().any(|one| one.policy > ReplicaAck::Any);
-        let looks = replicas.is_ok() && (strict || now.since(at) >= FRESH);
+        let looks = replicas.is_ok() && (strict || now.since(at) >= REPLICA_COUNT_TTL);
         let asked = replicas.as_ref().map_or(0, needed);
         let mut requests = Vec::with_capacity(orders.len() + 2);
         requests.extend(looks.then(question));
@@ -152,12 +152,12 @@ impl WaitConnection {
         exchange.send(&requests).await;
 
         if looks {
-            conn.standing.note(&exchange.answer().await, now);
+            conn.replication.note(&exchange.answer().await, now);
         }
         let (mut unknown, mut tallies) = (Vec::new(), Vec::new());
         for order in orders {
             match exchange.answer().await {
-                Err(RequestError::Complaint(no))
+                Err(RequestError::Server(no))
                     if no.is_no_script() && by == ScriptReference::Hash =>
                 {
                     unknown.push(order);
@@ -165,7 +165,7 @@ impl WaitConnection {
                 answer => tallies.push(order.answer(answer)),
             }
         }
-        let heard = match (replicas, conn.standing.view()) {
+        let acknowledged = match (replicas, conn.replication.view()) {
             (Err(why), _) => AckResult::Forbidden(Arc::clone(why)),
             (Ok(_), Some((ReplicaView::Replicas(replicas), _))) => {
                 let needed = needed(&replicas);
@@ -175,7 +175,7 @@ impl WaitConnection {
         };
         for tally in tallies {
             // An error means that the script was refused, or that its caller has left.
-            let _ = tally.send(heard.clone());
+            let _ = tally.send(acknowledged.clone());
         }
         unknown
     }
@@ -205,7 +205,7 @@ type Asking<'a> = Pin<Box<dyn Future<Output = Result<Reply, RequestError>> + Sen
 
 /// Pipelined requests. The replies come in the order of the requests.
 struct Exchange<'a> {
-    line: &'a WaitConnection,
+    wait_connection: &'a WaitConnection,
     conn: &'a Arc<LiveConnection>,
     deadline: BootInstant,
     calls: VecDeque<MaybeDone<Asking<'a>>>,
@@ -226,7 +226,7 @@ impl<'a> Exchange<'a> {
 
     /// The next reply. If it shows that the connection or the server is unusable, we retire the connection.
     async fn answer(&mut self) -> Result<Reply, RequestError> {
-        let link = &self.line.link;
+        let connection = &self.wait_connection.connection;
         let Some(mut call) = self.calls.pop_front() else {
             return Err(RequestError::Broken("nothing was asked".to_owned()));
         };
@@ -234,22 +234,22 @@ impl<'a> Exchange<'a> {
             Pin::new(&mut call).await;
             Pin::new(&mut call).take_output()
         };
-        let answer = match link.timers().until(self.deadline, done).await {
+        let answer = match connection.timers().until(self.deadline, done).await {
             Some(Some(answer)) => answer,
             _ => Err(RequestError::Broken(format!(
                 "no answer within {:?}",
-                link.limit()
+                connection.limit()
             ))),
         };
         match &answer {
-            Err(RequestError::Broken(_)) => link.retire(self.conn),
-            Err(RequestError::Complaint(complaint)) if complaint.ends_session() => {
-                link.retire(self.conn);
+            Err(RequestError::Broken(_)) => connection.retire(self.conn),
+            Err(RequestError::Server(server_error)) if server_error.ends_session() => {
+                connection.retire(self.conn);
             }
-            Err(RequestError::Complaint(complaint)) if complaint.is_replica() => {
-                link.demoted(self.conn);
+            Err(RequestError::Server(server_error)) if server_error.is_replica() => {
+                connection.demoted(self.conn);
             }
-            Ok(reply) if reply.says_replica() => link.demoted(self.conn),
+            Ok(reply) if reply.says_replica() => connection.demoted(self.conn),
             _ => {}
         }
         answer
@@ -282,7 +282,7 @@ impl<'a> Exchange<'a> {
         if reached < needed {
             // A primary without enough replicas may have been replaced. We stop using this connection, so that the
             // next one leads to the new primary.
-            self.line.link.demoted(self.conn);
+            self.wait_connection.connection.demoted(self.conn);
         }
         AckResult::Count { replicas, reached }
     }
@@ -315,7 +315,7 @@ impl AckRequest {
     /// Returns the script's reply to its caller. The replica count follows on the returned sender.
     fn answer(self, answer: Result<Reply, RequestError>) -> oneshot::Sender<AckResult> {
         // An error means that the caller has left.
-        let _ = self.answer.send(answer.map_err(|trouble| trouble.error()));
+        let _ = self.answer.send(answer.map_err(|failure| failure.error()));
         self.tally
     }
 }

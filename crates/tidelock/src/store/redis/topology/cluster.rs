@@ -47,9 +47,9 @@ pub(crate) struct Cluster {
     /// When the map last changed, in nanoseconds of the boot clock.
     changed_at: AtomicU64,
     /// Counts the refreshes. It rotates the node that we ask first.
-    turn: AtomicUsize,
+    next_node: AtomicUsize,
     /// Notified to refresh the map early, and on close.
-    look: Arc<Notify>,
+    refresh: Arc<Notify>,
     /// Until this moment we refresh more often.
     doubtful_until: Mutex<Option<BootInstant>>,
     closed: AtomicBool,
@@ -57,8 +57,8 @@ pub(crate) struct Cluster {
 
 /// A node: its endpoint, a connection for callers and one for background requests.
 pub(crate) struct ClusterNode {
-    pub(crate) place: HostAddress,
-    pub(crate) gate: Arc<Endpoint>,
+    pub(crate) address: HostAddress,
+    pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) front: Connection,
     pub(crate) back: Connection,
 }
@@ -103,8 +103,8 @@ impl Cluster {
             map: RwLock::default(),
             changes: watch::Sender::default(),
             changed_at: AtomicU64::new(now.0),
-            turn: AtomicUsize::new(0),
-            look: Arc::default(),
+            next_node: AtomicUsize::new(0),
+            refresh: Arc::default(),
             doubtful_until: Mutex::default(),
             closed: AtomicBool::new(false),
         }
@@ -134,41 +134,41 @@ impl Cluster {
     }
 
     /// The node at an address. If the map does not have it, creates one outside the map.
-    pub(crate) fn node_at(&self, place: &HostAddress) -> Arc<ClusterNode> {
+    pub(crate) fn node_at(&self, address: &HostAddress) -> Arc<ClusterNode> {
         let known = self
             .map()
             .nodes
             .iter()
-            .find(|node| node.place == *place)
+            .find(|node| node.address == *address)
             .cloned();
-        known.unwrap_or_else(|| self.node(place))
+        known.unwrap_or_else(|| self.node(address))
     }
 
-    fn node(&self, place: &HostAddress) -> Arc<ClusterNode> {
-        let finder = PrimaryFinder::Fixed(place.clone());
+    fn node(&self, address: &HostAddress) -> Arc<ClusterNode> {
+        let finder = PrimaryFinder::Fixed(address.clone());
         let (entry, timers) = (self.entry.clone(), self.timers.clone());
-        let gate = Arc::new(Endpoint::new(finder, entry, timers, self.limit));
+        let endpoint = Arc::new(Endpoint::new(finder, entry, timers, self.limit));
         let back = ConnectionRuntime::Background(self.background.clone());
         Arc::new(ClusterNode {
-            place: place.clone(),
-            front: Connection::new(Arc::clone(&gate), ConnectionRuntime::Caller),
-            back: Connection::new(Arc::clone(&gate), back),
-            gate,
+            address: address.clone(),
+            front: Connection::new(Arc::clone(&endpoint), ConnectionRuntime::Caller),
+            back: Connection::new(Arc::clone(&endpoint), back),
+            endpoint,
         })
     }
 
     /// Applies a `MOVED` redirect to the map.
-    pub(crate) fn moved(&self, slot: u16, place: &HostAddress) {
+    pub(crate) fn moved(&self, slot: u16, address: &HostAddress) {
         self.doubt();
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
-        let known = map.nodes.iter().position(|node| node.place == *place);
+        let known = map.nodes.iter().position(|node| node.address == *address);
         let own = map.owners.get(usize::from(slot)).copied();
         if known.is_some() && own.map(usize::from) == known {
             return;
         }
         let (mut nodes, mut owners) = (map.nodes.clone(), map.owners.clone());
         let index = known.unwrap_or_else(|| {
-            nodes.push(self.node(place));
+            nodes.push(self.node(address));
             nodes.len() - 1
         });
         if let (Some(own), Ok(index)) = (owners.get_mut(usize::from(slot)), u16::try_from(index)) {
@@ -192,7 +192,7 @@ impl Cluster {
             .doubtful_until
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = Some(until);
-        self.look.notify_one();
+        self.refresh.notify_one();
     }
 
     fn changed(&self) {
@@ -226,12 +226,12 @@ impl Cluster {
             view.ranges.iter().map(|range| &range.primary).collect();
         places.sort_by_key(ToString::to_string);
         places.dedup();
-        for place in places {
-            let known = map.nodes.iter().find(|node| node.place == *place);
-            nodes.push(known.map_or_else(|| self.node(place), Arc::clone));
+        for address in places {
+            let known = map.nodes.iter().find(|node| node.address == *address);
+            nodes.push(known.map_or_else(|| self.node(address), Arc::clone));
         }
         for range in view.ranges {
-            let index = nodes.iter().position(|node| node.place == range.primary);
+            let index = nodes.iter().position(|node| node.address == range.primary);
             let index = index.and_then(|index| u16::try_from(index).ok());
             owners[usize::from(range.first)..=usize::from(range.last)]
                 .fill(index.unwrap_or(NOBODY));
@@ -242,7 +242,7 @@ impl Cluster {
         let gone: Vec<Arc<ClusterNode>> = map
             .nodes
             .iter()
-            .filter(|old| nodes.iter().all(|node| node.place != old.place))
+            .filter(|old| nodes.iter().all(|node| node.address != old.address))
             .cloned()
             .collect();
         // We close them only if the epoch is newer than the last change, or unknown (zero). Otherwise the reporting
@@ -259,8 +259,8 @@ impl Cluster {
         });
         drop(map);
         for node in gone.iter().filter(|_| news) {
-            tracing::info!(node = %node.place, "this node of the cluster has no slots any more");
-            node.gate.leave();
+            tracing::info!(node = %node.address, "this node of the cluster has no slots any more");
+            node.endpoint.leave();
         }
         if !same {
             self.changed();
@@ -272,7 +272,7 @@ impl Cluster {
         // Before we close the connections: a refresh in flight checks the flag at its end and closes what it has
         // opened.
         self.closed.store(true, Ordering::SeqCst);
-        self.look.notify_one();
+        self.refresh.notify_one();
         for node in &self.map().nodes {
             node.front.close();
             node.back.close();
@@ -293,7 +293,7 @@ mod tests {
     use super::*;
     use crate::store::Clock;
 
-    fn place(port: u16) -> HostAddress {
+    fn address(port: u16) -> HostAddress {
         let host = "h".to_owned();
         HostAddress::Tcp {
             host,
@@ -306,7 +306,7 @@ mod tests {
         let range = |&(first, last, port): &(u16, u16, u16)| Range {
             first,
             last,
-            primary: place(port),
+            primary: address(port),
             replicas: vec![],
         };
         NodeView {
@@ -322,29 +322,29 @@ mod tests {
         let timers = Timers::new(Clock::Boot);
         let entry = EndpointLogin::default();
         let limit = Duration::from_secs(1);
-        let cluster = Cluster::new(vec![place(9)], entry, background, timers, limit);
-        let port = |slot| cluster.owner(slot).map(|node| node.place.clone());
+        let cluster = Cluster::new(vec![address(9)], entry, background, timers, limit);
+        let port = |slot| cluster.owner(slot).map(|node| node.address.clone());
         assert_eq!(port(0), None);
 
         cluster.take(view(1, &[(0, 99, 1), (100, 16383, 2)]));
-        assert_eq!((port(0), port(100)), (Some(place(1)), Some(place(2))));
+        assert_eq!((port(0), port(100)), (Some(address(1)), Some(address(2))));
         let first = cluster.owner(0).unwrap();
 
         // One slot moves to a node that the map does not have yet.
-        cluster.moved(7, &place(3));
-        assert_eq!((port(7), port(8)), (Some(place(3)), Some(place(1))));
+        cluster.moved(7, &address(3));
+        assert_eq!((port(7), port(8)), (Some(address(3)), Some(address(1))));
         let third = cluster.owner(7).unwrap();
 
         // A report by a node that does not know of the move closes no connection.
         cluster.take(view(1, &[(0, 99, 1), (100, 16383, 2)]));
-        assert_eq!(port(7), Some(place(1)));
-        assert_eq!(third.gate.times_left(), 0);
+        assert_eq!(port(7), Some(address(1)));
+        assert_eq!(third.endpoint.times_left(), 0);
         assert!(Arc::ptr_eq(&first, &cluster.owner(0).unwrap()));
 
         // A failover: the old primary may never reply, so its connections are closed.
         cluster.take(view(2, &[(0, 98, 4), (100, 16383, 2)]));
-        assert_eq!((port(0), port(99)), (Some(place(4)), None));
-        assert_eq!(first.gate.times_left(), 1);
+        assert_eq!((port(0), port(99)), (Some(address(4)), None));
+        assert_eq!(first.endpoint.times_left(), 1);
         assert_eq!((cluster.bare_slots(), cluster.primaries().len()), (1, 2));
     }
 }

@@ -47,15 +47,15 @@ impl ConnectionRuntime {
 pub(crate) struct Connection(Arc<ConnectionInner>);
 
 struct ConnectionInner {
-    gate: Arc<Endpoint>,
+    endpoint: Arc<Endpoint>,
     home: ConnectionRuntime,
     slot: RwLock<ConnectionSlot>,
     /// Dropped with the last clone. A connect in progress then stops.
     used: watch::Sender<()>,
     /// Additional connections, used when replicas must acknowledge.
-    lines: WaitConnections,
+    wait_connections: WaitConnections,
     /// Connections for transactions, used when the user is not allowed to run scripts.
-    solo: TransactionConnection,
+    transactions: TransactionConnection,
 }
 
 #[derive(Default)]
@@ -71,14 +71,14 @@ enum ConnectionSlot {
 type ConnectOutcome = Option<Result<Arc<LiveConnection>, Arc<Error>>>;
 
 impl Connection {
-    pub(crate) fn new(gate: Arc<Endpoint>, home: ConnectionRuntime) -> Self {
+    pub(crate) fn new(endpoint: Arc<Endpoint>, home: ConnectionRuntime) -> Self {
         Self(Arc::new(ConnectionInner {
-            gate,
+            endpoint,
             home,
             slot: RwLock::default(),
             used: watch::Sender::default(),
-            lines: WaitConnections::default(),
-            solo: TransactionConnection::default(),
+            wait_connections: WaitConnections::default(),
+            transactions: TransactionConnection::default(),
         }))
     }
 
@@ -100,7 +100,7 @@ impl Connection {
 
     async fn connect(&self, deadline: BootInstant) -> Result<Arc<LiveConnection>> {
         let (mark, connecting) = self.connecting()?;
-        let timers = &self.0.gate.timers;
+        let timers = &self.0.endpoint.timers;
         match timers.until(deadline, connecting).await {
             Some(Some(Ok(conn))) => Ok(conn),
             Some(Some(Err(e))) => Err(Error::new(e.kind()).because(e.detail().unwrap_or_default())),
@@ -110,7 +110,7 @@ impl Connection {
                 self.put(&mark, ConnectionSlot::Empty);
                 Err(unsent(format_args!(
                     "{}: no connection in time",
-                    self.0.gate
+                    self.0.endpoint
                 )))
             }
         }
@@ -133,16 +133,16 @@ impl Connection {
         }
         let mark: Arc<()> = Arc::default();
         let (answer, answered) = oneshot::channel();
-        let (gate, own) = (Arc::clone(&self.0.gate), Arc::clone(&mark));
-        let (link, mut used) = (Arc::downgrade(&self.0), self.0.used.subscribe());
+        let (endpoint, own) = (Arc::clone(&self.0.endpoint), Arc::clone(&mark));
+        let (connection, mut used) = (Arc::downgrade(&self.0), self.0.used.subscribe());
         let work = async move {
             let result = tokio::select! {
-                result = gate.enter(None) => result.map(Arc::new).map_err(Arc::new),
+                result = endpoint.enter(None) => result.map(Arc::new).map_err(Arc::new),
                 // The timers stop together with the client; without them, this connect would have no deadline.
                 _ = used.changed() => return,
             };
-            if let Some(link) = link.upgrade().map(Connection) {
-                link.put(
+            if let Some(connection) = connection.upgrade().map(Connection) {
+                connection.put(
                     &own,
                     match &result {
                         Ok(conn) => ConnectionSlot::Up(Arc::clone(conn)),
@@ -180,11 +180,11 @@ impl Connection {
     /// The server rejects writes, or has no replicas left: another server is or becomes the primary.
     pub(crate) fn demoted(&self, conn: &Arc<LiveConnection>) {
         self.retire(conn);
-        self.0.gate.doubt();
+        self.0.endpoint.doubt();
     }
 
     pub(crate) fn close(&self) {
-        self.0.lines.close();
+        self.0.wait_connections.close();
         *self.0.slot.write().unwrap_or_else(PoisonError::into_inner) = ConnectionSlot::Empty;
     }
 
@@ -192,29 +192,29 @@ impl Connection {
         &self.0.home
     }
 
-    pub(crate) fn lines(&self) -> &WaitConnections {
-        &self.0.lines
+    pub(crate) fn wait_connections(&self) -> &WaitConnections {
+        &self.0.wait_connections
     }
 
-    pub(crate) fn solo(&self) -> &TransactionConnection {
-        &self.0.solo
+    pub(crate) fn transactions(&self) -> &TransactionConnection {
+        &self.0.transactions
     }
 
     /// A second connection to the same endpoint.
     pub(crate) fn sibling(&self) -> Self {
-        Self::new(Arc::clone(&self.0.gate), self.0.home.clone())
+        Self::new(Arc::clone(&self.0.endpoint), self.0.home.clone())
     }
 
     pub(crate) fn timers(&self) -> &Timers {
-        &self.0.gate.timers
+        &self.0.endpoint.timers
     }
 
     pub(crate) fn limit(&self) -> Duration {
-        self.0.gate.limit
+        self.0.endpoint.limit
     }
 
     pub(crate) fn deadline(&self) -> BootInstant {
-        self.0.gate.timers.now() + self.0.gate.limit
+        self.0.endpoint.timers.now() + self.0.endpoint.limit
     }
 
     /// Sends one request and returns the reply, or an error at the deadline.
@@ -271,8 +271,8 @@ impl Connection {
         };
         loop {
             match self.settle(conn, &call, deadline).await {
-                Err(RequestError::Complaint(complaint))
-                    if call.how == "EVALSHA" && complaint.is_no_script() =>
+                Err(RequestError::Server(server_error))
+                    if call.how == "EVALSHA" && server_error.is_no_script() =>
                 {
                     (call.how, call.what) = ("EVAL", script.source);
                 }
@@ -287,7 +287,7 @@ impl Connection {
         request: &impl Encode,
         deadline: BootInstant,
     ) -> Result<Reply, RequestError> {
-        let timers = &self.0.gate.timers;
+        let timers = &self.0.endpoint.timers;
         // Pinned here: passed by value, it would take its space in the caller's future twice, and be copied with it.
         let asking = std::pin::pin!(conn.ask(request));
         let result = timers.until(deadline, asking).await;
@@ -304,18 +304,18 @@ impl Connection {
         deadline: BootInstant,
     ) -> Result<Vec<transaction::CommandResult>, RequestError> {
         let asking = conn.ask_all(requests);
-        let answers = self.0.gate.timers.until(deadline, asking).await;
+        let answers = self.0.endpoint.timers.until(deadline, asking).await;
         let answers = answers.unwrap_or_else(|| Err(self.mute()));
         match answers {
-            Err(trouble) => {
-                let result = Err(trouble);
+            Err(failure) => {
+                let result = Err(failure);
                 self.judge(conn, &result);
                 result.map(|_: Reply| Vec::new())
             }
             Ok(outcomes) => {
-                for complaint in outcomes.iter().filter_map(|outcome| outcome.as_ref().err()) {
-                    let trouble = RequestError::Complaint(complaint.clone());
-                    self.judge(conn, &Err(trouble));
+                for server_error in outcomes.iter().filter_map(|outcome| outcome.as_ref().err()) {
+                    let failure = RequestError::Server(server_error.clone());
+                    self.judge(conn, &Err(failure));
                 }
                 Ok(outcomes)
             }
@@ -323,7 +323,7 @@ impl Connection {
     }
 
     fn mute(&self) -> RequestError {
-        RequestError::Broken(format!("no answer within {:?}", self.0.gate.limit))
+        RequestError::Broken(format!("no answer within {:?}", self.0.endpoint.limit))
     }
 
     /// Retires the connection if the reply shows that it is broken, logged out, or connected to a replica.
@@ -331,10 +331,12 @@ impl Connection {
         match result {
             // The connection may be half-open, and TCP would need minutes to notice.
             Err(RequestError::Broken(_)) => self.retire(conn),
-            Err(RequestError::Complaint(complaint)) if complaint.ends_session() => {
+            Err(RequestError::Server(server_error)) if server_error.ends_session() => {
                 self.retire(conn);
             }
-            Err(RequestError::Complaint(complaint)) if complaint.is_replica() => self.demoted(conn),
+            Err(RequestError::Server(server_error)) if server_error.is_replica() => {
+                self.demoted(conn);
+            }
             Ok(reply) if reply.says_replica() => self.demoted(conn),
             _ => {}
         }
@@ -343,7 +345,7 @@ impl Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.gate.fmt(f)
+        self.0.endpoint.fmt(f)
     }
 }
 

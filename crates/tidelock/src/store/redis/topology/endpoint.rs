@@ -28,7 +28,7 @@ use crate::store::redis::wire::stream;
 use crate::store::{BootInstant, Timers, TlsFiles, tls};
 
 /// The longest pause between two queries to the sentinels while one connect lasts.
-const PAUSE: Duration = Duration::from_millis(200);
+const MAX_SENTINEL_PAUSE: Duration = Duration::from_millis(200);
 
 /// The address of a server, and the login for it.
 pub(crate) struct Endpoint {
@@ -66,7 +66,7 @@ pub(crate) struct EndpointLogin {
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.finder {
-            PrimaryFinder::Fixed(place) => place.fmt(f),
+            PrimaryFinder::Fixed(address) => address.fmt(f),
             PrimaryFinder::Sentinel(sentinel) => sentinel.fmt(f),
         }
     }
@@ -97,9 +97,9 @@ impl Endpoint {
     }
 
     /// The address of the server, if it is fixed.
-    pub(crate) fn place(&self) -> Option<&HostAddress> {
+    pub(crate) fn address(&self) -> Option<&HostAddress> {
         match &self.finder {
-            PrimaryFinder::Fixed(place) => Some(place),
+            PrimaryFinder::Fixed(address) => Some(address),
             PrimaryFinder::Sentinel(_) => None,
         }
     }
@@ -119,8 +119,8 @@ impl Endpoint {
         // two, and stay connected to the old server.
         self.moves.send_modify(|moves| *moves += 1);
         let made = std::mem::take(&mut *self.made());
-        for pipe in made.iter().filter_map(Weak::upgrade) {
-            pipe.cut();
+        for pipeline in made.iter().filter_map(Weak::upgrade) {
+            pipeline.cut();
         }
     }
 
@@ -131,8 +131,12 @@ impl Endpoint {
     fn note(&self, conn: &LiveConnection) {
         self.events.doubt(); // the server may have changed or restarted
         let mut made = self.made();
-        made.retain(|pipe| pipe.upgrade().is_some_and(|pipe| !pipe.is_over()));
-        made.push(Arc::downgrade(&conn.pipe));
+        made.retain(|pipeline| {
+            pipeline
+                .upgrade()
+                .is_some_and(|pipeline| !pipeline.is_over())
+        });
+        made.push(Arc::downgrade(&conn.pipeline));
     }
 
     #[cfg(test)]
@@ -143,7 +147,7 @@ impl Endpoint {
     /// A server has reported that it rejects writes. The sentinels are queried at once.
     pub(crate) fn doubt(&self) {
         if let Some(sentinel) = self.sentinel() {
-            sentinel.look.notify_one();
+            sentinel.refresh.notify_one();
         }
     }
 
@@ -157,8 +161,8 @@ impl Endpoint {
     /// Connects within the limit, on the current runtime. With `pushes`, the connection is for subscriptions.
     pub(crate) async fn enter(&self, pushes: Option<PushHandler>) -> Result<LiveConnection> {
         let end = self.timers.now() + self.limit;
-        let place = match &self.finder {
-            PrimaryFinder::Fixed(place) => place,
+        let address = match &self.finder {
+            PrimaryFinder::Fixed(address) => address,
             PrimaryFinder::Sentinel(sentinel) => {
                 return self.enter_primary(sentinel, pushes, end).await;
             }
@@ -166,19 +170,19 @@ impl Endpoint {
         let moves = self.moves.subscribe();
         if let Some(result) = self
             .timers
-            .until(end, self.knock(place, pushes, moves))
+            .until(end, self.knock(address, pushes, moves))
             .await
         {
             return result;
         }
         // A plain-text server reads the start of the TLS handshake as a command, and waits for the rest.
-        let hint = if place.is_tls() {
+        let hint = if address.is_tls() {
             "; if the port speaks plain text, write redis:// instead of rediss://"
         } else {
             ""
         };
         Err(unsent(format_args!(
-            "{place}: no connection within {:?}{hint}",
+            "{address}: no connection within {:?}{hint}",
             self.limit
         )))
     }
@@ -190,12 +194,12 @@ impl Endpoint {
         pushes: Option<PushHandler>,
         end: BootInstant,
     ) -> Result<LiveConnection> {
-        let mut trouble = None;
-        let mut pause = PAUSE / 8;
+        let mut last_error = None;
+        let mut pause = MAX_SENTINEL_PAUSE / 8;
         loop {
             let once = self.knock_at_primary(sentinel, pushes.clone());
             match self.timers.until(end, once).await {
-                Some(Err(error)) if error.is_retryable() => trouble = Some(error),
+                Some(Err(error)) if error.is_retryable() => last_error = Some(error),
                 Some(result) => return result,
                 None => break,
             }
@@ -207,9 +211,9 @@ impl Endpoint {
             {
                 break;
             }
-            pause = (pause * 2).min(PAUSE);
+            pause = (pause * 2).min(MAX_SENTINEL_PAUSE);
         }
-        Err(trouble.unwrap_or_else(|| {
+        Err(last_error.unwrap_or_else(|| {
             unsent(format_args!(
                 "{sentinel}: no connection to a primary within {:?}",
                 self.limit
@@ -222,51 +226,51 @@ impl Endpoint {
         sentinel: &Sentinel,
         pushes: Option<PushHandler>,
     ) -> Result<LiveConnection> {
-        let place = sentinel.find().await?;
-        if sentinel.note(&place) {
+        let address = sentinel.find().await?;
+        if sentinel.note(&address) {
             self.leave();
         }
         let moves = self.moves.subscribe();
-        let conn = self.knock(&place, pushes, moves).await?;
+        let conn = self.knock(&address, pushes, moves).await?;
         let role = conn.ask(&Request::new("ROLE")).await;
         // We check this last. The sentinels may have named another primary while we connected, and the `leave` for
         // the old one did not see this connection. From here on, `leave` ends it too.
-        if !sentinel.is_at(&place) {
+        if !sentinel.is_at(&address) {
             return Err(unsent(format_args!(
-                "{place}: another server has taken its part"
+                "{address}: another server has taken its part"
             )));
         }
         match role {
             Ok(reply) if is_primary(&reply) => Ok(conn),
             Ok(_) => Err(unsent(format_args!(
-                "{sentinel}: the sentinels name {place}, which is a replica: there is no primary just now"
+                "{sentinel}: the sentinels name {address}, which is a replica: there is no primary just now"
             ))),
             // The user is not allowed to run ROLE, so we trust the sentinels.
-            Err(RequestError::Complaint(complaint))
-                if complaint.error().kind() == ErrorKind::Refused =>
+            Err(RequestError::Server(server_error))
+                if server_error.error().kind() == ErrorKind::Refused =>
             {
                 Ok(conn)
             }
-            Err(trouble) => Err(unsent(format_args!(
-                "{place}: {}",
-                trouble.error().detail().unwrap_or_default()
+            Err(failure) => Err(unsent(format_args!(
+                "{address}: {}",
+                failure.error().detail().unwrap_or_default()
             ))),
         }
     }
 
     async fn knock(
         &self,
-        place: &HostAddress,
+        address: &HostAddress,
         pushes: Option<PushHandler>,
         mut moves: watch::Receiver<u64>,
     ) -> Result<LiveConnection> {
         let opening = async {
-            let stream = stream::dial(place, &self.entry.tls).await?;
+            let stream = stream::dial(address, &self.entry.tls).await?;
             let commands = pushes.is_none();
             let conn = LiveConnection::open(stream, &self.login().await?, pushes)
                 .await
-                .map_err(|closed| refusal::of(place, self.entry.db, closed))?;
-            self.check_it_is_a_node(place, &conn).await?;
+                .map_err(|closed| refusal::of(address, self.entry.db, closed))?;
+            self.check_it_is_a_node(address, &conn).await?;
             self.note(&conn);
             let looks = async {
                 if commands {
@@ -274,12 +278,12 @@ impl Endpoint {
                 }
             };
             // We send both before we wait for either: one round trip.
-            join(self.greet(place, &conn), looks).await.0?;
+            join(self.greet(address, &conn), looks).await.0?;
             Ok(conn)
         };
         tokio::select! {
             result = opening => result,
-            _ = moves.changed() => Err(unsent(format_args!("{place}: another server has taken its part"))),
+            _ = moves.changed() => Err(unsent(format_args!("{address}: another server has taken its part"))),
         }
     }
 
@@ -306,34 +310,34 @@ impl Endpoint {
     /// Checks that the server is still a node of the cluster. Another server may have taken over the address, and a
     /// standalone server accepts every key: it would grant a lock that the cluster grants to another client. A proxy
     /// in front of a cluster may also report standalone mode; CLUSTER SLOTS tells the two apart.
-    async fn check_it_is_a_node(&self, place: &HostAddress, conn: &LiveConnection) -> Result<()> {
+    async fn check_it_is_a_node(&self, address: &HostAddress, conn: &LiveConnection) -> Result<()> {
         if !self.entry.in_cluster || conn.mode != ServerMode::Standalone {
             return Ok(());
         }
         match conn.ask(&Request::new("CLUSTER").arg("SLOTS")).await {
-            Err(RequestError::Complaint(complaint)) if complaint.denies_cluster() => {
-                Err(unsent(format_args!("{place}: {complaint}")))
+            Err(RequestError::Server(server_error)) if server_error.denies_cluster() => {
+                Err(unsent(format_args!("{address}: {server_error}")))
             }
-            Err(RequestError::Broken(why)) => Err(unsent(format_args!("{place}: {why}"))),
-            Ok(_) | Err(RequestError::Complaint(_)) => Ok(()),
+            Err(RequestError::Broken(why)) => Err(unsent(format_args!("{address}: {why}"))),
+            Ok(_) | Err(RequestError::Server(_)) => Ok(()),
         }
     }
 
     /// Sends PING, because a server that needs a password, or is still loading, reports it only in the reply to a
     /// command.
-    async fn greet(&self, place: &HostAddress, conn: &LiveConnection) -> Result<()> {
+    async fn greet(&self, address: &HostAddress, conn: &LiveConnection) -> Result<()> {
         match conn.ask(&Request::new("PING")).await {
             Ok(_) => Ok(()),
-            Err(RequestError::Complaint(complaint)) => {
-                let error = complaint.error();
+            Err(RequestError::Server(server_error)) => {
+                let error = server_error.error();
                 // We are logged in, but are not allowed to run PING.
-                if error.kind() == ErrorKind::Refused && !complaint.ends_session() {
+                if error.kind() == ErrorKind::Refused && !server_error.ends_session() {
                     return Ok(());
                 }
-                Err(refusal::at(place, &error))
+                Err(refusal::at(address, &error))
             }
             Err(RequestError::Broken(why)) => {
-                Err(Error::new(tls::kind(&why)).because(format!("{place}: {why}")))
+                Err(Error::new(tls::kind(&why)).because(format!("{address}: {why}")))
             }
         }
     }
@@ -341,7 +345,7 @@ impl Endpoint {
 
 /// The first element of the reply to `ROLE` is the role.
 pub(crate) fn is_primary(reply: &Reply) -> bool {
-    let role = reply.list().and_then(|words| words.first()?.text());
+    let role = reply.list().and_then(|args| args.first()?.text());
     role == Some("master")
 }
 
@@ -363,7 +367,7 @@ mod tests {
         let asked: Arc<Mutex<Vec<std::thread::ThreadId>>> = Arc::default();
         let seen = Arc::clone(&asked);
         let url = format!("redis://{}", mute.local_addr().unwrap());
-        let ServerAddress::One(place) = Address::parse(&url).unwrap().way else {
+        let ServerAddress::One(address) = Address::parse(&url).unwrap().way else {
             panic!("one server");
         };
         let entry = EndpointLogin {
@@ -374,9 +378,9 @@ mod tests {
             ..EndpointLogin::default()
         };
         let limit = Duration::from_millis(300);
-        let gate = Endpoint::new(PrimaryFinder::Fixed(place), entry, timers, limit);
+        let endpoint = Endpoint::new(PrimaryFinder::Fixed(address), entry, timers, limit);
         let steward = background.run(async move {
-            assert!(gate.enter(None).await.is_err());
+            assert!(endpoint.enter(None).await.is_err());
             std::thread::current().id()
         });
         let steward = steward.await.unwrap();

@@ -15,7 +15,7 @@ use crate::store::redis::slots;
 use crate::store::redis::topology::cluster::{Cluster, ClusterNode};
 use crate::store::redis::topology::connection::Connection;
 use crate::store::redis::topology::transaction::Transaction;
-use crate::store::redis::wire::errors::{Redirect, complaint, unsent};
+use crate::store::redis::wire::errors::{Redirect, server_error, unsent};
 use crate::store::redis::wire::reply::Reply;
 use crate::store::redis::wire::request::Request;
 use crate::store::redis::wire::script::Script;
@@ -26,10 +26,10 @@ const HOPS: u32 = 4;
 
 /// How long the router retries a request that certainly did not run. A waiter has its own deadline for longer
 /// retries.
-const PATIENCE: Duration = Duration::from_millis(500);
+const RETRY_LIMIT: Duration = Duration::from_millis(500);
 
 /// The first pause between such retries; it doubles up to ten times this value.
-const PAUSE: Duration = Duration::from_millis(10);
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// The router of one store handle.
 #[derive(Clone)]
@@ -50,14 +50,14 @@ pub(crate) enum ConnectionFace {
 impl Router {
     pub(crate) fn limit(&self) -> Duration {
         match self {
-            Self::One(link) => link.limit(),
+            Self::One(connection) => connection.limit(),
             Self::Cluster(cluster, _) => cluster.limit,
         }
     }
 
     pub(crate) fn deadline(&self) -> BootInstant {
         match self {
-            Self::One(link) => link.deadline(),
+            Self::One(connection) => connection.deadline(),
             Self::Cluster(cluster, _) => cluster.timers.now() + cluster.limit,
         }
     }
@@ -92,7 +92,7 @@ impl Router {
         deadline: BootInstant,
     ) -> Result<Reply> {
         match self {
-            Self::One(link) => link.eval(script, keys, args, deadline).await,
+            Self::One(connection) => connection.eval(script, keys, args, deadline).await,
             // Boxed: inline, the state of a routed request would enlarge every request to a single server too.
             Self::Cluster(cluster, face) => {
                 let walk =
@@ -112,8 +112,9 @@ impl Router {
         deadline: BootInstant,
     ) -> Result<(Reply, PendingAck)> {
         match self {
-            Self::One(link) => {
-                link.eval_acknowledged(false, script, keys, args, demand, deadline)
+            Self::One(connection) => {
+                connection
+                    .eval_acknowledged(false, script, keys, args, demand, deadline)
                     .await
             }
             Self::Cluster(cluster, face) => {
@@ -132,7 +133,7 @@ impl Router {
         deadline: BootInstant,
     ) -> Result<Reply> {
         match self {
-            Self::One(link) => link.transact(false, transaction, deadline).await,
+            Self::One(connection) => connection.transact(false, transaction, deadline).await,
             Self::Cluster(cluster, face) => {
                 let walk = RoutedRequest::new(cluster, *face, key, deadline);
                 Box::pin(walk.transact(transaction, deadline)).await
@@ -148,7 +149,7 @@ impl Router {
         deadline: BootInstant,
     ) -> Result<Reply> {
         match self {
-            Self::One(link) => link.ask(request, deadline).await,
+            Self::One(connection) => connection.ask(request, deadline).await,
             Self::Cluster(cluster, face) => {
                 let walk = RoutedRequest::new(cluster, *face, key, deadline);
                 Box::pin(walk.ask(request, deadline)).await
@@ -158,25 +159,25 @@ impl Router {
 
     /// Closes the connections of this store handle.
     pub(crate) fn close(&self) {
-        for link in self.everywhere() {
-            link.close();
+        for connection in self.everywhere() {
+            connection.close();
         }
     }
 
     /// A connection to each server that has locks, always in the same order.
     pub(crate) fn everywhere(&self) -> Vec<Connection> {
         match self {
-            Self::One(link) => vec![link.clone()],
+            Self::One(connection) => vec![connection.clone()],
             Self::Cluster(cluster, face) => {
                 let nodes = cluster.primaries().into_iter();
-                nodes.map(|node| face.link(&node)).collect()
+                nodes.map(|node| face.connection(&node)).collect()
             }
         }
     }
 }
 
 impl ConnectionFace {
-    pub(crate) fn link(self, node: &ClusterNode) -> Connection {
+    pub(crate) fn connection(self, node: &ClusterNode) -> Connection {
         match self {
             Self::Front => node.front.clone(),
             Self::Back => node.back.clone(),
@@ -192,22 +193,22 @@ struct RoutedRequest<'a> {
     slot: u16,
     give_up: BootInstant,
     /// The node to which the request was sent last.
-    place: Option<HostAddress>,
+    address: Option<HostAddress>,
     /// The target of an `ASK` redirection, for the next step only.
     asked_for: Option<Arc<ClusterNode>>,
     hops: u32,
     pause: Duration,
     /// The last error that was not a redirection.
-    trouble: Option<Error>,
+    last_error: Option<Error>,
 }
 
 /// Sends the request until there is a final reply. This is a macro, not a function: the compiler cannot prove that
 /// the function's future, which borrows the request, is `Send`.
 macro_rules! walk {
-    ($walk:ident, |$link:ident, $asking:ident| $send:expr) => {
+    ($walk:ident, |$connection:ident, $asking:ident| $send:expr) => {
         loop {
             let answer = match $walk.step() {
-                Ok(($link, $asking)) => $walk.attend($send).await,
+                Ok(($connection, $asking)) => $walk.attend($send).await,
                 Err(error) => Err(error),
             };
             if let Some(answer) = $walk.judge(answer).await {
@@ -219,17 +220,17 @@ macro_rules! walk {
 
 impl<'a> RoutedRequest<'a> {
     fn new(cluster: &'a Cluster, face: ConnectionFace, key: &str, deadline: BootInstant) -> Self {
-        let patience = PATIENCE.min(cluster.limit / 3);
+        let patience = RETRY_LIMIT.min(cluster.limit / 3);
         Self {
             cluster,
             face,
             slot: slots::of(key),
             give_up: deadline.min(cluster.timers.now() + patience),
-            place: None,
+            address: None,
             asked_for: None,
             hops: 0,
-            pause: PAUSE,
-            trouble: None,
+            pause: RETRY_PAUSE,
+            last_error: None,
         }
     }
 
@@ -240,7 +241,7 @@ impl<'a> RoutedRequest<'a> {
         args: &[&str],
         deadline: BootInstant,
     ) -> Result<Reply> {
-        walk!(self, |link, asking| link
+        walk!(self, |connection, asking| connection
             .eval_as(asking, script, keys, args, deadline))
     }
 
@@ -252,7 +253,7 @@ impl<'a> RoutedRequest<'a> {
         demand: AckDemand,
         deadline: BootInstant,
     ) -> Result<(Reply, PendingAck)> {
-        walk!(self, |link, asking| link.eval_acknowledged(
+        walk!(self, |connection, asking| connection.eval_acknowledged(
             asking, script, keys, args, demand, deadline
         ))
     }
@@ -262,7 +263,7 @@ impl<'a> RoutedRequest<'a> {
         transaction: &Transaction<'_>,
         deadline: BootInstant,
     ) -> Result<Reply> {
-        walk!(self, |link, asking| link.transact(
+        walk!(self, |connection, asking| connection.transact(
             asking,
             transaction,
             deadline
@@ -270,7 +271,7 @@ impl<'a> RoutedRequest<'a> {
     }
 
     async fn ask(mut self, request: &Request, deadline: BootInstant) -> Result<Reply> {
-        walk!(self, |link, asking| link
+        walk!(self, |connection, asking| connection
             .ask(&request.clone().asking(asking), deadline))
     }
 
@@ -279,14 +280,14 @@ impl<'a> RoutedRequest<'a> {
         let asked_for = self.asked_for.take();
         let asking = asked_for.is_some();
         let node = asked_for.or_else(|| self.cluster.owner(self.slot));
-        self.place = node.as_ref().map(|node| node.place.clone());
+        self.address = node.as_ref().map(|node| node.address.clone());
         let node = node.ok_or_else(|| {
             unsent(format_args!(
                 "{}: no node has slot {}",
                 self.cluster, self.slot
             ))
         })?;
-        Ok((self.face.link(&node), asking))
+        Ok((self.face.connection(&node), asking))
     }
 
     /// Awaits the reply. If the node is slow, another one may have replaced it; we refresh the slot map while we
@@ -307,9 +308,9 @@ impl<'a> RoutedRequest<'a> {
             Ok(answer) => return Some(Ok(answer)),
             Err(error) => error,
         };
-        let words = complaint(&error);
-        let place = self.place.take();
-        let redirection = place.and_then(|place| words?.redirection(&place));
+        let args = server_error(&error);
+        let address = self.address.take();
+        let redirection = address.and_then(|address| args?.redirection(&address));
         let sent_on = redirection.is_some();
         match redirection {
             Some(Redirect::Moved(slot, to)) => self.cluster.moved(slot, &to),
@@ -317,7 +318,7 @@ impl<'a> RoutedRequest<'a> {
             // We return these errors: a refused request would be refused again, and one that may have run must not
             // run twice.
             None if error.kind() != ErrorKind::Unavailable
-                || words.is_some_and(|words| !words.passes()) =>
+                || args.is_some_and(|args| !args.passes()) =>
             {
                 if error.outcome_unknown() {
                     self.cluster.doubt();
@@ -339,17 +340,17 @@ impl<'a> RoutedRequest<'a> {
                 .await
                 .is_none();
             if !sent_on {
-                self.trouble = Some(error);
+                self.last_error = Some(error);
             }
             if over {
-                return Some(Err(self.trouble.take().unwrap_or_else(|| {
+                return Some(Err(self.last_error.take().unwrap_or_else(|| {
                     unsent(format_args!(
                         "{}: its nodes do not agree who has slot {}",
                         self.cluster, self.slot
                     ))
                 })));
             }
-            self.pause = (self.pause * 2).min(PAUSE * 10);
+            self.pause = (self.pause * 2).min(RETRY_PAUSE * 10);
         }
         None
     }
@@ -358,7 +359,7 @@ impl<'a> RoutedRequest<'a> {
 impl fmt::Debug for Router {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::One(link) => link.fmt(f),
+            Self::One(connection) => connection.fmt(f),
             Self::Cluster(cluster, _) => write!(f, "{cluster}"),
         }
     }

@@ -23,13 +23,13 @@ use crate::store::redis::wire::request::Request;
 use crate::store::{Background, BootInstant, BoxFuture, Timers, TlsFiles};
 
 /// The interval between two queries to the sentinels.
-const LOOK: Duration = Duration::from_millis(500);
+const QUERY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// After this many queries, we also query for further sentinels of the service.
 const LEARN_EVERY: u32 = 20;
 
 /// The most sentinels we query. It bounds the connections.
-const MOST: usize = 16;
+const MAX_SENTINELS: usize = 16;
 
 /// How long we wait for the other sentinels after the first reply, which may come from a sentinel that is cut off.
 const OTHERS: Duration = Duration::from_millis(100);
@@ -46,7 +46,7 @@ pub(crate) struct Sentinel {
     /// The last known address of the primary.
     current: Mutex<Option<HostAddress>>,
     /// Notified to query the sentinels at once.
-    pub(crate) look: Arc<Notify>,
+    pub(crate) refresh: Arc<Notify>,
     closed: AtomicBool,
     /// The epoch of the last answer that we trusted.
     newest: AtomicI64,
@@ -79,19 +79,19 @@ impl Sentinel {
             timers: timers.clone(),
             limit,
             current: Mutex::default(),
-            look: Arc::default(),
+            refresh: Arc::default(),
             closed: AtomicBool::new(false),
             newest: AtomicI64::new(0),
         };
-        for place in &sentinel.who.places {
-            sentinel.add(place.clone());
+        for address in &sentinel.who.places {
+            sentinel.add(address.clone());
         }
         sentinel
     }
 
-    fn add(&self, place: HostAddress) {
+    fn add(&self, address: HostAddress) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST || known.iter().any(|(other, _)| *other == place) {
+        if known.len() >= MAX_SENTINELS || known.iter().any(|(other, _)| *other == address) {
             return;
         }
         let entry = EndpointLogin {
@@ -100,10 +100,10 @@ impl Sentinel {
             tls: self.tls.clone(),
             ..EndpointLogin::default()
         };
-        let finder = PrimaryFinder::Fixed(place.clone());
-        let gate = Endpoint::new(finder, entry, self.timers.clone(), self.limit);
+        let finder = PrimaryFinder::Fixed(address.clone());
+        let endpoint = Endpoint::new(finder, entry, self.timers.clone(), self.limit);
         let home = ConnectionRuntime::Background(self.background.clone());
-        known.push((place, Connection::new(Arc::new(gate), home)));
+        known.push((address, Connection::new(Arc::new(endpoint), home)));
     }
 
     fn known(&self) -> Vec<(HostAddress, Connection)> {
@@ -117,8 +117,8 @@ impl Sentinel {
         let request = Request::new("SENTINEL")
             .arg("SENTINELS")
             .arg(&self.who.service);
-        for (asked, link) in self.known() {
-            let said = link.ask(&request, end).await.ok();
+        for (asked, connection) in self.known() {
+            let said = connection.ask(&request, end).await.ok();
             let others = said.as_ref().and_then(Reply::list).unwrap_or_default();
             for other in others.iter().map(fields) {
                 let host = other.get("ip").map(|&host| host.to_owned());
@@ -138,14 +138,16 @@ impl Sentinel {
             // Half of the limit: the connect to the primary needs the rest.
             let mut end = self.timers.now() + self.limit / 2;
             let known = self.known();
-            let each = known.iter().map(|(place, link)| self.ask(place, link, end));
+            let each = known
+                .iter()
+                .map(|(address, connection)| self.ask(address, connection, end));
             let mut asked: FuturesUnordered<_> = each.collect();
             let (mut best, mut troubles, mut strangers) = (None, Vec::new(), 0);
-            let mut words = 0;
+            let mut args = 0;
             while let Some(Some(said)) = self.timers.until(end, asked.next()).await {
                 match said {
                     Ok(Some(word)) => {
-                        words += 1;
+                        args += 1;
                         best = best.max(Some(word));
                         end = end.min(self.timers.now() + OTHERS);
                     }
@@ -158,7 +160,7 @@ impl Sentinel {
                 // These sentinels have missed a failover that others have reported, so we do not trust them. A
                 // majority with a lower epoch is right nevertheless: an operator has set up the sentinels again.
                 Some(SentinelReply { epoch, .. })
-                    if epoch < self.newest.load(Ordering::SeqCst) && words * 2 <= known.len() =>
+                    if epoch < self.newest.load(Ordering::SeqCst) && args * 2 <= known.len() =>
                 {
                     Err(unsent(format_args!(
                         "the sentinels {} that answer have missed the last failover",
@@ -181,26 +183,26 @@ impl Sentinel {
     /// Queries one sentinel. `None`: it does not know the service.
     async fn ask(
         &self,
-        place: &HostAddress,
-        link: &Connection,
+        address: &HostAddress,
+        connection: &Connection,
         end: BootInstant,
     ) -> Result<Option<SentinelReply>> {
         let ask = |what: &str| Request::new("SENTINEL").arg(what).arg(&self.who.service);
         let (at, more) = (ask("GET-MASTER-ADDR-BY-NAME"), ask("MASTER"));
-        let (at, more) = tokio::join!(link.ask(&at, end), link.ask(&more, end));
-        let at = at.map_err(|error| explain(place, &error))?;
-        let words: Vec<&str> = at
+        let (at, more) = tokio::join!(connection.ask(&at, end), connection.ask(&more, end));
+        let at = at.map_err(|error| explain(address, &error))?;
+        let args: Vec<&str> = at
             .list()
             .unwrap_or_default()
             .iter()
             .filter_map(Reply::text)
             .collect();
-        let [host, port] = words[..] else {
+        let [host, port] = args[..] else {
             return Ok(None);
         };
         let port = port
             .parse()
-            .map_err(|_| unsent(format_args!("{place}: {port:?} is no port")))?;
+            .map_err(|_| unsent(format_args!("{address}: {port:?} is no port")))?;
         // If the user is not allowed to run SENTINEL MASTER, we do without the epoch.
         let (epoch, before) = more.ok().as_ref().map(details).unwrap_or_default();
         Ok(Some(SentinelReply {
@@ -212,26 +214,26 @@ impl Sentinel {
     }
 
     /// Stores the address of the primary. `true`: it differs from the previous one.
-    pub(crate) fn note(&self, place: &HostAddress) -> bool {
+    pub(crate) fn note(&self, address: &HostAddress) -> bool {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.as_ref() == Some(place) {
+        if current.as_ref() == Some(address) {
             return false;
         }
-        current.replace(place.clone()).is_some()
+        current.replace(address.clone()).is_some()
     }
 
     /// Whether this is the last known address of the primary.
-    pub(crate) fn is_at(&self, place: &HostAddress) -> bool {
+    pub(crate) fn is_at(&self, address: &HostAddress) -> bool {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        current.as_ref() == Some(place)
+        current.as_ref() == Some(address)
     }
 
     /// The error for an unknown service. It lists the known services, if the user may see them.
     async fn unknown_service(&self, strangers: usize) -> Error {
         let end = self.timers.now() + OTHERS;
         let mut known = Vec::new();
-        for (_, link) in self.known() {
-            let masters = link
+        for (_, connection) in self.known() {
+            let masters = connection
                 .ask(&Request::new("SENTINEL").arg("MASTERS"), end)
                 .await;
             let masters = masters.ok();
@@ -286,26 +288,28 @@ impl Sentinel {
     /// Closes the connections to the sentinels and stops `follow`.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
-        self.look.notify_one();
-        for (_, link) in self.known() {
-            link.close();
+        self.refresh.notify_one();
+        for (_, connection) in self.known() {
+            connection.close();
         }
     }
 }
 
 /// Queries the sentinels regularly until the client is dropped. If the primary has changed, it ends all connections
 /// to the old one.
-pub(crate) async fn follow(gate: Weak<Endpoint>, timers: Timers) {
+pub(crate) async fn follow(endpoint: Weak<Endpoint>, timers: Timers) {
     for round in 0_u32.. {
-        let look = {
-            let Some(gate) = gate.upgrade() else { return };
-            let Some(sentinel) = gate.sentinel() else {
+        let refresh = {
+            let Some(endpoint) = endpoint.upgrade() else {
+                return;
+            };
+            let Some(sentinel) = endpoint.sentinel() else {
                 return;
             };
             match sentinel.find().await {
-                Ok(place) if sentinel.note(&place) => {
-                    tracing::info!(primary = %place, service = %sentinel.who.service, "the sentinels name another primary");
-                    gate.leave();
+                Ok(address) if sentinel.note(&address) => {
+                    tracing::info!(primary = %address, service = %sentinel.who.service, "the sentinels name another primary");
+                    endpoint.leave();
                 }
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "the sentinels cannot be asked"),
@@ -317,11 +321,11 @@ pub(crate) async fn follow(gate: Weak<Endpoint>, timers: Timers) {
                 // We close again: this round may have reconnected after the first `close`.
                 return sentinel.close();
             }
-            Arc::clone(&sentinel.look)
+            Arc::clone(&sentinel.refresh)
         };
         // We hold no reference to the endpoint while we sleep, so that the client can be dropped.
-        timers.after(LOOK / 20).await;
-        timers.limit(LOOK, look.notified()).await;
+        timers.after(QUERY_INTERVAL / 20).await;
+        timers.limit(QUERY_INTERVAL, refresh.notified()).await;
     }
 }
 
@@ -339,14 +343,14 @@ pub(crate) fn details(master: &Reply) -> (i64, Option<(String, u16)>) {
 
 /// A list of alternating names and values, as a map.
 fn fields(reply: &Reply) -> HashMap<&str, &str> {
-    let words = reply.list().unwrap_or_default();
-    let pairs = words.chunks_exact(2);
+    let args = reply.list().unwrap_or_default();
+    let pairs = args.chunks_exact(2);
     pairs
         .filter_map(|pair| Some((pair[0].text()?, pair[1].text()?)))
         .collect()
 }
 
-fn explain(place: &HostAddress, error: &Error) -> Error {
+fn explain(address: &HostAddress, error: &Error) -> Error {
     let detail = error.detail().unwrap_or_default();
     let advice = if detail.contains("unknown command") {
         "it is no sentinel; the port may be the server's own: "
@@ -355,10 +359,10 @@ fn explain(place: &HostAddress, error: &Error) -> Error {
     } else {
         ""
     };
-    let place = place.to_string();
-    let detail = detail.strip_prefix(&place).unwrap_or(detail);
+    let address = address.to_string();
+    let detail = detail.strip_prefix(&address).unwrap_or(detail);
     let detail = detail.trim_start_matches([':', ' ']);
-    Error::new(error.kind()).because(format!("{place}: {advice}{detail}"))
+    Error::new(error.kind()).because(format!("{address}: {advice}{detail}"))
 }
 
 impl fmt::Display for Sentinel {

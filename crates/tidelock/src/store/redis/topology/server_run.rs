@@ -20,25 +20,25 @@ pub(crate) struct ServerRun {
 
 /// The server run that the connection leads to now. `None`: the server does not report it, or the store has several
 /// servers.
-pub(crate) async fn incarnation(routes: &Router, timers: &Timers) -> Result<Option<Incarnation>> {
-    let Router::One(link) = routes else {
+pub(crate) async fn incarnation(router: &Router, timers: &Timers) -> Result<Option<Incarnation>> {
+    let Router::One(connection) = router else {
         return Ok(None);
     };
-    let deadline = link.deadline();
-    let conn = link.get(deadline).await?;
-    let birth = conn.birth.get_or_try_init(|| async {
+    let deadline = connection.deadline();
+    let conn = connection.get(deadline).await?;
+    let server_run = conn.server_run.get_or_try_init(|| async {
         let info = Request::new("INFO").arg("server");
-        match link.settle(&conn, &info, deadline).await {
+        match connection.settle(&conn, &info, deadline).await {
             Ok(reply) => Ok(read(reply.text().unwrap_or_default(), timers.now())),
             // We cache a refusal as `None`. Another error is not cached, so the next call asks again.
-            Err(trouble) => match trouble.error() {
+            Err(failure) => match failure.error() {
                 error if error.kind() == ErrorKind::Refused => Ok(None),
                 error => Err(error),
             },
         }
     });
-    let birth = birth.await?.as_ref();
-    Ok(birth.map(|birth| birth.by(timers.now())))
+    let server_run = server_run.await?.as_ref();
+    Ok(server_run.map(|server_run| server_run.by(timers.now())))
 }
 
 impl ServerRun {
@@ -84,8 +84,8 @@ mod tests {
     fn what_is_not_said_is_not_made_up() {
         let heard = BootInstant::from_nanos(7);
         let info = "# Server\r\nredis_version:8.0.2\r\nrun_id:abc\r\nuptime_in_seconds:12\r\n";
-        let birth = read(info, heard).unwrap();
-        assert_eq!(&*birth.id, "abc");
+        let server_run = read(info, heard).unwrap();
+        assert_eq!(&*server_run.id, "abc");
         let ancient = read("run_id:a\nuptime_in_seconds:18446744073709551615", heard).unwrap();
         assert_eq!(ancient.by(BootInstant::FAR).up, Duration::MAX);
         assert!(read("run_id:abc\r\n", heard).is_none());

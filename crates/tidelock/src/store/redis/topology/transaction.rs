@@ -12,7 +12,7 @@ use crate::store::redis::wire::reply::{Reply, RequestError};
 use crate::store::redis::wire::request::Request;
 
 /// How often a transaction is retried because a watched key has changed.
-const ROUNDS: usize = 20;
+const MAX_TRANSACTION_RETRIES: usize = 20;
 
 /// The reply to one command.
 pub(crate) type CommandResult = Result<Reply, ServerError>;
@@ -40,8 +40,8 @@ pub(crate) enum TransactionStep {
 /// The connection for transactions, and the lock that serializes them.
 #[derive(Default)]
 pub(crate) struct TransactionConnection {
-    link: std::sync::OnceLock<Connection>,
-    turn: tokio::sync::Mutex<()>,
+    connection: std::sync::OnceLock<Connection>,
+    next_node: tokio::sync::Mutex<()>,
 }
 
 impl Connection {
@@ -58,13 +58,17 @@ impl Connection {
                 "the slot of this lock is on its way to another node",
             ));
         }
-        let solo = self.solo();
-        let Some(_turn) = self.timers().until(deadline, solo.turn.lock()).await else {
+        let transactions = self.transactions();
+        let Some(_turn) = self
+            .timers()
+            .until(deadline, transactions.next_node.lock())
+            .await
+        else {
             return Err(unsent("other transactions were not answered in time"));
         };
-        let link = solo.link.get_or_init(|| self.sibling());
-        for _ in 0..ROUNDS {
-            if let Some(answer) = link.transact_once(transaction, deadline).await? {
+        let connection = transactions.connection.get_or_init(|| self.sibling());
+        for _ in 0..MAX_TRANSACTION_RETRIES {
+            if let Some(answer) = connection.transact_once(transaction, deadline).await? {
                 return Ok(answer);
             }
         }
@@ -87,11 +91,11 @@ impl Connection {
         let seen = match self.settle_all(&conn, &looks, deadline).await {
             Ok(seen) => seen,
             Err(RequestError::Broken(why)) => return Err(unsent(why)),
-            Err(RequestError::Complaint(complaint)) => return Err(complaint.error()),
+            Err(RequestError::Server(server_error)) => return Err(server_error.error()),
         };
         for preparation in &seen[..2] {
-            if let Err(complaint) = preparation {
-                return Err(complaint.error());
+            if let Err(server_error) = preparation {
+                return Err(server_error.error());
             }
         }
         let (writes, answer) = match (transaction.decide)(&seen[2..])? {
@@ -102,7 +106,7 @@ impl Connection {
         all.extend(writes);
         all.push(Request::new("EXEC"));
         let done = self.settle_all(&conn, &all, deadline).await;
-        let mut done = done.map_err(|trouble| trouble.error())?;
+        let mut done = done.map_err(|failure| failure.error())?;
         let executed = done.pop();
         match executed {
             // A watched key has changed: nothing was written.

@@ -18,10 +18,10 @@ use crate::store::redis::wire::reply::{Reply, RequestError};
 const DEEPEST: usize = 32;
 
 /// The longest text that we accept. `INFO`, and the slots of a large cluster, are far shorter.
-const LONGEST: usize = 16 << 20;
+const MAX_BULK_BYTES: usize = 16 << 20;
 
 /// The longest line that we accept. The longest useful lines are error texts.
-const LONGEST_LINE: usize = 64 << 10;
+const MAX_LINE_BYTES: usize = 64 << 10;
 
 /// The most memory that one reply may take.
 const HEAVIEST: usize = 64 << 20;
@@ -45,7 +45,7 @@ pub(crate) struct Decoder {
     /// The memory that the reply takes so far. Above `HEAVIEST` decoding fails.
     weight: usize,
     /// The first error within the reply. It replaces the whole reply.
-    trouble: Option<RequestError>,
+    last_error: Option<RequestError>,
     /// How many bytes of the current line we have searched for its end.
     searched: usize,
 }
@@ -86,8 +86,8 @@ impl Decoder {
     fn take(&mut self, part: Part) -> Result<Option<Frame>, ProtocolError> {
         let item = match part {
             Part::Whole(item) => item,
-            Part::Wrong(trouble) => {
-                self.trouble.get_or_insert(trouble);
+            Part::Wrong(failure) => {
+                self.last_error.get_or_insert(failure);
                 Reply::Nil
             }
             Part::List { push, length } => {
@@ -120,7 +120,7 @@ impl Decoder {
                     around.left -= 1;
                 }
                 None if list.push => {
-                    self.trouble = None;
+                    self.last_error = None;
                     return Some(Frame::Push(list.items));
                 }
                 None => return Some(Frame::Answer(self.outcome(Reply::List(list.items)))),
@@ -130,7 +130,7 @@ impl Decoder {
     }
 
     fn outcome(&mut self, whole: Reply) -> Result<Reply, RequestError> {
-        self.trouble.take().map_or(Ok(whole), Err)
+        self.last_error.take().map_or(Ok(whole), Err)
     }
 
     /// The first part and its length in bytes, if it has arrived completely.
@@ -149,7 +149,7 @@ impl Decoder {
                 let Some(length) = length(line)? else {
                     return self.whole(head, Part::Whole(Reply::Nil));
                 };
-                if length > LONGEST {
+                if length > MAX_BULK_BYTES {
                     return Err("an answer that is too long");
                 }
                 let Some(rest) = bytes[head..].get(..length + 2) else {
@@ -161,7 +161,7 @@ impl Decoder {
                 self.weigh(length)?;
                 let part = match sign {
                     b'$' => Part::Whole(Reply::Text(text.to_vec())),
-                    b'!' => Part::Wrong(complaint(text)),
+                    b'!' => Part::Wrong(unexpected(text)),
                     _ => Part::Wrong(strange()),
                 };
                 return self.whole(head + length + 2, part);
@@ -173,7 +173,7 @@ impl Decoder {
                 // We read a map as a list of keys and values; only the reply to HELLO is a map. A set is never
                 // requested.
                 if sign == b'~' {
-                    self.trouble.get_or_insert_with(strange);
+                    self.last_error.get_or_insert_with(strange);
                 }
                 if length > HEAVIEST / size_of::<Reply>() {
                     return Err("a list that is too long");
@@ -183,7 +183,7 @@ impl Decoder {
                     length: if sign == b'%' { length * 2 } else { length },
                 }
             }
-            b'-' => Part::Wrong(complaint(line)),
+            b'-' => Part::Wrong(unexpected(line)),
             b'_' => Part::Whole(Reply::Nil),
             b',' | b'#' | b'(' => Part::Wrong(strange()),
             _ => return Err("bytes that no Redis sends"),
@@ -218,7 +218,7 @@ impl Decoder {
                 None => break,
             }
         }
-        if bytes.len() > LONGEST_LINE {
+        if bytes.len() > MAX_LINE_BYTES {
             return Err("a line that does not end");
         }
         // The last byte may be the CR of a split CRLF, so we search it again.
@@ -247,10 +247,10 @@ fn length(line: &[u8]) -> Result<Option<usize>, ProtocolError> {
     }
 }
 
-fn complaint(line: &[u8]) -> RequestError {
+fn unexpected(line: &[u8]) -> RequestError {
     let line = String::from_utf8_lossy(line);
     let (code, text) = line.split_once(' ').unwrap_or((&line, ""));
-    RequestError::Complaint(ServerError::new(code, text))
+    RequestError::Server(ServerError::new(code, text))
 }
 
 fn strange() -> RequestError {
@@ -271,7 +271,7 @@ mod tests {
         let (said, _) = whole(b"*3\r\n:1\r\n-OOM first\r\n*1\r\n-ERR second\r\n:7\r\n");
         let first = ServerError::new("OOM", "first");
         let expected = [
-            Frame::Answer(Err(RequestError::Complaint(first))),
+            Frame::Answer(Err(RequestError::Server(first))),
             answer(Reply::Int(7)),
         ];
         assert_eq!(said, expected);
@@ -308,7 +308,7 @@ mod tests {
         assert!(junk("*1\r\n".repeat(1_000_000).as_bytes()).contains("deep"));
         assert!(junk(b"$17000000\r\n").contains("long"));
         assert!(junk(b"%9223372036854775807\r\n").contains("long"));
-        assert!(junk(&vec![b'+'; LONGEST_LINE + 2]).contains("line"));
+        assert!(junk(&vec![b'+'; MAX_LINE_BYTES + 2]).contains("line"));
         let endless = format!("*2000000\r\n{}", "*1\r\n_\r\n".repeat(2_000_000));
         assert!(junk(endless.as_bytes()).contains("large"));
     }

@@ -48,7 +48,7 @@ use tokio::io::ReadBuf;
 use crate::engine::runtime::wakes::wake;
 use crate::store::redis::wire::decode::{Decoder, Frame};
 use crate::store::redis::wire::pipeline::{
-    BatchHint, Confirmation, KEPT, Pipeline, ReceivedReply, Subscription,
+    BatchHint, Confirmation, MAX_KEPT_CAPACITY, Pipeline, ReceivedReply, Subscription,
 };
 use crate::store::redis::wire::reply::{MessageForm, Push, Reply};
 use crate::store::redis::wire::stream::ByteStream;
@@ -62,8 +62,8 @@ pub(crate) type PushHandler = Arc<dyn Fn(Push) + Send + Sync>;
 /// Sends and reads until the connection ends. Dropping it, for example with its runtime, ends the connection.
 pub(crate) struct ConnectionDriver {
     stream: Pin<Box<dyn ByteStream>>,
-    pipe: Arc<Pipeline>,
-    ears: Option<PushHandler>,
+    pipeline: Arc<Pipeline>,
+    push_handler: Option<PushHandler>,
     /// The write buffer. `sending[sent..]` is not yet written. Invariant: `sent` is zero if the buffer is empty.
     sending: Vec<u8>,
     sent: usize,
@@ -71,7 +71,7 @@ pub(crate) struct ConnectionDriver {
     unflushed: bool,
     input: ReadBuffer,
     decoder: Decoder,
-    heard: Vec<ReceivedReply>,
+    received: Vec<ReceivedReply>,
     wakers: Vec<Waker>,
     /// How many callers the last delivery woke. They may send again at once, and one write for all costs little more
     /// than one write for the first.
@@ -81,19 +81,19 @@ pub(crate) struct ConnectionDriver {
 impl ConnectionDriver {
     pub(crate) fn new(
         stream: Pin<Box<dyn ByteStream>>,
-        pipe: Arc<Pipeline>,
-        ears: Option<PushHandler>,
+        pipeline: Arc<Pipeline>,
+        push_handler: Option<PushHandler>,
     ) -> Self {
         Self {
             stream,
-            pipe,
-            ears,
+            pipeline,
+            push_handler,
             sending: Vec::new(),
             sent: 0,
             unflushed: false,
             input: ReadBuffer::default(),
             decoder: Decoder::default(),
-            heard: Vec::new(),
+            received: Vec::new(),
             wakers: Vec::new(),
             likely: 0,
         }
@@ -126,10 +126,10 @@ impl ConnectionDriver {
                     if let Some(error) = failed {
                         return Poll::Ready(error.to_string());
                     }
-                    if self.pipe.is_over() {
+                    if self.pipeline.is_over() {
                         return Poll::Ready(String::new());
                     }
-                    if self.pipe.sleep(cx.waker(), !self.sending.is_empty()) {
+                    if self.pipeline.sleep(cx.waker(), !self.sending.is_empty()) {
                         return Poll::Pending;
                     }
                 }
@@ -141,7 +141,7 @@ impl ConnectionDriver {
     fn send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<BatchHint>> {
         loop {
             if self.sending.is_empty() {
-                match self.pipe.gathered(&mut self.sending, self.likely) {
+                match self.pipeline.batch_hint(&mut self.sending, self.likely) {
                     BatchHint::Taken => self.likely = 0,
                     BatchHint::Few => return Poll::Ready(Ok(BatchHint::Few)),
                     BatchHint::Nothing => break,
@@ -157,7 +157,7 @@ impl ConnectionDriver {
             if self.sent == self.sending.len() {
                 self.sent = 0;
                 self.sending.clear();
-                if self.sending.capacity() > KEPT {
+                if self.sending.capacity() > MAX_KEPT_CAPACITY {
                     self.sending = Vec::new();
                 }
             }
@@ -178,22 +178,23 @@ impl ConnectionDriver {
             };
             self.input.used(used);
             match said {
-                Some(Frame::Answer(answer)) => self.heard.push(ReceivedReply::Answer(answer)),
-                Some(Frame::Push(words)) => {
-                    let Some(ears) = &self.ears else {
+                Some(Frame::Answer(answer)) => self.received.push(ReceivedReply::Answer(answer)),
+                Some(Frame::Push(parts)) => {
+                    let Some(push_handler) = &self.push_handler else {
                         break Some("a push that nobody listens to");
                     };
-                    let (push, confirmed) = understood(words);
+                    let (push, confirmed) = understood(parts);
                     if let Some(push) = push {
-                        ears(push);
+                        push_handler(push);
                     }
-                    self.heard.extend(confirmed.map(ReceivedReply::Confirmed));
+                    self.received
+                        .extend(confirmed.map(ReceivedReply::Confirmed));
                 }
                 None => break None,
             }
         };
         // Messages before the junk are valid, so we deliver them first.
-        let delivered = self.pipe.deliver(&mut self.heard, &mut self.wakers);
+        let delivered = self.pipeline.deliver(&mut self.received, &mut self.wakers);
         self.likely = self.wakers.len();
         self.wakers.drain(..).for_each(wake);
         delivered.and(junk.map_or(Ok(()), Err))
@@ -205,14 +206,14 @@ impl Future for ConnectionDriver {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let why = ready!(self.drive(cx));
-        self.pipe.finish(&why);
+        self.pipeline.finish(&why);
         Poll::Ready(())
     }
 }
 
 impl Drop for ConnectionDriver {
     fn drop(&mut self) {
-        self.pipe.finish("the runtime it lived on has gone");
+        self.pipeline.finish("the runtime it lived on has gone");
     }
 }
 
@@ -260,7 +261,7 @@ impl ReadBuffer {
     fn make_room(&mut self) {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
-            if self.buffer.len() > KEPT {
+            if self.buffer.len() > MAX_KEPT_CAPACITY {
                 *self = Self::default();
             }
         }
@@ -276,12 +277,12 @@ impl ReadBuffer {
 }
 
 /// Parses a push: the event for the push handler, and the request that it confirms, if any. Ignores other kinds.
-pub(crate) fn understood(words: Vec<Reply>) -> (Option<Push>, Option<Confirmation>) {
-    let mut words = words.into_iter().map(|word| match word {
+pub(crate) fn understood(parts: Vec<Reply>) -> (Option<Push>, Option<Confirmation>) {
+    let mut parts = parts.into_iter().map(|word| match word {
         Reply::Text(text) => text,
         _ => Vec::new(),
     });
-    let (kind, channel) = (words.next().unwrap_or_default(), words.next());
+    let (kind, channel) = (parts.next().unwrap_or_default(), parts.next());
     let Some(channel) = channel.and_then(|text| String::from_utf8(text).ok()) else {
         return (None, None);
     };
@@ -295,7 +296,7 @@ pub(crate) fn understood(words: Vec<Reply>) -> (Option<Push>, Option<Confirmatio
         _ => return (None, None),
     };
     let Some(ends) = ends else {
-        let payload = words.next().unwrap_or_default();
+        let payload = parts.next().unwrap_or_default();
         let message = Push::Message {
             form,
             channel,
@@ -320,17 +321,17 @@ mod tests {
     use super::*;
     use crate::store::redis::wire::live_connection::LiveConnection;
     use crate::store::redis::wire::live_connection::peer::{
-        GREETED, GREETING, Peer, connected, in_time, is_broken, nobody, words,
+        GREETED, HANDSHAKE, Peer, connected, in_time, is_broken, nobody, request_of,
     };
 
     /// Replies that the server sent before it closed the connection count, even if writes fail already.
     #[tokio::test]
     async fn last_answers_are_heard() {
         let (conn, mut peer) = connected().await;
-        let (one, two) = (words("ONE"), words("TWO"));
+        let (one, two) = (request_of("ONE"), request_of("TWO"));
         let mut first = Box::pin(conn.ask(&one));
         assert!(poll!(first.as_mut()).is_pending());
-        peer.hears(&["ONE"]).await;
+        peer.expects(&["ONE"]).await;
         peer.says(":1\r\n").await;
         let mut second = Box::pin(conn.ask(&two));
         assert!(poll!(second.as_mut()).is_pending());
@@ -348,17 +349,17 @@ mod tests {
         let mut peer = Peer(theirs);
         let login = nobody();
         let opening = LiveConnection::open(Box::pin(ours), &login, None);
-        let greeting = async {
-            peer.hears(&GREETING).await;
+        let handshake = async {
+            peer.expects(&HANDSHAKE).await;
             peer.says(GREETED).await;
         };
-        let (conn, ()) = in_time(async { tokio::join!(opening, greeting) }).await;
+        let (conn, ()) = in_time(async { tokio::join!(opening, handshake) }).await;
         let conn = conn.unwrap();
         let long = "x".repeat(1000);
-        let request = words(&long);
+        let request = request_of(&long);
         let serve = async {
             for _ in 0..20 {
-                peer.hears(&[&long]).await;
+                peer.expects(&[&long]).await;
                 peer.says(format!("$1000\r\n{long}\r\n")).await;
             }
         };
@@ -372,10 +373,10 @@ mod tests {
     #[tokio::test]
     async fn a_cut_is_told_at_once() {
         let (conn, mut peer) = connected().await;
-        let ask = words("ONE");
+        let ask = request_of("ONE");
         let mut waits = Box::pin(conn.ask(&ask));
         assert!(poll!(waits.as_mut()).is_pending());
-        conn.pipe.cut();
+        conn.pipeline.cut();
         match poll!(waits.as_mut()) {
             Poll::Ready(answer) => is_broken(&answer, "given up"),
             Poll::Pending => panic!("it waits"),
@@ -395,7 +396,7 @@ mod tests {
         };
         let (home, other) = (runtime(), runtime());
         let (conn, peer) = home.block_on(connected());
-        let ask = words("ONE");
+        let ask = request_of("ONE");
         let mut waits = Box::pin(conn.ask(&ask));
         other.block_on(async { assert!(poll!(waits.as_mut()).is_pending()) });
         drop(home);

@@ -44,7 +44,7 @@ impl ServerError {
     /// The redirection of a cluster node. If it names no host, it means the host of `asked`, the node that replied.
     pub(crate) fn redirection(&self, asked: &HostAddress) -> Option<Redirect> {
         let to = |kind: fn(u16, HostAddress) -> Redirect| {
-            slots::redirection(&self.text, asked).map(|(slot, place)| kind(slot, place))
+            slots::redirection(&self.text, asked).map(|(slot, address)| kind(slot, address))
         };
         match self.code.as_str() {
             "MOVED" => to(Redirect::Moved),
@@ -146,7 +146,7 @@ pub(crate) enum Redirect {
 }
 
 /// The server error that caused this error.
-pub(crate) fn complaint(error: &Error) -> Option<&ServerError> {
+pub(crate) fn server_error(error: &Error) -> Option<&ServerError> {
     std::error::Error::source(error)?.downcast_ref()
 }
 
@@ -213,9 +213,9 @@ fn names_code(text: &str, code: &str) -> bool {
 }
 
 /// The error of a command that is forbidden or does not exist. `None`: another error.
-pub(crate) fn forbids(complaint: &ServerError) -> Option<Error> {
-    let error = complaint.error();
-    (error.kind() == ErrorKind::Refused && !complaint.ends_session()).then_some(error)
+pub(crate) fn forbids(server_error: &ServerError) -> Option<Error> {
+    let error = server_error.error();
+    (error.kind() == ErrorKind::Refused && !server_error.ends_session()).then_some(error)
 }
 
 /// The error of a request that was certainly not sent.

@@ -31,7 +31,7 @@ pub(crate) enum HandshakeError {
     Stranger(String),
     /// The connection ended, or the peer does not speak the Redis protocol.
     Ended(String),
-    Complaint(ServerError),
+    Server(ServerError),
     /// The server is a node of a cluster, but we expect a standalone server.
     ClusterNode,
     Other(String),
@@ -40,57 +40,59 @@ pub(crate) enum HandshakeError {
 /// Runs the handshake in one round trip. With `pushes` it switches to RESP3, which marks push messages. Connections
 /// for commands stay with RESP2: their plain `HELLO` only queries the mode, and the server may reject it.
 pub(crate) async fn greet(
-    pipe: &Pipeline,
+    pipeline: &Pipeline,
     login: &HandshakeLogin,
     pushes: bool,
 ) -> Result<ServerMode, HandshakeError> {
     let user = login.user.as_deref();
-    match introduce(pipe, login, user, pushes).await {
+    match introduce(pipeline, login, user, pushes).await {
         // A proxy in front of an old server may accept `AUTH` with a password only.
         Err(HandshakeError::Stranger(why))
             if user.is_some() && why.contains("number of arguments") =>
         {
-            introduce(pipe, login, None, pushes).await
+            introduce(pipeline, login, None, pushes).await
         }
         done => done,
     }
 }
 
 async fn introduce(
-    pipe: &Pipeline,
+    pipeline: &Pipeline,
     login: &HandshakeLogin,
     user: Option<&str>,
     pushes: bool,
 ) -> Result<ServerMode, HandshakeError> {
-    let mut words = Vec::with_capacity(5);
+    let mut requests = Vec::with_capacity(5);
     let auth = !pushes && login.password.is_some();
     if auth {
-        words.push(login.credentials(Request::new("AUTH"), false, user));
+        requests.push(login.credentials(Request::new("AUTH"), false, user));
     }
-    words.push(if pushes {
+    requests.push(if pushes {
         login.credentials(Request::new("HELLO").arg("3"), true, user)
     } else {
         Request::new("HELLO")
     });
     let select = login.db != 0;
     if select {
-        words.push(Request::new("SELECT").arg(login.db));
+        requests.push(Request::new("SELECT").arg(login.db));
     }
     let about = |what: &str, word: &str| Request::new("CLIENT").arg("SETINFO").arg(what).arg(word);
     // For operators that read CLIENT LIST. Old servers do not know the command, and some users are not allowed to run
     // it; we ignore the error.
-    words.push(about("LIB-NAME", "tidelock"));
-    words.push(about("LIB-VER", env!("CARGO_PKG_VERSION")));
+    requests.push(about("LIB-NAME", "tidelock"));
+    requests.push(about("LIB-VER", env!("CARGO_PKG_VERSION")));
 
-    let asked = pipe.send_all(&words).map_err(|trouble| ended(&trouble))?;
+    let asked = pipeline
+        .send_all(&requests)
+        .map_err(|failure| ended(&failure))?;
     let mut answers = Vec::with_capacity(asked.len());
     for asked in asked {
         let answer = asked.await;
         match &answer {
-            Err(trouble @ RequestError::Broken(_)) if pipe.is_over() => {
+            Err(failure @ RequestError::Broken(_)) if pipeline.is_over() => {
                 // A server that rejects connections gives the reason before it closes this one.
-                let said = answers.iter().find_map(|answer| login.complaint(answer));
-                return Err(said.unwrap_or_else(|| ended(trouble)));
+                let said = answers.iter().find_map(|answer| login.server_error(answer));
+                return Err(said.unwrap_or_else(|| ended(failure)));
             }
             _ => answers.push(answer),
         }
@@ -98,11 +100,11 @@ async fn introduce(
     let mut answers = answers.into_iter();
     let mut answer = |asked: bool| if asked { answers.next() } else { None };
     match answer(auth) {
-        Some(Err(RequestError::Complaint(complaint))) => {
+        Some(Err(RequestError::Server(server_error))) => {
             // The server is loading, or has too many clients: the password may be right.
-            return Err(match complaint.error().kind() {
-                ErrorKind::Unavailable => HandshakeError::Complaint(complaint),
-                _ => HandshakeError::Stranger(login.discreet(&complaint)),
+            return Err(match server_error.error().kind() {
+                ErrorKind::Unavailable => HandshakeError::Server(server_error),
+                _ => HandshakeError::Stranger(login.discreet(&server_error)),
             });
         }
         Some(answer) if !is_ok(&answer) => {
@@ -115,23 +117,23 @@ async fn introduce(
     let hello = answer(true);
     let mode = mode(hello.as_ref());
     if pushes {
-        no_complaint(hello)?;
+        no_server_error(hello)?;
     }
     // We check the mode before the reply to SELECT. A cluster node refuses every database but 0, and its error
     // message does not help the user.
     if mode == ServerMode::ClusterNode && !login.in_cluster {
         return Err(HandshakeError::ClusterNode);
     }
-    no_complaint(answer(select))?;
+    no_server_error(answer(select))?;
     Ok(mode)
 }
 
 /// Reads the mode from the reply to `HELLO`, which is a list of names and values.
 fn mode(hello: Option<&Answer>) -> ServerMode {
-    let Some(Ok(Reply::List(words))) = hello else {
+    let Some(Ok(Reply::List(requests))) = hello else {
         return ServerMode::Unknown;
     };
-    let pairs = words.chunks_exact(2);
+    let pairs = requests.chunks_exact(2);
     let said = pairs.filter_map(|pair| Some((pair[0].text()?, pair[1].text()?)));
     match said.into_iter().find(|(name, _)| *name == "mode") {
         Some((_, "cluster")) => ServerMode::ClusterNode,
@@ -153,8 +155,8 @@ impl HandshakeLogin {
     }
 
     /// The error text without the password: a server may repeat the command in its error.
-    fn discreet(&self, complaint: &ServerError) -> String {
-        let text = complaint.to_string();
+    fn discreet(&self, server_error: &ServerError) -> String {
+        let text = server_error.to_string();
         if self.is_repeated_in(&text) {
             "refused".to_owned()
         } else {
@@ -168,21 +170,21 @@ impl HandshakeLogin {
     }
 
     /// The server's error, unless it contains the password.
-    fn complaint(&self, answer: &Answer) -> Option<HandshakeError> {
+    fn server_error(&self, answer: &Answer) -> Option<HandshakeError> {
         match answer {
-            Err(RequestError::Complaint(complaint))
-                if !self.is_repeated_in(&complaint.to_string()) =>
+            Err(RequestError::Server(server_error))
+                if !self.is_repeated_in(&server_error.to_string()) =>
             {
-                Some(HandshakeError::Complaint(complaint.clone()))
+                Some(HandshakeError::Server(server_error.clone()))
             }
             _ => None,
         }
     }
 }
 
-fn no_complaint(answer: Option<Answer>) -> Result<(), HandshakeError> {
+fn no_server_error(answer: Option<Answer>) -> Result<(), HandshakeError> {
     match answer {
-        Some(Err(RequestError::Complaint(complaint))) => Err(HandshakeError::Complaint(complaint)),
+        Some(Err(RequestError::Server(server_error))) => Err(HandshakeError::Server(server_error)),
         _ => Ok(()),
     }
 }
@@ -191,10 +193,10 @@ fn is_ok(answer: &Answer) -> bool {
     matches!(answer, Ok(Reply::Text(text)) if text == b"OK")
 }
 
-fn ended(trouble: &RequestError) -> HandshakeError {
-    match trouble {
+fn ended(failure: &RequestError) -> HandshakeError {
+    match failure {
         RequestError::Broken(why) => HandshakeError::Ended(why.clone()),
-        RequestError::Complaint(complaint) => HandshakeError::Complaint(complaint.clone()),
+        RequestError::Server(server_error) => HandshakeError::Server(server_error.clone()),
     }
 }
 
@@ -215,7 +217,7 @@ mod tests {
             password: Some("hunter2".to_owned()),
             in_cluster: false,
         };
-        for (login, pushes, greeting, answers, expected) in [
+        for (login, pushes, handshake, answers, expected) in [
             (
                 login(0, None),
                 false,
@@ -261,11 +263,12 @@ mod tests {
         ] {
             let (ours, theirs) = tokio::io::duplex(1 << 16);
             let mut peer = Peer(theirs);
-            let ears: PushHandler = Arc::new(|_| {});
-            let opening = LiveConnection::open(Box::pin(ours), &login, pushes.then_some(ears));
+            let push_handler: PushHandler = Arc::new(|_| {});
+            let opening =
+                LiveConnection::open(Box::pin(ours), &login, pushes.then_some(push_handler));
             let talk = async {
-                peer.hears(&greeting).await;
-                peer.hears(&SETINFO).await;
+                peer.expects(&handshake).await;
+                peer.expects(&SETINFO).await;
                 peer.says(format!("{answers}+OK\r\n+OK\r\n")).await;
             };
             let (closed, ()) = in_time(async { tokio::join!(opening, talk) }).await;
@@ -288,13 +291,13 @@ mod tests {
         };
         let opening = LiveConnection::open(Box::pin(ours), &login, None);
         let talk = async {
-            peer.hears(&["AUTH me secret", "HELLO", SETINFO[0], SETINFO[1]])
+            peer.expects(&["AUTH me secret", "HELLO", SETINFO[0], SETINFO[1]])
                 .await;
             peer.says(
                 "-ERR wrong number of arguments for 'auth' command\r\n-NOAUTH\r\n-NOAUTH\r\n-NOAUTH\r\n",
             )
             .await;
-            peer.hears(&["AUTH secret", "HELLO", SETINFO[0], SETINFO[1]])
+            peer.expects(&["AUTH secret", "HELLO", SETINFO[0], SETINFO[1]])
                 .await;
             peer.says("+OK\r\n-ERR unknown\r\n+OK\r\n+OK\r\n").await;
         };
@@ -319,11 +322,12 @@ mod tests {
                 password: None,
                 in_cluster,
             };
-            let ears: PushHandler = Arc::new(|_| {});
-            let opening = LiveConnection::open(Box::pin(ours), &login, pushes.then_some(ears));
+            let push_handler: PushHandler = Arc::new(|_| {});
+            let opening =
+                LiveConnection::open(Box::pin(ours), &login, pushes.then_some(push_handler));
             let talk = async {
                 let hello = if pushes { "HELLO 3" } else { "HELLO" };
-                peer.hears(&[hello, "SELECT 3", SETINFO[0], SETINFO[1]])
+                peer.expects(&[hello, "SELECT 3", SETINFO[0], SETINFO[1]])
                     .await;
                 let head = if pushes { "%3" } else { "*6" };
                 peer.says(format!(

@@ -55,13 +55,13 @@ use crate::store::redis::wire::stream::ByteStream;
 
 /// A live connection and the task that drives it.
 pub(crate) struct LiveConnection {
-    pub(crate) pipe: Arc<Pipeline>,
+    pub(crate) pipeline: Arc<Pipeline>,
     /// The replication status that this connection has read.
-    pub(crate) standing: ReplicationStatus,
+    pub(crate) replication: ReplicationStatus,
     /// The server's mode, from the handshake.
     pub(crate) mode: ServerMode,
     /// The server run. Read once, because a restart of the server ends the connection.
-    pub(crate) birth: OnceCell<Option<ServerRun>>,
+    pub(crate) server_run: OnceCell<Option<ServerRun>>,
     /// The driver. Dropping the last reference to the connection aborts the task, which closes the stream.
     _task: AbortOnDrop,
 }
@@ -72,31 +72,31 @@ impl LiveConnection {
     pub(crate) async fn open(
         stream: Pin<Box<dyn ByteStream>>,
         login: &HandshakeLogin,
-        ears: Option<PushHandler>,
+        push_handler: Option<PushHandler>,
     ) -> Result<Self, HandshakeError> {
-        let pipe: Arc<Pipeline> = Arc::default();
-        let pushes = ears.is_some();
-        let driver = ConnectionDriver::new(stream, Arc::clone(&pipe), ears);
+        let pipeline: Arc<Pipeline> = Arc::default();
+        let pushes = push_handler.is_some();
+        let driver = ConnectionDriver::new(stream, Arc::clone(&pipeline), push_handler);
         let task =
             background::spawn_here(driver).map_err(|e| HandshakeError::Other(e.to_string()))?;
         // After the spawn: the driver carries the handshake.
-        let mode = greet(&pipe, login, pushes).await?;
+        let mode = greet(&pipeline, login, pushes).await?;
         Ok(Self {
-            pipe,
+            pipeline,
             mode,
-            standing: ReplicationStatus::default(),
-            birth: OnceCell::new(),
+            replication: ReplicationStatus::default(),
+            server_run: OnceCell::new(),
             _task: task,
         })
     }
 
     pub(crate) fn alive(&self) -> bool {
-        !self.pipe.is_over()
+        !self.pipeline.is_over()
     }
 
     /// Sends one request. The caller sets the timeout. If the caller drops the future, the request may still run.
     pub(crate) async fn ask(&self, request: &impl Encode) -> Result<Reply, RequestError> {
-        self.pipe.send(request)?.await
+        self.pipeline.send(request)?.await
     }
 
     /// Sends several requests, adjacent on the wire. The caller sets the timeout.
@@ -104,12 +104,12 @@ impl LiveConnection {
         &self,
         requests: &[Request],
     ) -> Result<Vec<Result<Reply, ServerError>>, RequestError> {
-        let asked = self.pipe.send_all(requests)?;
+        let asked = self.pipeline.send_all(requests)?;
         let mut answers = Vec::with_capacity(asked.len());
         for asked in asked {
             answers.push(match asked.await {
                 Ok(reply) => Ok(reply),
-                Err(RequestError::Complaint(complaint)) => Err(complaint),
+                Err(RequestError::Server(server_error)) => Err(server_error),
                 Err(broken) => return Err(broken),
             });
         }
@@ -126,7 +126,7 @@ impl LiveConnection {
         let request = Request::new(command(of)).arg(channel);
         let channel = channel.to_owned();
         let confirmation = Confirmation { of, channel };
-        self.pipe
+        self.pipeline
             .send_confirmed(&request, confirmation)?
             .await
             .map(drop)
@@ -154,15 +154,15 @@ impl fmt::Debug for LiveConnection {
 mod tests {
     use futures_util::{FutureExt, poll};
 
-    use super::peer::{GREETING, connected, in_time, is_broken, listening, words};
+    use super::peer::{HANDSHAKE, connected, in_time, is_broken, listening, request_of};
     use super::*;
 
     #[tokio::test]
     async fn answers_come_in_the_order_of_their_requests_byte_by_byte() {
         let (conn, mut peer) = connected().await;
-        let (one, two, three) = (words("ONE"), words("TWO"), words("THREE"));
+        let (one, two, three) = (request_of("ONE"), request_of("TWO"), request_of("THREE"));
         let talk = async {
-            peer.hears(&["ONE", "TWO", "THREE"]).await;
+            peer.expects(&["ONE", "TWO", "THREE"]).await;
             for byte in b":1\r\n*2\r\n$3\r\n\r\n$\r\n:-5\r\n-NOSCRIPT no\r\n" {
                 peer.says([*byte]).await;
                 tokio::task::yield_now().await;
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(one, Ok(Reply::Int(1)));
         let list = vec![Reply::Text(b"\r\n$".to_vec()), Reply::Int(-5)];
         assert_eq!(two, Ok(Reply::List(list)));
-        let Err(RequestError::Complaint(no)) = three else {
+        let Err(RequestError::Server(no)) = three else {
             panic!("{three:?}");
         };
         assert!(no.is_no_script());
@@ -182,14 +182,14 @@ mod tests {
     #[tokio::test]
     async fn the_answer_of_a_caller_that_has_gone_is_nobody_elses() {
         let (conn, mut peer) = connected().await;
-        let (gone, stays) = (words("GONE"), words("STAYS"));
+        let (gone, stays) = (request_of("GONE"), request_of("STAYS"));
         for _ in 0..3 {
             {
                 let mut given_up = std::pin::pin!(conn.ask(&gone));
                 assert!(poll!(given_up.as_mut()).is_pending());
             }
             let talk = async {
-                peer.hears(&["GONE", "STAYS"]).await;
+                peer.expects(&["GONE", "STAYS"]).await;
                 peer.says(":1\r\n:2\r\n").await;
             };
             let (answer, ()) = in_time(async { tokio::join!(conn.ask(&stays), talk) }).await;
@@ -199,23 +199,23 @@ mod tests {
         let mut late = Box::pin(conn.ask(&gone));
         assert!(poll!(late.as_mut()).is_pending());
         peer.says(":3\r\n").await;
-        peer.hears(&["GONE"]).await;
+        peer.expects(&["GONE"]).await;
         let talk = async {
-            peer.hears(&["STAYS"]).await;
+            peer.expects(&["STAYS"]).await;
             peer.says(":4\r\n").await;
         };
         let (answer, ()) = in_time(async { tokio::join!(conn.ask(&stays), talk) }).await;
         assert_eq!(answer, Ok(Reply::Int(4)));
         drop(late);
-        assert_eq!(conn.pipe.slots_in_use(), (0, GREETING.len()));
+        assert_eq!(conn.pipeline.slots_in_use(), (0, HANDSHAKE.len()));
     }
 
     #[tokio::test]
     async fn an_end_between_two_answers_is_told_to_all_who_wait() {
         let (conn, mut peer) = connected().await;
-        let (one, two) = (words("ONE"), words("TWO"));
+        let (one, two) = (request_of("ONE"), request_of("TWO"));
         let talk = async {
-            peer.hears(&["ONE", "TWO"]).await;
+            peer.expects(&["ONE", "TWO"]).await;
             peer.says(":1\r\n$5\r\nhal").await;
             drop(peer);
         };
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(one_said, Ok(Reply::Int(1)));
         is_broken(&two_said, "closed");
         assert!(!conn.alive());
-        in_time(conn.pipe.end.notified()).await;
+        in_time(conn.pipeline.end.notified()).await;
         is_broken(&conn.ask(&one).await, "closed");
     }
 
@@ -238,9 +238,9 @@ mod tests {
             (":1\r\n*1\r\n*1\r\n*1\r\n", ""),
         ] {
             let (conn, mut peer) = connected().await;
-            let (one, two) = (words("ONE"), words("TWO"));
+            let (one, two) = (request_of("ONE"), request_of("TWO"));
             let talk = async {
-                peer.hears(&["ONE"]).await;
+                peer.expects(&["ONE"]).await;
                 let junk = if why.is_empty() {
                     junk.repeat(20)
                 } else {
@@ -258,10 +258,10 @@ mod tests {
     #[tokio::test]
     async fn a_group_is_answered_as_one_and_stays_together() {
         let (conn, mut peer) = connected().await;
-        let group = ["MULTI", "SET a b", "EXEC"].map(words);
-        let asking = words("GET a").asking(true);
+        let group = ["MULTI", "SET a b", "EXEC"].map(request_of);
+        let asking = request_of("GET a").asking(true);
         let talk = async {
-            peer.hears(&["MULTI", "SET a b", "EXEC", "ASKING", "GET a"])
+            peer.expects(&["MULTI", "SET a b", "EXEC", "ASKING", "GET a"])
                 .await;
             peer.says("+OK\r\n-ERR no\r\n*1\r\n-ERR no\r\n-ERR not asked\r\n$1\r\nb\r\n")
                 .await;
@@ -277,9 +277,9 @@ mod tests {
     #[tokio::test]
     async fn pushes_are_no_answers() {
         let (conn, mut peer, pushes) = listening().await;
-        let ping = words("PING");
+        let ping = request_of("PING");
         let talk = async {
-            peer.hears(&["PING"]).await;
+            peer.expects(&["PING"]).await;
             // If the server ends a subscription unasked, the push looks like the confirmation of our own request.
             peer.says(">3\r\n$12\r\nsunsubscribe\r\n$1\r\nx\r\n:0\r\n")
                 .await;
@@ -299,12 +299,12 @@ mod tests {
     #[tokio::test]
     async fn only_its_own_confirmation_answers_a_subscription() {
         let (conn, mut peer, pushes) = listening().await;
-        let ping = words("PING");
+        let ping = request_of("PING");
         let mut mine = Box::pin(conn.subscription(MINE, "x"));
         assert!(poll!(mine.as_mut()).is_pending());
         let mut ping = Box::pin(conn.ask(&ping));
         assert!(poll!(ping.as_mut()).is_pending());
-        peer.hears(&["SSUBSCRIBE x", "PING"]).await;
+        peer.expects(&["SSUBSCRIBE x", "PING"]).await;
         peer.says(">3\r\n$12\r\nsunsubscribe\r\n$1\r\nx\r\n:0\r\n")
             .await;
         peer.says(">3\r\n$10\r\nssubscribe\r\n$1\r\ny\r\n:1\r\n")
@@ -324,9 +324,9 @@ mod tests {
     async fn an_answer_in_the_place_of_a_confirmation_ends_the_connection() {
         let (conn, mut peer, _) = listening().await;
         let talk = async {
-            peer.hears(&["SSUBSCRIBE x"]).await;
+            peer.expects(&["SSUBSCRIBE x"]).await;
             peer.says("-NOPERM no\r\n").await;
-            peer.hears(&["SSUBSCRIBE x"]).await;
+            peer.expects(&["SSUBSCRIBE x"]).await;
             peer.says(":1\r\n").await;
         };
         let twice = async {
@@ -334,7 +334,7 @@ mod tests {
             (refused, conn.subscription(MINE, "x").await)
         };
         let ((refused, odd), ()) = in_time(async { tokio::join!(twice, talk) }).await;
-        assert!(matches!(refused, Err(RequestError::Complaint(_))));
+        assert!(matches!(refused, Err(RequestError::Server(_))));
         is_broken(&odd, "something else");
     }
 }

@@ -17,7 +17,7 @@ use crate::store::redis::wire::reply::{MessageForm, Reply, RequestError};
 use crate::store::redis::wire::request::{Encode, Request};
 
 /// Buffers with a larger capacity than this are freed after use. In bytes.
-pub(crate) const KEPT: usize = 256 << 10;
+pub(crate) const MAX_KEPT_CAPACITY: usize = 256 << 10;
 
 /// A reply, or why there is none.
 pub(crate) type Answer = Result<Reply, RequestError>;
@@ -138,32 +138,35 @@ impl Pipeline {
     }
 
     fn asked(&self, slot: usize) -> PendingRequest<'_> {
-        PendingRequest { pipe: self, slot }
+        PendingRequest {
+            pipeline: self,
+            slot,
+        }
     }
 
     /// Hands each reply to the oldest request, and collects the wakers. A reply that cannot belong to the oldest
     /// request is an error: every later reply would go to the wrong request, so the connection must end.
     pub(crate) fn deliver(
         &self,
-        heard: &mut Vec<ReceivedReply>,
+        received: &mut Vec<ReceivedReply>,
         wakers: &mut Vec<Waker>,
     ) -> Result<(), &'static str> {
         let mut state = self.lock();
-        for heard in heard.drain(..) {
-            let Some(place) = state.turn(&heard)? else {
+        for received in received.drain(..) {
+            let Some(address) = state.turn(&received)? else {
                 continue;
             };
-            let answer = match heard {
+            let answer = match received {
                 ReceivedReply::Answer(answer) => answer,
                 ReceivedReply::Confirmed(_) => Ok(Reply::Nil),
             };
-            wakers.extend(place.slot.and_then(|slot| state.fill(slot, answer)));
+            wakers.extend(address.slot.and_then(|slot| state.fill(slot, answer)));
         }
         Ok(())
     }
 
     /// Swaps the queued bytes for an empty buffer, if they hold at least `least` requests.
-    pub(crate) fn gathered(&self, empty: &mut Vec<u8>, least: usize) -> BatchHint {
+    pub(crate) fn batch_hint(&self, empty: &mut Vec<u8>, least: usize) -> BatchHint {
         let mut state = self.lock();
         match state.queued {
             0 => BatchHint::Nothing,
@@ -240,18 +243,21 @@ impl PipelineState {
             self.slots.len() - 1
         });
         self.slots[slot] = ReplySlot::Waits(None);
-        let place = PendingReply {
+        let address = PendingReply {
             slot: Some(slot),
             confirms,
         };
-        self.order.push_back(place);
+        self.order.push_back(address);
         slot
     }
 
     /// The request that the message answers. `None`: the message is not a reply, only news.
-    fn turn(&mut self, heard: &ReceivedReply) -> Result<Option<PendingReply>, &'static str> {
-        let awaited = self.order.front().map(|place| place.confirms.as_deref());
-        match (heard, awaited) {
+    fn turn(&mut self, received: &ReceivedReply) -> Result<Option<PendingReply>, &'static str> {
+        let awaited = self
+            .order
+            .front()
+            .map(|address| address.confirms.as_deref());
+        match (received, awaited) {
             // A server may end a subscription by itself. If we send the UNSUBSCRIBE at the same moment, its message
             // looks like the reply to ours. That is correct too: the subscription has ended.
             (ReceivedReply::Confirmed(confirmation), awaited) => {
@@ -285,7 +291,7 @@ impl PipelineState {
 /// A request in flight. If it is dropped, the reply is discarded.
 #[derive(Debug)]
 pub(crate) struct PendingRequest<'a> {
-    pipe: &'a Pipeline,
+    pipeline: &'a Pipeline,
     slot: usize,
 }
 
@@ -293,7 +299,7 @@ impl Future for PendingRequest<'_> {
     type Output = Answer;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
-        let mut state = self.pipe.lock();
+        let mut state = self.pipeline.lock();
         let ended = state.ended.clone();
         let slot = &mut state.slots[self.slot];
         match (slot, ended) {
@@ -317,7 +323,7 @@ impl Future for PendingRequest<'_> {
 
 impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
-        let mut state = self.pipe.lock();
+        let mut state = self.pipeline.lock();
         let left = match std::mem::replace(&mut state.slots[self.slot], ReplySlot::Left) {
             // The reply is still to come, so the slot stays reserved until then.
             waits @ ReplySlot::Waits(_) => waits,

@@ -65,7 +65,7 @@ impl Reply {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RequestError {
     /// The server replied with an error.
-    Complaint(ServerError),
+    Server(ServerError),
     /// There is no usable reply; the request may have run.
     Broken(String),
 }
@@ -73,7 +73,7 @@ pub(crate) enum RequestError {
 impl RequestError {
     pub(crate) fn error(&self) -> Error {
         match self {
-            Self::Complaint(complaint) => complaint.error(),
+            Self::Server(server_error) => server_error.error(),
             Self::Broken(why) => unanswered(why),
         }
     }

@@ -16,7 +16,7 @@ pub(crate) trait Encode {
 pub(crate) struct Request {
     count: usize,
     /// The arguments, encoded.
-    words: Vec<u8>,
+    bytes: Vec<u8>,
     asking: bool,
 }
 
@@ -24,7 +24,7 @@ impl Request {
     pub(crate) fn new(command: &str) -> Self {
         let request = Self {
             count: 0,
-            words: Vec::with_capacity(command.len() + 16),
+            bytes: Vec::with_capacity(command.len() + 16),
             asking: false,
         };
         request.arg(command)
@@ -32,7 +32,7 @@ impl Request {
 
     #[allow(clippy::needless_pass_by_value, reason = "numbers and references")]
     pub(crate) fn arg(mut self, arg: impl EncodeWord) -> Self {
-        arg.write(&mut self.words);
+        arg.write(&mut self.bytes);
         self.count += 1;
         self
     }
@@ -47,7 +47,7 @@ impl Request {
 impl Encode for Request {
     fn write(&self, out: &mut Vec<u8>) {
         line(out, b'*', self.count);
-        out.extend_from_slice(&self.words);
+        out.extend_from_slice(&self.bytes);
     }
 
     fn is_asking(&self) -> bool {
@@ -70,12 +70,12 @@ pub(crate) struct ScriptCall<'a> {
 impl ScriptCall<'_> {
     /// Copies the arguments, for a caller that cannot keep the borrow.
     pub(crate) fn to_request(self) -> Request {
-        let words = self.keys.iter().chain(self.args);
-        let size: usize = words.clone().map(|word| word.len() + 8).sum();
+        let bytes = self.keys.iter().chain(self.args);
+        let size: usize = bytes.clone().map(|word| word.len() + 8).sum();
         let mut request = Request::new(self.how).asking(self.asking);
-        request.words.reserve(size + self.what.len() + 24);
+        request.bytes.reserve(size + self.what.len() + 24);
         request = request.arg(self.what).arg(self.keys.len());
-        words.fold(request, |request, word| request.arg(*word))
+        bytes.fold(request, |request, word| request.arg(*word))
     }
 }
 
@@ -159,9 +159,9 @@ fn line(out: &mut Vec<u8>, kind: u8, number: usize) {
 mod tests {
     use super::*;
 
-    fn written(words: &impl Encode) -> String {
+    fn written(bytes: &impl Encode) -> String {
         let mut out = Vec::new();
-        words.write(&mut out);
+        bytes.write(&mut out);
         String::from_utf8(out).unwrap()
     }
 

@@ -19,32 +19,32 @@ impl<S: AsyncRead + AsyncWrite + Send + Sync> ByteStream for S {}
 
 /// Connects. The caller sets the timeout.
 pub(crate) async fn dial(
-    place: &HostAddress,
+    address: &HostAddress,
     files: &TlsFiles,
 ) -> Result<Pin<Box<dyn ByteStream>>> {
-    match place {
+    match address {
         HostAddress::Tcp { host, port, tls } => {
             let tcp = TcpStream::connect((host.as_str(), *port))
                 .await
-                .map_err(|e| unreachable_at(place, &e))?;
+                .map_err(|e| unreachable_at(address, &e))?;
             // A script is one small write: Nagle's algorithm would only delay it.
             tcp.set_nodelay(true)
-                .map_err(|e| unreachable_at(place, &e))?;
+                .map_err(|e| unreachable_at(address, &e))?;
             if *tls {
-                secure(tcp, place, host, files).await
+                secure(tcp, address, host, files).await
             } else {
                 Ok(Box::pin(tcp))
             }
         }
-        HostAddress::Unix(path) => dial_socket(path, place).await,
+        HostAddress::Unix(path) => dial_socket(path, address).await,
     }
 }
 
 #[cfg(unix)]
-async fn dial_socket(path: &Path, place: &HostAddress) -> Result<Pin<Box<dyn ByteStream>>> {
+async fn dial_socket(path: &Path, address: &HostAddress) -> Result<Pin<Box<dyn ByteStream>>> {
     match tokio::net::UnixStream::connect(path).await {
         Ok(socket) => Ok(Box::pin(socket)),
-        Err(e) => Err(unreachable_at(place, &e)),
+        Err(e) => Err(unreachable_at(address, &e)),
     }
 }
 
@@ -57,13 +57,13 @@ async fn dial_socket(_path: &Path, _place: &HostAddress) -> Result<Pin<Box<dyn B
     Err(Error::new(crate::error::ErrorKind::Unsupported).because("this system has no socket files"))
 }
 
-fn unreachable_at(place: &HostAddress, why: &std::io::Error) -> Error {
-    unsent(format_args!("{place}: {why}"))
+fn unreachable_at(address: &HostAddress, why: &std::io::Error) -> Error {
+    unsent(format_args!("{address}: {why}"))
 }
 
 async fn secure(
     tcp: TcpStream,
-    place: &HostAddress,
+    address: &HostAddress,
     host: &str,
     files: &TlsFiles,
 ) -> Result<Pin<Box<dyn ByteStream>>> {
@@ -73,7 +73,7 @@ async fn secure(
         Ok(stream) => Ok(Box::pin(stream)),
         Err(e) => {
             let why = tls::explain(&e, "write redis:// instead of rediss://");
-            Err(Error::new(tls::kind(&why)).because(format!("{place}: TLS: {why}")))
+            Err(Error::new(tls::kind(&why)).because(format!("{address}: TLS: {why}")))
         }
     }
 }

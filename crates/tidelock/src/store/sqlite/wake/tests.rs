@@ -3,21 +3,21 @@ use crate::store::sqlite::wake::*;
 #[tokio::test]
 async fn it_looks_while_somebody_waits_and_rests_when_nobody_does() {
     let folder = tempfile::tempdir().unwrap();
-    let place = Arc::new(DatabasePaths::of(folder.path().join("locks.db")));
-    let mut desk = Database::new(SharedConnectionState {
-        place: Arc::clone(&place),
-        base: Timebase::new(Clock::Boot),
+    let paths = Arc::new(DatabasePaths::of(folder.path().join("locks.db")));
+    let mut database = Database::new(SharedConnectionState {
+        paths: Arc::clone(&paths),
+        timebase: Timebase::new(Clock::Boot),
         seen: Arc::default(),
         shown: None,
         alarm: Arc::default(),
         create: true,
     });
-    desk.version().unwrap();
-    let watch = FileWatch::of(&place);
+    database.version().unwrap();
+    let watch = FileWatch::of(&paths);
     let signals = watch.signals(Timers::new(Clock::Boot));
     let listening = watch.listen(signals.clone());
-    let looks = || watch.looks.load(Ordering::Relaxed);
-    assert_eq!(looks(), 0);
+    let checks = || watch.checks.load(Ordering::Relaxed);
+    assert_eq!(checks(), 0);
     // The file has no row: the first look finds the lock free and wakes the waiter.
     let mut wake = signals.arm("free");
     watch.begin("free", Clock::Boot);
@@ -25,28 +25,28 @@ async fn it_looks_while_somebody_waits_and_rests_when_nobody_does() {
     drop(wake);
     let wake = signals.arm("free");
     watch.begin("free", Clock::Boot);
-    let (before, time) = (looks(), Duration::from_secs(1));
+    let (before, time) = (checks(), Duration::from_secs(1));
     std::thread::sleep(time);
-    let many = looks() - before;
+    let many = checks() - before;
     // 50 short pauses, and then long ones for the rest of the second, on a machine that may be busy.
-    assert!((10..=160).contains(&many), "{many} looks a second");
+    assert!((10..=160).contains(&many), "{many} checks a second");
     drop(wake);
-    std::thread::sleep(LONG * 4);
-    let before = looks();
-    std::thread::sleep(LONG * 10);
-    assert_eq!(looks(), before);
+    std::thread::sleep(LONG_PAUSE * 4);
+    let before = checks();
+    std::thread::sleep(LONG_PAUSE * 10);
+    assert_eq!(checks(), before);
     drop(listening);
 }
 
 #[test]
 fn two_ways_to_one_file_are_one_watch() {
     let folder = tempfile::tempdir().unwrap();
-    let place = |name: &str| Arc::new(DatabasePaths::of(folder.path().join(name)));
-    let (file, other) = (place("locks.db"), place("other.db"));
+    let paths = |name: &str| Arc::new(DatabasePaths::of(folder.path().join(name)));
+    let (file, other) = (paths("locks.db"), paths("other.db"));
     // The file does not exist yet, so the path identifies it.
     assert!(Arc::ptr_eq(
         &FileWatch::of(&file),
-        &FileWatch::of(&place("locks.db"))
+        &FileWatch::of(&paths("locks.db"))
     ));
     std::fs::write(&file.main, "").unwrap();
     std::fs::hard_link(&file.main, &other.main).unwrap();

@@ -11,7 +11,7 @@ use crate::store::Awaited;
 /// How long each holder keeps the lock, in microseconds.
 const HOLD: u64 = 1_000;
 /// Bounds a leader term, in microseconds.
-const WITHIN: u64 = 10_000;
+const MAX_TERM_MICROS: u64 = 10_000;
 /// The time from the store to a client, or back, in microseconds.
 const TRIP: u64 = 60;
 
@@ -39,7 +39,7 @@ impl Ours {
 
     /// How many of its tasks hold the lock in one turn.
     fn turns(self) -> u32 {
-        let most = u32::try_from(WITHIN / HOLD).unwrap();
+        let most = u32::try_from(MAX_TERM_MICROS / HOLD).unwrap();
         if self.hands_on && self.tasks > 1 {
             most
         } else {
@@ -76,8 +76,8 @@ enum Event {
 struct Process {
     ours: Option<Ours>,
     other: Option<Others>,
-    courtesies: FairnessDelays,
-    heard: u64,
+    fairness_delays: FairnessDelays,
+    releases_seen: u64,
     last: BootInstant,
     /// When its turn began.
     since: u64,
@@ -134,8 +134,8 @@ impl World {
         let process = |ours, other| Process {
             ours,
             other,
-            courtesies: FairnessDelays::default(),
-            heard: 0,
+            fairness_delays: FairnessDelays::default(),
+            releases_seen: 0,
             last: BootInstant(0),
             since: 0,
             busy: true,
@@ -219,12 +219,12 @@ impl World {
     fn looks(&mut self, who: usize) {
         let now = self.moment();
         let one = &self.each[who];
-        let heard = Some(Heard {
-            count: one.heard,
+        let releases_seen = Some(ReleasesSeen {
+            count: one.releases_seen,
             last: one.last,
         });
         let pause = match one.other {
-            None => one.courtesies.pause(&self.name, now, heard),
+            None => one.fairness_delays.pause(&self.name, now, releases_seen),
             Some(Others::Stopped) => return,
             Some(_) => Duration::ZERO,
         };
@@ -262,11 +262,12 @@ impl World {
         one.since = now;
         let turns = one.ours.map_or(1, Ours::turns);
         one.turns += u64::from(turns);
-        let heard = Some(Heard {
-            count: one.heard,
+        let releases_seen = Some(ReleasesSeen {
+            count: one.releases_seen,
             last: one.last,
         });
-        one.courtesies.granted(&self.name, moment, heard);
+        one.fairness_delays
+            .granted(&self.name, moment, releases_seen);
         self.put(TRIP + HOLD * u64::from(turns), Event::Ends(who));
     }
 
@@ -308,10 +309,10 @@ impl World {
                 others: u32::try_from(kin).unwrap() + strangers,
                 strangers,
                 polled,
-                heard: one.heard + 1,
+                releases_seen: one.releases_seen + 1,
             },
         };
-        one.courtesies.ended(&self.name, &ended);
+        one.fairness_delays.ended(&self.name, &ended);
         one.busy = true;
         self.put(TRIP, Event::Looks(who));
     }
@@ -319,7 +320,7 @@ impl World {
     fn hears(&mut self, who: usize) {
         let moment = self.moment();
         let one = &mut self.each[who];
-        one.heard += 1;
+        one.releases_seen += 1;
         one.last = moment;
         if one.busy || self.holder == Some(who) {
             return;

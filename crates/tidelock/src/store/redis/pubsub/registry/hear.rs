@@ -73,7 +73,7 @@ impl SubscriptionRegistry {
             return false;
         }
         let mut state = self.lock();
-        let Some(plain) = state.books.get_mut(MessageForm::Plain, channel) else {
+        let Some(plain) = state.channels.get_mut(MessageForm::Plain, channel) else {
             return false;
         };
         if !plain.is_on(session) {
@@ -90,8 +90,8 @@ impl SubscriptionRegistry {
 
     fn note(&self, form: MessageForm, channel: &str) {
         let now = self.timers().now();
-        if let Some(entry) = self.lock().books.get_mut(form, channel) {
-            entry.heard += 1;
+        if let Some(entry) = self.lock().channels.get_mut(form, channel) {
+            entry.releases_seen += 1;
             entry.last = now;
         }
     }
@@ -99,7 +99,7 @@ impl SubscriptionRegistry {
     fn subscribed(&self, session: &Arc<PubSubConnection>, form: MessageForm, channel: &str) {
         let now = self.timers().now();
         let mut state = self.lock();
-        let Some(entry) = state.books.get_mut(form, channel) else {
+        let Some(entry) = state.channels.get_mut(form, channel) else {
             return;
         };
         if entry.phase != ChannelPhase::Pending || entry.leaving > 0 || !entry.is_on(session) {
@@ -129,7 +129,7 @@ impl SubscriptionRegistry {
         channel: &str,
     ) {
         let mut state = self.lock();
-        let Some(entry) = state.books.get_mut(form, channel) else {
+        let Some(entry) = state.channels.get_mut(form, channel) else {
             return;
         };
         if !entry.is_on(session) {
@@ -138,7 +138,7 @@ impl SubscriptionRegistry {
         if entry.leaving > 0 {
             entry.leaving -= 1;
             if entry.phase == ChannelPhase::Leaving && entry.leaving == 0 {
-                state.books.of_mut(form).remove(channel);
+                state.channels.of_mut(form).remove(channel);
                 self.count(&state);
             }
             return;
@@ -146,7 +146,7 @@ impl SubscriptionRegistry {
         drop(state);
         // The server ended the subscription unasked, because the slot has moved. We subscribe at the new owner. A
         // message may be lost in between, so we wake a waiter.
-        self.stations.doubt();
+        self.channel_router.doubt();
         self.again(session, form, channel);
         self.signals.wake_one(channel);
     }

@@ -11,7 +11,7 @@ use crate::store::redis::pubsub::registry::{
 use crate::store::redis::wire::reply::MessageForm;
 
 /// How long a subscription stays live after its last waiter has left, for the next waiter.
-const LINGER: Duration = Duration::from_millis(2500);
+const IDLE_SUBSCRIPTION_LIFETIME: Duration = Duration::from_millis(2500);
 
 /// The result of the sweep for one channel.
 enum ChannelCheck {
@@ -31,7 +31,7 @@ impl SubscriptionRegistry {
     ) {
         let mut state = self.lock();
         if state
-            .books
+            .channels
             .get(form, channel)
             .is_some_and(|entry| entry.is_on(session))
         {
@@ -50,7 +50,7 @@ impl SubscriptionRegistry {
     ) {
         let pending = {
             let state = self.lock();
-            let entry = state.books.get(form, channel);
+            let entry = state.channels.get(form, channel);
             entry.is_some_and(|entry| entry.phase == ChannelPhase::Pending)
         };
         if pending {
@@ -61,7 +61,7 @@ impl SubscriptionRegistry {
     /// Queues a SUBSCRIBE at the server that serves the channel now. Removes the entry if it has no waiter and no
     /// caller.
     fn moved(self: &Arc<Self>, state: &mut RegistryState, form: MessageForm, channel: &str) {
-        let Some((channel, mut entry)) = state.books.of_mut(form).remove_entry(channel) else {
+        let Some((channel, mut entry)) = state.channels.of_mut(form).remove_entry(channel) else {
             return;
         };
         entry.callers.retain(|caller| !caller.is_closed());
@@ -79,7 +79,7 @@ impl SubscriptionRegistry {
             }
             entry.order(form, false, &channel);
         }
-        state.books.of_mut(form).insert(channel, entry);
+        state.channels.of_mut(form).insert(channel, entry);
     }
 
     /// Unsubscribes channels that have had no waiter for a while, and moves channels that another server serves now.
@@ -89,10 +89,10 @@ impl SubscriptionRegistry {
         let mut state = self.lock();
         let (mut astray, mut left) = (Vec::new(), false);
         for &form in self.forms {
-            for channel in state.books.on(form, session) {
+            for channel in state.channels.on(form, session) {
                 match self.look_at(&mut state, form, &channel, now) {
                     ChannelCheck::Stays => left = true,
-                    ChannelCheck::Gone => drop(state.books.of_mut(form).remove(&channel)),
+                    ChannelCheck::Gone => drop(state.channels.of_mut(form).remove(&channel)),
                     ChannelCheck::Astray => {
                         left = true;
                         astray.push((form, channel));
@@ -119,7 +119,7 @@ impl SubscriptionRegistry {
         let mut state = self.lock();
         self.part(&mut state, channel);
         if form == MessageForm::Plain
-            && let Some(entry) = state.books.get(form, channel)
+            && let Some(entry) = state.channels.get(form, channel)
             && entry.is_on(session)
         {
             // The server ends a sharded subscription itself when the slot leaves. A plain one must be unsubscribed.
@@ -138,7 +138,7 @@ impl SubscriptionRegistry {
         now: BootInstant,
     ) -> ChannelCheck {
         let watched = self.signals.is_watched(channel);
-        let Some(entry) = state.books.get_mut(form, channel) else {
+        let Some(entry) = state.channels.get_mut(form, channel) else {
             return ChannelCheck::Gone;
         };
         if watched {
@@ -149,9 +149,11 @@ impl SubscriptionRegistry {
                 entry.missed = true;
                 entry.order(form, false, channel);
             }
-            let here = self.stations.of(channel);
+            let here = self.channel_router.of(channel);
             return match here {
-                Some(gate) if !Arc::ptr_eq(&gate, &entry.session.gate) => ChannelCheck::Astray,
+                Some(endpoint) if !Arc::ptr_eq(&endpoint, &entry.session.endpoint) => {
+                    ChannelCheck::Astray
+                }
                 _ => {
                     // The server may have refused to count us until now, so we try again.
                     self.join(state, channel, now);
@@ -160,9 +162,12 @@ impl SubscriptionRegistry {
             };
         }
         match entry.phase {
-            ChannelPhase::Live if now.since(*entry.idle_since.get_or_insert(now)) >= LINGER => {
+            ChannelPhase::Live
+                if now.since(*entry.idle_since.get_or_insert(now))
+                    >= IDLE_SUBSCRIPTION_LIFETIME =>
+            {
                 self.part(state, channel);
-                if let Some(entry) = state.books.get_mut(form, channel) {
+                if let Some(entry) = state.channels.get_mut(form, channel) {
                     entry.phase = ChannelPhase::Leaving;
                     entry.leaving += 1;
                     entry.order(form, true, channel);
@@ -183,7 +188,7 @@ impl SubscriptionRegistry {
         channel: &Arc<str>,
     ) {
         let mut state = self.lock();
-        let Some(entry) = state.books.get_mut(form, channel) else {
+        let Some(entry) = state.channels.get_mut(form, channel) else {
             return;
         };
         if !entry.is_on(session) {
@@ -192,7 +197,7 @@ impl SubscriptionRegistry {
         entry.leaving = entry.leaving.saturating_sub(1);
         match entry.phase {
             ChannelPhase::Leaving if entry.leaving == 0 => {
-                state.books.of_mut(form).remove(channel);
+                state.channels.of_mut(form).remove(channel);
                 self.count(&state);
             }
             // The channel is wanted again, and we may have ignored the confirmation of the new SUBSCRIBE as an older
@@ -209,7 +214,7 @@ impl SubscriptionRegistry {
         session.orders();
         let mut state = self.lock();
         for &form in self.forms {
-            for channel in state.books.on(form, session) {
+            for channel in state.channels.on(form, session) {
                 self.moved(&mut state, form, &channel);
             }
         }
@@ -226,11 +231,11 @@ impl SubscriptionRegistry {
         let channels: Vec<Arc<str>> = self
             .forms
             .iter()
-            .flat_map(|form| state.books.on(*form, session))
+            .flat_map(|form| state.channels.on(*form, session))
             .collect();
         let mut callers = Vec::new();
         for form in self.forms {
-            for entry in state.books.of_mut(*form).values_mut() {
+            for entry in state.channels.of_mut(*form).values_mut() {
                 if entry.is_on(session) {
                     callers.append(&mut entry.callers);
                 }
@@ -239,7 +244,7 @@ impl SubscriptionRegistry {
         drop(state);
         drop(callers); // after the lock, because it wakes them
         self.complain(why);
-        self.stations.doubt();
+        self.channel_router.doubt();
         self.disconnected(session);
         if !why.is_retryable() {
             // The server rejects us, and a retry does not help. We wake one waiter per channel: its attempt returns the
@@ -254,7 +259,8 @@ impl SubscriptionRegistry {
     pub(crate) fn goes_on(&self, session: &Arc<PubSubConnection>) -> bool {
         let mut state = self.lock();
         let needed = !state.closed
-            && (state.books.all().any(|entry| entry.is_on(session)) || !session.todo().is_empty());
+            && (state.channels.all().any(|entry| entry.is_on(session))
+                || !session.todo().is_empty());
         if !needed {
             // Under the lock of the check above. Otherwise a channel that is added in between would have no task.
             state.sessions.retain(|own| !Arc::ptr_eq(own, session));

@@ -78,18 +78,18 @@ impl SubscriptionRegistry {
             return;
         }
         let form = self.own_form();
-        let Some(entry) = state.books.get(form, channel) else {
+        let Some(entry) = state.channels.get(form, channel) else {
             return;
         };
         let session = Arc::clone(&entry.session);
         let stands = |form: &MessageForm| {
-            let entry = state.books.get(*form, channel);
+            let entry = state.channels.get(*form, channel);
             entry.is_some_and(|entry| entry.phase == ChannelPhase::Live && entry.is_on(&session))
         };
         if !self.forms.iter().all(stands) {
             return;
         }
-        if let Some(entry) = state.books.get_mut(form, channel)
+        if let Some(entry) = state.channels.get_mut(form, channel)
             && entry.own == OwnChannel::Out
         {
             entry.own = OwnChannel::Joining;
@@ -101,7 +101,7 @@ impl SubscriptionRegistry {
     /// lock's channel.
     pub(crate) fn part(&self, state: &mut RegistryState, channel: &str) {
         let form = self.own_form();
-        if let Some(entry) = state.books.get_mut(form, channel)
+        if let Some(entry) = state.channels.get_mut(form, channel)
             && entry.own != OwnChannel::Out
         {
             entry.own = OwnChannel::Out;
@@ -112,7 +112,7 @@ impl SubscriptionRegistry {
 
     /// Records the confirmation: the server counts this process.
     pub(crate) fn joined(&self, session: &Arc<PubSubConnection>, form: MessageForm, channel: &str) {
-        if let Some(entry) = self.lock().books.get_mut(form, channel)
+        if let Some(entry) = self.lock().channels.get_mut(form, channel)
             && entry.is_on(session)
             && entry.own == OwnChannel::Joining
         {
@@ -123,7 +123,7 @@ impl SubscriptionRegistry {
     /// Records that the server no longer counts this process. If we did not ask for this, the slot has moved; the
     /// lock's channel is then subscribed again at the new owner, and this channel after it.
     pub(crate) fn parted(&self, session: &Arc<PubSubConnection>, form: MessageForm, channel: &str) {
-        if let Some(entry) = self.lock().books.get_mut(form, channel)
+        if let Some(entry) = self.lock().channels.get_mut(form, channel)
             && entry.is_on(session)
             && entry.own == OwnChannel::In
         {
@@ -138,7 +138,7 @@ impl SubscriptionRegistry {
         let mut state = self.lock();
         state.uncounted_until = Some(until);
         let channel = keys::channel_of_own(own);
-        if let Some(entry) = channel.and_then(|channel| state.books.get_mut(form, &channel))
+        if let Some(entry) = channel.and_then(|channel| state.channels.get_mut(form, &channel))
             && entry.is_on(session)
         {
             entry.own = OwnChannel::Out;
@@ -148,12 +148,15 @@ impl SubscriptionRegistry {
     /// The part of this process in the server's counts for a channel.
     pub(crate) fn counted(&self, channel: &str) -> ListenerCount {
         let state = self.lock();
-        let heard = self.forms.iter().filter(|form| {
-            let phase = state.books.get(**form, channel).map(|entry| entry.phase);
+        let releases_seen = self.forms.iter().filter(|form| {
+            let phase = state.channels.get(**form, channel).map(|entry| entry.phase);
             matches!(phase, Some(ChannelPhase::Live | ChannelPhase::Leaving))
         });
-        let forms = i64::try_from(heard.count()).unwrap_or(0);
-        let own = state.books.get(self.own_form(), channel).map(|one| one.own);
+        let forms = i64::try_from(releases_seen.count()).unwrap_or(0);
+        let own = state
+            .channels
+            .get(self.own_form(), channel)
+            .map(|one| one.own);
         ListenerCount {
             forms,
             own: match own {

@@ -27,13 +27,13 @@ use crate::store::redis::wire::request::Request;
 use crate::store::{BootInstant, BoxFuture, Timers};
 
 /// The time between two refreshes.
-const LOOK: Duration = Duration::from_secs(1);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The time between two refreshes while the map may be outdated.
-const LOOK_IN_DOUBT: Duration = Duration::from_millis(300);
+const REFRESH_IN_DOUBT: Duration = Duration::from_millis(300);
 
 /// How long we wait for a node before we ask the next one too.
-const NEXT: Duration = Duration::from_millis(50);
+const NEXT_NODE_AFTER: Duration = Duration::from_millis(50);
 
 /// The replies of one refresh, until one is accepted.
 struct ClusterViews {
@@ -86,26 +86,26 @@ impl NodeView {
 
 impl Cluster {
     /// Asks one node after the other until a reply is accepted. Fails if no node replies within half of the limit.
-    pub(crate) fn look(&self) -> BoxFuture<'_, Result<()>> {
+    pub(crate) fn refresh_map(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let end = self.timers.now() + self.limit / 2;
             let mut rest = self.candidates().into_iter();
             let mut asked = FuturesUnordered::new();
             let map = self.map();
-            let (mut words, mut troubles) = (ClusterViews::after(&map), Vec::new());
+            let (mut views, mut troubles) = (ClusterViews::after(&map), Vec::new());
             drop(map);
             loop {
                 match rest.next() {
-                    Some((place, link)) => asked.push(async move {
-                        let view = view(&link, &place, end).await;
-                        view.map_err(|error| explain(&place, &error))
+                    Some((address, connection)) => asked.push(async move {
+                        let view = view(&connection, &address, end).await;
+                        view.map_err(|error| explain(&address, &error))
                     }),
                     None if asked.is_empty() => break,
                     None => {}
                 }
-                match self.timers.limit(NEXT, asked.next()).await {
+                match self.timers.limit(NEXT_NODE_AFTER, asked.next()).await {
                     Some(Some(Ok(view))) => {
-                        if let Some(view) = words.hear(view) {
+                        if let Some(view) = views.hear(view) {
                             self.take(view);
                             return Ok(());
                         }
@@ -114,7 +114,7 @@ impl Cluster {
                     Some(None) | None => {}
                 }
             }
-            match words.best() {
+            match views.best() {
                 Some(view) => self.take(view),
                 None => return Err(self.unreachable(troubles)),
             }
@@ -125,22 +125,22 @@ impl Cluster {
     /// The nodes to ask: the primaries, rotated, then their replicas, then the seed addresses.
     fn candidates(&self) -> Vec<(HostAddress, Connection)> {
         let map = self.map();
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let first = self.next_node.fetch_add(1, Ordering::Relaxed);
         let mut found: Vec<(HostAddress, Connection)> = Vec::new();
         let count = map.nodes.len();
         for node in map
             .nodes
             .iter()
             .cycle()
-            .skip(turn % count.max(1))
+            .skip(first % count.max(1))
             .take(count)
         {
-            found.push((node.place.clone(), node.back.clone()));
+            found.push((node.address.clone(), node.back.clone()));
         }
-        for place in map.replicas.iter().chain(&self.seeds) {
-            if found.iter().all(|(known, _)| known != place) {
+        for address in map.replicas.iter().chain(&self.seeds) {
+            if found.iter().all(|(known, _)| known != address) {
                 // Its connection closes at the end of this refresh.
-                found.push((place.clone(), self.node(place).back.clone()));
+                found.push((address.clone(), self.node(address).back.clone()));
             }
         }
         found
@@ -165,7 +165,7 @@ impl Cluster {
 /// The periodic task. It ends when the client is closed or dropped.
 pub(crate) async fn follow(cluster: Weak<Cluster>, timers: Timers) {
     loop {
-        let (look, every) = {
+        let (refresh, every) = {
             let Some(cluster) = cluster.upgrade() else {
                 return;
             };
@@ -173,19 +173,19 @@ pub(crate) async fn follow(cluster: Weak<Cluster>, timers: Timers) {
                 return;
             }
             let every = if cluster.is_in_doubt() {
-                LOOK_IN_DOUBT
+                REFRESH_IN_DOUBT
             } else {
-                LOOK
+                REFRESH_INTERVAL
             };
-            (Arc::clone(&cluster.look), every)
+            (Arc::clone(&cluster.refresh), every)
         };
         // We hold no reference while we sleep. Otherwise a dropped client would stay alive.
-        timers.after(LOOK_IN_DOUBT / 2).await;
-        timers.limit(every, look.notified()).await;
+        timers.after(REFRESH_IN_DOUBT / 2).await;
+        timers.limit(every, refresh.notified()).await;
         let Some(cluster) = cluster.upgrade() else {
             return;
         };
-        if let Err(error) = cluster.look().await {
+        if let Err(error) = cluster.refresh_map().await {
             tracing::debug!(%error, "the cluster cannot be looked at");
         }
         if cluster.closed.load(Ordering::SeqCst) {
@@ -195,11 +195,15 @@ pub(crate) async fn follow(cluster: Weak<Cluster>, timers: Timers) {
     }
 }
 
-async fn view(link: &Connection, place: &HostAddress, end: BootInstant) -> Result<NodeView> {
+async fn view(
+    connection: &Connection,
+    address: &HostAddress,
+    end: BootInstant,
+) -> Result<NodeView> {
     let ask = |what: &str| Request::new("CLUSTER").arg(what);
     let (slots, info) = (ask("SLOTS"), ask("INFO"));
-    let (slots, info) = tokio::join!(link.ask(&slots, end), link.ask(&info, end));
-    let ranges = slots::read(&slots?, place);
+    let (slots, info) = tokio::join!(connection.ask(&slots, end), connection.ask(&info, end));
+    let ranges = slots::read(&slots?, address);
     if ranges.is_empty() {
         return Err(unsent("it knows of no slots"));
     }
@@ -216,12 +220,12 @@ async fn view(link: &Connection, place: &HostAddress, end: BootInstant) -> Resul
         .unwrap_or_default();
     Ok(NodeView {
         epoch,
-        of_primary: ranges.iter().any(|range| range.primary == *place),
+        of_primary: ranges.iter().any(|range| range.primary == *address),
         ranges,
     })
 }
 
-fn explain(place: &HostAddress, error: &Error) -> Error {
+fn explain(address: &HostAddress, error: &Error) -> Error {
     let detail = error.detail().unwrap_or_default();
     let (kind, advice) = if detail.contains("cluster support disabled") {
         let advice = "it is no node of a cluster; write redis:// instead of redis+cluster://: ";
@@ -229,10 +233,10 @@ fn explain(place: &HostAddress, error: &Error) -> Error {
     } else {
         (error.kind(), "")
     };
-    let place = place.to_string();
-    let detail = detail.strip_prefix(&place).unwrap_or(detail);
+    let address = address.to_string();
+    let detail = detail.strip_prefix(&address).unwrap_or(detail);
     let detail = detail.trim_start_matches([':', ' ']);
-    Error::new(kind).because(format!("{place}: {advice}{detail}"))
+    Error::new(kind).because(format!("{address}: {advice}{detail}"))
 }
 
 #[cfg(test)]
@@ -247,7 +251,7 @@ mod tests {
         }
     }
 
-    fn words(known: i64, first: bool) -> ClusterViews {
+    fn views(known: i64, first: bool) -> ClusterViews {
         ClusterViews {
             known,
             first,
@@ -257,26 +261,26 @@ mod tests {
 
     #[test]
     fn a_replica_does_not_outvote_the_primaries() {
-        let mut look = words(6, false);
-        assert!(look.hear(view(9, false)).is_none());
-        let believed = look.hear(view(6, true)).map(|view| view.epoch);
+        let mut answers = views(6, false);
+        assert!(answers.hear(view(9, false)).is_none());
+        let believed = answers.hear(view(6, true)).map(|view| view.epoch);
         assert_eq!(believed, Some(6));
 
         // Only a replica replies: we take its map, and the next primary's map replaces it.
-        let mut look = words(6, false);
-        assert!(look.hear(view(9, false)).is_none());
-        assert_eq!(look.best().map(|view| view.epoch), Some(6));
+        let mut answers = views(6, false);
+        assert!(answers.hear(view(9, false)).is_none());
+        assert_eq!(answers.best().map(|view| view.epoch), Some(6));
 
         // All primaries report an older epoch: the cluster was created again.
-        let mut look = words(6, false);
-        assert!(look.hear(view(9, false)).is_none() && look.hear(view(2, true)).is_none());
-        let best = look.best().map(|view| (view.epoch, view.of_primary));
+        let mut answers = views(6, false);
+        assert!(answers.hear(view(9, false)).is_none() && answers.hear(view(2, true)).is_none());
+        let best = answers.best().map(|view| (view.epoch, view.of_primary));
         assert_eq!(best, Some((2, true)));
     }
 
     #[test]
     fn the_first_word_is_believed_whoever_says_it() {
-        let first = words(0, true).hear(view(9, false));
+        let first = views(0, true).hear(view(9, false));
         assert_eq!(first.map(|view| view.epoch), Some(0));
     }
 }

@@ -83,7 +83,7 @@ fn however_the_bytes_are_cut_they_say_the_same() {
             if chance.bool() {
                 bytes.extend(b"-ERR no\r\n>2\r\n+pong\r\n$1\r\nx\r\n");
                 let no = ServerError::new("ERR", "no");
-                expected.push(Frame::Answer(Err(RequestError::Complaint(no))));
+                expected.push(Frame::Answer(Err(RequestError::Server(no))));
                 expected.push(Frame::Push(vec![text("pong"), text("x")]));
             }
         }

@@ -21,10 +21,10 @@ impl Peer {
     }
 
     /// Reads as many bytes as these requests have, and asserts that they are these requests.
-    pub(crate) async fn hears(&mut self, requests: &[&str]) {
+    pub(crate) async fn expects(&mut self, requests: &[&str]) {
         let mut expected = Vec::new();
         for request in requests {
-            words(request).write(&mut expected);
+            request_of(request).write(&mut expected);
         }
         let mut heard = vec![0; expected.len()];
         self.0.read_exact(&mut heard).await.unwrap();
@@ -32,10 +32,10 @@ impl Peer {
     }
 }
 
-pub(crate) fn words(text: &str) -> Request {
+pub(crate) fn request_of(text: &str) -> Request {
     let (command, rest) = text.split_once(' ').unwrap_or((text, ""));
-    let words = rest.split(' ').filter(|word| !word.is_empty());
-    words.fold(Request::new(command), Request::arg)
+    let request_of = rest.split(' ').filter(|word| !word.is_empty());
+    request_of.fold(Request::new(command), Request::arg)
 }
 
 pub(crate) fn nobody() -> HandshakeLogin {
@@ -53,7 +53,7 @@ pub(crate) const SETINFO: [&str; 2] = [
 ];
 
 /// The handshake of a connection for commands, and the reply of a server that does not know half of it.
-pub(crate) const GREETING: [&str; 3] = ["HELLO", SETINFO[0], SETINFO[1]];
+pub(crate) const HANDSHAKE: [&str; 3] = ["HELLO", SETINFO[0], SETINFO[1]];
 pub(crate) const GREETED: &str = "-ERR unknown\r\n-ERR unknown\r\n+OK\r\n";
 
 pub(crate) async fn in_time<T>(future: impl Future<Output = T>) -> T {
@@ -62,20 +62,21 @@ pub(crate) async fn in_time<T>(future: impl Future<Output = T>) -> T {
 }
 
 pub(crate) fn pair(
-    ears: Option<PushHandler>,
+    push_handler: Option<PushHandler>,
 ) -> (
     impl Future<Output = Result<LiveConnection, HandshakeError>>,
     Peer,
 ) {
     let (ours, theirs) = tokio::io::duplex(1 << 16);
-    let opening = async move { LiveConnection::open(Box::pin(ours), &nobody(), ears).await };
+    let opening =
+        async move { LiveConnection::open(Box::pin(ours), &nobody(), push_handler).await };
     (opening, Peer(theirs))
 }
 
 pub(crate) async fn connected() -> (LiveConnection, Peer) {
     let (opening, mut peer) = pair(None);
     let greeting = async {
-        peer.hears(&GREETING).await;
+        peer.expects(&HANDSHAKE).await;
         peer.says(GREETED).await;
     };
     let (conn, ()) = in_time(async { tokio::join!(opening, greeting) }).await;
@@ -87,7 +88,7 @@ pub(crate) type Pushes = Arc<Mutex<Vec<String>>>;
 pub(crate) async fn listening() -> (LiveConnection, Peer, Pushes) {
     let heard = Pushes::default();
     let noted = Arc::clone(&heard);
-    let ears: PushHandler = Arc::new(move |push| {
+    let push_handler: PushHandler = Arc::new(move |push| {
         let text = match push {
             Push::Message {
                 channel, payload, ..
@@ -97,9 +98,9 @@ pub(crate) async fn listening() -> (LiveConnection, Peer, Pushes) {
         };
         noted.lock().unwrap().push(text);
     });
-    let (opening, mut peer) = pair(Some(ears));
+    let (opening, mut peer) = pair(Some(push_handler));
     let greeting = async {
-        peer.hears(&["HELLO 3", SETINFO[0], SETINFO[1]]).await;
+        peer.expects(&["HELLO 3", SETINFO[0], SETINFO[1]]).await;
         peer.says("%1\r\n+proto\r\n:3\r\n+OK\r\n+OK\r\n").await;
     };
     let (conn, ()) = in_time(async { tokio::join!(opening, greeting) }).await;
