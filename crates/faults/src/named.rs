@@ -31,7 +31,7 @@ impl Test {
     /// The store that this test covers.
     fn store(&self) -> Option<Store> {
         let module = self.path.split("::").next().unwrap_or_default();
-        if self.target == "interop" {
+        if matches!(&*self.target, "interop" | "shares") {
             let topologies = [
                 ("sentinels", Store::Sentinel),
                 ("cluster", Store::Cluster),
