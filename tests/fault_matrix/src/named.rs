@@ -43,8 +43,10 @@ impl Test {
             return Some(found.map_or(Store::Redis, |(_, store)| *store));
         }
         Some(match (&*self.target, module) {
-            ("faults" | "redis" | "flat" | "trips", _) | ("sets", "all") => Store::Redis,
-            ("plain", _) => Store::Plain,
+            ("redis" | "redis_faults" | "leaks" | "round_trips", _) | ("sets", "all") => {
+                Store::Redis
+            }
+            ("redis_plain", _) => Store::Plain,
             ("replicas", _) => Store::Replicas,
             ("sentinel" | "failovers", _) => Store::Sentinel,
             ("cluster", _) => Store::Cluster,
@@ -54,7 +56,7 @@ impl Test {
             ("zookeeper", _) => Store::Zookeeper,
             ("etcd", _) => Store::Etcd,
             ("memcached", _) => Store::Memcached,
-            ("it", "sqlite") | ("cli" | "file", _) => Store::Sqlite,
+            ("it", "sqlite") | ("cli" | "sqlite", _) => Store::Sqlite,
             ("it", "memory") => Store::Memory,
             _ => return None,
         })
@@ -245,7 +247,7 @@ mod tests {
         assert_eq!(store("sets", "all::t53_x"), Some(Store::Redis));
         assert_eq!(store("it", "sqlite::faults::t58_x"), Some(Store::Sqlite));
         assert_eq!(store("it", "api::x"), None);
-        assert!(!test("plain", "chaos_without_scripts::x").is_plain());
-        assert_eq!(test("faults", "holder::t01_x").name(), "t01_x");
+        assert!(!test("redis_plain", "chaos_without_scripts::x").is_plain());
+        assert_eq!(test("redis_faults", "holder::t01_x").name(), "t01_x");
     }
 }

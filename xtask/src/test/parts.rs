@@ -198,17 +198,22 @@ const OF_NO_FAMILY: [&str; 8] = [
     "allocations",
     "command",
     "etcd",
-    "file",
     "memcached",
     "mysql",
     "postgres",
+    "sqlite",
     "zookeeper",
 ];
 
 /// The tests of the Redis family that tell most in little time, without the suite of promises; `cargo xtask full` runs all.
 fn valkey(tally: &mut Tally) -> Result<()> {
     let own = [
-        "redis", "faults", "replicas", "trips", "sentinel", "cluster",
+        "redis",
+        "redis_faults",
+        "replicas",
+        "round_trips",
+        "sentinel",
+        "cluster",
     ];
     family(tally, "valkey9", &own, &["--skip", "promises::"])
 }

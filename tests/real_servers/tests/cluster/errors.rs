@@ -1,12 +1,12 @@
 //! The errors when there is no cluster, no reachable node, or no hash tag that keeps a name in one slot.
 
 use anyhow::{Result, ensure};
-use real_servers::entering::is_waited_for;
+use real_servers::connecting::is_waited_for;
 use testkit::servers::{Cluster, RedisServer};
 use tidelock::{ErrorKind, Severity};
 
-use crate::common::{builder, ms};
 use crate::shared;
+use real_servers::{builder, ms};
 
 async fn refusal(url: &str) -> (ErrorKind, String) {
     let error = builder(ms(2000)).connect(url).await.err();

@@ -8,11 +8,9 @@ use tidelock::Client;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::callers::callers;
-use crate::common::{
-    History, SOON, boot_time, builder, eventually, hammer, insist, listen, within,
-};
 use crate::heard_at;
+use real_servers::callers;
+use real_servers::{History, SOON, boot_time, builder, eventually, hammer, insist, listen, within};
 
 /// The limit, counted from the moment the new primary is there, for every client to lock again.
 const BACK: Duration = Duration::from_secs(1);

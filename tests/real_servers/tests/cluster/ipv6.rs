@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use testkit::servers::{Cluster, RedisServer};
 use tidelock::{PubSubMode, Topology};
 
-use crate::common::{SOON, builder, insist, within};
+use real_servers::{SOON, builder, insist, within};
 
 /// The number of requests that a node has answered with this redirection.
 fn sent_on(node: &RedisServer, how: &str) -> Result<u64> {

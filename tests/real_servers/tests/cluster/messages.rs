@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use testkit::servers::Flavour;
 
-use crate::common::{SOON, builder, eventually, ms, within};
+use real_servers::{SOON, builder, eventually, ms, within};
 
 /// So long that only a message can wake a waiter in time.
 const LEASE: Duration = Duration::from_secs(30);

@@ -8,8 +8,8 @@ use tidelock::{AcquireOptions, ErrorKind, FencingToken};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::common::{History, SOON, boot_time, builder, hammer, listen, ms, within};
 use crate::heard_at;
+use real_servers::{History, SOON, boot_time, builder, hammer, listen, ms, within};
 
 const LEASE: Duration = Duration::from_millis(1500);
 
@@ -196,7 +196,7 @@ async fn t35_a_slot_that_goes_to_and_fro_harms_nobody() -> Result<()> {
     for _ in 0..4 {
         cluster.migrate_slot(slot, elsewhere(&cluster)?)?;
         let so_far = history.len();
-        crate::common::eventually(LEASE, "it goes on", || Ok(history.len() > so_far + 4))?;
+        real_servers::eventually(LEASE, "it goes on", || Ok(history.len() > so_far + 4))?;
     }
     stop.send(true)?;
     for one in crowd {

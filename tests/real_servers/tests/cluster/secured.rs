@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use testkit::servers::{Cluster, Flavour, RedisServer, ServerCert, Tls};
 use tidelock::{Client, ErrorKind, Severity};
 
-use crate::common::{SOON, within};
+use real_servers::{SOON, within};
 
 const TLS: Tls = Tls {
     cert: ServerCert::Good,

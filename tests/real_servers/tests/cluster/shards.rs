@@ -8,7 +8,7 @@ use testkit::servers::{Cluster, RedisServer};
 use tidelock::{AcquireOptions, ErrorKind, LostReason};
 use tokio::time::sleep;
 
-use crate::common::{SOON, boot_time, builder, listen, ms, within};
+use real_servers::{SOON, boot_time, builder, listen, ms, within};
 
 /// T36. Two of three primaries are down, so the third refuses requests as well. The client retries within the wait and
 /// then returns a clear error. With a longer wait it gets the lock once they are back.
@@ -26,7 +26,7 @@ async fn t36_a_cluster_that_is_down_is_waited_for() -> Result<()> {
     for other in &others {
         other.freeze()?;
     }
-    crate::common::eventually(SOON, "the cluster is down", || {
+    real_servers::eventually(SOON, "the cluster is down", || {
         let info: String = own.query(&["CLUSTER", "INFO"])?;
         Ok(info.contains("cluster_state:fail"))
     })?;

@@ -8,8 +8,8 @@ use testkit::proxy::Proxy;
 use testkit::servers::{Cluster, RedisServer, Sentinels};
 use tidelock::{Error, ErrorKind, Topology};
 
-use crate::common::{builder, eventually, ms, within};
 use crate::shared;
+use real_servers::{builder, eventually, ms, within};
 
 /// A node that does not own the lock "stock".
 fn elsewhere() -> Result<usize> {

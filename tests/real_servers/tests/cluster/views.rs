@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use testkit::servers::{Cluster, RedisServer};
 
-use crate::common::{SOON, builder, eventually, insist, within};
+use real_servers::{SOON, builder, eventually, insist, within};
 
 fn epoch(node: &RedisServer) -> Result<u64> {
     let info: String = node.query(&["CLUSTER", "INFO"])?;

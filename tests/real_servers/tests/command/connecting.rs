@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use real_servers::entering::Insider;
+use real_servers::connecting::Insider;
 use testkit::process::Spawned;
 use testkit::servers::RedisServer;
 

@@ -9,12 +9,6 @@
 mod failovers;
 mod groups;
 mod isolated;
-#[path = "../faults/logs.rs"]
-#[allow(
-    dead_code,
-    reason = "of the gathered lines only some are asked for here"
-)]
-mod logs;
 mod policies;
 mod rights;
 mod world;

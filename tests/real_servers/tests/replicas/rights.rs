@@ -7,8 +7,8 @@ use testkit::servers::{RedisServer, Replicated};
 use tidelock::ReplicaAck::{All, Any, Majority, Off};
 use tidelock::{Client, Credentials, ErrorKind};
 
-use crate::logs::Logs;
 use crate::world::{SOON, eventually, patient, within};
+use real_servers::logs::Logs;
 
 /// Locks work, and the client reports once that it cannot give acknowledgements. A request that insists on one is
 /// refused before anything is sent.

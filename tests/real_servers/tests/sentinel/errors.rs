@@ -1,12 +1,12 @@
 //! Error messages when no sentinel responds, or when none of them knows a primary.
 
 use anyhow::{Result, ensure};
-use real_servers::entering::is_waited_for;
+use real_servers::connecting::is_waited_for;
 use testkit::servers::{RedisServer, Sentinels};
 use tidelock::{Client, ErrorKind};
 
-use crate::common::{builder, ms};
 use crate::shared;
+use real_servers::{builder, ms};
 
 async fn refusal(url: &str) -> (ErrorKind, String) {
     let error = builder(ms(2000)).connect(url).await.err();

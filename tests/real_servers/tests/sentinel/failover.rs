@@ -7,8 +7,8 @@ use testkit::servers::{RedisServer, Sentinels};
 use tidelock::{AcquireOptions, Client};
 use tokio::task::JoinHandle;
 
-use crate::callers::callers;
-use crate::common::{SOON, boot_time, builder, eventually, insist, within};
+use real_servers::callers;
+use real_servers::{SOON, boot_time, builder, eventually, insist, within};
 
 /// Sentinels that split their votes repeat the election some seconds later, and can split again.
 const ELECTION: Duration = Duration::from_secs(40);

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use testkit::servers::{RedisServer, Sentinels};
 use tidelock::Topology;
 
-use crate::common::{SOON, builder, insist, within};
+use real_servers::{SOON, builder, insist, within};
 
 /// The URL names one sentinel, in brackets. The sentinels report the primary, the next primary and each other without
 /// brackets.

@@ -7,7 +7,7 @@ use testkit::servers::{Independents, RedisServer};
 use tidelock::{AcquireOptions, Client, ErrorKind, Lock, LostReason};
 use tokio::task::JoinSet;
 
-use crate::common::{History, SOON, Span, boot_time, builder, eventually, within};
+use real_servers::{History, SOON, Span, boot_time, builder, eventually, within};
 
 const LEASE: Duration = Duration::from_secs(2);
 

@@ -9,7 +9,7 @@ use tidelock::{AcquireOptions, Client, ErrorKind, LostReason, RedLock};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use crate::common::{SOON, boot_time, builder, eventually, insist, listen, within};
+use real_servers::{SOON, boot_time, builder, eventually, insist, listen, within};
 
 const LEASE: Duration = Duration::from_secs(3);
 
