@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 pub use clock::FakeClock;
 pub use spawned::Spawned;
-pub use stats::{boot_time, cpu_time, open_fds, rss_bytes, state, threads};
+pub use stats::{boot_time, children, cpu_time, open_fds, rss_bytes, state, threads};
 pub use vdso::shift_wall_clock;
 
 /// The limit for the kernel to stop or continue a process.
@@ -60,6 +60,14 @@ pub fn kill(pid: u32) -> Result<()> {
 /// Fails when there is no such process.
 pub fn terminate(pid: u32) -> Result<()> {
     send(pid, Signal::TERM)
+}
+
+/// Makes `pid` quit at once (SIGQUIT).
+///
+/// # Errors
+/// Fails when there is no such process.
+pub fn quit(pid: u32) -> Result<()> {
+    send(pid, Signal::QUIT)
 }
 
 /// Makes `pid` reload its settings (SIGHUP).

@@ -241,7 +241,9 @@ fn a_topology_that_cannot_start_says_why() {
 fn a_topology_goes_with_its_value() -> Result<()> {
     let all = Sentinels::start()?;
     let servers = all.nodes().iter().chain(all.sentinels());
-    let pids = servers.map(RedisServer::pid).collect::<Result<Vec<_>>>()?;
+    let pids = servers
+        .map(|server| server.pid())
+        .collect::<Result<Vec<_>>>()?;
     all.nodes()[1].freeze()?;
     drop(all);
     assert!(pids.len() == 6 && !pids.into_iter().any(process::is_alive));

@@ -1,6 +1,7 @@
 //! One server behind a proxy: the common implementation for single-server stores.
 
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 use testkit::process::is_alive;
 use testkit::proxy::Proxy;
-use testkit::servers::Ground;
+use testkit::servers::{Ground, ServerProcess};
 
 use super::{Deed, On, World};
 
@@ -20,7 +21,7 @@ pub(super) const USER: &str = "app";
 pub(super) const PASSWORD: &str = "old";
 
 /// A server that can stand behind a proxy.
-pub(super) trait Served: Sized + Send {
+pub(super) trait Served: Deref<Target = ServerProcess> + Sized + Send {
     /// The environment for a server whose wall clock can be moved.
     fn own_clock() -> Result<Ground> {
         Ground::own_clock()
@@ -30,11 +31,7 @@ pub(super) trait Served: Sized + Send {
     fn start(ground: Ground, guarded: bool) -> Result<Self>;
 
     fn addr(&self) -> SocketAddr;
-    fn pid(&self) -> Result<u32>;
-    fn log(&self) -> String;
     fn ground(&self) -> Option<&Ground>;
-    fn freeze(&self) -> Result<()>;
-    fn thaw(&self) -> Result<()>;
 
     /// Kills the server and restarts it with its data.
     fn restart(&self) -> Result<()>;
@@ -84,18 +81,6 @@ macro_rules! is_a {
     ($server:ty) => {
         fn addr(&self) -> std::net::SocketAddr {
             <$server>::addr(self)
-        }
-        fn pid(&self) -> anyhow::Result<u32> {
-            <$server>::pid(self)
-        }
-        fn log(&self) -> String {
-            <$server>::log(self)
-        }
-        fn freeze(&self) -> anyhow::Result<()> {
-            <$server>::freeze(self)
-        }
-        fn thaw(&self) -> anyhow::Result<()> {
-            <$server>::thaw(self)
         }
         fn restart(&self) -> anyhow::Result<()> {
             <$server>::restart(self)

@@ -41,11 +41,11 @@ impl World for Five {
         self.servers
             .nodes()
             .iter()
-            .try_for_each(RedisServer::freeze)
+            .try_for_each(|node| node.freeze())
     }
 
     fn thaw(&self) -> Result<()> {
-        self.servers.nodes().iter().try_for_each(RedisServer::thaw)
+        self.servers.nodes().iter().try_for_each(|node| node.thaw())
     }
 
     fn restart(&self, _forget: bool) -> Result<()> {
@@ -58,7 +58,7 @@ impl World for Five {
     fn freeze_some(&self, count: usize) -> Result<()> {
         self.servers.nodes()[..count]
             .iter()
-            .try_for_each(RedisServer::freeze)
+            .try_for_each(|node| node.freeze())
     }
 
     fn empty_one(&self, which: usize) -> Result<()> {

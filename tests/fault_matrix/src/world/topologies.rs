@@ -128,11 +128,11 @@ impl World for Watched {
 
     fn freeze(&self) -> Result<()> {
         // We freeze all nodes. Otherwise the sentinels would promote a replica, and another row covers that.
-        self.0.nodes().iter().try_for_each(RedisServer::freeze)
+        self.0.nodes().iter().try_for_each(|node| node.freeze())
     }
 
     fn thaw(&self) -> Result<()> {
-        self.0.nodes().iter().try_for_each(RedisServer::thaw)
+        self.0.nodes().iter().try_for_each(|node| node.thaw())
     }
 
     fn restart(&self, _forget: bool) -> Result<()> {
@@ -150,8 +150,8 @@ impl World for Watched {
     fn operate(&self, deed: Deed, _name: &str) -> Result<()> {
         match deed {
             Deed::Failover => self.0.failover().map(drop),
-            Deed::Crash => self.replace(RedisServer::kill),
-            Deed::Hang => self.replace(RedisServer::freeze),
+            Deed::Crash => self.replace(|node| node.kill()),
+            Deed::Hang => self.replace(|node| node.freeze()),
             _ => redis::operate(self.0.primary()?, deed),
         }
     }
@@ -205,11 +205,11 @@ impl World for Sharded {
     }
 
     fn freeze(&self) -> Result<()> {
-        self.0.nodes().iter().try_for_each(RedisServer::freeze)
+        self.0.nodes().iter().try_for_each(|node| node.freeze())
     }
 
     fn thaw(&self) -> Result<()> {
-        self.0.nodes().iter().try_for_each(RedisServer::thaw)
+        self.0.nodes().iter().try_for_each(|node| node.thaw())
     }
 
     fn restart(&self, _forget: bool) -> Result<()> {
@@ -227,8 +227,8 @@ impl World for Sharded {
     fn operate(&self, deed: Deed, name: &str) -> Result<()> {
         match deed {
             Deed::Failover => self.0.failover(self.0.slot_of(name)?).map(drop),
-            Deed::Crash => self.replace(name, RedisServer::kill),
-            Deed::Hang => self.replace(name, RedisServer::freeze),
+            Deed::Crash => self.replace(name, |node| node.kill()),
+            Deed::Hang => self.replace(name, |node| node.freeze()),
             Deed::MoveLocks => {
                 let slot = self.0.slot_of(name)?;
                 let from = self.0.primary_of_slot(slot)?.port();

@@ -108,8 +108,8 @@ async fn the_doctor_looks_at_all_of_it() -> Result<()> {
 async fn t76_a_cluster_that_does_not_answer_is_waited_for() -> Result<()> {
     let cluster = Cluster::builder().replicas(0).start()?;
     let nodes = cluster.nodes();
-    nodes.iter().try_for_each(RedisServer::freeze)?;
-    let open = || nodes.iter().try_for_each(RedisServer::thaw);
+    nodes.iter().try_for_each(|node| node.freeze())?;
+    let open = || nodes.iter().try_for_each(|node| node.thaw());
     is_waited_for(builder(ms(4000)), &cluster.url(), open).await?;
     Ok(())
 }

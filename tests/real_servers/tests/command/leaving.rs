@@ -58,14 +58,14 @@ fn frozen_servers_behind_sentinels_are_left_in_time() -> Result<()> {
     let sentinels = Sentinels::start()?;
     leaves_in_time(&sentinels.url(), || {
         let mut all = sentinels.nodes().iter().chain(sentinels.sentinels());
-        all.try_for_each(RedisServer::freeze)
+        all.try_for_each(|node| node.freeze())
     })
 }
 
 #[test]
 fn a_frozen_cluster_is_left_in_time() -> Result<()> {
     let cluster = Cluster::start()?;
-    let freeze = || cluster.nodes().iter().try_for_each(RedisServer::freeze);
+    let freeze = || cluster.nodes().iter().try_for_each(|node| node.freeze());
     leaves_in_time(&cluster.url(), freeze)
 }
 

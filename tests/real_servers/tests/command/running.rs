@@ -93,7 +93,7 @@ fn a_lost_lock_is_76_it_was_broken_by_force() -> Result<()> {
 
 #[test]
 fn a_lost_lock_is_76_the_server_is_gone() -> Result<()> {
-    loses(RedisServer::kill)
+    loses(|server| server.kill())
 }
 
 #[test]

@@ -80,8 +80,8 @@ async fn t76_sentinels_and_servers_that_do_not_answer_are_waited_for() -> Result
     let sentinels = Sentinels::builder().replicas(0).start()?;
     let (watchers, servers) = (sentinels.sentinels(), sentinels.nodes());
     for mute in [watchers, servers] {
-        mute.iter().try_for_each(RedisServer::freeze)?;
-        let open = || mute.iter().try_for_each(RedisServer::thaw);
+        mute.iter().try_for_each(|node| node.freeze())?;
+        let open = || mute.iter().try_for_each(|node| node.thaw());
         is_waited_for(builder(ms(4000)), &sentinels.url(), open).await?;
     }
     Ok(())

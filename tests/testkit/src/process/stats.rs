@@ -63,6 +63,32 @@ pub fn state(pid: u32) -> Result<char> {
         .context("an empty state")
 }
 
+/// The running child processes of a process.
+///
+/// # Errors
+/// Fails when `/proc` cannot be read.
+pub fn children(parent: u32) -> Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
+        // The process has exited in the meantime, or we may not read it.
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else {
+            continue;
+        };
+        let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+        if fields.split(' ').nth(1) == Some(&parent.to_string()) {
+            found.push(pid);
+        }
+    }
+    Ok(found)
+}
+
 fn status_number(pid: u32, key: &str) -> Result<u64> {
     status_word(pid, key)?
         .parse()

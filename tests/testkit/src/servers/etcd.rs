@@ -1,20 +1,22 @@
+mod cluster;
+
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tempfile::TempDir;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
-use super::{Certs, Ground, Tls, port, wait};
-use crate::scratch::scratch;
-use crate::{process, reaper};
+pub use cluster::EtcdCluster;
+
+use super::process::is_a_process;
+use super::{Certs, Ground, ServerProcess, Tls, port};
+use crate::process;
 
 /// The limit of one start. A start takes 0.3 s, and longer on a loaded machine; only a broken server reaches the limit.
 const START: Duration = Duration::from_secs(30);
@@ -69,6 +71,7 @@ impl EtcdBuilder {
 /// one second.
 #[derive(Debug)]
 pub struct EtcdServer {
+    process: ServerProcess,
     config: EtcdBuilder,
     port: u16,
     peer_port: u16,
@@ -78,9 +81,6 @@ pub struct EtcdServer {
     ground: Ground,
     /// Whether authentication is on.
     guarded: AtomicBool,
-    child: Mutex<Option<Child>>,
-    // The last field: fields drop in order, and the server must stop before its directory goes.
-    dir: TempDir,
 }
 
 impl EtcdServer {
@@ -98,16 +98,17 @@ impl EtcdServer {
     }
 
     fn prepare(config: EtcdBuilder, ground: Ground) -> Result<Self> {
-        let dir = scratch()?;
+        let process = ServerProcess::new("etcd")?;
         let certs = config
             .tls
-            .map(|tls| Certs::create(dir.path(), tls.cert))
+            .map(|tls| Certs::create(process.dir(), tls.cert))
             .transpose()?;
         let peer_port = match &config.peers {
             Some((_, port, _)) => *port,
             None => port::free()?,
         };
         Ok(Self {
+            process,
             config,
             port: port::free()?,
             peer_port,
@@ -115,8 +116,6 @@ impl EtcdServer {
             certs,
             ground,
             guarded: AtomicBool::new(false),
-            child: Mutex::new(None),
-            dir,
         })
     }
 
@@ -138,56 +137,9 @@ impl EtcdServer {
         self.certs.as_ref()
     }
 
-    /// Its process id, while it runs.
-    ///
-    /// # Errors
-    /// Fails when it does not run.
-    pub fn pid(&self) -> Result<u32> {
-        let child = self.lock();
-        child
-            .as_ref()
-            .map(Child::id)
-            .context("the server is not running")
-    }
-
     /// Its own small disk or wall clock, if it has one.
     pub fn ground(&self) -> &Ground {
         &self.ground
-    }
-
-    /// Everything it has written to stdout and stderr.
-    pub fn log(&self) -> String {
-        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
-    }
-
-    /// Freezes it (SIGSTOP): the kernel still accepts connections and bytes for it, but nothing answers.
-    ///
-    /// # Errors
-    /// Fails when it does not run.
-    pub fn freeze(&self) -> Result<()> {
-        process::freeze(self.pid()?)
-    }
-
-    /// Continues it after a freeze (SIGCONT).
-    ///
-    /// # Errors
-    /// Fails when it does not run.
-    pub fn thaw(&self) -> Result<()> {
-        process::thaw(self.pid()?)
-    }
-
-    /// Kills it (SIGKILL). Nothing listens on its port until `restart`.
-    ///
-    /// # Errors
-    /// Fails when it cannot be waited for.
-    pub fn kill(&self) -> Result<()> {
-        let Some(mut child) = self.lock().take() else {
-            return Ok(());
-        };
-        child.kill().context("killing the server")?;
-        child.wait().context("waiting for the server")?;
-        reaper::forget(child.id());
-        Ok(())
     }
 
     /// Restarts it on the same port and with its data; kills it first if it still runs.
@@ -206,7 +158,7 @@ impl EtcdServer {
     /// The same as [`EtcdBuilder::start`].
     pub fn restart_empty(&self) -> Result<()> {
         self.kill()?;
-        fs::remove_dir_all(self.dir.path().join("data")).context("removing old data")?;
+        fs::remove_dir_all(self.dir().join("data")).context("removing old data")?;
         self.run()?;
         self.wait_ready()
     }
@@ -331,11 +283,7 @@ impl EtcdServer {
         Ok(lines.map(str::to_owned).collect())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Child>> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn run(&self) -> Result<()> {
+    fn command(&self) -> Command {
         let scheme = if self.certs.is_some() {
             "https"
         } else {
@@ -344,7 +292,7 @@ impl EtcdServer {
         let clients = format!("{scheme}://127.0.0.1:{}", self.port);
         let peer = format!("http://127.0.0.1:{}", self.peer_port);
         let mut command = self.ground.command("etcd");
-        let data = self.ground.data(self.dir.path());
+        let data = self.ground.data(self.dir());
         command.arg("--data-dir").arg(data);
         command.args([
             "--unsafe-no-fsync",
@@ -383,20 +331,16 @@ impl EtcdServer {
             }
         }
         command.args(&self.config.args);
-        let log = File::create(self.dir.path().join("log"))?;
         command
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log);
-        let child = command.spawn().context("starting etcd")?;
-        reaper::watch(child.id())?;
-        *self.lock() = Some(child);
-        Ok(())
+    }
+
+    /// Starts it, and does not wait until it answers.
+    fn run(&self) -> Result<()> {
+        self.process.spawn(self.command())
     }
 
     fn wait_ready(&self) -> Result<()> {
-        let ready = wait::until("etcd", START, || self.check_health());
-        ready.with_context(|| format!("it said:\n{}", self.log()))
+        self.process.await_ready(START, || self.check_health())
     }
 
     fn check_health(&self) -> Result<()> {
@@ -415,78 +359,4 @@ impl EtcdServer {
     }
 }
 
-impl Drop for EtcdServer {
-    fn drop(&mut self) {
-        // This fails only if the process has already exited, and then there is nothing to do.
-        let _ = self.kill();
-    }
-}
-
-/// Several members of one cluster.
-#[derive(Debug)]
-pub struct EtcdCluster(Vec<EtcdServer>);
-
-impl EtcdCluster {
-    /// Starts this many members, and waits until all of them answer.
-    ///
-    /// # Errors
-    /// The same as [`EtcdBuilder::start`].
-    pub fn start(members: u16) -> Result<Self> {
-        let mut peers = Vec::new();
-        for n in 0..members {
-            peers.push((format!("m{n}"), port::free()?));
-        }
-        let all: Vec<String> = peers
-            .iter()
-            .map(|(name, port)| format!("{name}=http://127.0.0.1:{port}"))
-            .collect();
-        let all = all.join(",");
-        let mut servers = Vec::new();
-        for (name, port) in peers {
-            let config = EtcdBuilder {
-                peers: Some((name, port, all.clone())),
-                ..EtcdBuilder::default()
-            };
-            let server = EtcdServer::prepare(config, Ground::default())?;
-            // We start them all before we wait: no member is healthy before most of them run.
-            server.run()?;
-            servers.push(server);
-        }
-        servers.iter().try_for_each(EtcdServer::wait_ready)?;
-        Ok(Self(servers))
-    }
-
-    /// All members.
-    pub fn members(&self) -> &[EtcdServer] {
-        &self.0
-    }
-
-    /// `etcd://127.0.0.1:P1,127.0.0.1:P2,…`
-    pub fn url(&self) -> String {
-        let addrs: Vec<String> = self
-            .0
-            .iter()
-            .map(|server| server.addr().to_string())
-            .collect();
-        format!("etcd://{}", addrs.join(","))
-    }
-
-    /// The current leader.
-    ///
-    /// # Errors
-    /// Fails when there is no leader.
-    pub fn leader(&self) -> Result<&EtcdServer> {
-        for server in self.0.iter().filter(|server| server.pid().is_ok()) {
-            let said = server.admin(&["endpoint", "status", "-w", "fields"])?;
-            let field = |name: &str| {
-                let lines = said.lines().filter_map(|line| line.split_once(" : "));
-                let mut values = lines.filter(|(key, _)| key.trim_matches('"') == name);
-                values.next().map(|(_, value)| value.to_owned())
-            };
-            if field("MemberID").is_some() && field("MemberID") == field("Leader") {
-                return Ok(server);
-            }
-        }
-        anyhow::bail!("no member leads")
-    }
-}
+is_a_process!(EtcdServer);

@@ -1,16 +1,8 @@
 use anyhow::{Context, Result, bail, ensure};
 
 use super::{RedisServer, Reply};
-use crate::process;
 
 impl RedisServer {
-    /// Whether it runs and is not frozen, so that it can answer.
-    pub fn is_up(&self) -> bool {
-        self.pid()
-            .and_then(process::state)
-            .is_ok_and(|state| !matches!(state, 'T' | 'Z' | 'X'))
-    }
-
     /// One field of `INFO everything`.
     ///
     /// # Errors

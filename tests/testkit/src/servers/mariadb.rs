@@ -1,17 +1,12 @@
-use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Command, Output};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use tempfile::TempDir;
+use anyhow::{Context, Result, ensure};
 
-use super::{Certs, Ground, Tls, port};
-use crate::scratch::scratch;
-use crate::{process, reaper};
+use super::process::is_a_process;
+use super::{Certs, Ground, ServerProcess, Tls, port};
 
 /// The limit of one start. A start takes 0.1 to 1 s, and longer on a loaded machine; only a broken server reaches the
 /// limit.
@@ -26,13 +21,11 @@ const DATABASE: &str = "locks";
 /// A MariaDB server that lives as long as this value. All methods take `&self`, so tests can share one.
 #[derive(Debug)]
 pub struct MariaDb {
+    process: ServerProcess,
     port: u16,
     args: Vec<String>,
-    child: Mutex<Option<Child>>,
     ground: Ground,
     certs: Option<Certs>,
-    // The last field: fields drop in order, and the server must stop before its directory goes.
-    dir: TempDir,
 }
 
 impl MariaDb {
@@ -74,26 +67,22 @@ impl MariaDb {
     }
 
     fn make(ground: Ground, args: &[&str], tls: Option<Tls>) -> Result<Self> {
-        let dir = scratch()?;
-        install(&ground, dir.path())?;
-        let certs = tls.map(|tls| Certs::create(dir.path(), tls.cert));
+        let process = ServerProcess::new("MariaDB")?;
+        install(&ground, process.dir())?;
+        let certs = tls.map(|tls| Certs::create(process.dir(), tls.cert));
         let mut server = Self {
+            process,
             port: 0,
             args: args.iter().map(|&arg| arg.to_owned()).collect(),
-            child: Mutex::new(None),
             ground,
             certs: certs.transpose()?,
-            dir,
         };
-        for _ in 0..4 {
-            server.port = port::free()?;
-            match server.run() {
-                // Another process took the port between our check and the server's bind.
-                Err(error) if format!("{error:#}").contains("Address already in use") => {}
-                outcome => return outcome.and_then(|()| server.furnish()).map(|()| server),
-            }
-        }
-        bail!("four ports in a row were taken by others")
+        port::start_on(port::free, |port| {
+            server.port = port;
+            server.run()
+        })?;
+        server.furnish()?;
+        Ok(server)
     }
 
     fn furnish(&self) -> Result<()> {
@@ -157,23 +146,7 @@ impl MariaDb {
 
     /// The Unix socket.
     pub fn socket(&self) -> PathBuf {
-        self.dir.path().join("socket")
-    }
-
-    /// Everything it has written to stdout and stderr.
-    pub fn log(&self) -> String {
-        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
-    }
-
-    /// Its process id, while it runs.
-    ///
-    /// # Errors
-    /// Fails when it has been killed.
-    pub fn pid(&self) -> Result<u32> {
-        self.lock()
-            .as_ref()
-            .map(Child::id)
-            .context("the server is not running")
+        self.dir().join("socket")
     }
 
     /// Runs statements as the operator, each time on a new connection. It returns rows as lines, with tabs between
@@ -214,43 +187,13 @@ impl MariaDb {
     }
 
     fn has_database(&self) -> bool {
-        let data = self.ground.data_outside(self.dir.path());
+        let data = self.ground.data_outside(self.dir());
         data.join(DATABASE).is_dir()
     }
 
     /// Its own small disk or wall clock, if it has one.
     pub fn ground(&self) -> &Ground {
         &self.ground
-    }
-
-    /// Freezes it (SIGSTOP): the kernel still accepts connections and bytes for it, but nothing answers.
-    ///
-    /// # Errors
-    /// Fails when it does not run.
-    pub fn freeze(&self) -> Result<()> {
-        process::freeze(self.pid()?)
-    }
-
-    /// Continues it after a freeze (SIGCONT).
-    ///
-    /// # Errors
-    /// Fails when it does not run.
-    pub fn thaw(&self) -> Result<()> {
-        process::thaw(self.pid()?)
-    }
-
-    /// Kills it (SIGKILL). Nothing listens on its port until `restart`.
-    ///
-    /// # Errors
-    /// Fails when it cannot be waited for.
-    pub fn kill(&self) -> Result<()> {
-        let Some(mut child) = self.lock().take() else {
-            return Ok(());
-        };
-        child.kill().context("killing the server")?;
-        child.wait().context("waiting for the server")?;
-        reaper::forget(child.id());
-        Ok(())
     }
 
     /// Starts it again, after killing it if need be, on the same port and data.
@@ -262,13 +205,8 @@ impl MariaDb {
         self.run()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Child>> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn run(&self) -> Result<()> {
-        let dir = self.dir.path();
-        let log = File::create(dir.join("log"))?;
+        let dir = self.dir();
         let mut command = self.ground.command(daemon());
         self.ground.set_clock(&mut command);
         command.arg("--no-defaults");
@@ -281,7 +219,7 @@ impl MariaDb {
                 command.arg(format!("{option}={}", file.display()));
             }
         }
-        let child = command
+        command
             .arg(format!("--datadir={}", self.ground.data(dir).display()))
             .arg(format!("--socket={}", self.socket().display()))
             .arg(format!("--tmpdir={}", dir.display()))
@@ -292,47 +230,13 @@ impl MariaDb {
                 "--innodb-flush-log-at-trx-commit=2",
             ])
             .args(["--performance-schema=off", "--max-connections=500"])
-            .args(&self.args)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .context("starting mariadbd")?;
-        reaper::watch(child.id())?;
-        *self.lock() = Some(child);
-        self.wait_ready().inspect_err(|_| {
-            // We ignore this error: the caller needs the one that led here.
-            let _ = self.kill();
-        })
-    }
-
-    fn wait_ready(&self) -> Result<()> {
-        let deadline = Instant::now() + START;
-        loop {
-            let Err(error) = self.query("DO 1") else {
-                return Ok(());
-            };
-            let ended = match self.lock().as_mut() {
-                Some(child) => child.try_wait()?,
-                None => bail!("the server was killed while it started"),
-            };
-            if ended.is_some() || Instant::now() > deadline {
-                bail!(
-                    "mariadbd does not answer ({error:#}); it said:\n{}",
-                    self.log()
-                );
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
+            .args(&self.args);
+        self.process
+            .start(command, START, || self.query("DO 1").map(drop))
     }
 }
 
-impl Drop for MariaDb {
-    fn drop(&mut self) {
-        // This fails only if the process has already exited, and then there is nothing to do.
-        let _ = self.kill();
-    }
-}
+is_a_process!(MariaDb);
 
 /// The server's program is not on the search path of users other than root.
 fn daemon() -> &'static Path {

@@ -1,24 +1,23 @@
-use std::fs::{self, File};
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use rustix::process::getuid;
-use tempfile::TempDir;
 
-use super::{PostgresServer, port, wait};
-use crate::reaper;
-use crate::scratch::scratch;
+use super::process::is_a_process;
+use super::{PostgresServer, ServerProcess, port};
 
+/// The limit of one start, which takes some milliseconds.
+const START: Duration = Duration::from_secs(20);
 const PROGRAM: &str = "/usr/sbin/pgbouncer";
 
 /// A connection pooler in front of a PostgreSQL server. It runs as long as this value lives.
 #[derive(Debug)]
 pub struct Pgbouncer {
+    process: ServerProcess,
     port: u16,
-    child: Child,
-    _dir: TempDir,
 }
 
 impl Pgbouncer {
@@ -40,9 +39,10 @@ impl Pgbouncer {
     }
 
     fn make(server: &PostgresServer, mode: &str) -> Result<Self> {
-        let dir = scratch()?;
-        let (port, path) = (port::free()?, dir.path().display());
-        let users = dir.path().join("users");
+        let process = ServerProcess::new("PgBouncer")?;
+        let dir = process.dir();
+        let (port, path) = (port::free()?, dir.display());
+        let users = dir.join("users");
         fs::write(&users, "\"postgres\" \"\"\n")?;
         let conf = format!(
             "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
@@ -50,12 +50,11 @@ impl Pgbouncer {
              max_client_conn = 500\n",
             server.port(),
         );
-        fs::write(dir.path().join("conf"), conf)?;
-        let log = File::create(dir.path().join("log"))?;
+        fs::write(dir.join("conf"), conf)?;
         let mut command = if getuid().is_root() {
             let owner = Command::new("chown")
                 .args(["-R", "postgres"])
-                .arg(dir.path())
+                .arg(dir)
                 .status()?;
             anyhow::ensure!(owner.success(), "chown: {owner}");
             let mut command = Command::new("setpriv");
@@ -65,22 +64,11 @@ impl Pgbouncer {
         } else {
             Command::new(PROGRAM)
         };
-        command.arg(dir.path().join("conf"));
-        command
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log);
-        let child = command.spawn().context("starting pgbouncer")?;
-        reaper::watch(child.id())?;
-        let bouncer = Self {
-            port,
-            child,
-            _dir: dir,
-        };
-        wait::until("a pooler that accepts", Duration::from_secs(20), || {
-            TcpStream::connect(bouncer.addr())
-                .map(drop)
-                .map_err(Into::into)
+        command.arg(dir.join("conf"));
+        let bouncer = Self { process, port };
+        bouncer.process.start(command, START, || {
+            TcpStream::connect(bouncer.addr())?;
+            Ok(())
         })?;
         Ok(bouncer)
     }
@@ -91,11 +79,4 @@ impl Pgbouncer {
     }
 }
 
-impl Drop for Pgbouncer {
-    fn drop(&mut self) {
-        // This fails only if the process has already exited, and then there is nothing to do.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        reaper::forget(self.child.id());
-    }
-}
+is_a_process!(Pgbouncer);

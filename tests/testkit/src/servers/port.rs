@@ -3,7 +3,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::TcpListener;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 /// Below the range of the kernel's ephemeral ports. Another connection could take a port from that range while its
 /// server is down between `kill` and `restart`. Worse, a client that connects to such a port may be connected to
@@ -40,4 +40,25 @@ fn find(count: u16, distances: &[u16]) -> Result<u16> {
         .context("no free loopback port")?;
     given.extend(distances.iter().map(|distance| found + distance));
     Ok(found)
+}
+
+/// Starts a server on a free port from `find`, and on another one if another process takes the port between our check and
+/// the server's bind.
+pub(crate) fn start_on(
+    find: impl Fn() -> Result<u16>,
+    mut start: impl FnMut(u16) -> Result<()>,
+) -> Result<()> {
+    for _ in 0..4 {
+        match start(find()?) {
+            Err(error) if is_taken(&error) => {}
+            outcome => return outcome,
+        }
+    }
+    bail!("four ports in a row were taken by others")
+}
+
+/// The error contains the server's log.
+fn is_taken(error: &anyhow::Error) -> bool {
+    let text = format!("{error:#}").to_lowercase();
+    text.contains("address already in use")
 }

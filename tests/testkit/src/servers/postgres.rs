@@ -1,19 +1,16 @@
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Pid, Signal, getuid, kill_process};
-use tempfile::TempDir;
+use anyhow::{Context, Result, ensure};
+use rustix::process::getuid;
 
-use super::{Certs, Ground, Tls, port, wait};
-use crate::scratch::scratch;
-use crate::{process, reaper};
+use super::process::is_a_process;
+use super::{Certs, Ground, ServerProcess, Tls, port};
 
 /// Debian's directory for the programs of each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
@@ -24,13 +21,11 @@ const START: Duration = Duration::from_secs(30);
 /// A PostgreSQL server that lives as long as this value. Every loopback client may log in as `postgres`.
 #[derive(Debug)]
 pub struct PostgresServer {
+    process: ServerProcess,
     port: u16,
-    child: Mutex<Option<Child>>,
     programs: PathBuf,
     ground: Ground,
     tls: Option<(Tls, Certs)>,
-    // The last field: fields drop in order, and the server must stop before its directory goes.
-    dir: TempDir,
 }
 
 impl PostgresServer {
@@ -59,22 +54,21 @@ impl PostgresServer {
     }
 
     fn make(ground: Ground, tls: Option<Tls>) -> Result<Self> {
-        let dir = scratch()?;
-        let tls = tls.map(|tls| Certs::create(dir.path(), tls.cert).map(|certs| (tls, certs)));
-        let server = Self {
-            port: port::free()?,
-            child: Mutex::new(None),
+        let process = ServerProcess::new("PostgreSQL")?.forking();
+        let tls = tls.map(|tls| Certs::create(process.dir(), tls.cert).map(|certs| (tls, certs)));
+        let mut server = Self {
+            process,
+            port: 0,
             programs: programs()?,
             ground,
             tls: tls.transpose()?,
-            dir,
         };
         if let Some((_, certs)) = &server.tls {
             // The server refuses a key that other users may read.
             fs::set_permissions(&certs.server_key, fs::Permissions::from_mode(0o600))?;
         }
         if getuid().is_root() && server.ground.disk().is_err() {
-            let owner = server.dir.path().display().to_string();
+            let owner = server.dir().display().to_string();
             run(Command::new("chown").args(["-R", "postgres", &owner]))?;
         }
         let mut init = server.command("initdb");
@@ -104,7 +98,10 @@ impl PostgresServer {
                 format!("local all all trust\nhostssl all all 127.0.0.1/32 trust {shown}\n");
             fs::write(server.data().join("pg_hba.conf"), rules)?;
         }
-        server.run()?;
+        port::start_on(port::free, |port| {
+            server.port = port;
+            server.run()
+        })?;
         Ok(server)
     }
 
@@ -136,21 +133,6 @@ impl PostgresServer {
         format!("postgres://postgres@{addr}/postgres")
     }
 
-    /// Its process id, while it runs.
-    ///
-    /// # Errors
-    /// Fails when it has been killed.
-    pub fn pid(&self) -> Result<u32> {
-        let child = self.lock();
-        let running = child.as_ref().map(Child::id);
-        running.context("the server is not running")
-    }
-
-    /// Everything it has written to stdout and stderr.
-    pub fn log(&self) -> String {
-        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
-    }
-
     /// The output of `psql` for these statements: one line per row, `|` between columns.
     ///
     /// # Errors
@@ -167,7 +149,7 @@ impl PostgresServer {
         let mut psql = Command::new(self.programs.join("psql"));
         let port = self.port.to_string();
         // We use the Unix socket, which has no TLS.
-        psql.arg("-h").arg(self.dir.path());
+        psql.arg("-h").arg(self.dir());
         psql.args(["-p", &port, "-U", user, "-d", "postgres"]);
         psql.args([
             "-X",
@@ -180,43 +162,6 @@ impl PostgresServer {
             statements,
         ]);
         run(&mut psql).map(|text| text.trim_end().to_owned())
-    }
-
-    /// Freezes it and all its children (SIGSTOP): the kernel still accepts bytes for them, but nothing answers.
-    ///
-    /// # Errors
-    /// Fails when it does not run.
-    pub fn freeze(&self) -> Result<()> {
-        let pid = self.pid()?;
-        // We freeze the parent first; otherwise it could start more children in the meantime.
-        process::freeze(pid)?;
-        children(pid)?.into_iter().try_for_each(process::freeze)
-    }
-
-    /// Continues them after a freeze (SIGCONT).
-    ///
-    /// # Errors
-    /// Fails when it does not run.
-    pub fn thaw(&self) -> Result<()> {
-        let pid = self.pid()?;
-        children(pid)?.into_iter().try_for_each(process::thaw)?;
-        process::thaw(pid)
-    }
-
-    /// Ends it at once without a clean shutdown (SIGQUIT). After a SIGKILL, its remaining children would prevent a
-    /// restart.
-    ///
-    /// # Errors
-    /// Fails when it cannot be waited for.
-    pub fn kill(&self) -> Result<()> {
-        let Some(mut child) = self.lock().take() else {
-            return Ok(());
-        };
-        let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        kill_process(id.context("a process id")?, Signal::QUIT).context("ending the server")?;
-        child.wait().context("waiting for the server")?;
-        reaper::forget(child.id());
-        Ok(())
     }
 
     /// Restarts it on the same port and with its data; ends it first if it still runs.
@@ -238,21 +183,14 @@ impl PostgresServer {
     /// # Errors
     /// The same as [`query`](Self::query).
     pub fn admit_first(&self, rule: &str) -> Result<()> {
-        let file = self
-            .ground
-            .data_outside(self.dir.path())
-            .join("pg_hba.conf");
+        let file = self.ground.data_outside(self.dir()).join("pg_hba.conf");
         let rules = fs::read_to_string(&file)?;
         fs::write(&file, format!("{rule}\n{rules}"))?;
         self.query("SELECT pg_reload_conf()").map(drop)
     }
 
     fn data(&self) -> PathBuf {
-        self.ground.data(self.dir.path())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Child>> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ground.data(self.dir())
     }
 
     /// A program of the server. The programs refuse to run as root, so we change the user if needed.
@@ -282,16 +220,15 @@ impl PostgresServer {
         } else {
             Command::new(path)
         };
-        command.current_dir(self.dir.path());
+        command.current_dir(self.dir());
         command
     }
 
     fn run(&self) -> Result<()> {
-        let log = File::create(self.dir.path().join("log"))?;
         let mut command = self.command("postgres");
         command.arg("-D").arg(self.data());
         command.args(["-p", &self.port.to_string(), "-h", "127.0.0.1", "-k"]);
-        command.arg(self.dir.path());
+        command.arg(self.dir());
         for setting in ["fsync=off", "shared_buffers=16MB", "max_connections=200"] {
             command.args(["-c", setting]);
         }
@@ -308,37 +245,12 @@ impl PostgresServer {
         if !getuid().is_root() {
             self.ground.set_clock(&mut command);
         }
-        command
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log);
-        let child = command.spawn().context("starting postgres")?;
-        reaper::watch(child.id())?;
-        *self.lock() = Some(child);
-        let ready = wait::until("a PostgreSQL that serves", START, || {
-            if let Some(child) = self.lock().as_mut()
-                && let Some(ended) = child.try_wait()?
-            {
-                bail!("it ended with {ended}");
-            }
-            self.query("SELECT 1").map(drop)
-        });
-        ready
-            .inspect_err(|_| {
-                // We ignore this error: the caller needs the one that led here.
-                let _ = self.kill();
-            })
-            .with_context(|| self.log())
+        self.process
+            .start(command, START, || self.query("SELECT 1").map(drop))
     }
 }
 
-impl Drop for PostgresServer {
-    fn drop(&mut self) {
-        // This fails only if the process has already exited, and then there is nothing to do.
-        let _ = self.thaw();
-        let _ = self.kill();
-    }
-}
+is_a_process!(PostgresServer);
 
 fn programs() -> Result<PathBuf> {
     let found = fs::read_dir(Path::new(VERSIONS))
@@ -359,27 +271,4 @@ fn run(command: &mut Command) -> Result<String> {
         String::from_utf8_lossy(&output.stderr)
     );
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// The running child processes of a process.
-fn children(parent: u32) -> Result<Vec<u32>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc")?.flatten() {
-        let Some(pid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok())
-        else {
-            continue;
-        };
-        // The process has exited in the meantime, or we may not read it.
-        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else {
-            continue;
-        };
-        let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
-        if fields.split(' ').nth(1) == Some(&parent.to_string()) {
-            found.push(pid);
-        }
-    }
-    Ok(found)
 }

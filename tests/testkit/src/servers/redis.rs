@@ -1,18 +1,14 @@
-use std::fs::{self, File};
+use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use tempfile::TempDir;
+use anyhow::{Context, Result, anyhow, ensure};
 
-use super::{Certs, Flavour, RedisBuilder, Reply, admin, builder};
-use crate::process::{self, FakeClock};
-use crate::reaper;
-use crate::scratch::scratch;
+use super::process::is_a_process;
+use super::{Certs, Flavour, RedisBuilder, Reply, ServerProcess, admin, builder, port};
+use crate::process::FakeClock;
 
 /// The limit of one start. A start takes 8 to 40 ms, and longer on a loaded machine; only a broken server reaches the
 /// limit.
@@ -21,14 +17,12 @@ const START: Duration = Duration::from_secs(20);
 /// A Redis or Valkey server that lives as long as this value. All methods take `&self`, so tests can share one.
 #[derive(Debug)]
 pub struct RedisServer {
+    process: ServerProcess,
     config: RedisBuilder,
     flavour: Flavour,
     port: u16,
     certs: Option<Certs>,
     clock: Option<FakeClock>,
-    child: Mutex<Option<Child>>,
-    // The last field: fields drop in order, and the server must stop before its directory goes.
-    dir: TempDir,
 }
 
 impl RedisServer {
@@ -47,30 +41,25 @@ impl RedisServer {
 
     pub(super) fn launch(config: &RedisBuilder) -> Result<Self> {
         let flavour = config.which()?;
-        let dir = scratch()?;
-        let certs = config.make_certs(dir.path())?;
-        let clock = config.make_clock(dir.path())?;
-        config.write_acl(dir.path())?;
-        config.membership.write_conf(dir.path())?;
-        let child = Mutex::new(None);
+        let process = ServerProcess::new(flavour.name())?;
+        let certs = config.make_certs(process.dir())?;
+        let clock = config.make_clock(process.dir())?;
+        config.write_acl(process.dir())?;
+        config.membership.write_conf(process.dir())?;
         let mut server = Self {
+            process,
             config: config.clone(),
             flavour,
             port: 0,
             certs,
             clock,
-            child,
-            dir,
         };
-        for _ in 0..4 {
-            server.port = config.membership.port()?;
-            match server.run() {
-                // Another process took the port between our check and the server's bind.
-                Err(error) if format!("{error:#}").contains("Address already in use") => {}
-                outcome => return outcome.map(|()| server),
-            }
-        }
-        bail!("four ports in a row were taken by others")
+        let find = || config.membership.port();
+        port::start_on(find, |port| {
+            server.port = port;
+            server.run()
+        })?;
+        Ok(server)
     }
 
     /// The TCP port.
@@ -94,7 +83,7 @@ impl RedisServer {
 
     /// The Unix socket.
     pub fn socket(&self) -> PathBuf {
-        self.dir.path().join("socket")
+        self.dir().join("socket")
     }
 
     /// `redis+unix://…` of the Unix socket.
@@ -107,17 +96,12 @@ impl RedisServer {
         self.flavour
     }
 
-    /// The directory of its data, log (`log`), certificates and socket.
-    pub fn dir(&self) -> &Path {
-        self.dir.path()
-    }
-
     /// The path of its own disk, as seen from outside while the server runs.
     ///
     /// # Errors
     /// Fails when it has none, or does not run.
     pub fn disk(&self) -> Result<PathBuf> {
-        let inside = self.dir.path().join(builder::DISK);
+        let inside = self.dir().join(builder::DISK);
         ensure!(inside.is_dir(), "this server has no disk of its own");
         let inside = inside.strip_prefix("/").unwrap_or(&inside);
         Ok(Path::new("/proc")
@@ -129,52 +113,6 @@ impl RedisServer {
     /// The certificates, if the server uses TLS.
     pub fn certs(&self) -> Option<&Certs> {
         self.certs.as_ref()
-    }
-
-    /// Its process id, while it runs.
-    ///
-    /// # Errors
-    /// Fails when it has been killed.
-    pub fn pid(&self) -> Result<u32> {
-        self.lock()
-            .as_ref()
-            .map(Child::id)
-            .context("the server is not running")
-    }
-
-    /// Everything it has written to stdout and stderr.
-    pub fn log(&self) -> String {
-        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
-    }
-
-    /// Freezes it (SIGSTOP): the kernel still accepts connections and bytes for it, but nothing answers.
-    ///
-    /// # Errors
-    /// Fails when it does not run.
-    pub fn freeze(&self) -> Result<()> {
-        process::freeze(self.pid()?)
-    }
-
-    /// Continues it after a freeze (SIGCONT).
-    ///
-    /// # Errors
-    /// Fails when it does not run.
-    pub fn thaw(&self) -> Result<()> {
-        process::thaw(self.pid()?)
-    }
-
-    /// Kills it (SIGKILL). Nothing listens on its port until `restart`.
-    ///
-    /// # Errors
-    /// Fails when it cannot be waited for.
-    pub fn kill(&self) -> Result<()> {
-        let Some(mut child) = self.lock().take() else {
-            return Ok(());
-        };
-        child.kill().context("killing the server")?;
-        child.wait().context("waiting for the server")?;
-        reaper::forget(child.id());
-        Ok(())
     }
 
     /// Restarts it on the same port and directory; kills it first if it still runs. It keeps its data only with
@@ -193,7 +131,7 @@ impl RedisServer {
     /// The same as [`RedisBuilder::start`].
     pub fn restart_empty(&self) -> Result<()> {
         self.kill()?;
-        let dir = self.dir.path();
+        let dir = self.dir();
         for file in ["dump.rdb", "appendonly.aof"] {
             remove(fs::remove_file(dir.join(file)))?;
         }
@@ -279,61 +217,16 @@ impl RedisServer {
         Ok(keys)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Child>> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn run(&self) -> Result<()> {
-        let mut command = self.config.command(
-            self.flavour,
-            self.dir.path(),
-            self.port,
-            self.certs.as_ref(),
-        )?;
+        let mut command =
+            self.config
+                .command(self.flavour, self.dir(), self.port, self.certs.as_ref())?;
         if let Some(clock) = &self.clock {
             clock.apply(&mut command);
         }
         // We remove a stale socket. Otherwise we would find it before the new server has made its own.
         remove(fs::remove_file(self.socket()))?;
-        let log = File::create(self.dir.path().join("log"))?;
-        command
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log);
-        let child = command
-            .spawn()
-            .with_context(|| format!("starting {}", command.get_program().display()))?;
-        reaper::watch(child.id())?;
-        *self.lock() = Some(child);
-        self.wait_ready().inspect_err(|_| {
-            // We ignore this error: the caller needs the one that led here.
-            let _ = self.kill();
-        })
-    }
-
-    fn wait_ready(&self) -> Result<()> {
-        let deadline = Instant::now() + START;
-        loop {
-            let Err(error) = self.ping() else {
-                return Ok(());
-            };
-            let ended = match self.lock().as_mut() {
-                Some(child) => child.try_wait()?,
-                None => bail!("the server was killed while it started"),
-            };
-            if ended.is_some() || Instant::now() > deadline {
-                let ended = ended.map_or_else(
-                    || "does not answer".to_owned(),
-                    |status| format!("ended with {status}"),
-                );
-                bail!(
-                    "the {} server {ended} ({error:#}); it said:\n{}",
-                    self.flavour.name(),
-                    self.log()
-                );
-            }
-            thread::sleep(Duration::from_millis(3));
-        }
+        self.process.start(command, START, || self.ping())
     }
 
     fn ping(&self) -> Result<()> {
@@ -342,12 +235,7 @@ impl RedisServer {
     }
 }
 
-impl Drop for RedisServer {
-    fn drop(&mut self) {
-        // This fails only if the process has already exited, and then there is nothing to do.
-        let _ = self.kill();
-    }
-}
+is_a_process!(RedisServer);
 
 fn remove(outcome: std::io::Result<()>) -> Result<()> {
     match outcome {

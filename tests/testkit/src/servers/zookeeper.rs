@@ -1,17 +1,13 @@
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use tempfile::TempDir;
+use anyhow::{Context, Result, ensure};
 
-use super::{Ground, port, wait};
-use crate::scratch::scratch;
-use crate::{process, reaper};
+use super::process::is_a_process;
+use super::{Ground, ServerProcess, port};
 
 /// The script of Debian's package; it sets the class path itself.
 const JAR: &str = "/usr/share/java/zookeeper.jar";
@@ -22,11 +18,11 @@ const START: Duration = Duration::from_secs(30);
 /// and removes empty containers within a second.
 #[derive(Debug)]
 pub struct ZooKeeperServer {
+    process: ServerProcess,
     port: u16,
-    child: Mutex<Option<Child>>,
     ground: Ground,
-    // The last field: fields drop in order, and the server must stop before its directory goes.
-    dir: TempDir,
+    /// Additional configuration lines.
+    lines: String,
 }
 
 impl ZooKeeperServer {
@@ -55,23 +51,30 @@ impl ZooKeeperServer {
             Path::new(JAR).is_file(),
             "{JAR} is missing; `cargo xtask servers` says how to get it"
         );
-        let server = Self {
-            port: port::free()?,
-            child: Mutex::new(None),
+        let mut server = Self {
+            process: ServerProcess::new("ZooKeeper")?,
+            port: 0,
             ground,
-            dir: scratch()?,
+            lines: lines.to_owned(),
         };
-        let data = server.ground.data(server.dir.path());
+        port::start_on(port::free, |port| {
+            server.port = port;
+            server.configure()?;
+            server.run()
+        })?;
+        Ok(server)
+    }
+
+    fn configure(&self) -> Result<()> {
         let conf = format!(
             "tickTime=100\ndataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\n\
              maxSessionTimeout=120000\nadmin.enableServer=false\n4lw.commands.whitelist=*\n\
-             extendedTypesEnabled=true\n{lines}\n",
-            data.display(),
-            server.port,
+             extendedTypesEnabled=true\n{}\n",
+            self.ground.data(self.dir()).display(),
+            self.port,
+            self.lines,
         );
-        fs::write(server.dir.path().join("zoo.cfg"), conf)?;
-        server.run()?;
-        Ok(server)
+        fs::write(self.dir().join("zoo.cfg"), conf).context("its configuration")
     }
 
     /// The TCP port.
@@ -89,54 +92,9 @@ impl ZooKeeperServer {
         format!("zookeeper://{}", self.addr())
     }
 
-    /// Its process id, while it runs.
-    ///
-    /// # Errors
-    /// Fails when it has been killed.
-    pub fn pid(&self) -> Result<u32> {
-        let child = self.lock();
-        let running = child.as_ref().map(Child::id);
-        running.context("the server is not running")
-    }
-
     /// Its own small disk or wall clock, if it has one.
     pub fn ground(&self) -> &Ground {
         &self.ground
-    }
-
-    /// Everything it has written to stdout and stderr.
-    pub fn log(&self) -> String {
-        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
-    }
-
-    /// Freezes it (SIGSTOP): the kernel still accepts connections and bytes for it, but nothing answers.
-    ///
-    /// # Errors
-    /// Fails when it does not run.
-    pub fn freeze(&self) -> Result<()> {
-        process::freeze(self.pid()?)
-    }
-
-    /// Continues it after a freeze (SIGCONT).
-    ///
-    /// # Errors
-    /// Fails when it does not run.
-    pub fn thaw(&self) -> Result<()> {
-        process::thaw(self.pid()?)
-    }
-
-    /// Kills it (SIGKILL). Nothing listens on its port until `restart`.
-    ///
-    /// # Errors
-    /// Fails when it cannot be waited for.
-    pub fn kill(&self) -> Result<()> {
-        let Some(mut child) = self.lock().take() else {
-            return Ok(());
-        };
-        child.kill().context("killing the server")?;
-        child.wait().context("waiting for the server")?;
-        reaper::forget(child.id());
-        Ok(())
     }
 
     /// Restarts it on the same port and with its data; kills it first if it still runs.
@@ -180,12 +138,7 @@ impl ZooKeeperServer {
         value.parse().with_context(|| format!("{key}: {value}"))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Child>> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn run(&self) -> Result<()> {
-        let log = File::create(self.dir.path().join("log"))?;
         let mut command = self.ground.command("java");
         // A small machine runs several of these servers: little memory, few threads, and no fsync.
         command.args([
@@ -204,38 +157,15 @@ impl ZooKeeperServer {
             JAR,
             "org.apache.zookeeper.server.ZooKeeperServerMain",
         ]);
-        command.arg(self.dir.path().join("zoo.cfg"));
-        command
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log);
-        let child = command.spawn().context("starting java")?;
-        reaper::watch(child.id())?;
-        *self.lock() = Some(child);
-        // The port opens before the server is ready.
-        let ready = wait::until("a ZooKeeper that serves", START, || {
-            if let Some(child) = self.lock().as_mut()
-                && let Some(ended) = child.try_wait()?
-            {
-                bail!("it ended with {ended}");
-            }
-            // The server may never answer a connection that it accepts during its start, so we try new ones.
+        command.arg(self.dir().join("zoo.cfg"));
+        self.process.start(command, START, || {
+            // The port opens before the server is ready, and it may never answer a connection that it accepts during
+            // its start. So we try new ones.
             let said = self.say_within("srvr", Duration::from_millis(500))?;
             ensure!(said.contains("Mode:"), "it says {said:?}");
             Ok(())
-        });
-        ready
-            .inspect_err(|_| {
-                // We ignore this error: the caller needs the one that led here.
-                let _ = self.kill();
-            })
-            .with_context(|| self.log())
+        })
     }
 }
 
-impl Drop for ZooKeeperServer {
-    fn drop(&mut self) {
-        // This fails only if the process has already exited, and then there is nothing to do.
-        let _ = self.kill();
-    }
-}
+is_a_process!(ZooKeeperServer);
