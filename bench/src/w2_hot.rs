@@ -287,10 +287,6 @@ impl Shape {
         };
         let floor = median(under(Floor::Turns).iter().map(|s| s.over_p50));
         let against = |floor| ours.map(|ours| ratio(ours, under(floor), |s| s.over_p50));
-        let sent = |of: Peer| {
-            let found = found.sent.iter().find(|(peer, _)| *peer == of);
-            found.map(|(_, (each, _))| *each)
-        };
         let mut goals = vec![
             Goal::at_most(
                 format!("{at}: median gap between processes against release → message → acquire"),
@@ -310,18 +306,9 @@ impl Shape {
                 " ×",
                 figure(|s| s.over_p99).map(|gap| gap / floor),
             ),
-            Goal::at_most(
-                format!("{at}: requests for each acquisition"),
-                1.0,
-                "",
-                sent(Peer::Tidelock),
-            ),
-            Goal::at_most(
-                format!("{at}: the same without hand-off"),
-                2.0 + number(self.processes),
-                "",
-                sent(Peer::NoHandOff),
-            ),
+        ];
+        goals.extend(self.requests(found, &at));
+        goals.extend([
             Goal::at_least(
                 format!("{at}: share of the unluckiest task for the luckiest's"),
                 0.5,
@@ -334,7 +321,7 @@ impl Shape {
                 "",
                 figure(|s| s.process_share),
             ),
-        ];
+        ]);
         if hold > 0 {
             let waiters = number(self.processes * self.tasks - 1);
             let millis = self.hold.as_secs_f64() * 1000.0;
@@ -347,6 +334,28 @@ impl Shape {
             ));
         }
         goals
+    }
+
+    /// The goals for the requests that the server gets.
+    fn requests(&self, found: &Found, at: &str) -> [Goal; 2] {
+        let sent = |of: Peer| {
+            let found = found.sent.iter().find(|(peer, _)| *peer == of);
+            found.map(|(_, (each, _))| *each)
+        };
+        [
+            Goal::at_most(
+                format!("{at}: requests for each acquisition"),
+                1.0,
+                "",
+                sent(Peer::Tidelock),
+            ),
+            Goal::at_most(
+                format!("{at}: the same without hand-off"),
+                2.0 + number(self.processes),
+                "",
+                sent(Peer::NoHandOff),
+            ),
+        ]
     }
 }
 

@@ -230,7 +230,7 @@ fn goals(steps: &[Step]) -> Vec<Goal> {
             Some(middle(&most.periods, |p| p.cpu_percent)),
         ),
         Goal::at_most(
-            format!("W5, {locks} locks held: memory each"),
+            format!("W4, {locks} locks held: memory each"),
             1024.0,
             " bytes",
             Some(most.memory),

@@ -256,6 +256,11 @@ async fn feel_pulse(recorder: Recorder, process: u32) {
     }
 }
 
+/// Each task of a run has a seed of its own. Otherwise the clients of one process would pause in step.
+fn seed(plan: &Plan, client: u32, task: usize) -> u64 {
+    plan.seed ^ u64::from(plan.process) << 32 ^ u64::from(client) << 16 ^ task as u64
+}
+
 /// The tasks of one client. The first is the keeper.
 pub(crate) fn tasks(
     plan: &Plan,
@@ -274,7 +279,7 @@ pub(crate) fn tasks(
         id: format!("{}.{}", plan.process, task + 1 + number as usize * 100),
         lease: plan.lease(),
         recorder: recorder.clone(),
-        rng: Rng::with_seed(plan.seed ^ u64::from(plan.process) << 32 ^ task as u64),
+        rng: Rng::with_seed(seed(plan, number, task)),
         stop: stop.clone(),
         lie: Lie::None,
     };

@@ -50,10 +50,47 @@ pub enum Action {
 #[derive(Debug, Clone)]
 pub struct World(pub Config);
 
+/// A fault. Each kind happens only as often as the run allows.
+fn fail(state: &mut State, action: &Action) -> Option<()> {
+    let faults = &mut state.faults;
+    match *action {
+        Action::LoseWake(c) => {
+            faults.losses = faults.losses.checked_sub(1)?;
+            state.clients[c].wake = false;
+            state.clients[c].missed = true;
+        }
+        Action::Lose(i) => {
+            faults.losses = faults.losses.checked_sub(1)?;
+            state.messages.remove(i);
+        }
+        Action::Crash(c) => {
+            faults.crashes = faults.crashes.checked_sub(1)?;
+            state.kill(c);
+        }
+        Action::Freeze(c) => {
+            faults.freezes = faults.freezes.checked_sub(1)?;
+            state.clients[c].life = Life::Frozen;
+        }
+        Action::StepClock { ahead } => {
+            faults.steps = faults.steps.checked_sub(1)?;
+            state.step_clock(ahead);
+        }
+        Action::Force => {
+            faults.forces = faults.forces.checked_sub(1)?;
+            state.force();
+        }
+        Action::FailOver { cut_off } => {
+            faults.failovers = faults.failovers.checked_sub(1)?;
+            state.fail_over(cut_off);
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
 impl World {
     pub(crate) fn step(&self, state: &mut State, action: &Action) -> Option<()> {
         let config = &self.0;
-        let faults = &mut state.faults;
         match *action {
             Action::Ask(c) => state.ask(c)?,
             Action::Subscribe(c) => state.subscribe(config, c)?,
@@ -70,11 +107,6 @@ impl World {
                 state.clients[c].wake = false;
                 state.clients[c].woken = true;
             }
-            Action::LoseWake(c) => {
-                faults.losses = faults.losses.checked_sub(1)?;
-                state.clients[c].wake = false;
-                state.clients[c].missed = true;
-            }
             Action::Deliver(i) => {
                 let message = state.messages.remove(i);
                 if message.body.is_request() {
@@ -83,18 +115,6 @@ impl World {
                     state.take(config, &message)?;
                 }
             }
-            Action::Lose(i) => {
-                faults.losses = faults.losses.checked_sub(1)?;
-                state.messages.remove(i);
-            }
-            Action::Crash(c) => {
-                faults.crashes = faults.crashes.checked_sub(1)?;
-                state.kill(c);
-            }
-            Action::Freeze(c) => {
-                faults.freezes = faults.freezes.checked_sub(1)?;
-                state.clients[c].life = Life::Frozen;
-            }
             Action::Thaw(c) => {
                 state.clients[c].life = Life::Up;
                 // We report an expired hold before the client's code runs again: its guard compares the clock on every
@@ -102,20 +122,15 @@ impl World {
                 let _ = state.tell(c);
             }
             Action::Tick(behind) => state.tick(config, behind)?,
-            Action::StepClock { ahead } => {
-                faults.steps = faults.steps.checked_sub(1)?;
-                state.step_clock(ahead);
-            }
-            Action::Force => {
-                faults.forces = faults.forces.checked_sub(1)?;
-                state.force();
-            }
             Action::Copy => state.copy(),
-            Action::FailOver { cut_off } => {
-                faults.failovers = faults.failovers.checked_sub(1)?;
-                state.fail_over(cut_off);
-            }
             Action::FindNewPrimary(c) => state.reconnect(c),
+            Action::LoseWake(_)
+            | Action::Lose(_)
+            | Action::Crash(_)
+            | Action::Freeze(_)
+            | Action::StepClock { .. }
+            | Action::Force
+            | Action::FailOver { .. } => fail(state, action)?,
         }
         Some(())
     }

@@ -106,26 +106,9 @@ async fn cast(plan: &Plan, dice: &mut Rng) -> tidelock::Result<Cast> {
     for _ in 0..dice.usize(2..=4) {
         let mut parts = Vec::new();
         for store in 0..stores {
-            let plug = Plug::default();
-            let faults = faults(dice, lease, stores);
             let url = format!("memory:story {world} {store}");
-            let (hand, flaw) = (plug.clone(), plan.flaw);
-            let open = async move |env: &Env| -> tidelock::Result<Store> {
-                let store = tidelock::testing::open(&url, env).await?;
-                let store = broken::with(store, flaw);
-                Ok(Chaos::wrap(store, env, faults, hand))
-            };
-            // From no hand-off at all to more hand-offs than there are waiters.
-            let hand_off = HandOff::default()
-                .times([0, 3, 1000][dice.usize(..3)])
-                .within(lease.mul_f64(dice.f64() * 2.0));
-            let builder = Client::builder()
-                .simulated_time()
-                .lease(lease)
-                .hand_off(hand_off)
-                .response_timeout(lease / 5)
-                .details(false);
-            parts.push((builder.connect_to(open).await?, plug));
+            let faults = faults(dice, lease, stores);
+            parts.push(client(url, plan.flaw, faults, lease, dice).await?);
         }
         let names = ["till", "ledger"];
         locks.push(match shape {
@@ -155,6 +138,34 @@ async fn cast(plan: &Plan, dice: &mut Rng) -> tidelock::Result<Cast> {
         clients,
         locks,
     })
+}
+
+/// A client of one store, and the plug that cuts it off.
+async fn client(
+    url: String,
+    flaw: Option<Flaw>,
+    faults: Faults,
+    lease: Duration,
+    dice: &mut Rng,
+) -> tidelock::Result<(Client, Plug)> {
+    let plug = Plug::default();
+    let hand = plug.clone();
+    let open = async move |env: &Env| -> tidelock::Result<Store> {
+        let store = tidelock::testing::open(&url, env).await?;
+        let store = broken::with(store, flaw);
+        Ok(Chaos::wrap(store, env, faults, hand))
+    };
+    // From no hand-off at all to more hand-offs than there are waiters.
+    let hand_off = HandOff::default()
+        .times([0, 3, 1000][dice.usize(..3)])
+        .within(lease.mul_f64(dice.f64() * 2.0));
+    let builder = Client::builder()
+        .simulated_time()
+        .lease(lease)
+        .hand_off(hand_off)
+        .response_timeout(lease / 5)
+        .details(false);
+    Ok((builder.connect_to(open).await?, plug))
 }
 
 fn faults(dice: &mut Rng, lease: Duration, stores: u8) -> Faults {

@@ -24,6 +24,7 @@ impl Page<'_> {
     pub(crate) fn table(&self) -> String {
         let mut out = String::new();
         self.result(&mut out);
+        self.checks(&mut out);
         self.holds(&mut out);
         self.faults(&mut out);
         self.thirds(&mut out);
@@ -34,7 +35,6 @@ impl Page<'_> {
         let verdict = self.verdict;
         let seconds = verdict.length.as_secs_f64();
         let all = verdict.acquisitions();
-        let count = |what: &str| verdict.counts.get(what).copied().unwrap_or(0);
         line!(out, "| what | result |");
         line!(out, "| --- | ---: |");
         let verdict_word = if verdict.problems.is_empty() {
@@ -52,6 +52,11 @@ impl Page<'_> {
         line!(out, "| acquisitions a second | {rate:.0} |");
         line!(out, "| commands through the proxy | {} |", verdict.commands);
         line!(out, "| faults | {} |", verdict.faults.values().sum::<u64>());
+    }
+
+    fn checks(&self, out: &mut String) {
+        let verdict = self.verdict;
+        let count = |what: &str| verdict.counts.get(what).copied().unwrap_or(0);
         line!(
             out,
             "| two that were sure of one moment | {} |",

@@ -1,5 +1,6 @@
 //! The checkers can fail: for each promise, a lock breaks it and the checker finds the breach.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use testkit::process::boot_time;
@@ -58,19 +59,7 @@ async fn run(name: &str, flaw: Option<Flaw>, lie: Lie, event: Event) -> Vec<Brea
         let file = dir.path().join(process.to_string());
         let recorder = Recorder::create(&file).unwrap();
         let client = client(store.clone(), flaw).await;
-        let plan = Plan {
-            process,
-            store: vec![store.clone()],
-            secret: None,
-            file: file.clone(),
-            lease_ms: LEASE.as_millis().try_into().unwrap(),
-            name: name.to_owned(),
-            seed: 7,
-            no_tokens: false,
-            clients: 1,
-            crowd: 0,
-            all_replicas: false,
-        };
+        let plan = plan(process, &store, &file, name);
         for mut task in tasks(&plan, 0, &recorder, &stop, |name| client.fenced_lock(name)) {
             task.lie = lie;
             running.spawn(task.run());
@@ -82,17 +71,7 @@ async fn run(name: &str, flaw: Option<Flaw>, lie: Lie, event: Event) -> Vec<Brea
     tokio::time::sleep(LEASE).await;
     let mut notes = Notes::default();
     if event == Event::Forced {
-        let from = boot_time();
-        for held in bystander.list("*", 100).await.unwrap() {
-            bystander.lock(&held).force_release().await.unwrap();
-        }
-        let to = boot_time();
-        notes.harms.push(Harm {
-            when: Span { from, to },
-            name: None,
-            tokens: false,
-            sure: true,
-        });
+        notes.harms.push(force_all(&bystander).await);
     }
     tokio::time::sleep(LEASE * 2).await;
     notes.ended = boot_time();
@@ -107,12 +86,7 @@ async fn run(name: &str, flaw: Option<Flaw>, lie: Lie, event: Event) -> Vec<Brea
     if event == Event::Forced {
         (terms.keeps, terms.typical_wake) = (false, None);
     }
-    let mut read = Vec::new();
-    for (process, file) in files {
-        let mut reader = Reader::open(&file).unwrap();
-        reader.refresh().unwrap();
-        read.push((process, reader));
-    }
+    let read: Vec<(u32, Reader)> = files.into_iter().map(read).collect();
     let read = read
         .iter()
         .map(|(process, reader)| (*process, &*reader.lines));
@@ -120,6 +94,43 @@ async fn run(name: &str, flaw: Option<Flaw>, lie: Lie, event: Event) -> Vec<Brea
     assert!(history.granted().count() > 4, "too little happened");
     found.extend(all(&history, &notes, &terms));
     found
+}
+
+fn plan(process: u32, store: &str, file: &Path, name: &str) -> Plan {
+    Plan {
+        process,
+        store: vec![store.to_owned()],
+        secret: None,
+        file: file.to_owned(),
+        lease_ms: LEASE.as_millis().try_into().unwrap(),
+        name: name.to_owned(),
+        seed: 7,
+        no_tokens: false,
+        clients: 1,
+        crowd: 0,
+        all_replicas: false,
+    }
+}
+
+/// Frees every lock by force.
+async fn force_all(bystander: &Client) -> Harm {
+    let from = boot_time();
+    for held in bystander.list("*", 100).await.unwrap() {
+        bystander.lock(&held).force_release().await.unwrap();
+    }
+    let to = boot_time();
+    Harm {
+        when: Span { from, to },
+        name: None,
+        tokens: false,
+        sure: true,
+    }
+}
+
+fn read((process, file): (u32, PathBuf)) -> (u32, Reader) {
+    let mut reader = Reader::open(&file).unwrap();
+    reader.refresh().unwrap();
+    (process, reader)
 }
 
 fn caught(found: &[Breach], promise: Promise) {

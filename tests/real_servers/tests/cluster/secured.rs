@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use testkit::servers::{Cluster, Flavour, RedisServer, ServerCert, Tls};
+use testkit::servers::{Certs, Cluster, Flavour, RedisServer, ServerCert, Tls};
 use tidelock::{Client, ErrorKind, Severity};
 
 use real_servers::{SOON, within};
@@ -21,6 +21,22 @@ fn rights() -> Result<String> {
     let more = lines.find_map(|line| line.strip_prefix("ACL SETUSER locks +cluster"));
     let (server, more) = server.zip(more).context("the page has both lines")?;
     Ok(format!("{server} +cluster{more}"))
+}
+
+/// As a single server a node is refused, and the error names the URL to use even to a user with the least rights.
+async fn a_node_is_refused(cluster: &Cluster, certs: &Certs) -> Result<()> {
+    let url = cluster.url_as("locks", "secret");
+    let alone = url.replace("rediss+cluster://", "rediss://");
+    let alone = alone.split(',').next().context("a node")?;
+    let builder = Client::builder().tls_ca(&certs.ca);
+    let builder = builder.tls_identity(&certs.client, &certs.client_key);
+    let refused = builder.connect(alone).await.err();
+    let refused = refused.context("it was let in")?;
+    ensure!(refused.kind() == ErrorKind::InvalidOptions, "{refused:?}");
+    let text = format!("{refused} {refused:?}");
+    ensure!(text.contains("write rediss+cluster://"), "{text}");
+    ensure!(!text.contains("secret"), "{text}");
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -43,17 +59,7 @@ async fn t27_the_rights_for_a_cluster_are_enough() -> Result<()> {
             .await
     };
     let (one, two) = (connect().await?, connect().await?);
-    // As a single server the node is refused, and the error names the URL to use even to a user with the least rights.
-    let url = cluster.url_as("locks", "secret");
-    let alone = url.replace("rediss+cluster://", "rediss://");
-    let alone = alone.split(',').next().context("a node")?;
-    let builder = Client::builder().tls_ca(&certs.ca);
-    let builder = builder.tls_identity(&certs.client, &certs.client_key);
-    let refused = builder.connect(alone).await.map(drop).unwrap_err();
-    ensure!(refused.kind() == ErrorKind::InvalidOptions, "{refused:?}");
-    let text = format!("{refused} {refused:?}");
-    ensure!(text.contains("write rediss+cluster://"), "{text}");
-    ensure!(!text.contains("secret"), "{text}");
+    a_node_is_refused(&cluster, certs).await?;
     for finding in one.examine().await? {
         let rights = finding.subject.contains("rights") || finding.found.contains("cannot see");
         ensure!(!rights || finding.severity == Severity::Good, "{finding:?}");

@@ -1,4 +1,5 @@
-//! T60: leases that end early, compacted history, late unlocks, and server failures.
+//! Faults on etcd (T60): leases that end early, compacted history, late unlocks, and server failures. A reply is lost
+//! with a `testkit::proxy::Proxy` between the client and the server, as in `zookeeper/faults.rs`.
 
 use std::time::Instant;
 

@@ -72,6 +72,20 @@ async fn part_with(guard: Guard, dice: &mut Dice) -> tidelock::Result<()> {
     Ok(())
 }
 
+/// Acquires and releases once, both at random moments. False: the attempt was dropped before the grant.
+async fn enter(lock: &Lock, inside: &AtomicU32, dice: &mut Dice) -> Result<bool> {
+    let Some(guard) = try_for_a_moment(lock, dice).await? else {
+        return Ok(false);
+    };
+    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+    for _ in 0..dice.below(20) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1, "two holders");
+    part_with(guard, dice).await?;
+    Ok(true)
+}
+
 /// 4,000 acquires by 64 tasks of 2 clients, dropped at random moments: there are never two holders, and no lock,
 /// channel or task is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -97,24 +111,9 @@ async fn dropped_at_random_moments() -> Result<()> {
         let mut dice = Dice(seed ^ (task << 32));
         tasks.spawn(async move {
             for _ in 0..ACQUIRES.div_ceil(TASKS) {
-                let Some(guard) = try_for_a_moment(&lock, &mut dice).await? else {
-                    continue;
-                };
-                granted.fetch_add(1, Ordering::Relaxed);
-                assert_eq!(
-                    inside[which].fetch_add(1, Ordering::SeqCst),
-                    0,
-                    "two holders"
-                );
-                for _ in 0..dice.below(20) {
-                    tokio::task::yield_now().await;
+                if enter(&lock, &inside[which], &mut dice).await? {
+                    granted.fetch_add(1, Ordering::Relaxed);
                 }
-                assert_eq!(
-                    inside[which].fetch_sub(1, Ordering::SeqCst),
-                    1,
-                    "two holders"
-                );
-                part_with(guard, &mut dice).await?;
             }
             anyhow::Ok(())
         });

@@ -1,8 +1,11 @@
 //! Faults of the holder's own process.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use tokio::time::sleep;
 
+use crate::peer::Peer;
 use crate::setup::shop;
 use real_servers::{SOON, boot_time, eventually, ms, within};
 
@@ -46,6 +49,19 @@ async fn t01_a_killed_holder_blocks_for_its_lease_only() -> Result<()> {
     shop.nothing_left(vec![]).await
 }
 
+/// The first two lines of a peer after this time, sorted.
+fn the_next_two(peer: &mut Peer, since: Duration) -> Result<Vec<String>> {
+    let mut told = Vec::new();
+    while told.len() < 2 {
+        let line = peer.hear("")?;
+        if line.at > since {
+            told.push(line.text);
+        }
+    }
+    told.sort();
+    Ok(told)
+}
+
 /// T02. The holder is frozen (SIGSTOP) for three leases, while another process takes the lock and writes. After the
 /// thaw its next await reports the loss before its work takes another step; an unchecked late write is refused by the
 /// token; its release returns `Lost` and does not affect the new holder.
@@ -75,14 +91,7 @@ async fn t02_a_frozen_holder_wakes_up_without_the_lock() -> Result<()> {
     sleep((since + 3 * shop.lease).saturating_sub(boot_time())).await;
     frozen.0.thaw()?;
 
-    let mut told = Vec::new();
-    while told.len() < 2 {
-        let line = frozen.hear("")?;
-        if line.at > since {
-            told.push(line.text);
-        }
-    }
-    told.sort();
+    let told = the_next_two(&mut frozen, since)?;
     ensure!(
         told == [
             "lost ledger reason=Expired",

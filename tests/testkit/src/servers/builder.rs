@@ -213,19 +213,7 @@ impl RedisBuilder {
             command.args(["--appendfsync", "always"]);
         }
         if let (Some(certs), Some(tls)) = (certs, self.tls) {
-            let clients = if tls.client_certs { "yes" } else { "no" };
-            command.args([
-                "--tls-port",
-                &port.to_string(),
-                "--tls-auth-clients",
-                clients,
-            ]);
-            command
-                .arg("--tls-cert-file")
-                .arg(&certs.server)
-                .arg("--tls-key-file")
-                .arg(&certs.server_key);
-            command.arg("--tls-ca-cert-file").arg(&certs.ca);
+            add_tls(&mut command, tls, certs, port);
         }
         if self.acl.is_some() {
             command.arg("--aclfile").arg(dir.join("users.acl"));
@@ -240,6 +228,19 @@ impl RedisBuilder {
         command.args(&self.args);
         Ok(command)
     }
+}
+
+fn add_tls(command: &mut Command, tls: Tls, certs: &Certs, port: u16) {
+    let clients = if tls.client_certs { "yes" } else { "no" };
+    command
+        .args(["--tls-port", &port.to_string()])
+        .args(["--tls-auth-clients", clients]);
+    command
+        .arg("--tls-cert-file")
+        .arg(&certs.server)
+        .arg("--tls-key-file")
+        .arg(&certs.server_key);
+    command.arg("--tls-ca-cert-file").arg(&certs.ca);
 }
 
 /// The mount point of a small disk, visible only to the server.

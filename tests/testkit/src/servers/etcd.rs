@@ -343,6 +343,30 @@ impl EtcdServer {
         self.process.await_ready(START, || self.check_health())
     }
 
+    /// The number of messages that it has received from all clients: requests, and what they send on their streams.
+    ///
+    /// # Errors
+    /// Fails when it does not answer.
+    pub fn requests(&self) -> Result<u64> {
+        let metrics = self.get("/metrics")?;
+        let counts = metrics
+            .lines()
+            .filter(|line| line.starts_with("grpc_server_msg_received_total{"))
+            .filter_map(|line| line.rsplit_once(' '))
+            .map(|(_, count)| count.trim().parse::<f64>());
+        let mut sum = 0.0;
+        for count in counts {
+            sum += count?;
+        }
+        ensure!(sum > 0.0, "it counts no messages");
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a count, which etcd writes as a float"
+        )]
+        Ok(sum as u64)
+    }
+
     fn check_health(&self) -> Result<()> {
         let answer = self.health()?;
         ensure!(answer.contains("\"health\":\"true\""), "not well: {answer}");
@@ -350,9 +374,13 @@ impl EtcdServer {
     }
 
     fn health(&self) -> Result<String> {
+        self.get("/health")
+    }
+
+    fn get(&self, path: &str) -> Result<String> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.health))?;
         stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-        stream.write_all(b"GET /health HTTP/1.0\r\n\r\n")?;
+        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         Ok(answer)

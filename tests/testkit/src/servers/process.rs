@@ -13,8 +13,10 @@ use tempfile::TempDir;
 use crate::scratch::scratch;
 use crate::{process, reaper};
 
-/// The poll interval of a start: servers send no notification when they are ready.
-const PAUSE: Duration = Duration::from_millis(5);
+/// The first and the longest poll interval of a start: servers send no notification when they are ready. Redis needs some
+/// milliseconds; each question delays a cold JVM.
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
+const MAX_PAUSE: Duration = Duration::from_millis(20);
 
 /// The process of a server, and the directory of its data. It ends when this value is dropped. All methods take `&self`,
 /// so tests can share a server.
@@ -159,6 +161,7 @@ impl ServerProcess {
         mut ready: impl FnMut() -> Result<()>,
     ) -> Result<()> {
         let deadline = Instant::now() + limit;
+        let mut pause = FIRST_PAUSE;
         loop {
             // We look at the process before we ask. Otherwise another process that has taken the port would answer.
             let ended = self.exit_status()?;
@@ -178,7 +181,8 @@ impl ServerProcess {
                     self.log()
                 );
             }
-            thread::sleep(PAUSE);
+            thread::sleep(pause);
+            pause = (pause * 3 / 2).min(MAX_PAUSE);
         }
     }
 
