@@ -14,8 +14,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     // Not by `cargo run`: the matrix calls cargo itself to build the tests, and starts itself again for each process of
     // a run.
-    sh::run(cargo(&["build", "--quiet", "-p", "faults"]))?;
-    let mut matrix = command("target/debug/faults", &[]);
+    sh::run(cargo(&["build", "--quiet", "-p", "fault_matrix"]))?;
+    let mut matrix = command("target/debug/fault_matrix", &[]);
     matrix.args(&args.rest);
     sh::run(matrix)
 }

@@ -52,11 +52,11 @@ fn parts() -> Vec<(String, Run)> {
     // The plain parts above ran on Redis 7.
     for flavour in FLAVOURS.into_iter().filter(|flavour| *flavour != "redis7") {
         let run: Run = Box::new(move |tally| whole_family(tally, flavour));
-        parts.push((format!("proofs on {flavour}"), run));
+        parts.push((format!("real servers on {flavour}"), run));
     }
-    let long = ["-p", "proofs", "--tests", "--", "--ignored"];
+    let long = ["-p", "real_servers", "--tests", "--", "--ignored"];
     let run: Run = Box::new(move |tally| tests_with(tally, &long, None));
-    parts.push(("long proofs".to_owned(), run));
+    parts.push(("long tests".to_owned(), run));
     parts
 }
 
@@ -148,9 +148,9 @@ mod tests {
             tally: Tally::default(),
             error: error.map(str::to_owned),
         };
-        let all = [outcome("format", None), outcome("long proofs", Some("red"))];
+        let all = [outcome("format", None), outcome("long tests", Some("red"))];
         let before = summary(&all, "", "aaa");
-        let after = summary(&[outcome("long proofs", None)], &before, "bbb");
+        let after = summary(&[outcome("long tests", None)], &before, "bbb");
         let rows = |page: &str| page.lines().filter_map(row).collect::<Vec<_>>();
         let [first, second] = &rows(&after)[..] else {
             panic!("{after}");
@@ -159,8 +159,8 @@ mod tests {
         assert_eq!(
             *second,
             (
-                "long proofs".to_owned(),
-                line(&outcome("long proofs", None), "bbb")
+                "long tests".to_owned(),
+                line(&outcome("long tests", None), "bbb")
             )
         );
     }

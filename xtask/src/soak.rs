@@ -14,7 +14,7 @@ pub(crate) struct Args {
 
 /// Uses the debug build, because its assertions are wanted. The exit code is 1 if anything is broken.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut soak = cargo(&["run", "--quiet", "-p", "proofs", "--bin", "soak", "--"]);
+    let mut soak = cargo(&["run", "--quiet", "-p", "soak", "--"]);
     soak.args(&args.rest);
     sh::run(soak)
 }

@@ -95,6 +95,14 @@ pub(super) fn redis8() -> Result<()> {
         return Ok(());
     }
     println!("unpacking Redis 8");
+    unpack(&home)?;
+    fs::write(&server, script(&home)?)?;
+    fs::set_permissions(&server, fs::Permissions::from_mode(0o755))
+        .context("making the script executable")
+}
+
+/// Downloads the packages of the next Debian, and unpacks them into `root`. The system's own package lists stay.
+fn unpack(home: &Path) -> Result<()> {
     let debs = home.join("debs");
     fs::create_dir_all(home.join("lists/partial"))?;
     fs::create_dir_all(&debs)?;
@@ -133,7 +141,11 @@ pub(super) fn redis8() -> Result<()> {
         unpack.arg(deb.path()).arg(home.join("root"));
         sh::quiet(unpack)?;
     }
-    fs::remove_dir_all(home.join("lists"))?;
+    fs::remove_dir_all(home.join("lists")).context("removing the lists")
+}
+
+/// The script that starts the server with its own loader and libraries.
+fn script(home: &Path) -> Result<String> {
     let libraries = libraries(&home.join("root/usr/lib"))?;
     let loader = fs::read_dir(&libraries)?
         .flatten()
@@ -144,17 +156,14 @@ pub(super) fn redis8() -> Result<()> {
     });
     // Relative to the script, so that a copy of the target directory still works.
     let within = |path: &Path| {
-        path.strip_prefix(&home)
+        path.strip_prefix(home)
             .map(|path| path.display().to_string())
     };
-    let script = format!(
+    Ok(format!(
         "#!/bin/sh\nhere=$(dirname \"$0\")\nexec \"$here/{}\" --library-path \"$here/{}\" \"$here/root/usr/bin/redis-server\" \"$@\"\n",
         within(&loader.context("the packages hold no loader")?)?,
         within(&libraries)?,
-    );
-    fs::write(&server, script)?;
-    fs::set_permissions(&server, fs::Permissions::from_mode(0o755))
-        .context("making the script executable")
+    ))
 }
 
 /// The system's own first source with the suite changed, so that a mirror set there is used here too.

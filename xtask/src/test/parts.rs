@@ -46,16 +46,16 @@ pub(crate) const PARTS: [Part; 15] = [
     Part {
         name: "model",
         about: "the protocol, in every state it can come to",
-        run: |tally| tests(tally, &["-p", "model"]),
+        run: |tally| tests(tally, &["-p", "model_checking"]),
     },
     Part {
         name: "server-tests",
-        about: "proofs and test kit, on real servers",
+        about: "tests on real servers, and the test kit",
         run: server_tests,
     },
     Part {
         name: "valkey",
-        about: "the store's own proofs once more, on Valkey 9",
+        about: "the tests of the Redis store once more, on Valkey 9",
         run: valkey,
     },
     Part {
@@ -172,37 +172,56 @@ fn server_tests(tally: &mut Tally) -> Result<()> {
     tests(
         tally,
         &[
-            "-p", "testkit", "-p", "proofs", "-p", "faults", "-p", "load", "-p", "bench", "-p",
-            "xtask", "--lib", "--bins", "--tests",
+            "-p",
+            "testkit",
+            "-p",
+            "real_servers",
+            "-p",
+            "fault_matrix",
+            "-p",
+            "soak",
+            "-p",
+            "load",
+            "-p",
+            "bench",
+            "-p",
+            "xtask",
+            "--lib",
+            "--bins",
+            "--tests",
         ],
     )
 }
 
-/// Proofs that another server of the Redis family cannot change: they run on other servers, or count what the client does.
-const OF_NO_FAMILY: [&str; 9] = [
+/// Tests that another server of the Redis family cannot change: they run on other servers, or count what the client does.
+const OF_NO_FAMILY: [&str; 8] = [
     "allocations",
     "command",
     "etcd",
-    "file",
     "memcached",
     "mysql",
     "postgres",
-    "soak",
+    "sqlite",
     "zookeeper",
 ];
 
-/// The proofs of the Redis family that tell most in little time, without the suite of promises; `cargo xtask full` runs all.
+/// The tests of the Redis family that tell most in little time, without the suite of promises; `cargo xtask full` runs all.
 fn valkey(tally: &mut Tally) -> Result<()> {
     let own = [
-        "redis", "faults", "replicas", "trips", "sentinel", "cluster",
+        "redis",
+        "redis_faults",
+        "replicas",
+        "round_trips",
+        "sentinel",
+        "cluster",
     ];
     family(tally, "valkey9", &own, &["--skip", "promises::"])
 }
 
-/// All proofs of the Redis family on a server of another flavour.
+/// All tests of the Redis family on a server of another flavour.
 pub(crate) fn whole_family(tally: &mut Tally, flavour: &str) -> Result<()> {
     let mut tests = Vec::new();
-    for entry in std::fs::read_dir(root().join("crates/proofs/tests"))? {
+    for entry in std::fs::read_dir(root().join("tests/real_servers/tests"))? {
         let path = entry?.path();
         let is_test = path.extension().is_some() || path.join("main.rs").exists();
         let name = path.file_stem().and_then(|name| name.to_str());
@@ -216,14 +235,14 @@ pub(crate) fn whole_family(tally: &mut Tally, flavour: &str) -> Result<()> {
 
 fn family(tally: &mut Tally, flavour: &str, tests: &[&str], rest: &[&str]) -> Result<()> {
     let chosen: Vec<&str> = tests.iter().flat_map(|test| ["--test", test]).collect();
-    let args = [["-p", "proofs"].as_slice(), &chosen, &["--"], rest].concat();
+    let args = [["-p", "real_servers"].as_slice(), &chosen, &["--"], rest].concat();
     tests_with(tally, &args, Some(flavour))
 }
 
 fn simulation(tally: &mut Tally) -> Result<()> {
-    tests(tally, &["--release", "-p", "sim", "--tests"])?;
+    tests(tally, &["--release", "-p", "simulation", "--tests"])?;
     let seeds = ["--seeds", "10000"];
-    let run = ["run", "--release", "--quiet", "-p", "sim", "--"];
+    let run = ["run", "--release", "--quiet", "-p", "simulation", "--"];
     sh::run(cargo(&[run.as_slice(), &seeds].concat()))
 }
 

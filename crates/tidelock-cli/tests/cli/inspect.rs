@@ -96,21 +96,31 @@ fn unlock_wants_to_be_forced() {
     );
 }
 
-#[test]
-fn the_doctor_finds_no_danger_in_a_fresh_file() {
-    let bench = Bench::with_a_store();
+/// The findings of `tidelock doctor` that are dangers, and its exit code.
+fn dangers(bench: &Bench) -> (Vec<Value>, Option<i32>) {
     let examined = bench.output(&["doctor", "--json"]);
-    let findings: Vec<Value> = serde_json::Deserializer::from_slice(&examined.stdout)
+    let mut findings: Vec<Value> = serde_json::Deserializer::from_slice(&examined.stdout)
         .into_iter()
         .map(Result::unwrap)
         .collect();
     assert!(!findings.is_empty());
-    let danger = findings
-        .iter()
-        .any(|finding| finding["severity"] == "danger");
-    assert_eq!(
-        examined.status.code(),
-        Some(i32::from(danger)),
-        "{findings:?}"
-    );
+    findings.retain(|finding| finding["severity"] == "danger");
+    (findings, examined.status.code())
+}
+
+#[test]
+fn the_doctor_finds_no_danger_in_a_fresh_file() {
+    let (dangers, code) = dangers(&Bench::with_a_store());
+    assert_eq!((dangers, code), (Vec::new(), Some(0)));
+}
+
+#[cfg(unix)]
+#[test]
+fn the_doctor_finds_a_file_that_everybody_may_write() {
+    use std::os::unix::fs::PermissionsExt;
+    let bench = Bench::with_a_store();
+    let open = std::fs::Permissions::from_mode(0o666);
+    std::fs::set_permissions(bench.path("locks.db"), open).unwrap();
+    let (dangers, code) = dangers(&bench);
+    assert_eq!((dangers.len(), code), (1, Some(1)), "{dangers:?}");
 }

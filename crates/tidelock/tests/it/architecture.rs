@@ -277,9 +277,9 @@ fn every_public_item_has_an_example() {
 fn every_store_has_a_conformance_module_and_a_row_in_the_docs() {
     let registry = fs::read_to_string(source().join("store/registry.rs")).unwrap();
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
-    let proofs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proofs");
+    let servers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/real_servers");
     let mut modules = Vec::new();
-    for folder in [tests, proofs] {
+    for folder in [tests, servers] {
         let mut found = Vec::new();
         files(&folder, &mut found);
         modules.extend(found.iter().map(|file| fs::read_to_string(file).unwrap()));
@@ -293,7 +293,7 @@ fn every_store_has_a_conformance_module_and_a_row_in_the_docs() {
         let tested = modules
             .iter()
             .any(|text| text.contains("conformance!(") && text.contains(store));
-        // For stores that need a server, the module with their tests is in the proofs.
+        // For stores that need a server, the module with their tests is in tests/real_servers.
         assert!(
             tested || store == "redis",
             "{store} has no conformance module"
@@ -325,6 +325,7 @@ fn every_test_the_docs_name_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut found = Vec::new();
     files(&root.join("crates"), &mut found);
+    files(&root.join("tests"), &mut found);
     let code: String = found
         .iter()
         .map(|path| fs::read_to_string(path).unwrap())

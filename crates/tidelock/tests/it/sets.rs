@@ -1,4 +1,5 @@
-//! Sets of the reference store keep every promise of a single store. More sets, also on servers, are in the proofs.
+//! Sets of the reference store keep every promise of a single store. More sets, also on servers, are in
+//! `tests/real_servers`.
 
 mod majority_of_three {
     use tidelock::testing::Fixture;

@@ -1,0 +1,299 @@
+//! The worker processes of a run, and the histories they have written so far.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+use testkit::process::boot_time;
+use testkit::process::{FakeClock, Spawned};
+
+use crate::acquisition::Histories;
+use crate::history::{Line, Reader, What};
+use crate::worker::{Plan, Role};
+
+/// The limit of one process start, generous enough for a busy machine.
+const START: Duration = Duration::from_secs(40);
+
+/// The poll interval of the histories: they are files, so we get no notification.
+const LOOK: Duration = Duration::from_millis(15);
+
+/// One worker process.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) number: u32,
+    pub(crate) process: Spawned,
+    reader: Option<Reader>,
+    file: PathBuf,
+    pub(crate) alive: bool,
+}
+
+/// All worker processes of a run.
+#[derive(Debug)]
+pub(crate) struct Crew {
+    pub(crate) members: Vec<Member>,
+    plan: Plan,
+    clock: Option<FakeClock>,
+    dir: TempDir,
+}
+
+impl Crew {
+    /// Starts that many processes from the plan; each gets its own number and file.
+    pub(crate) fn start(plan: Plan, processes: u32, fake_clock: bool) -> Result<Self> {
+        let dir = TempDir::with_prefix("tidelock-")?;
+        let clock = fake_clock.then(|| FakeClock::new(dir.path())).transpose()?;
+        let mut crew = Self {
+            members: Vec::new(),
+            plan,
+            clock,
+            dir,
+        };
+        // We start all processes before we wait for the first one, so that their starts overlap.
+        for _ in 0..processes {
+            crew.launch()?;
+        }
+        let started = 0..crew.members.len();
+        started.into_iter().try_for_each(|at| crew.greet(at))?;
+        Ok(crew)
+    }
+
+    /// Starts one more process.
+    pub(crate) fn reinforce(&mut self) -> Result<()> {
+        self.launch()?;
+        self.greet(self.members.len() - 1)
+    }
+
+    fn launch(&mut self) -> Result<()> {
+        // Killed members stay in the list, so numbers are unique and the checkers still see their histories.
+        let number = u32::try_from(self.members.len())? + 1;
+        let file = self.dir.path().join(format!("history-{number}"));
+        let mut command = Command::new(std::env::current_exe()?);
+        let plan = &self.plan;
+        command.arg("worker");
+        for store in &plan.store {
+            command.arg("--store").arg(store);
+        }
+        command.args(["--process", &number.to_string()]);
+        command.arg("--file").arg(&file);
+        command.args(["--lease-ms", &plan.lease_ms.to_string()]);
+        command.args(["--name", &plan.name]);
+        command.args(["--seed", &plan.seed.to_string()]);
+        command.args(["--clients", &plan.clients.to_string()]);
+        command.args(["--crowd", &plan.crowd.to_string()]);
+        if let Some(secret) = &plan.secret {
+            command.arg("--secret").arg(secret);
+        }
+        if plan.no_tokens {
+            command.arg("--no-tokens");
+        }
+        if plan.all_replicas {
+            command.arg("--all-replicas");
+        }
+        if let Some(clock) = &self.clock {
+            clock.apply(&mut command);
+        }
+        self.members.push(Member {
+            number,
+            process: Spawned::start(command)?,
+            reader: None,
+            file,
+            alive: true,
+        });
+        Ok(())
+    }
+
+    fn greet(&mut self, at: usize) -> Result<()> {
+        let member = &mut self.members[at];
+        member.process.wait_line("ready", START)?;
+        member.reader = Some(Reader::open(&member.file)?);
+        Ok(())
+    }
+
+    /// Moves the wall clock of all processes ahead, or back.
+    pub(crate) fn shift_clocks(&self, seconds: i64) -> Result<()> {
+        let clock = self.clock.as_ref().context("they run on the true clock")?;
+        clock.shift(seconds)
+    }
+
+    pub(crate) fn by_number(&mut self, number: u32) -> Result<&mut Member> {
+        let mut all = self.members.iter_mut();
+        let found = all.find(|member| member.number == number);
+        found.context("no such process")
+    }
+
+    pub(crate) fn refresh(&mut self) -> Result<()> {
+        for member in &mut self.members {
+            if let Some(reader) = &mut member.reader {
+                reader.refresh()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn lines(&self) -> impl Iterator<Item = (&Member, &[Line])> {
+        let read = |member| Member::lines(member).map(|lines| (member, lines));
+        self.members.iter().filter_map(read)
+    }
+
+    pub(crate) fn histories(&self) -> Histories {
+        Histories::of(self.lines().map(|(member, lines)| (member.number, lines)))
+    }
+
+    /// How many acquisitions failed after `since` with this error kind.
+    pub(crate) fn failed(&self, since: Duration, kind: &str) -> usize {
+        let is_it = |line: &&Line| {
+            let failed = matches!(&line.what, What::Failed { kind: told } if told == kind);
+            line.at > since && failed
+        };
+        let each = self.lines();
+        each.map(|(_, lines)| lines.iter().filter(is_it).count())
+            .sum()
+    }
+
+    /// The process that holds the lock of this role now, as far as the histories show.
+    pub(crate) fn holder(&self, role: Role) -> Option<u32> {
+        let name = role.name(&self.plan.name, "");
+        let mut newest: Option<(Duration, u32)> = None;
+        for (member, lines) in self.lines() {
+            let mine = lines.iter().rev().filter(|line| line.name == name);
+            for line in mine {
+                match line.what {
+                    What::Asked | What::Failed { .. } => {}
+                    What::Granted { .. } | What::Step { .. } => {
+                        newest = newest.max(Some((line.at, member.number)));
+                        break;
+                    }
+                    _ => break,
+                }
+            }
+        }
+        newest.map(|(_, number)| number)
+    }
+
+    /// Whether every live process got a lock of each role after `since`. A keeper may instead still hold its lock.
+    fn all_served_since(&self, since: Duration) -> bool {
+        let alive = self.lines().filter(|(member, _)| member.alive);
+        alive.map(|(_, lines)| lines).all(|lines| {
+            let roles: &[Role] = if self.plan.crowd > 0 {
+                &[Role::Crowd]
+            } else {
+                &[Role::Trader, Role::Relay, Role::Keeper]
+            };
+            roles.iter().all(|role| served(lines, *role, since))
+        })
+    }
+
+    /// Waits until every live process got its locks after `since`.
+    pub(crate) fn until_served(&mut self, since: Duration, within: Duration) -> Result<()> {
+        let end = boot_time() + within;
+        while !self.all_served_since(since) {
+            if boot_time() > end {
+                bail!(
+                    "not all processes got their locks within {within:?}: {}",
+                    self.unserved(since)
+                );
+            }
+            self.check_alive()?;
+            thread::sleep(LOOK);
+            self.refresh()?;
+        }
+        Ok(())
+    }
+
+    fn unserved(&self, since: Duration) -> String {
+        let mut missing = Vec::new();
+        for (member, lines) in self.lines().filter(|(member, _)| member.alive) {
+            for role in [Role::Trader, Role::Relay, Role::Keeper, Role::Crowd] {
+                if !served(lines, role, since) {
+                    missing.push(format!("{} {role:?}", member.number));
+                }
+            }
+        }
+        missing.join(", ")
+    }
+
+    fn check_alive(&mut self) -> Result<()> {
+        for member in self.members.iter_mut().filter(|member| member.alive) {
+            if !testkit::process::is_alive(member.process.pid()) {
+                let said = member.process.wait(Duration::from_secs(1));
+                bail!(
+                    "process {} ended by itself ({said:?}): {:?}",
+                    member.number,
+                    member.process.seen()
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the histories satisfy `reached`.
+    pub(crate) fn until(
+        &mut self,
+        what: &str,
+        within: Duration,
+        reached: impl Fn(&Self) -> bool,
+    ) -> Result<()> {
+        let end = boot_time() + within;
+        loop {
+            self.refresh()?;
+            if reached(self) {
+                return Ok(());
+            }
+            if boot_time() > end {
+                bail!("not within {within:?}: {what}");
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Stops the live processes in an orderly way, and reads their last lines.
+    pub(crate) fn dismiss(&mut self, within: Duration) -> Result<()> {
+        for member in self.members.iter_mut().filter(|member| member.alive) {
+            member.process.close_stdin();
+        }
+        for member in self.members.iter_mut().filter(|member| member.alive) {
+            let status = member.process.wait(within);
+            let status =
+                status.with_context(|| format!("process {} does not end", member.number))?;
+            if !status.success() {
+                bail!(
+                    "process {} ended with {status}: {:?}",
+                    member.number,
+                    member.process.seen()
+                );
+            }
+            member.alive = false;
+        }
+        self.refresh()
+    }
+
+    /// Keeps the histories on disk, and returns their directory.
+    pub(crate) fn keep_files(self) -> PathBuf {
+        drop(self.members);
+        self.dir.keep()
+    }
+}
+
+impl Member {
+    fn lines(&self) -> Option<&[Line]> {
+        self.reader.as_ref().map(|reader| &*reader.lines)
+    }
+}
+
+/// Whether a grant came after `since`. For a keeper, a step after `since` is enough: it still holds an older grant.
+fn served(lines: &[Line], role: Role, since: Duration) -> bool {
+    let part = match role {
+        Role::Trader => "-trade",
+        Role::Relay => "-relay",
+        Role::Keeper => "-keep-",
+        Role::Crowd => "-crowd",
+    };
+    let mut recent = lines.iter().rev().take_while(|line| line.at > since);
+    recent.any(|line| {
+        let granted = matches!(line.what, What::Granted { .. });
+        let held = role == Role::Keeper && matches!(line.what, What::Step { .. });
+        line.name.contains(part) && (granted || held)
+    })
+}

@@ -1,0 +1,383 @@
+//! One run: worker processes take locks, a fault happens, and the checkers judge the histories.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use fastrand::Rng;
+use testkit::process::boot_time;
+use testkit::process::open_fds;
+
+use crate::acquisition::Histories;
+use crate::check::{self, Breach, Promise, Terms};
+use crate::crew::Crew;
+use crate::notes::{Harm, Notes, Outage, Span};
+use crate::store::Store;
+use crate::worker::{Plan, Role};
+use crate::world::{self, On, World};
+
+/// The bound on the time from a fault until every process is served again. Failovers are the slowest.
+pub(crate) const RECOVERY: Duration = Duration::from_secs(30);
+
+/// The bound on additional files and connections that a process may have open after a fault.
+const MORE_FILES: usize = 16;
+
+/// The fault of a run, and its permitted effects.
+#[derive(Clone, Copy)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "what is said of a story, not a state"
+)]
+pub(crate) struct Story {
+    pub(crate) name: &'static str,
+    pub(crate) act: fn(&mut Stage) -> Result<()>,
+    /// Whether the fault must lose no lock.
+    pub(crate) keeps: bool,
+    /// Whether locks change holders as quickly as without the fault.
+    pub(crate) calm: bool,
+    /// Whether the processes run on a wall clock that the story can move.
+    pub(crate) fake_clock: bool,
+    /// If not 0: the number of tasks per process that all want one lock, instead of the usual tasks.
+    pub(crate) crowd: u32,
+    pub(crate) on: On,
+    /// Whether all replicas must acknowledge a grant. Otherwise any one is enough.
+    pub(crate) all_replicas: bool,
+}
+
+impl Story {
+    /// A story that may lose locks.
+    pub(crate) const fn new(name: &'static str, act: fn(&mut Stage) -> Result<()>) -> Self {
+        Self {
+            name,
+            act,
+            keeps: false,
+            calm: false,
+            fake_clock: false,
+            crowd: 0,
+            on: On::Usual,
+            all_replicas: false,
+        }
+    }
+
+    /// A story that must lose no lock.
+    pub(crate) const fn keeping(name: &'static str, act: fn(&mut Stage) -> Result<()>) -> Self {
+        let mut story = Self::new(name, act);
+        story.keeps = true;
+        story
+    }
+
+    /// The same story on another server of the store.
+    pub(crate) const fn on(mut self, on: On) -> Self {
+        self.on = on;
+        self
+    }
+}
+
+impl fmt::Debug for Story {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// The result of a run.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) breaches: Vec<Breach>,
+    pub(crate) grants: usize,
+    pub(crate) losses: usize,
+    pub(crate) took: Duration,
+    /// The histories, kept if the run had breaches.
+    pub(crate) files: Option<PathBuf>,
+}
+
+impl Outcome {
+    /// The result of a run that did not begin.
+    pub(crate) fn broken(error: &anyhow::Error) -> Self {
+        Self {
+            breaches: vec![Breach {
+                promise: Promise::Wake,
+                how: format!("the run did not begin: {error:#}"),
+            }],
+            grants: 0,
+            losses: 0,
+            took: Duration::ZERO,
+            files: None,
+        }
+    }
+}
+
+/// The environment of a story.
+pub(crate) struct Stage<'a> {
+    pub(crate) world: &'a dyn World,
+    pub(crate) store: Store,
+    pub(crate) crew: Crew,
+    pub(crate) notes: Notes,
+    pub(crate) rng: Rng,
+    pub(crate) lease: Duration,
+    base: String,
+}
+
+impl Stage<'_> {
+    /// The name of the lock of this role.
+    pub(crate) fn name(&self, role: Role) -> String {
+        role.name(&self.base, "")
+    }
+
+    /// Lets the run continue for this time.
+    #[allow(clippy::unused_self, reason = "a stage direction like the others")]
+    pub(crate) fn pass(&self, time: Duration) {
+        thread::sleep(time);
+    }
+
+    /// A random duration between these bounds, in milliseconds.
+    pub(crate) fn between(&mut self, least: u64, most: u64) -> Duration {
+        Duration::from_millis(self.rng.u64(least..=most))
+    }
+
+    /// Freezes a process for that time.
+    pub(crate) fn freeze(&mut self, number: u32, time: Duration) -> Result<()> {
+        let from = boot_time();
+        self.crew.by_number(number)?.process.freeze()?;
+        self.pass(time);
+        self.crew.by_number(number)?.process.thaw()?;
+        let to = boot_time();
+        self.notes.frozen.push((number, Span { from, to }));
+        Ok(())
+    }
+
+    /// Runs `what` and records its period as an outage: the store is unavailable or slow in that time.
+    pub(crate) fn outage(&mut self, what: impl FnOnce(&mut Self) -> Result<()>) -> Result<Span> {
+        let from = boot_time();
+        what(self)?;
+        let when = Span {
+            from,
+            to: boot_time(),
+        };
+        self.notes.outages.push(Outage { when, mute: false });
+        Ok(when)
+    }
+
+    /// As [`outage`](Self::outage), from `begin` to `end`; in between, the store sends nothing to any client.
+    pub(crate) fn mute(
+        &mut self,
+        begin: impl FnOnce(&dyn World) -> Result<()>,
+        time: Duration,
+        end: impl FnOnce(&dyn World) -> Result<()>,
+    ) -> Result<()> {
+        let world = self.world;
+        let mut silent = None;
+        self.outage(|stage| {
+            begin(world)?;
+            let from = boot_time();
+            stage.pass(time);
+            let to = boot_time();
+            silent = Some(Span { from, to });
+            end(world)
+        })?;
+        let when = silent.context("it was not mute")?;
+        self.notes.outages.push(Outage { when, mute: true });
+        Ok(())
+    }
+
+    /// The store forgot everything, including its token counters, in this period.
+    pub(crate) fn forgot(&mut self, when: Span) {
+        self.harm(when, None, true, true);
+    }
+
+    /// As [`forgot`](Self::forgot), but the store only may have forgotten.
+    pub(crate) fn may_have_forgotten(&mut self, when: Span) {
+        self.harm(when, None, true, false);
+    }
+
+    /// The store may have ended every lease, but kept its token counters.
+    pub(crate) fn may_have_freed(&mut self, when: Span) {
+        self.harm(when, None, false, false);
+    }
+
+    /// The store forgot this lock, but kept its token counter. MariaDB keeps the counter in the deleted row, so it
+    /// forgets both.
+    pub(crate) fn forgot_lock(&mut self, when: Span, name: String) {
+        let counted_there = self.store == Store::Mariadb;
+        self.harm(when, Some(name), counted_there, true);
+    }
+
+    fn harm(&mut self, when: Span, name: Option<String>, tokens: bool, sure: bool) {
+        self.notes.harms.push(Harm {
+            when,
+            name,
+            tokens,
+            sure,
+        });
+    }
+
+    /// Waits until a process holds the lock of this role, and returns its number.
+    pub(crate) fn holder(&mut self, role: Role) -> Result<u32> {
+        self.crew
+            .until("somebody holds the lock", RECOVERY, |crew| {
+                crew.holder(role).is_some()
+            })?;
+        self.crew.holder(role).context("nobody holds it")
+    }
+}
+
+/// Runs the story once.
+pub(crate) fn play(
+    world: &dyn World,
+    store: Store,
+    story: &Story,
+    seed: u64,
+    lease: Duration,
+) -> Result<Outcome> {
+    let start = Instant::now();
+    let base = format!("{}-{seed}", story.name.replace(' ', "-"));
+    let alone = store == Store::Memory;
+    let plan = Plan {
+        process: 0,
+        store: world.urls(),
+        secret: world.secret(),
+        file: PathBuf::new(),
+        lease_ms: u64::try_from(lease.as_millis())?,
+        name: base.clone(),
+        seed,
+        no_tokens: !store.has_tokens(),
+        clients: if alone { 3 } else { 1 },
+        crowd: story.crowd,
+        all_replicas: story.all_replicas,
+    };
+    let crew = Crew::start(plan, if alone { 1 } else { 3 }, story.fake_clock)?;
+    let mut stage = Stage {
+        world,
+        store,
+        crew,
+        notes: Notes::default(),
+        rng: Rng::with_seed(seed),
+        lease,
+        base,
+    };
+    let played = perform(&mut stage, story);
+    let stage_notes = &stage.notes;
+    let histories = stage.crew.histories();
+    let terms = terms(store, story, lease);
+    let mut breaches = check::all(&histories, stage_notes, &terms);
+    let (grants, losses) = count(&histories);
+    match played {
+        Ok(more) => breaches.extend(more),
+        Err(error) => breaches.push(Breach {
+            promise: Promise::Wake,
+            how: format!("the run did not come to its end: {error:#}"),
+        }),
+    }
+    let wrong = !breaches.is_empty();
+    Ok(Outcome {
+        breaches,
+        grants,
+        losses,
+        took: start.elapsed(),
+        files: wrong.then(|| stage.crew.keep_files()),
+    })
+}
+
+/// Runs the fault, waits for recovery, stops the processes and looks for leaks.
+fn perform(stage: &mut Stage, story: &Story) -> Result<Vec<Breach>> {
+    stage.crew.until_served(Duration::ZERO, RECOVERY)?;
+    let files = open_files(stage);
+    (story.act)(stage).context("the fault could not be made")?;
+    stage.crew.until_served(boot_time(), RECOVERY)?;
+    // We count open files before the processes stop; afterwards there is nothing to count.
+    let mut found = files_left(stage, &files);
+    stage.notes.ended = boot_time();
+    stage.crew.dismiss(RECOVERY)?;
+    let left = left_over(stage)?;
+    found.extend(check::leaks(&left));
+    Ok(found)
+}
+
+fn open_files(stage: &Stage) -> Vec<(u32, usize)> {
+    let members = stage.crew.members.iter();
+    let count = |pid| open_fds(pid).unwrap_or(0);
+    members
+        .map(|member| (member.number, count(member.process.pid())))
+        .collect()
+}
+
+fn files_left(stage: &Stage, before: &[(u32, usize)]) -> Vec<Breach> {
+    let mut found = Vec::new();
+    for (number, now) in open_files(stage) {
+        let then = before.iter().find(|(before, _)| *before == number);
+        if let Some((_, then)) = then
+            && now > then + MORE_FILES
+        {
+            let how = format!("process {number} had {then} files open, and now {now}");
+            found.push(Breach {
+                promise: Promise::Leaks,
+                how,
+            });
+        }
+    }
+    found
+}
+
+/// Everything that is still in the store once every lease must have ended.
+fn left_over(stage: &Stage) -> Result<Vec<String>> {
+    if stage.store == Store::Memory {
+        return Ok(Vec::new());
+    }
+    stage.world.mend()?;
+    let limit = stage.lease + grace(stage.store) + Duration::from_secs(1);
+    let end = boot_time() + limit;
+    loop {
+        let mut left = held(stage)?;
+        left.extend(stage.world.left(&stage.base)?);
+        // Leases of killed or frozen processes may still run, so we poll until the limit.
+        if left.is_empty() || boot_time() > end {
+            return Ok(left);
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The locks that the store itself lists as held.
+fn held(stage: &Stage) -> Result<Vec<String>> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build()?.block_on(async {
+        let mut held = Vec::new();
+        for url in stage.world.urls() {
+            let client = world::builder(stage.world.secret());
+            let client = client.connect(&url).await?;
+            held.extend(client.list(&format!("{}*", stage.base), 100).await?);
+            client.close(Duration::ZERO).await;
+        }
+        Ok(held)
+    })
+}
+
+/// How long after the lease of a vanished holder a store may take to grant the lock again.
+fn grace(store: Store) -> Duration {
+    match store {
+        // These stores count in whole seconds and check for expired leases only at intervals.
+        Store::Etcd | Store::Memcached => Duration::from_secs(2),
+        // Sessions end at a tick.
+        Store::Zookeeper => Duration::from_millis(500),
+        _ => Duration::from_millis(100),
+    }
+}
+
+fn terms(store: Store, story: &Story, lease: Duration) -> Terms {
+    let wake = Duration::from_millis(if store.wakes() { 50 } else { 150 });
+    Terms {
+        lease,
+        grace: grace(store),
+        told_within: lease / 3 + Duration::from_millis(500),
+        keeps: story.keeps,
+        typical_wake: story.calm.then_some(wake),
+        tokens: store.has_tokens(),
+    }
+}
+
+fn count(histories: &Histories) -> (usize, usize) {
+    let granted: Vec<_> = histories.granted().collect();
+    let lost = granted.iter().filter(|one| one.was_lost());
+    (granted.len(), lost.count())
+}

@@ -1,0 +1,390 @@
+//! One worker process of a run: its tasks take locks, hold them, and record every event.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use fastrand::Rng;
+use testkit::process::boot_time;
+use tidelock::{AcquireOptions, Client, Guard, Lock, RedLock, ReplicaAck};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::history::{Recorder, What};
+use crate::world;
+
+/// The settings of a process, from its command line.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Plan {
+    /// Number of this process in the run
+    #[arg(long)]
+    pub(crate) process: u32,
+    /// Address of the store; several addresses form a majority
+    #[arg(long, required = true)]
+    pub(crate) store: Vec<String>,
+    /// File with the password, if the store needs one
+    #[arg(long)]
+    pub(crate) secret: Option<PathBuf>,
+    /// File for the history
+    #[arg(long)]
+    pub(crate) file: PathBuf,
+    #[arg(long)]
+    pub(crate) lease_ms: u64,
+    /// Common prefix of the lock names
+    #[arg(long)]
+    pub(crate) name: String,
+    #[arg(long)]
+    pub(crate) seed: u64,
+    /// The store has no tokens, so its locks are not fenced
+    #[arg(long)]
+    pub(crate) no_tokens: bool,
+    /// Number of clients; each does the work of one process
+    #[arg(long, default_value_t = 1)]
+    pub(crate) clients: u32,
+    /// Number of tasks that wait for one lock, instead of the usual roles
+    #[arg(long, default_value_t = 0)]
+    pub(crate) crowd: u32,
+    /// All replicas must acknowledge a grant
+    #[arg(long)]
+    pub(crate) all_replicas: bool,
+}
+
+impl Plan {
+    pub(crate) fn lease(&self) -> Duration {
+        Duration::from_millis(self.lease_ms)
+    }
+}
+
+/// The way in which a task uses its lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Holds for a moment, again and again; several tasks compete.
+    Trader,
+    /// Holds for about a lease, so that it needs renewals, then lets another task have it.
+    Relay,
+    /// Holds all the time; no other task wants this lock.
+    Keeper,
+    /// Holds for a moment; very many tasks compete.
+    Crowd,
+}
+
+impl Role {
+    /// The name of the lock of this role. A keeper has its own lock.
+    pub(crate) fn name(self, base: &str, owner: &str) -> String {
+        match self {
+            Self::Trader => format!("{base}-trade"),
+            Self::Relay => format!("{base}-relay"),
+            Self::Keeper => format!("{base}-keep-{owner}"),
+            Self::Crowd => format!("{base}-crowd"),
+        }
+    }
+
+    fn hold(self, lease: Duration, rng: &mut Rng) -> Duration {
+        match self {
+            Self::Trader => Duration::from_millis(rng.u64(1..30)),
+            Self::Relay => lease.mul_f64(0.2 + rng.f64() * 0.6),
+            Self::Keeper => Duration::from_secs(3600),
+            Self::Crowd => Duration::from_millis(10),
+        }
+    }
+
+    /// The pause from the release to the next request. Without it, the same task would get the lock again and again,
+    /// and a missed wake of the others would go unnoticed.
+    fn rest(self, lease: Duration, rng: &mut Rng) -> Duration {
+        match self {
+            Self::Trader => Duration::from_millis(rng.u64(1..20)),
+            Self::Relay => lease / 3,
+            Self::Keeper => Duration::ZERO,
+            Self::Crowd => Duration::from_millis(50),
+        }
+    }
+
+    /// The interval between two checks of the guard.
+    fn pace(self) -> Duration {
+        Duration::from_millis(if self == Self::Keeper { 20 } else { 4 })
+    }
+}
+
+/// A worker that breaks a promise on purpose. It shows that the checkers find the breach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lie {
+    /// The worker is correct.
+    None,
+    /// It continues to act on a lock that it has lost.
+    #[cfg(test)]
+    IgnoresLosses,
+}
+
+/// One task.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) lock: Lock,
+    pub(crate) role: Role,
+    /// `process.task`
+    pub(crate) id: String,
+    pub(crate) lease: Duration,
+    pub(crate) recorder: Recorder,
+    pub(crate) rng: Rng,
+    pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) lie: Lie,
+}
+
+impl Task {
+    /// Acquires and releases the lock until it is told to stop.
+    pub(crate) async fn run(mut self) {
+        for number in 1_u64.. {
+            if *self.stop.borrow() {
+                return;
+            }
+            let id = format!("{}.{number}", self.id);
+            self.note(&id, What::Asked);
+            let options = AcquireOptions::new().wait(self.lease * 4);
+            let answer = tokio::select! {
+                answer = self.lock.acquire_with(options) => Some(answer),
+                _ = self.stop.changed() => None,
+            };
+            match answer {
+                Some(Ok(guard)) => {
+                    self.hold(&id, guard).await;
+                    let rest = self.role.rest(self.lease, &mut self.rng);
+                    self.pause(rest).await;
+                }
+                Some(Err(error)) => {
+                    let kind = format!("{:?}", error.kind());
+                    self.note(&id, What::Failed { kind });
+                    // An error can come at once, such as when the server is down. Without this pause we would retry in
+                    // a busy loop.
+                    self.pause(Duration::from_millis(50)).await;
+                }
+                None => {
+                    let kind = "Stopped".to_owned();
+                    return self.note(&id, What::Failed { kind });
+                }
+            }
+        }
+    }
+
+    async fn hold(&mut self, id: &str, guard: Guard) {
+        let (at, valid) = (boot_time(), guard.valid_for());
+        if valid.is_zero() {
+            // The grant came so late that its lease was over, and the guard says so.
+            let kind = "Over".to_owned();
+            return self.note(id, What::Failed { kind });
+        }
+        let token = guard.token().map(tidelock::FencingToken::get);
+        let until = at + valid;
+        self.note_at(at, id, What::Granted { token, until });
+        let told = self.listen(id, &guard);
+        let end = boot_time() + self.role.hold(self.lease, &mut self.rng);
+        let held = self.work(id, &guard, end).await;
+        if held {
+            told.abort();
+        } else {
+            // The library must report the loss without being asked, so we wait for the report before we call `release`.
+            let _ = tokio::time::timeout(self.lease * 2, told).await;
+        }
+        let outcome = match guard.release().await {
+            Ok(()) => What::Released,
+            Err(error) => What::Unreleased {
+                kind: format!("{:?}", error.kind()),
+            },
+        };
+        self.note(id, outcome);
+    }
+
+    fn listen(&self, id: &str, guard: &Guard) -> tokio::task::JoinHandle<()> {
+        let (lost, recorder) = (guard.lost(), self.recorder.clone());
+        let (id, name) = (id.to_owned(), self.lock.name().to_owned());
+        tokio::spawn(async move {
+            let reason = format!("{:?}", lost.await);
+            recorder.note(boot_time(), &id, &name, What::Lost { reason });
+        })
+    }
+
+    /// Checks the guard at intervals. `false`: the lock is over.
+    async fn work(&mut self, id: &str, guard: &Guard, end: Duration) -> bool {
+        loop {
+            let stop = self.pause(self.role.pace()).await;
+            // We take the timestamp before we check the guard. Otherwise a freeze between the two would date an old
+            // result too late, and the holder would seem to act on an expired lock.
+            let (at, valid) = (boot_time(), guard.valid_for());
+            if valid.is_zero() && !self.lies() {
+                self.note_at(at, id, What::Over);
+                return false;
+            }
+            if stop || at >= end {
+                self.note_at(at, id, What::Left);
+                return true;
+            }
+            let until = at + valid;
+            self.note_at(at, id, What::Step { until });
+        }
+    }
+
+    fn lies(&self) -> bool {
+        self.lie != Lie::None
+    }
+
+    /// Returns `true` if the task is to stop.
+    async fn pause(&mut self, time: Duration) -> bool {
+        let _ = tokio::time::timeout(time, self.stop.changed()).await;
+        *self.stop.borrow()
+    }
+
+    fn note(&self, id: &str, what: What) {
+        self.note_at(boot_time(), id, what);
+    }
+
+    fn note_at(&self, at: Duration, id: &str, what: What) {
+        self.recorder.note(at, id, self.lock.name(), what);
+    }
+}
+
+/// Records when this process did not get to run.
+async fn feel_pulse(recorder: Recorder, process: u32) {
+    const PULSE: Duration = Duration::from_millis(10);
+    for number in 1_u64.. {
+        let before = boot_time();
+        tokio::time::sleep(PULSE).await;
+        let now = boot_time();
+        let time = now.saturating_sub(before + PULSE);
+        if time > Duration::from_millis(20) {
+            let id = format!("{process}.0.{number}");
+            recorder.note(now, &id, "-", What::Stall { time });
+        }
+    }
+}
+
+/// Each task of a run has a seed of its own. Otherwise the clients of one process would pause in step.
+fn seed(plan: &Plan, client: u32, task: usize) -> u64 {
+    plan.seed ^ u64::from(plan.process) << 32 ^ u64::from(client) << 16 ^ task as u64
+}
+
+/// The tasks of one client. The first is the keeper.
+pub(crate) fn tasks(
+    plan: &Plan,
+    number: u32,
+    recorder: &Recorder,
+    stop: &watch::Receiver<bool>,
+    lock: impl Fn(&str) -> Lock,
+) -> Vec<Task> {
+    let usual = [Role::Keeper, Role::Trader, Role::Trader, Role::Relay];
+    let crowd = vec![Role::Crowd; plan.crowd as usize];
+    let roles = if plan.crowd > 0 { crowd } else { usual.into() };
+    let owner = format!("{}-{number}", plan.process);
+    let task = |(task, role): (usize, Role)| Task {
+        lock: lock(&role.name(&plan.name, &owner)),
+        role,
+        id: format!("{}.{}", plan.process, task + 1 + number as usize * 100),
+        lease: plan.lease(),
+        recorder: recorder.clone(),
+        rng: Rng::with_seed(seed(plan, number, task)),
+        stop: stop.clone(),
+        lie: Lie::None,
+    };
+    roles.into_iter().enumerate().map(task).collect()
+}
+
+/// Runs the process until its stdin closes.
+pub(crate) async fn main(plan: Plan) -> Result<()> {
+    let recorder = Recorder::create(&plan.file)?;
+    let (stopper, stop) = watch::channel(false);
+    let mut clients = Vec::new();
+    let mut running = JoinSet::new();
+    for number in 0..plan.clients.max(1) {
+        let connected = connect(&plan).await?;
+        let found = tasks(&plan, number, &recorder, &stop, |name| {
+            connected.lock(name, &plan)
+        });
+        for task in found {
+            running.spawn(task.run());
+        }
+        clients.push(connected);
+    }
+    let pulse = tokio::spawn(feel_pulse(recorder, plan.process));
+    println!("ready");
+    obey().await;
+    pulse.abort();
+    stopper.send_replace(true);
+    while running.join_next().await.is_some() {}
+    // We close the clients after all tasks have ended. Otherwise their locks would end as `Closed`.
+    for client in clients.iter().flat_map(|connected| &connected.clients) {
+        client.close(Duration::from_secs(1)).await;
+    }
+    println!("done");
+    Ok(())
+}
+
+/// Executes the commands on stdin until it closes.
+async fn obey() {
+    let (sender, mut lines) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    while let Some(line) = lines.recv().await {
+        if let Some(time) = line.strip_prefix("block ") {
+            // This blocks the executor, and all tasks with it.
+            std::thread::sleep(Duration::from_millis(time.parse().unwrap_or(0)));
+            println!("unblocked");
+        }
+    }
+}
+
+struct Connected {
+    clients: Vec<Client>,
+    majority: Option<RedLock>,
+}
+
+impl Connected {
+    fn lock(&self, name: &str, plan: &Plan) -> Lock {
+        match &self.majority {
+            Some(majority) => majority.lock(name),
+            None if plan.no_tokens => self.clients[0].lock(name),
+            None => self.clients[0].fenced_lock(name),
+        }
+    }
+}
+
+async fn connect(plan: &Plan) -> Result<Connected> {
+    let mut clients = Vec::new();
+    for store in &plan.store {
+        let settings = world::builder(plan.secret.clone())
+            .lease(plan.lease())
+            .response_timeout(plan.lease() / 3)
+            .acknowledge(if plan.all_replicas {
+                ReplicaAck::All
+            } else {
+                ReplicaAck::Any
+            });
+        let client = patiently(|| settings.clone().connect(store)).await;
+        clients.push(client.with_context(|| store.clone())?);
+    }
+    let majority = if clients.len() > 1 {
+        // The servers have just started empty, so the restart guard would only delay the run.
+        let settings = RedLock::builder(clients.clone()).restart_guard(false);
+        Some(settings.node_timeout(plan.lease() / 10).build()?)
+    } else {
+        None
+    };
+    Ok(Connected { clients, majority })
+}
+
+/// Retries for a while: the process may start during an outage of the store.
+async fn patiently<T, F: Future<Output = tidelock::Result<T>>>(
+    ask: impl Fn() -> F,
+) -> tidelock::Result<T> {
+    let end = boot_time() + Duration::from_secs(20);
+    loop {
+        match ask().await {
+            Err(error) if error.is_retryable() && boot_time() < end => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            answer => return answer,
+        }
+    }
+}

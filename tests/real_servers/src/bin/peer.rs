@@ -1,0 +1,279 @@
+//! A separate process that holds locks. It reads commands from stdin and answers on stdout, one line each.
+//!
+//! Usage: `peer URL LEASE_MS [RESPONSE_TIMEOUT_MS]`, then one command per line:
+//!
+//! | command | answers |
+//! | --- | --- |
+//! | `acquire NAME [fenced] [wait=MS] [lock_delay=MS]` | `acquired NAME owner=… token=…`, or `failed NAME kind=…` |
+//! | `release NAME` | `released NAME`, or `failed NAME kind=…` |
+//! | `status NAME` | `status NAME held=… valid_ms=…` |
+//! | `work NAME FILE MS` | loops in `while_held`: sleeps MS, then as `write`; at its end `stopped NAME reason=…` |
+//! | `write NAME FILE` | writes even if not held: `written NAME …`, or `refused NAME …` if FILE has a larger token |
+//! | `hammer NAME ROUNDS [fenced]` | a line `span NAME begin=… end=… token=…` for each round, then `done NAME` |
+//! | `clocks` | `clocks wall=… monotonic=…`: as this process reads them, in seconds since 1970 and in nanoseconds |
+//! | `block MS` | blocks the executor, then `unblocked` |
+//!
+//! When a lock is lost, it prints `lost NAME reason=…`. Every line begins with the boot clock in nanoseconds. The
+//! process shuts down cleanly at the end of stdin.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::fs::File;
+use std::io::{BufRead, Read, Seek, Write};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use testkit::process::boot_time;
+use tidelock::{AcquireOptions, Client, Guard, Lock};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().collect();
+    let [_, url, lease, rest @ ..] = args.as_slice() else {
+        bail!("usage: peer URL LEASE_MS [RESPONSE_TIMEOUT_MS]");
+    };
+    let lease = millis(lease)?;
+    let timeout = rest.first().map_or(Ok(lease / 4), |text| millis(text))?;
+    let client = Client::builder()
+        .lease(lease)
+        .response_timeout(timeout)
+        .connect(url)
+        .await?;
+    let peer = Peer {
+        client,
+        holds: Arc::default(),
+    };
+    say(&format!("ready client={}", peer.client.id()));
+    let mut lines = stdin_lines();
+    while let Some(line) = lines.recv().await {
+        let peer = peer.clone();
+        // Each command runs in its own task. Otherwise a wait for a lock would delay the next command.
+        tokio::spawn(async move {
+            if let Err(error) = peer.obey(&line).await {
+                say(&format!("error {line}: {error:#}"));
+            }
+        });
+    }
+    peer.client.close(Duration::ZERO).await;
+    Ok(())
+}
+
+#[derive(Clone)]
+struct Peer {
+    client: Client,
+    holds: Arc<Mutex<HashMap<String, Guard>>>,
+}
+
+impl Peer {
+    async fn obey(&self, line: &str) -> Result<()> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["acquire", name, options @ ..] => self.acquire(name, options).await,
+            ["release", name] => self.release(name).await,
+            ["status", name] => self.with(name, |guard| {
+                let valid = guard.valid_for().as_millis();
+                say(&format!(
+                    "status {name} held={} valid_ms={valid}",
+                    guard.is_held()
+                ));
+                Ok(())
+            }),
+            ["work", name, file, every] => self.work(name, file, millis(every)?).await,
+            ["write", name, file] => self.with(name, |guard| write(guard, file)),
+            ["hammer", name, rounds, options @ ..] => {
+                self.hammer(name, rounds.parse()?, options).await
+            }
+            ["clocks"] => clocks(),
+            ["block", time] => {
+                std::thread::sleep(millis(time)?);
+                say("unblocked");
+                Ok(())
+            }
+            _ => bail!("not a command"),
+        }
+    }
+
+    fn lock(&self, name: &str, options: &[&str]) -> Lock {
+        if options.contains(&"fenced") {
+            self.client.fenced_lock(name)
+        } else {
+            self.client.lock(name)
+        }
+    }
+
+    fn with(&self, name: &str, look: impl FnOnce(&Guard) -> Result<()>) -> Result<()> {
+        look(
+            lock(&self.holds)
+                .get(name)
+                .context("nothing of that name")?,
+        )
+    }
+
+    async fn acquire(&self, name: &str, words: &[&str]) -> Result<()> {
+        let mut options = AcquireOptions::new();
+        if let Some(wait) = words.iter().find_map(|word| word.strip_prefix("wait=")) {
+            options = options.wait(millis(wait)?);
+        }
+        if let Some(delay) = words
+            .iter()
+            .find_map(|word| word.strip_prefix("lock_delay="))
+        {
+            options = options.lock_delay(millis(delay)?);
+        }
+        match self.lock(name, words).acquire_with(options).await {
+            Ok(guard) => {
+                say(&format!(
+                    "acquired {name} owner={} token={}",
+                    guard.owner_id(),
+                    token(&guard)
+                ));
+                let (lost, of) = (guard.lost(), name.to_owned());
+                tokio::spawn(async move { say(&format!("lost {of} reason={:?}", lost.await)) });
+                lock(&self.holds).insert(name.to_owned(), guard);
+            }
+            Err(error) => failed(name, &error),
+        }
+        Ok(())
+    }
+
+    async fn release(&self, name: &str) -> Result<()> {
+        let guard = lock(&self.holds)
+            .remove(name)
+            .context("nothing of that name")?;
+        match guard.release().await {
+            Ok(()) => say(&format!("released {name}")),
+            Err(error) => failed(name, &error),
+        }
+        Ok(())
+    }
+
+    async fn work(&self, name: &str, file: &str, every: Duration) -> Result<()> {
+        let guard = lock(&self.holds)
+            .get(name)
+            .context("nothing of that name")?
+            .reenter();
+        let done: Result<Result<Infallible>, _> = guard
+            .while_held(async {
+                loop {
+                    tokio::time::sleep(every).await;
+                    write(&guard, file)?;
+                }
+            })
+            .await;
+        // We drop this guard before we print. Otherwise a `release` command that follows would not release the last
+        // guard.
+        drop(guard);
+        match done {
+            Ok(end) => end.map(drop),
+            Err(reason) => {
+                say(&format!("stopped {name} reason={reason:?}"));
+                Ok(())
+            }
+        }
+    }
+
+    async fn hammer(&self, name: &str, rounds: u64, options: &[&str]) -> Result<()> {
+        let shared = self.lock(name, options);
+        for _ in 0..rounds {
+            let guard = match shared.acquire().await {
+                Ok(guard) => guard,
+                Err(error) => {
+                    failed(name, &error);
+                    continue;
+                }
+            };
+            let begin = boot_time();
+            // Only a loss ends the section early, and the loop has ended by then.
+            let _ = guard
+                .while_held(tokio::time::sleep(Duration::from_millis(1)))
+                .await;
+            let end = boot_time();
+            say(&format!(
+                "span {name} begin={} end={} token={}",
+                begin.as_nanos(),
+                end.as_nanos(),
+                token(&guard)
+            ));
+            if let Err(error) = guard.release().await {
+                failed(name, &error);
+            }
+        }
+        say(&format!("done {name}"));
+        Ok(())
+    }
+}
+
+/// A resource that checks fencing tokens: the file keeps the largest token it has seen and refuses a smaller one.
+fn write(guard: &Guard, path: &str) -> Result<()> {
+    let (name, mine) = (guard.name(), token(guard));
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)?;
+    file.lock()?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    let seen = text.trim().parse().unwrap_or(0);
+    if mine >= seen {
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{mine}")?;
+    }
+    // We drop the file, and with it its lock, before we print. Otherwise a test that reads the line may freeze this
+    // process while it still has the file locked.
+    drop(file);
+    let outcome = if mine < seen { "refused" } else { "written" };
+    say(&format!("{outcome} {name} token={mine} seen={seen}"));
+    Ok(())
+}
+
+/// The clocks as the standard library reads them. A test may have changed them, so only differences count.
+fn clocks() -> Result<()> {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let monotonic = START.elapsed().as_nanos();
+    say(&format!("clocks wall={wall} monotonic={monotonic}"));
+    Ok(())
+}
+
+fn token(guard: &Guard) -> u64 {
+    guard.token().map_or(0, tidelock::FencingToken::get)
+}
+
+fn failed(name: &str, error: &tidelock::Error) {
+    say(&format!("failed {name} kind={:?} {error}", error.kind()));
+}
+
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    // An error means that stdout has no reader left, and then the line can be discarded.
+    let _ = writeln!(out, "{} {text}", boot_time().as_nanos());
+    let _ = out.flush();
+}
+
+fn millis(text: &str) -> Result<Duration> {
+    Ok(Duration::from_millis(
+        text.parse().context(text.to_owned())?,
+    ))
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn stdin_lines() -> UnboundedReceiver<String> {
+    let (sender, lines) = unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}

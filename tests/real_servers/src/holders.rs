@@ -1,0 +1,50 @@
+//! Clients that hold locks under faults: their settings, and the report of a loss.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use testkit::process::boot_time;
+use tidelock::{Client, ClientBuilder, Guard, Lock, LostReason};
+use tokio::task::JoinHandle;
+
+use crate::timing::within;
+
+/// The client settings of all rows: the response timeout is a quarter of the lease.
+pub fn builder(lease: Duration) -> ClientBuilder {
+    Client::builder().lease(lease).response_timeout(lease / 4)
+}
+
+/// Waits for the loss of a guard and records when it was reported.
+#[derive(Debug)]
+pub struct Told(JoinHandle<(Duration, LostReason)>);
+
+/// Acquires a lock, and retries if an outage lasts longer than one acquire waits.
+pub async fn insist(lock: Lock) -> Result<Guard> {
+    loop {
+        match lock.acquire().await {
+            Err(error) if error.is_retryable() => {}
+            answer => return Ok(answer?),
+        }
+    }
+}
+
+/// Starts to wait for the loss.
+pub fn listen(guard: &Guard) -> Told {
+    let lost = guard.lost();
+    Told(tokio::spawn(async move {
+        let reason = lost.await;
+        (boot_time(), reason)
+    }))
+}
+
+impl Told {
+    /// True if no loss has been reported.
+    pub fn is_quiet(&self) -> bool {
+        !self.0.is_finished()
+    }
+
+    /// The time of the report, on the boot clock, and the reason.
+    pub async fn told(self, limit: Duration) -> Result<(Duration, LostReason)> {
+        Ok(within(limit, "the holder is told", self.0).await??)
+    }
+}

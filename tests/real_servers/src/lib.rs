@@ -1,0 +1,22 @@
+//! Helpers for the tests on real servers.
+
+#![allow(
+    clippy::missing_errors_doc,
+    clippy::missing_panics_doc,
+    reason = "a helper of tests fails when its check fails"
+)]
+
+mod callers;
+pub mod connecting;
+mod history;
+mod holders;
+pub mod logs;
+pub mod shares;
+mod timing;
+pub mod waiting;
+
+pub use callers::callers;
+pub use history::{History, Span, Toll, hammer};
+pub use holders::{Told, builder, insist, listen};
+pub use testkit::process::boot_time;
+pub use timing::{SOON, eventually, ms, within};

@@ -1,0 +1,173 @@
+//! Failures of one shard, and of most shards at once.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use futures_util::future::{join_all, try_join_all};
+use testkit::servers::{Cluster, RedisServer};
+use tidelock::{AcquireOptions, ErrorKind, LostReason};
+use tokio::time::sleep;
+
+use real_servers::{SOON, boot_time, builder, listen, ms, within};
+
+/// T36. Two of three primaries are down, so the third refuses requests as well. The client retries within the wait and
+/// then returns a clear error. With a longer wait it gets the lock once they are back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t36_a_cluster_that_is_down_is_waited_for() -> Result<()> {
+    let cluster = Cluster::builder().replicas(0).start()?;
+    let lease = Duration::from_secs(20);
+    let settings = builder(lease).response_timeout(ms(1000));
+    let client = settings.connect(&cluster.url()).await?;
+    client.lock("{shop}warm").acquire().await?.release().await?;
+    let own = cluster.node_of("{shop}")?;
+    let primaries = cluster.primaries()?.into_iter();
+    let others = primaries.filter(|node| node.port() != own.port());
+    let others: Vec<&RedisServer> = others.collect();
+    for other in &others {
+        other.freeze()?;
+    }
+    real_servers::eventually(SOON, "the cluster is down", || {
+        let info: String = own.query(&["CLUSTER", "INFO"])?;
+        Ok(info.contains("cluster_state:fail"))
+    })?;
+    let begun = boot_time();
+    let short = AcquireOptions::new().wait(ms(800));
+    let error = client.lock("{shop}stock").acquire_with(short).await;
+    let took = boot_time() - begun;
+    let error = error.map(drop).unwrap_err();
+    ensure!(error.kind() == ErrorKind::Unavailable, "{error}");
+    ensure!(error.to_string().contains("CLUSTERDOWN"), "{error}");
+    ensure!((ms(700)..ms(1100)).contains(&took), "{took:?}");
+    let waiter = tokio::spawn(client.lock("{shop}stock").acquire());
+    for other in &others {
+        other.thaw()?;
+    }
+    cluster.await_ok()?;
+    let guard = within(ms(1000), "the cluster is up", waiter).await???;
+    guard.release().await?;
+    Ok(())
+}
+
+/// T36. One node runs a script for longer than its limit, another still loads its data: the client retries on both
+/// within the wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t36_a_busy_and_a_loading_server_are_waited_for() -> Result<()> {
+    let slow = ["--lua-time-limit", "50", "--key-load-delay", "5000"];
+    let server = RedisServer::builder().appendonly(true).args(slow).start()?;
+    let client = builder(Duration::from_secs(20))
+        .connect(&server.url())
+        .await?;
+    client.lock("warm").acquire().await?.release().await?;
+    for number in 0..200 {
+        server.admin(&["SET", &format!("key {number}"), "x"])?;
+    }
+    std::thread::scope(|scope| {
+        let script = "local t = redis.call('time'); local e = t[1] * 1000000 + t[2] + 700000; \
+            repeat t = redis.call('time') until t[1] * 1000000 + t[2] > e; return 1";
+        let busy = scope.spawn(|| server.admin(&["EVAL", script, "0"]).map(drop));
+        std::thread::sleep(ms(200));
+        let got = here(client.lock("stock").acquire());
+        busy.join().expect("no panic")?;
+        anyhow::Ok(here(got?.release())?)
+    })?;
+    server.kill()?;
+    std::thread::scope(|scope| {
+        let restart = scope.spawn(|| server.restart());
+        let got = here(client.lock("stock").acquire());
+        restart.join().expect("no panic")?;
+        Ok(here(got?.release())?)
+    })
+}
+
+/// Runs a future on this thread while another thread keeps the server busy.
+fn here<F: IntoFuture>(work: F) -> F::Output {
+    let work = async { work.await };
+    tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(work))
+}
+
+/// T37. One of three shards is frozen for three leases, with a hundred locks held on each. Those on the healthy shards
+/// stay held and renewed; the holders on the frozen shard are told before their leases can end there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t37_a_frozen_shard_costs_the_others_nothing() -> Result<()> {
+    let lease = ms(1500);
+    let cluster = Cluster::builder()
+        .replicas(0)
+        .server(RedisServer::builder().args(["--cluster-require-full-coverage", "no"]))
+        .start()?;
+    let client = builder(lease).connect(&cluster.url()).await?;
+    let primaries = cluster.primaries()?;
+    let mut guards: Vec<Vec<_>> = Vec::new();
+    for node in &primaries {
+        let ranges = slots(node)?;
+        let mut names = (0..).map(|number| format!("stock {number}"));
+        let mine = std::iter::from_fn(|| names.find(|name| has(&ranges, slot(name))));
+        let locks: Vec<_> = mine.take(100).map(|name| client.lock(&name)).collect();
+        guards.push(try_join_all(locks.iter().map(|lock| lock.acquire())).await?);
+    }
+    let told: Vec<_> = guards[0].iter().map(listen).collect();
+    primaries[0].freeze()?;
+    let frozen = boot_time();
+    sleep(3 * lease).await;
+    for (number, healthy) in guards[1..].iter().enumerate() {
+        let held = healthy.iter().filter(|guard| guard.is_held()).count();
+        ensure!(held == 100, "{held} of 100 held on shard {}", number + 1);
+    }
+    for (at, reason) in try_join_all(told.into_iter().map(|told| told.told(SOON))).await? {
+        ensure!(reason == LostReason::Expired, "{reason}");
+        ensure!(
+            at < frozen + lease,
+            "told {:?} after the freeze",
+            at - frozen
+        );
+    }
+    // The client may only believe that they are held, so we check the server: it must have them, with most of their
+    // lease left.
+    for (node, healthy) in primaries[1..].iter().zip(&guards[1..]) {
+        for guard in healthy {
+            let left: i64 = node.query(&["PTTL", guard.name()])?;
+            ensure!(left > 0, "{} has {left} ms", guard.name());
+        }
+    }
+    primaries[0].thaw()?;
+    for healthy in guards.drain(1..) {
+        for released in join_all(healthy.into_iter().map(tidelock::Guard::release)).await {
+            released?;
+        }
+    }
+    Ok(())
+}
+
+/// The slots of a node, as ranges from first to last.
+fn slots(node: &RedisServer) -> Result<Vec<(u16, u16)>> {
+    let text: String = node.query(&["CLUSTER", "NODES"])?;
+    let own = text
+        .lines()
+        .find(|line| line.contains("myself"))
+        .unwrap_or_default();
+    let ranges = own.split_whitespace().skip(8).map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        anyhow::Ok((first.parse()?, last.parse()?))
+    });
+    ranges.collect()
+}
+
+fn has(ranges: &[(u16, u16)], slot: u16) -> bool {
+    ranges
+        .iter()
+        .any(|(first, last)| (*first..=*last).contains(&slot))
+}
+
+/// The slot of a name without braces, by CRC-16/XMODEM.
+fn slot(name: &str) -> u16 {
+    let crc = name.bytes().fold(0_u16, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
+            let shifted = crc << 1;
+            if crc & 0x8000 == 0 {
+                shifted
+            } else {
+                shifted ^ 0x1021
+            }
+        })
+    });
+    crc % 16384
+}

@@ -1,0 +1,188 @@
+//! A cluster node given as a single server. It owns only some of the locks, so the client refuses it, however it is
+//! addressed.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use testkit::proxy::Proxy;
+use testkit::servers::{Cluster, RedisServer, Sentinels};
+use tidelock::{Error, ErrorKind, Topology};
+
+use crate::shared;
+use real_servers::{builder, eventually, ms, within};
+
+/// A node that does not own the lock "stock".
+fn elsewhere() -> Result<usize> {
+    let cluster = shared();
+    let owner = cluster.node_of("stock")?.port();
+    let others = cluster.primaries()?;
+    let other = others.iter().find(|node| node.port() != owner);
+    let port = other.map(|node| node.port());
+    let nodes = cluster.nodes();
+    Ok(nodes
+        .iter()
+        .position(|node| Some(node.port()) == port)
+        .unwrap_or(0))
+}
+
+fn is_refused(error: &Error) -> Result<()> {
+    let text = error.to_string();
+    ensure!(error.kind() == ErrorKind::InvalidOptions, "{error:?}");
+    ensure!(!error.is_retryable(), "{error:?}");
+    ensure!(text.contains("redis+cluster://"), "{text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn t70_a_node_of_a_cluster_is_refused_as_a_single_server() -> Result<()> {
+    let cluster = shared();
+    let node = &cluster.nodes()[elsewhere()?];
+    let urls = [
+        node.url(),
+        format!("{}/3", node.url()),
+        format!("{}?locks=plain", node.url()),
+        node.unix_url(),
+    ];
+    for url in urls {
+        let began = Instant::now();
+        let Err(error) = builder(ms(2000)).connect(&url).await else {
+            anyhow::bail!("{url}: let in");
+        };
+        is_refused(&error)?;
+        ensure!(began.elapsed() < ms(500), "{url}: not at once");
+    }
+    let parts = [
+        Topology::one(node.addr().to_string()),
+        Topology::one(node.addr().to_string()).plain_locks(true),
+        Topology::socket(node.socket()),
+    ];
+    for servers in parts {
+        let Err(error) = builder(ms(2000)).connect_servers(servers.clone()).await else {
+            anyhow::bail!("{servers:?}: let in");
+        };
+        is_refused(&error)?;
+    }
+    Ok(())
+}
+
+/// Sentinels can monitor any server, and so also a cluster node.
+#[tokio::test]
+async fn t70_a_node_of_a_cluster_that_sentinels_name_is_refused() -> Result<()> {
+    let (cluster, sentinels) = (shared(), Sentinels::start()?);
+    let node = &cluster.nodes()[elsewhere()?];
+    let port = node.port().to_string();
+    for sentinel in sentinels.sentinels() {
+        sentinel.admin(&["SENTINEL", "MONITOR", "shop", "127.0.0.1", &port, "2"])?;
+    }
+    let url = sentinels.url().replace("/mymaster", "/shop");
+    let Err(error) = builder(ms(2000)).connect(&url).await else {
+        anyhow::bail!("let in");
+    };
+    is_refused(&error)
+}
+
+/// The server restarts as a cluster node, or another server takes over its address.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t70_a_server_that_becomes_a_node_is_refused_behind_a_live_client() -> Result<()> {
+    let lease = ms(2000);
+    let (cluster, server) = (shared(), RedisServer::start()?);
+    let proxy = Proxy::start(server.addr())?;
+    let client = builder(lease).connect(&proxy.url()).await?;
+    let plain = builder(lease)
+        .connect(&format!("{}?locks=plain", proxy.url()))
+        .await?;
+    let guard = client.lock("held").acquire().await?;
+    let direct = builder(lease).connect(&server.url()).await?;
+    let other = direct.lock("awaited").acquire().await?;
+    let waiter = tokio::spawn(client.lock("awaited").acquire());
+    eventually(lease, "somebody waits", || {
+        let channel = "redisson_lock__channel:{awaited}";
+        let (_, count): (String, i64) = server.query(&["PUBSUB", "NUMSUB", channel])?;
+        Ok(count == 1)
+    })?;
+    proxy.set_upstream(cluster.nodes()[elsewhere()?].addr());
+    proxy.cut();
+    let began = Instant::now();
+    let error = client.lock("stock").acquire().await.map(drop).unwrap_err();
+    is_refused(&error)?;
+    let error = plain.lock("stock").acquire().await.map(drop).unwrap_err();
+    is_refused(&error)?;
+    let told = within(lease, "the waiter is told", waiter).await??;
+    is_refused(&told.map(drop).unwrap_err())?;
+    ensure!(began.elapsed() < lease / 2, "{:?}", began.elapsed());
+    // The client can no longer reach the server that has the key.
+    within(lease, "the holder is told", guard.lost()).await?;
+    drop(other);
+    direct.close(ms(0)).await;
+    client.close(ms(0)).await;
+    plain.close(ms(0)).await;
+    Ok(())
+}
+
+/// The server does not reveal that it is a cluster node; its redirection does.
+#[tokio::test]
+async fn t70_a_redirection_is_no_outage_for_a_single_server() -> Result<()> {
+    let cluster = Cluster::builder()
+        .replicas(0)
+        .server(RedisServer::builder().args(["--rename-command", "HELLO", ""]))
+        .start()?;
+    let owner = cluster.node_of("stock")?.port();
+    let others = cluster.primaries()?;
+    let node = others.iter().find(|node| node.port() != owner);
+    let Some(node) = node else {
+        anyhow::bail!("one node has all slots");
+    };
+    for choice in ["", "?locks=plain"] {
+        let client = builder(ms(2000))
+            .connect(&format!("{}{choice}", node.url()))
+            .await?;
+        let began = Instant::now();
+        let error = client.lock("stock").acquire().await.map(drop).unwrap_err();
+        is_refused(&error)?;
+        ensure!(began.elapsed() < ms(500), "{:?}", began.elapsed());
+        let error = client
+            .lock("stock")
+            .try_acquire()
+            .await
+            .map(drop)
+            .unwrap_err();
+        is_refused(&error)?;
+    }
+    Ok(())
+}
+
+/// Forwards every connection to another address.
+async fn forward(listener: tokio::net::TcpListener, to: std::net::SocketAddr) {
+    while let Ok((mut here, _)) = listener.accept().await {
+        tokio::spawn(async move {
+            if let Ok(mut there) = tokio::net::TcpStream::connect(to).await {
+                // Either side may close the connection, so we ignore the error.
+                let _ = tokio::io::copy_bidirectional(&mut here, &mut there).await;
+            }
+        });
+    }
+}
+
+/// The reverse: a standalone server has the address of a cluster node. It would accept every request and grant a lock
+/// that a promoted replica grants as well.
+#[tokio::test]
+async fn t70_a_server_in_the_place_of_a_node_grants_nothing() -> Result<()> {
+    let cluster = Cluster::builder().replicas(0).start()?;
+    let client = builder(ms(2000)).connect(&cluster.url()).await?;
+    client.lock("stock").acquire().await?.release().await?;
+    let node = cluster.node_of("stock")?;
+    node.kill()?;
+    let stranger = RedisServer::start()?;
+    let listener = tokio::net::TcpListener::bind(node.addr()).await?;
+    tokio::spawn(forward(listener, stranger.addr())); // ends with the runtime of this test
+    let options = tidelock::AcquireOptions::new().wait(ms(1000));
+    let granted = client.lock("stock").acquire_with(options).await;
+    ensure!(granted.is_err(), "by a server that is no node");
+    ensure!(stranger.keys()?.is_empty(), "{:?}", stranger.keys()?);
+    let asked: String = stranger.query(&["INFO", "commandstats"])?;
+    ensure!(
+        asked.contains("cmdstat_hello"),
+        "it was not asked at all: {asked}"
+    );
+    Ok(())
+}

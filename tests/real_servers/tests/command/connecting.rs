@@ -1,0 +1,94 @@
+//! T76: the store is not there yet, or full, when a command starts. Its wait includes the time to connect.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use real_servers::connecting::Insider;
+use testkit::process::Spawned;
+use testkit::servers::RedisServer;
+
+use crate::{SOON, say, tidelock};
+
+/// The time for which the store is unreachable here.
+const AWAY: Duration = Duration::from_millis(700);
+
+#[test]
+fn t76_a_wait_covers_the_connecting() -> Result<()> {
+    let server = RedisServer::start()?;
+    for flags in [&["--wait", "20s"][..], &[]] {
+        server.kill()?;
+        let args = [&["run"], flags, &["job", "--", "echo", "mine"]].concat();
+        let mut run = Spawned::start(tidelock(&server.url(), &args)?)?;
+        std::thread::sleep(AWAY);
+        server.restart()?;
+        run.wait_line("mine", SOON)?;
+        ensure!(run.wait(SOON)?.success());
+    }
+    Ok(())
+}
+
+#[test]
+fn t76_a_full_server_is_waited_for_by_the_command() -> Result<()> {
+    let server = RedisServer::start()?;
+    let mut inside = Insider::enter(server.addr())?;
+    inside.say("CONFIG SET maxclients 1")?;
+    let full = say(&server.url(), &["try", "job", "--", "true"])?;
+    full.must(69, "job: the store cannot be reached")?;
+    ensure!(full.err.contains("maxclients"), "{}", full.err);
+    let args = ["run", "--wait", "20s", "job", "--", "echo", "mine"];
+    let mut run = Spawned::start(tidelock(&server.url(), &args)?)?;
+    std::thread::sleep(AWAY);
+    drop(inside);
+    run.wait_line("mine", SOON)?;
+    ensure!(run.wait(SOON)?.success());
+    Ok(())
+}
+
+/// There is one wait: the time spent on connecting is not available for the lock any more.
+#[test]
+fn t76_the_time_of_the_connecting_is_a_part_of_the_wait() -> Result<()> {
+    let server = RedisServer::start()?;
+    let java = "7f7c1a34-0000-4000-8000-000000000001:51";
+    server.admin_each(&[&["HSET", "job", java, "1"], &["PEXPIRE", "job", "60000"]])?;
+    server.freeze()?;
+    let begun = Instant::now();
+    let wait = AWAY * 3;
+    let limit = format!("{}ms", wait.as_millis());
+    let args = ["run", "--wait", &limit, "job", "--", "true"];
+    let mut run = Spawned::start(tidelock(&server.url(), &args)?)?;
+    std::thread::sleep(AWAY);
+    server.thaw()?;
+    let code = run.wait(SOON)?.code();
+    let took = begun.elapsed();
+    ensure!(code == Some(75), "{code:?} {:?}", run.seen());
+    ensure!(took >= wait && took < wait + AWAY / 2, "{took:?}");
+    Ok(())
+}
+
+#[test]
+fn t76_a_store_that_stays_away_is_told_when_the_wait_is_over() -> Result<()> {
+    let server = RedisServer::start()?;
+    let url = server.url();
+    server.kill()?;
+    let begun = Instant::now();
+    let wait = ["run", "--wait", "700ms", "job", "--", "true"];
+    say(&url, &wait)?.must(69, "tried again for 700ms")?;
+    ensure!(begun.elapsed() >= AWAY && begun.elapsed() < AWAY * 3);
+    let begun = Instant::now();
+    say(&url, &["try", "job", "--", "true"])?.must(69, "cannot be reached")?;
+    ensure!(begun.elapsed() < AWAY, "a try does not wait");
+    Ok(())
+}
+
+/// A permanent error is returned at once.
+#[test]
+fn t76_a_wrong_password_is_told_at_once() -> Result<()> {
+    let server = RedisServer::builder().password("hush").start()?;
+    let url = format!("redis://:loud@{}", server.addr());
+    let begun = Instant::now();
+    let wait = ["run", "--wait", "20s", "job", "--", "true"];
+    say(&url, &wait)?.must(69, "check user and password")?;
+    say(&url, &["run", "job", "--", "true"])?.must(69, "check user and password")?;
+    ensure!(begun.elapsed() < SOON / 4, "{:?}", begun.elapsed());
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! The command has ended, and the store does not answer: `tidelock run` waits for one response timeout and leaves the
+//! lock to its lease.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use testkit::process::{Spawned, is_alive};
+use testkit::servers::{
+    Cluster, EtcdServer, MariaDb, MemcachedServer, PostgresServer, RedisServer, Sentinels,
+    ZooKeeperServer,
+};
+
+use crate::{SOON, tidelock};
+
+/// The response timeout.
+const ANSWER: Duration = Duration::from_secs(1);
+
+/// Ends the command while the store is frozen.
+fn leaves_in_time(url: &str, freeze: impl FnOnce() -> Result<()>) -> Result<()> {
+    let script = "echo in; read line; exit 3";
+    let mut command = tidelock(url, &["run", "job", "--", "sh", "-c", script])?;
+    command.env("TIDELOCK_RESPONSE_TIMEOUT_MS", "1000");
+    let mut run = Spawned::start(command)?;
+    run.wait_line("in", SOON)?;
+    freeze()?;
+    run.close_stdin();
+    let ended = Instant::now();
+    let code = run.wait(SOON)?.code();
+    let took = ended.elapsed();
+    ensure!(code == Some(3), "{code:?}: {:?}", run.seen());
+    ensure!(took < ANSWER * 3 / 2, "{took:?}: {:?}", run.seen());
+    let told = run.seen().iter().any(|line| line.contains("lease ends"));
+    ensure!(told, "{:?}", run.seen());
+    Ok(())
+}
+
+#[test]
+fn a_frozen_redis_is_left_in_time() -> Result<()> {
+    let server = RedisServer::start()?;
+    leaves_in_time(&server.url(), || server.freeze())
+}
+
+#[test]
+fn a_redis_that_is_gone_is_left_in_time() -> Result<()> {
+    let server = RedisServer::start()?;
+    leaves_in_time(&server.url(), || server.kill())
+}
+
+#[test]
+fn a_frozen_redis_with_plain_locks_is_left_in_time() -> Result<()> {
+    let server = RedisServer::start()?;
+    let url = format!("{}?locks=plain", server.url());
+    leaves_in_time(&url, || server.freeze())
+}
+
+#[test]
+fn frozen_servers_behind_sentinels_are_left_in_time() -> Result<()> {
+    let sentinels = Sentinels::start()?;
+    leaves_in_time(&sentinels.url(), || {
+        let mut all = sentinels.nodes().iter().chain(sentinels.sentinels());
+        all.try_for_each(|node| node.freeze())
+    })
+}
+
+#[test]
+fn a_frozen_cluster_is_left_in_time() -> Result<()> {
+    let cluster = Cluster::start()?;
+    let freeze = || cluster.nodes().iter().try_for_each(|node| node.freeze());
+    leaves_in_time(&cluster.url(), freeze)
+}
+
+#[test]
+fn a_frozen_postgres_is_left_in_time() -> Result<()> {
+    let server = PostgresServer::start()?;
+    leaves_in_time(&server.url(), || server.freeze())
+}
+
+#[test]
+fn a_frozen_postgres_with_session_locks_is_left_in_time() -> Result<()> {
+    let server = PostgresServer::start()?;
+    let url = format!("{}?locks=session", server.url());
+    leaves_in_time(&url, || server.freeze())
+}
+
+#[test]
+fn a_frozen_mysql_is_left_in_time() -> Result<()> {
+    let server = MariaDb::start()?;
+    leaves_in_time(&server.url(), || server.freeze())
+}
+
+#[test]
+fn a_frozen_zookeeper_is_left_in_time() -> Result<()> {
+    let server = ZooKeeperServer::start()?;
+    leaves_in_time(&server.url(), || server.freeze())
+}
+
+#[test]
+fn a_frozen_etcd_is_left_in_time() -> Result<()> {
+    let server = EtcdServer::start()?;
+    leaves_in_time(&server.url(), || server.freeze())
+}
+
+#[test]
+fn a_frozen_memcached_is_left_in_time() -> Result<()> {
+    let server = MemcachedServer::start()?;
+    leaves_in_time(&server.url(), || server.freeze())
+}
+
+#[test]
+fn a_run_whose_lock_was_lost_to_a_frozen_server_ends_in_time() -> Result<()> {
+    let server = RedisServer::start()?;
+    let script = "echo in $$; exec sleep 1000";
+    let args = ["--lease", "3s", "run", "job", "--", "sh", "-c", script];
+    let mut command = tidelock(&server.url(), &args)?;
+    command.env("TIDELOCK_RESPONSE_TIMEOUT_MS", "1000");
+    let mut run = Spawned::start(command)?;
+    let line = run.wait_line("in ", SOON)?;
+    let pid = line.trim_start_matches("in ").parse()?;
+    server.freeze()?;
+    let frozen = Instant::now();
+    while is_alive(pid) {
+        ensure!(frozen.elapsed() < SOON, "the command outlived its lock");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let ended = Instant::now();
+    let code = run.wait(SOON)?.code();
+    let took = ended.elapsed();
+    ensure!(code == Some(76), "{code:?}: {:?}", run.seen());
+    ensure!(took < ANSWER * 3 / 2, "{took:?}: {:?}", run.seen());
+    Ok(())
+}

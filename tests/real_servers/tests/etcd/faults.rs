@@ -1,0 +1,166 @@
+//! Faults on etcd (T60): leases that end early, compacted history, late unlocks, and server failures. A reply is lost
+//! with a `testkit::proxy::Proxy` between the client and the server, as in `zookeeper/faults.rs`.
+
+use std::time::Instant;
+
+use testkit::servers::{EtcdCluster, EtcdServer};
+use tidelock::{ErrorKind, LostReason};
+
+use crate::world::{client, lease_of, ms, soon, until_keys, waits};
+
+/// The lease is revoked while its client waits. etcd's own client once believed itself to be the holder after that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t60_a_lease_revoked_while_waiting_makes_nobody_a_holder() {
+    let server = EtcdServer::start().unwrap();
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let guard = a.lock("till").acquire().await.unwrap();
+    let waiter = waits(&b, "till");
+    let keys = until_keys(&server, 2).await;
+    server
+        .admin(&["lease", "revoke", &lease_of(&server, &keys[1])])
+        .unwrap();
+    // It creates a new key in the queue, and does not hold the lock before its turn.
+    let again = until_keys(&server, 2).await;
+    assert_eq!(again[0], keys[0]);
+    tokio::time::sleep(ms(1500)).await;
+    assert!(!waiter.is_finished());
+    assert!(guard.is_held());
+    let first = guard.token();
+    guard.release().await.unwrap();
+    let (next, _) = soon("the waiter", waiter).await.unwrap();
+    assert!(next.is_held() && next.token() > first);
+    next.release().await.unwrap();
+    until_keys(&server, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t60_a_lease_revoked_while_holding_is_told() {
+    let server = EtcdServer::start().unwrap();
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let guard = a.lock("till").acquire().await.unwrap();
+    let waiter = waits(&b, "till");
+    let keys = until_keys(&server, 2).await;
+    server
+        .admin(&["lease", "revoke", &lease_of(&server, &keys[0])])
+        .unwrap();
+    assert_eq!(soon("the loss", guard.lost()).await, LostReason::Taken);
+    let (next, _) = soon("the next holder", waiter).await.unwrap();
+    // A late unlock of the former holder has no effect on others.
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    tokio::time::sleep(ms(1500)).await;
+    assert!(next.is_held());
+    next.release().await.unwrap();
+    until_keys(&server, 0).await;
+}
+
+/// A key of the same name that was created again belongs to another holder.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t60_a_stale_unlock_leaves_a_key_that_was_made_anew() {
+    let server = EtcdServer::start().unwrap();
+    let a = client(&server.url()).await;
+    let guard = a.lock("till").acquire().await.unwrap();
+    let key = until_keys(&server, 1).await.remove(0);
+    let value = server.admin(&["get", &key, "--print-value-only"]).unwrap();
+    server.admin(&["del", &key]).unwrap();
+    server.admin(&["put", &key, value.trim()]).unwrap();
+    assert!(guard.release().await.is_err());
+    tokio::time::sleep(ms(300)).await;
+    assert_eq!(until_keys(&server, 1).await, [key]);
+}
+
+/// The history that the watch needs has been compacted. The waiter is woken all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t60_a_compaction_hides_no_release() {
+    let server = EtcdServer::start().unwrap();
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    for _ in 0..5 {
+        let guard = a.lock("till").acquire().await.unwrap();
+        let waiter = waits(&b, "till");
+        until_keys(&server, 2).await;
+        let said = server.admin(&["put", "else", "1", "-w", "fields"]).unwrap();
+        let revision = said
+            .lines()
+            .find_map(|line| line.strip_prefix("\"Revision\" : "));
+        server
+            .admin(&["compact", revision.unwrap().trim()])
+            .unwrap();
+        server.admin(&["del", "else"]).unwrap();
+        let begun = Instant::now();
+        guard.release().await.unwrap();
+        let (next, taken) = soon("the waiter", waiter).await.unwrap();
+        assert!(taken - begun < ms(500), "{:?}", taken - begun);
+        next.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t60_a_server_restart_loses_nothing() {
+    let server = EtcdServer::start().unwrap();
+    let builder = || {
+        tidelock::Client::builder()
+            .lease(ms(9000))
+            .response_timeout(ms(1000))
+    };
+    let a = builder()
+        .details(false)
+        .connect(&server.url())
+        .await
+        .unwrap();
+    let b = builder()
+        .details(false)
+        .connect(&server.url())
+        .await
+        .unwrap();
+    let guard = a.lock("till").acquire().await.unwrap();
+    let waiter = waits(&b, "till");
+    until_keys(&server, 2).await;
+    server.kill().unwrap();
+    tokio::time::sleep(ms(500)).await;
+    server.restart().unwrap();
+    tokio::time::sleep(ms(4000)).await;
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    let (next, _) = soon("the waiter", waiter).await.unwrap();
+    next.release().await.unwrap();
+    until_keys(&server, 0).await;
+}
+
+/// The server is frozen: the holder learns of the loss in time by its own clock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t60_a_frozen_server_loses_the_lock_in_time() {
+    let server = EtcdServer::start().unwrap();
+    let a = client(&server.url()).await;
+    let guard = a.lock("till").acquire().await.unwrap();
+    let begun = Instant::now();
+    server.freeze().unwrap();
+    assert_eq!(soon("the loss", guard.lost()).await, LostReason::Expired);
+    assert!(begun.elapsed() <= ms(2200), "{:?}", begun.elapsed());
+    server.thaw().unwrap();
+    drop(guard);
+    let guard = soon("the lock", a.lock("till").acquire()).await.unwrap();
+    guard.release().await.unwrap();
+    until_keys(&server, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t60_a_leader_that_dies_takes_no_lock_with_it() {
+    let cluster = EtcdCluster::start(3).unwrap();
+    let builder = || {
+        let builder = tidelock::Client::builder().lease(ms(9000));
+        builder.response_timeout(ms(1000)).details(false)
+    };
+    let a = builder().connect(&cluster.url()).await.unwrap();
+    let b = builder().connect(&cluster.url()).await.unwrap();
+    let guard = a.lock("till").acquire().await.unwrap();
+    let waiter = waits(&b, "till");
+    let leader = cluster.leader().unwrap();
+    until_keys(leader, 2).await;
+    leader.kill().unwrap();
+    tokio::time::sleep(ms(4000)).await;
+    assert!(guard.is_held() && !waiter.is_finished());
+    let first = guard.token();
+    soon("the release", guard.release()).await.unwrap();
+    let (next, _) = soon("the waiter", waiter).await.unwrap();
+    assert!(next.token() > first);
+    soon("its release", next.release()).await.unwrap();
+}

@@ -1,0 +1,23 @@
+//! Java's Redisson and tidelock on the same locks, in both directions and with both generations of Redisson.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+#[macro_use]
+mod world;
+
+mod counts;
+mod fair;
+mod fenced;
+mod force;
+mod generations;
+mod leases;
+mod load;
+mod mixed;
+mod remains;
+mod sets;
+mod topologies;
+mod turns;
+mod wakes;

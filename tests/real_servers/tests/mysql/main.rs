@@ -1,0 +1,32 @@
+//! The MySQL store on a real server: its promises, its costs, and the faults it survives.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod connecting;
+mod costs;
+mod faults;
+mod fence;
+mod promises;
+mod tables;
+mod tls;
+
+use std::time::Duration;
+
+use tidelock::Client;
+
+const LEASE: Duration = Duration::from_secs(2);
+
+/// A client with a short lease and an even shorter response timeout.
+async fn client(url: &str) -> tidelock::Result<Client> {
+    Client::builder()
+        .lease(LEASE)
+        .response_timeout(Duration::from_millis(1200))
+        .details(false)
+        .connect(url)
+        .await
+}
+
+/// Fails unless the event happens within a few leases.
+async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
+    let event = tokio::time::timeout(LEASE * 5, event).await;
+    event.unwrap_or_else(|_| panic!("it takes too long: {what}"))
+}

@@ -1,0 +1,53 @@
+//! The PostgreSQL store on a real server: its promises, the rows it writes, its costs, and the faults it survives.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+mod connecting;
+mod costs;
+mod faults;
+mod fence;
+mod promises;
+mod session;
+mod tables;
+mod tls;
+
+use std::future::Future;
+use std::time::Duration;
+
+use testkit::servers::PostgresServer;
+use tidelock::Client;
+
+/// A short lease, but longer than a restart of the server.
+const LEASE: Duration = Duration::from_secs(3);
+
+async fn client(url: &str) -> Client {
+    Client::builder()
+        .lease(LEASE)
+        .response_timeout(LEASE / 3)
+        .connect(url)
+        .await
+        .unwrap()
+}
+
+fn server() -> PostgresServer {
+    PostgresServer::start().unwrap()
+}
+
+async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LEASE * 4, event)
+        .await
+        .unwrap_or_else(|_| panic!("in vain: {what}"))
+}
+
+/// Waits until a statement returns this result.
+async fn until(server: &PostgresServer, statement: &str, answer: &str) {
+    soon(statement, async {
+        while server.query(statement).unwrap() != answer {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}

@@ -1,0 +1,55 @@
+//! The Redis store on a real server: the keys it writes, its costs, and the faults it survives.
+
+mod counters;
+mod doctor;
+mod every_await;
+mod faults;
+mod least_rights;
+mod promises;
+mod rights;
+mod tls;
+mod turns;
+mod wire;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use testkit::servers::RedisServer;
+use tidelock::Client;
+
+/// A client with a short lease and an even shorter response timeout.
+async fn client(url: &str) -> Result<Client> {
+    let builder = Client::builder()
+        .lease(Duration::from_secs(1))
+        .response_timeout(Duration::from_millis(400))
+        .details(false);
+    Ok(builder.connect(url).await?)
+}
+
+/// Polls until the condition is true. Returns an error after the limit.
+async fn eventually(
+    what: &str,
+    limit: Duration,
+    mut holds: impl FnMut() -> Result<bool>,
+) -> Result<()> {
+    let end = Instant::now() + limit;
+    while !holds()? {
+        ensure!(Instant::now() < end, "not within {limit:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+/// Channels with at least one subscriber.
+fn channels(server: &RedisServer) -> Result<Vec<String>> {
+    server.query(&["PUBSUB", "CHANNELS"])
+}
+
+/// Waits until this many clients are subscribed to a lock's channel.
+async fn listeners(server: &RedisServer, channel: &str, count: i64) -> Result<()> {
+    eventually("subscribers", Duration::from_secs(8), || {
+        let (_, subscribers): (String, i64) = server.query(&["PUBSUB", "NUMSUB", channel])?;
+        Ok(subscribers == count)
+    })
+    .await
+}

@@ -1,0 +1,205 @@
+//! Faults of the connections.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use testkit::proxy::Mode;
+use tidelock::{AcquireOptions, ErrorKind, LostReason};
+use tokio::time::sleep;
+
+use crate::looks::wary;
+use crate::setup::shop;
+use real_servers::{
+    History, SOON, boot_time, builder, eventually, hammer, insist, listen, ms, within,
+};
+
+/// The errors of a request that got no answer; the last one is only for a wait.
+const WITHOUT_ANSWER: [ErrorKind; 3] = [
+    ErrorKind::OutcomeUnknown,
+    ErrorKind::Unavailable,
+    ErrorKind::TimedOut,
+];
+
+/// T08. Every connection is half open: sent data disappears, no data arrives, and no side closes. The holder is told
+/// before its lease ends on the server; an acquire with a limit ends within the limit plus a tenth; a release ends too.
+/// When the network is back, the client uses as many connections as before, and the waiter gets the lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t08_half_open_connections_neither_hang_nor_leak() -> Result<()> {
+    let shop = wary(ms(1600)).await?;
+    // `try_acquire` bypasses the local queue, so the waiter below sends its attempt to the server instead of queueing
+    // here.
+    let guard = shop.client.lock("kept").try_acquire().await?;
+    let guard = guard.context("it is free")?;
+    let given_back = shop.client.lock("given back").acquire().await?;
+    let told = listen(&guard);
+    shop.warm_up().await?;
+    // With this waiter there is a connection of each kind: callers, steward, subscriptions.
+    let waiter = tokio::spawn(insist(shop.client.lock("kept")));
+    eventually(SOON, "somebody waits", || Ok(shop.connections()? == 3))?;
+    let ends = shop.next_renewal("kept")?;
+    shop.proxy.set_both(Mode::Drop);
+
+    let client = shop.client.clone();
+    let asking = tokio::spawn(async move {
+        let start = boot_time();
+        let limit = AcquireOptions::new().wait(ms(1000));
+        let answer = client.lock("other").acquire_with(limit).await.map(drop);
+        (boot_time() - start, answer.map_err(|error| error.kind()))
+    });
+    let start = boot_time();
+    let release = given_back.release().await.map_err(|error| error.kind());
+    let error = release.err().context("it was released")?;
+    ensure!(WITHOUT_ANSWER[..2].contains(&error), "{error:?}");
+    let took = boot_time() - start;
+    ensure!(took <= shop.lease * 6 / 10, "a release took {took:?}");
+    let (took, answer) = within(SOON, "the acquisition ends", asking).await??;
+    let error = answer.err().context("it has the lock")?;
+    ensure!(WITHOUT_ANSWER.contains(&error), "{error:?}");
+    ensure!(took >= ms(1000) && took <= ms(1100), "1 s took {took:?}");
+    let (at, reason) = told.told(shop.lease).await?;
+    ensure!(
+        reason == LostReason::Expired && !guard.is_held(),
+        "{reason}"
+    );
+    ensure!(at <= ends, "told {:?} after the lease had ended", at - ends);
+
+    shop.proxy.set_both(Mode::Pass);
+    let again = within(shop.lease, "the waiter gets it", waiter).await???;
+    ensure!(shop.holders("kept")? == [(again.owner_id(), 1)]);
+    again.release().await?;
+    drop(guard);
+    eventually(SOON, "no connection too many", || {
+        Ok(shop.connections()? <= 3)
+    })?;
+    shop.nothing_left(vec![]).await
+}
+
+/// T09. Every byte is delayed by 50 ms. The proven part of the lease counts from the time of sending, and a waiter is
+/// woken within three round trips.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t09_a_slow_network_50ms() -> Result<()> {
+    slow_network(ms(50)).await
+}
+
+/// T09, with 200 ms each way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t09_a_slow_network_200ms() -> Result<()> {
+    slow_network(ms(200)).await
+}
+
+async fn slow_network(one_way: Duration) -> Result<()> {
+    let shop = shop(ms(3000)).await?;
+    // The timeout must allow for the three round trips of a new connection and a subscription.
+    let patient = builder(shop.lease).response_timeout(ms(2500));
+    let client = patient.connect(&shop.proxy.url()).await?;
+    let guard = client.lock("warm").acquire().await?;
+    shop.next_renewal("warm")?;
+    guard.release().await?;
+    let trip = 2 * one_way;
+    shop.proxy.set_both(Mode::Delay(one_way));
+    let start = boot_time();
+    let guard = client.lock("far").try_acquire().await?;
+    let guard = guard.context("it is free")?;
+    let got = boot_time();
+    ensure!(got - start >= trip);
+    let proved = got + guard.valid_for();
+    let share = shop.lease - shop.lease / 100 - ms(2);
+    ensure!(
+        start + share <= proved + ms(1) && proved + trip <= got + share + ms(1),
+        "proved {:?} from the start",
+        proved - start
+    );
+    let ends = shop.ends_at("far")?;
+    // The server counts whole milliseconds, and starts in the millisecond in which the request arrives. So we allow one
+    // more.
+    ensure!(
+        proved + one_way + shop.lease / 100 <= ends + ms(1),
+        "proved {:?}, the server keeps it {:?}",
+        proved - got,
+        ends - got
+    );
+
+    let lock = client.lock("far");
+    let waiter = tokio::spawn(async move {
+        let guard = lock.acquire().await?;
+        anyhow::Ok((guard, boot_time()))
+    });
+    eventually(SOON, "somebody waits", || {
+        Ok(!shop
+            .server
+            .query::<Vec<String>, _>(&["PUBSUB", "CHANNELS"])?
+            .is_empty())
+    })?;
+    let released = boot_time();
+    guard.release().await?;
+    let (guard, begun) = within(SOON, "the waiter gets it", waiter).await???;
+    ensure!(
+        begun - released <= 3 * trip,
+        "woken after {:?}",
+        begun - released
+    );
+    guard.release().await?;
+    shop.proxy.set_both(Mode::Pass);
+    shop.nothing_left(vec![client]).await
+}
+
+/// T09, with 900 ms each way and a lease shorter than the round trip. The acquire never returns a guard: by the time
+/// the answer arrives, the lease may be over. The client gives the grant back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t09_a_round_trip_longer_than_the_lease_is_no_success() -> Result<()> {
+    let shop = shop(ms(1200)).await?;
+    let client = builder(shop.lease)
+        .response_timeout(ms(3000))
+        .connect(&shop.proxy.url())
+        .await?;
+    client.lock("warm").acquire().await?.release().await?;
+    shop.proxy.set_both(Mode::Delay(ms(900)));
+    let start = boot_time();
+    let limit = AcquireOptions::new().wait(ms(4000));
+    let answer = client.lock("far").acquire_with(limit).await;
+    let took = boot_time() - start;
+    let error = answer.err().context("a guard that proves nothing")?;
+    ensure!(
+        error.is_retryable() && took <= ms(4400),
+        "{error} after {took:?}"
+    );
+    shop.proxy.set_both(Mode::Pass);
+    shop.nothing_left(vec![client]).await
+}
+
+/// T13. For three seconds every connection is killed every 20 ms, while four workers of two clients take turns. There
+/// are never two holders, tokens grow, work goes on, no release is reported as lost, and afterwards there are no more
+/// connections than before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t13_a_storm_of_resets_stops_nobody() -> Result<()> {
+    let shop = shop(ms(1500)).await?;
+    let clients = vec![shop.direct().await?, shop.direct().await?];
+    let history = History::default();
+    let (halt, stopped) = tokio::sync::watch::channel(false);
+    let workers: Vec<_> = (0..4)
+        .map(|n| {
+            let lock = clients[n % 2].fenced_lock("busy");
+            tokio::spawn(hammer(lock, history.clone(), stopped.clone()))
+        })
+        .collect();
+    eventually(SOON, "all is going on", || Ok(history.len() > 20))?;
+    let (calm, connections) = (history.len(), shop.connections()?);
+    let end = boot_time() + ms(3000);
+    while boot_time() < end {
+        shop.server.admin(&["CLIENT", "KILL", "TYPE", "normal"])?;
+        sleep(ms(20)).await;
+    }
+    let progress = history.len() - calm;
+    // If a client could not recognise its own hold after a lost reply, each such lock would block for a lease: two
+    // turns in the whole storm.
+    ensure!(progress > 20, "{progress} turns in the storm");
+    halt.send(true)?;
+    for worker in workers {
+        within(SOON, "the worker ends", worker).await???;
+    }
+    history.check()?;
+    eventually(SOON, "no connection too many", || {
+        Ok(shop.connections()? <= connections)
+    })?;
+    shop.nothing_left(clients).await
+}

@@ -1,0 +1,142 @@
+//! A key that is deleted or replaced under its holder.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tidelock::{ErrorKind, Guard, LostReason};
+
+use crate::looks::{FAST, asleep, listening, wary};
+use crate::setup::shop;
+use real_servers::{SOON, listen, within};
+
+const LEASE: Duration = Duration::from_millis(1500);
+/// A renewal, which detects the loss, is due every third of the lease; the rest allows for a slow machine.
+const NEXT_RENEWAL: Duration = Duration::from_millis(500 + 300);
+
+async fn told_taken(held: &Guard) -> Result<()> {
+    let reason = within(NEXT_RENEWAL, "the holder is told", held.lost()).await?;
+    ensure!(reason == LostReason::Taken, "{reason}");
+    ensure!(!held.is_held() && held.valid_for().is_zero());
+    Ok(())
+}
+
+/// T20: `FLUSHALL`, and an operator's `DEL`, under a holder. The holder is told at its next renewal; its release
+/// returns `Lost`; none of its later calls affects the next holder.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t20_a_vanished_key_is_told_at_the_next_renewal() -> Result<()> {
+    for fault in [&["FLUSHALL"][..], &["DEL", "till"][..]] {
+        let shop = shop(LEASE).await?;
+        let other = shop.direct().await?;
+        let held = shop.client.lock("till").acquire().await?;
+        shop.server.admin(fault)?;
+        // The fault frees the lock for every client, and this one takes it.
+        let next = other.lock("till").acquire().await?;
+        told_taken(&held).await?;
+        let error = held.release().await.unwrap_err();
+        ensure!(error.kind() == ErrorKind::Lost, "{error}");
+        ensure!(error.lost_reason() == Some(LostReason::Taken), "{error}");
+        tokio::time::sleep(LEASE).await;
+        shop.held_once(&next)?;
+        next.release().await?;
+        shop.nothing_left(vec![other]).await?;
+    }
+    Ok(())
+}
+
+/// T20 for a waiter: the key disappears without a message. The waiter gets the lock when the lease that it knows of
+/// ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t20_a_waiter_notices_a_vanished_key() -> Result<()> {
+    let shop = shop(LEASE).await?;
+    let holder = shop.direct().await?;
+    let held = holder.lock("till").acquire().await?;
+    let waiting = asleep(&shop.proxy, 2, shop.client.lock("till").acquire()).await?;
+    let rest = shop.time_left("till")?.context("it is held")?;
+    shop.server.admin(&["DEL", "till"])?;
+    told_taken(&held).await?;
+    let next = within(rest + FAST, "the waiter", waiting).await???;
+    drop(held);
+    tokio::time::sleep(LEASE).await;
+    shop.held_once(&next)?;
+    next.release().await?;
+    shop.nothing_left(vec![holder]).await
+}
+
+/// T20 and tokens: after a `DEL` of a fenced lock's key the next token is larger. `FLUSHALL` deletes the counter as
+/// well: tokens start over, as documented, and the holder of the old token has been told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t20_tokens_grow_unless_their_counter_is_flushed() -> Result<()> {
+    let shop = shop(LEASE).await?;
+    let lock = shop.client.fenced_lock("till");
+    let held = lock.acquire().await?;
+    let first = held.token().context("a token")?;
+    shop.server.admin(&["DEL", "till"])?;
+    told_taken(&held).await?;
+    drop(held);
+    let held = lock.acquire().await?;
+    let second = held.token().context("a token")?;
+    ensure!(second > first, "{second} after {first}");
+    shop.server.admin(&["FLUSHALL"])?;
+    told_taken(&held).await?;
+    drop(held);
+    let held = lock.acquire().await?;
+    ensure!(held.token().context("a token")?.get() == 1);
+    held.release().await?;
+    shop.nothing_left(vec![]).await
+}
+
+/// T21: the key holds a string. Every operation returns a specific error at once; the string is not changed, and the
+/// attempts leave no channel, key or connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t21_a_key_of_the_wrong_type_is_named_and_left() -> Result<()> {
+    let shop = shop(LEASE).await?;
+    shop.server.admin(&["SET", "till", "x"])?;
+    let (lock, fenced) = (shop.client.lock("till"), shop.client.fenced_lock("till"));
+    let asked = Instant::now();
+    let errors = [
+        ("acquire", lock.acquire().await.map(drop).unwrap_err()),
+        ("try", lock.try_acquire().await.map(drop).unwrap_err()),
+        ("fenced", fenced.acquire().await.map(drop).unwrap_err()),
+        ("inspect", lock.inspect().await.map(drop).unwrap_err()),
+        ("force", lock.force_release().await.map(drop).unwrap_err()),
+    ];
+    ensure!(asked.elapsed() < FAST, "took {:?}", asked.elapsed());
+    for (verb, error) in errors {
+        ensure!(error.kind() == ErrorKind::WrongType, "{verb}: {error}");
+        ensure!(error.lock_name() == Some("till"), "{verb}: {error}");
+    }
+    ensure!(shop.server.query::<String, _>(&["GET", "till"])? == "x");
+    ensure!(shop.leftovers()? == ["till"], "{:?}", shop.leftovers()?);
+    shop.server.admin(&["DEL", "till"])?;
+    // The same client still works once the key is gone.
+    lock.acquire().await?.release().await?;
+    shop.nothing_left(vec![]).await
+}
+
+/// T21 under a holder: its key is overwritten by a string. The holder is told within its lease; another lock renewed in
+/// the same batch is not harmed; a waiter gets an error that names the cause; the string stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t21_a_key_overwritten_under_a_holder_harms_no_other() -> Result<()> {
+    let shop = wary(LEASE).await?;
+    let waiter = shop.direct().await?;
+    let held = shop.client.lock("till").acquire().await?;
+    let beside = shop.client.lock("safe").acquire().await?;
+    let told = listen(&held);
+    let waiting = tokio::spawn(waiter.lock("till").acquire());
+    listening(&shop.server, "till").await?;
+    let ends_at = shop.ends_at("till")?;
+    shop.server.admin(&["SET", "till", "x"])?;
+    let (at, reason) = told.told(SOON).await?;
+    ensure!(at < ends_at, "told {:?} too late: {reason}", at - ends_at);
+    let error = held.release().await.unwrap_err();
+    ensure!(error.kind() == ErrorKind::Lost, "{error}");
+    let answer = within(LEASE + FAST, "the waiter", waiting).await??;
+    let error = answer.map(drop).unwrap_err();
+    ensure!(error.kind() == ErrorKind::WrongType, "{error}");
+    tokio::time::sleep(LEASE).await;
+    shop.held_once(&beside)?;
+    ensure!(shop.server.query::<String, _>(&["GET", "till"])? == "x");
+    beside.release().await?;
+    shop.server.admin(&["DEL", "till"])?;
+    shop.nothing_left(vec![waiter]).await
+}

@@ -1,0 +1,66 @@
+//! The plain Redis lock, which is one key.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod costs;
+mod counters;
+mod events;
+mod foreign;
+mod shares;
+mod wire;
+
+use testkit::servers::RedisServer;
+use tidelock::testing::Fixture;
+
+/// A separate server for each promise.
+#[allow(clippy::expect_used, reason = "a missing server is a failure")]
+fn fixture() -> Fixture {
+    let server = RedisServer::start().expect("a server starts");
+    Fixture::url(format!("{}?locks=plain", server.url())).keeping(server)
+}
+
+mod promises {
+    tidelock::conformance!(super::fixture());
+}
+
+/// A server that publishes keyspace events when keys are deleted or expire.
+#[allow(clippy::expect_used, reason = "a missing server is a failure")]
+fn telling() -> Fixture {
+    let server = RedisServer::builder().args(["--notify-keyspace-events", "Kgx"]);
+    let server = server.start().expect("a server starts");
+    Fixture::url(format!("{}?locks=plain", server.url())).keeping(server)
+}
+
+mod with_events {
+    tidelock::conformance!(super::telling());
+}
+
+/// A user without permission to run Lua scripts.
+#[allow(clippy::expect_used, reason = "a missing server is a failure")]
+fn unscripted() -> Fixture {
+    let server = RedisServer::builder()
+        .acl("user default off\nuser app on >secret ~* &* +@all -@scripting")
+        .start()
+        .expect("a server starts");
+    Fixture::url(format!(
+        "redis://app:secret@127.0.0.1:{}?locks=plain",
+        server.port()
+    ))
+    .keeping(server)
+}
+
+mod without_scripts {
+    tidelock::conformance!(super::unscripted());
+}
+
+mod chaos_without_scripts {
+    tidelock::conformance!(faces: super::unscripted().through_chaos());
+}
+
+mod chaos {
+    tidelock::conformance!(faces: super::fixture().through_chaos());
+}
+
+mod threads {
+    tidelock::conformance!(blocking: super::fixture().blocking());
+}

@@ -1,0 +1,108 @@
+//! How turns at one key are shared with clients that only poll it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use real_servers::shares::{Rust, Shares, take_turns};
+use testkit::servers::RedisServer;
+use tidelock::Client;
+
+const TURNS: u32 = 20;
+
+/// A server that publishes keyspace events, which wake tidelock waiters.
+fn telling() -> RedisServer {
+    let server = RedisServer::builder().args(["--notify-keyspace-events", "Kgx"]);
+    server.start().unwrap()
+}
+
+/// Runs processes that compete for one key.
+fn share(parties: &[Rust]) -> Shares {
+    let server = telling();
+    let url = format!("{}?locks=plain", server.url());
+    let program = Path::new(env!("CARGO_BIN_EXE_turns"));
+    take_turns(program, &url, parties, &[]).unwrap()
+}
+
+/// The share of turns that two polling processes get against two tidelock processes with two tasks each.
+fn of_pollers(ours: &'static str, theirs: &'static str) -> f64 {
+    println!("--- {ours} beside {theirs}");
+    let parties = [
+        Rust(2, ours),
+        Rust(2, ours),
+        Rust(1, theirs),
+        Rust(1, theirs),
+    ];
+    let shares = share(&parties);
+    let (_, pollers) = shares.rust.split_at(2);
+    let part = shares.of(pollers);
+    println!("pollers have {:.1} %", part * 100.0);
+    part
+}
+
+/// A client that is never refused does not learn that the server publishes events. It must still count the subscribers,
+/// otherwise it never pauses for another client.
+#[tokio::test(flavor = "multi_thread")]
+async fn t72_a_client_that_is_never_refused_lets_another_have_turns() {
+    let server = telling();
+    let url = format!("{}?locks=plain", server.url());
+    let (busy, other) = (Client::connect(&url).await, Client::connect(&url).await);
+    let (busy, other) = (busy.unwrap(), other.unwrap());
+    let turns = Arc::new(AtomicU32::new(0));
+    let tasks: Vec<_> = (0..2)
+        .map(|_| {
+            let (lock, turns) = (busy.lock("hot"), Arc::clone(&turns));
+            tokio::spawn(async move {
+                loop {
+                    let guard = lock.acquire().await.unwrap();
+                    tokio::task::block_in_place(|| std::thread::sleep(Duration::from_millis(1)));
+                    turns.fetch_add(1, Ordering::SeqCst);
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    while turns.load(Ordering::SeqCst) < 100 {
+        tokio::task::yield_now().await;
+    }
+    let before = turns.load(Ordering::SeqCst);
+    for _ in 0..TURNS {
+        other
+            .lock("hot")
+            .acquire()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+    }
+    let theirs = turns.load(Ordering::SeqCst) - before;
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    println!("{TURNS} turns beside {theirs}");
+    // The client keeps the lock for 10 ms in a row.
+    assert!(theirs < TURNS * 15, "{TURNS} turns beside {theirs}");
+}
+
+/// The pollers are a third of the competitors. Without the fairness delay they got 6.5 % of the turns.
+#[test]
+fn t72_clients_that_poll_get_turns_beside_those_who_are_woken() {
+    let share = of_pollers("wait", "poll:10");
+    assert!(share > 0.1, "{share}");
+}
+
+#[test]
+fn t72_short_waits_do_not_keep_clients_out_that_poll() {
+    let share = of_pollers("wait:3", "poll:10");
+    assert!(share > 0.1, "{share}");
+}
+
+#[test]
+#[ignore = "prints numbers for a change of the rules; run it with --release -- --ignored --nocapture"]
+fn shares_of_pollers_in_numbers() {
+    for ours in ["wait", "wait:3"] {
+        for theirs in ["poll:10", "poll:50"] {
+            of_pollers(ours, theirs);
+        }
+    }
+}

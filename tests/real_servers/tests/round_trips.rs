@@ -1,0 +1,322 @@
+//! The number of round trips that a lock costs. A proxy counts every single command. An extra round trip delays every
+//! user of the lock, and nobody notices when a change adds one.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures_util::future::try_join_all;
+use futures_util::poll;
+use testkit::proxy::{Logged, Proxy, Then, When};
+use testkit::servers::RedisServer;
+use tidelock::{AcquireOptions, Client, Guard, HandOff};
+use tokio::task::JoinSet;
+
+/// Longer than any of these tests takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server, a client whose every command is counted, and an uncounted client that holds what the first one waits for.
+struct Shop {
+    server: RedisServer,
+    proxy: Proxy,
+    counted: Client,
+    other: Client,
+}
+
+impl Shop {
+    async fn open(lease: Duration) -> Result<Self> {
+        let server = RedisServer::start()?;
+        let proxy = Proxy::start(server.addr())?;
+        let client = async |url: &str| {
+            let client = Client::builder().details(false).lease(lease);
+            let client = client.connect(url).await?;
+            // Opens two connections and loads the scripts first, so that they are not counted.
+            let warm = client.lock("warm");
+            warm.acquire().await?.release().await?;
+            drop(warm.try_acquire().await?);
+            warm.acquire().await?.release().await?;
+            anyhow::Ok(client)
+        };
+        let (counted, other) = (client(&proxy.url()).await?, client(&server.url()).await?);
+        let shop = Self {
+            server,
+            proxy,
+            counted,
+            other,
+        };
+        // Opens the third connection, for messages, as well: from here on only the steady-state cost is counted.
+        let held = shop.other.lock("warmer").acquire().await?;
+        let waiting = shop.wait_for("warmer", 2).await?;
+        held.release().await?;
+        waiting.await??.release().await?;
+        shop.proxy.reset_counts();
+        Ok(shop)
+    }
+
+    /// The counts of all commands except the heartbeats of a subscription, for which nobody waits.
+    fn spent(&self) -> BTreeMap<String, u64> {
+        let mut counts = self.proxy.counts();
+        counts.remove("PING");
+        counts
+    }
+
+    #[track_caller]
+    fn assert_spent(&self, scripts: u64, subscriptions: u64) {
+        let mut expected = BTreeMap::from([("EVALSHA".to_owned(), scripts)]);
+        if subscriptions > 0 {
+            expected.insert("SUBSCRIBE".to_owned(), subscriptions);
+        }
+        expected.retain(|_, count| *count > 0);
+        assert_eq!(self.spent(), expected);
+    }
+
+    /// Starts a wait, and returns once the server has refused it for the `asks`-th time.
+    async fn wait_for(&self, name: &str, asks: u64) -> Result<tokio::task::JoinHandle<Waited>> {
+        let refused = self.proxy.on(
+            When::command("EVALSHA", name).skip(asks - 1),
+            Then::HoldReply,
+        );
+        let waiting = tokio::spawn(self.counted.lock(name).acquire());
+        refused.fired().await;
+        if asks == 2 {
+            // A subscribed waiter makes a second subscription, by which others count tidelock's waiters. The waiter
+            // does not wait for it, so we do.
+            let counted = |proxy: &Proxy| proxy.count("SUBSCRIBE") >= 2;
+            self.proxy.wait_until(PATIENCE, counted)?;
+        }
+        refused.release();
+        Ok(waiting)
+    }
+}
+
+type Waited = tidelock::Result<Guard>;
+
+async fn in_time<T>(test: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(PATIENCE, test)
+        .await
+        .context("it hangs")?
+}
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// Acquiring a free lock takes one round trip, and releasing it takes one, for every kind of lock and every verb.
+#[tokio::test]
+async fn an_uncontended_lock_costs_one_and_one() -> Result<()> {
+    in_time(async {
+        let shop = Shop::open(LEASE).await?;
+        for lock in [shop.counted.lock("a"), shop.counted.fenced_lock("b")] {
+            shop.proxy.reset_counts();
+            let guard = lock.acquire().await?;
+            shop.assert_spent(1, 0);
+            guard.release().await?;
+            shop.assert_spent(2, 0);
+            let guard = lock.try_acquire().await?.context("it is free")?;
+            shop.assert_spent(3, 0);
+            assert!(lock.try_acquire().await?.is_none());
+            shop.assert_spent(4, 0);
+            guard.release().await?;
+            let with = AcquireOptions::new().wait(PATIENCE).expires_after(LEASE);
+            lock.acquire_with(with).await?.release().await?;
+            shop.assert_spent(7, 0);
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// The first waiter of a name makes an attempt, subscribes, and makes a second attempt. Then it sleeps, and the wake
+/// costs one more attempt. A second subscription lets others count it among tidelock's waiters; it does not wait for
+/// that one.
+#[tokio::test]
+async fn the_first_waiter_costs_two_and_a_subscribe_then_one() -> Result<()> {
+    in_time(async {
+        let shop = Shop::open(LEASE).await?;
+        let held = shop.other.lock("a").acquire().await?;
+        let waiting = shop.wait_for("a", 2).await?;
+        shop.assert_spent(2, 2);
+        held.release().await?;
+        let guard = waiting.await??;
+        shop.assert_spent(3, 2);
+        guard.release().await?;
+        shop.assert_spent(4, 2);
+        Ok(())
+    })
+    .await
+}
+
+/// Further waiters of the same name in the process cost nothing: they wait in the local queue, and hand the lock to
+/// each other.
+#[tokio::test]
+async fn the_next_waiters_cost_nothing() -> Result<()> {
+    in_time(async {
+        let shop = Shop::open(LEASE).await?;
+        let held = shop.other.lock("a").acquire().await?;
+        let first = shop.wait_for("a", 2).await?;
+        let (second, third) = (shop.counted.lock("a"), shop.counted.lock("a"));
+        let (mut second, mut third) = (second.acquire(), third.acquire());
+        assert!(poll!(&mut second).is_pending() && poll!(&mut third).is_pending());
+        shop.assert_spent(2, 2);
+        held.release().await?;
+        first.await??.release().await?;
+        second.await?.release().await?;
+        shop.assert_spent(3, 2);
+        third.await?.release().await?;
+        shop.assert_spent(4, 2);
+        // The subscription lingers for the next waiter.
+        let held = shop.other.lock("a").acquire().await?;
+        shop.proxy.reset_counts();
+        let late = shop.wait_for("a", 1).await?;
+        held.release().await?;
+        late.await??.release().await?;
+        shop.assert_spent(3, 0);
+        Ok(())
+    })
+    .await
+}
+
+/// Without hand-off each hold costs one attempt and one release: only one waiter of the process is woken and makes an
+/// attempt.
+#[tokio::test]
+async fn without_hand_off_a_turn_costs_one_and_one() -> Result<()> {
+    const TASKS: u64 = 5;
+    in_time(async {
+        let shop = Shop::open(LEASE).await?;
+        let strict = Client::builder().details(false).hand_off(HandOff::OFF);
+        let strict = strict.connect(&shop.proxy.url()).await?;
+        let held = shop.other.lock("a").acquire().await?;
+        shop.proxy.reset_counts();
+        let refused = shop
+            .proxy
+            .on(When::command("EVALSHA", "a").skip(1), Then::HoldReply);
+        let mut tasks = JoinSet::new();
+        for _ in 0..TASKS {
+            let lock = strict.lock("a");
+            tasks.spawn(async move { lock.acquire().await?.release().await });
+        }
+        refused.fired().await;
+        refused.release();
+        held.release().await?;
+        while let Some(done) = tasks.join_next().await {
+            done??;
+        }
+        let spent = shop.spent()["EVALSHA"];
+        assert!(spent >= 2 + 2 * TASKS, "{spent}");
+        // The client's own wake messages can reach one of its waiters while another of its tasks has the lock. That
+        // costs an extra attempt.
+        assert!(spent <= 2 + 3 * TASKS, "{spent}");
+        Ok(())
+    })
+    .await
+}
+
+/// A waiter that times out sends nothing to the server.
+#[tokio::test]
+async fn giving_up_costs_nothing_more() -> Result<()> {
+    in_time(async {
+        let shop = Shop::open(LEASE).await?;
+        let held = shop.other.lock("a").acquire().await?;
+        let waiting = shop.wait_for("a", 2).await?;
+        waiting.abort();
+        assert!(waiting.await.is_err_and(|left| left.is_cancelled()));
+        // A round trip for another name on the same connection: an earlier command would be counted by now.
+        shop.counted.lock("b").acquire().await?.release().await?;
+        shop.assert_spent(4, 2);
+        held.release().await?;
+        Ok(())
+    })
+    .await
+}
+
+/// Re-entry into a held lock is counted in the process.
+#[tokio::test]
+async fn a_reentry_costs_nothing() -> Result<()> {
+    in_time(async {
+        let shop = Shop::open(LEASE).await?;
+        let me = shop.counted.owner();
+        let (lock, mine) = (shop.counted.lock("a"), AcquireOptions::new().owner(&me));
+        let outer = lock.acquire_with(mine.clone()).await?;
+        shop.assert_spent(1, 0);
+        let inner = lock.acquire_with(mine.clone()).await?;
+        let innermost = inner.reenter();
+        let tried = lock.try_acquire_with(mine).await?.context("it is mine")?;
+        for guard in [outer, inner, tried] {
+            guard.release().await?;
+        }
+        shop.assert_spent(1, 0);
+        innermost.release().await?;
+        shop.assert_spent(2, 0);
+        Ok(())
+    })
+    .await
+}
+
+/// A dropped guard is released with one round trip, and its holder does not wait for that.
+#[tokio::test]
+async fn a_dropped_guard_costs_one() -> Result<()> {
+    in_time(async {
+        let shop = Shop::open(LEASE).await?;
+        let guard = shop.counted.lock("a").acquire().await?;
+        drop(guard);
+        // This acquire returns once the release has been done. Its own messages do not pass the counting proxy.
+        shop.other.lock("a").acquire().await?.release().await?;
+        shop.assert_spent(2, 0);
+        Ok(())
+    })
+    .await
+}
+
+const RENEW: &str = concat!(
+    include_str!("../../../crates/tidelock/src/store/redis/layouts/lua/listeners.lua"),
+    include_str!("../../../crates/tidelock/src/store/redis/layouts/lua/tell.lua"),
+    include_str!("../../../crates/tidelock/src/store/redis/layouts/lua/names.lua"),
+    include_str!("../../../crates/tidelock/src/store/redis/layouts/lua/sweep.lua"),
+    include_str!("../../../crates/tidelock/src/store/redis/layouts/lua/others.lua"),
+    include_str!("../../../crates/tidelock/src/store/redis/layouts/lua/renew.lua")
+);
+
+/// The number of locks in a renewal, which is the number of its keys.
+fn locks_in(renewal: &Logged) -> usize {
+    let keys = std::str::from_utf8(&renewal.args[1]).unwrap();
+    keys.parse().unwrap()
+}
+
+/// All due locks are renewed by scripts of at most a hundred names, once every third of the lease.
+#[tokio::test]
+async fn a_batch_of_renewals_costs_one() -> Result<()> {
+    const PERIODS: u32 = 3;
+    let lease = Duration::from_millis(2400);
+    for (locks, batches) in [(1, vec![1]), (100, vec![100]), (150, vec![50, 100])] {
+        in_time(async {
+            let shop = Shop::open(lease).await?;
+            // Otherwise the first renewal would load the script, which happens once per server and does not belong to
+            // the steady-state cost.
+            shop.server.admin(&["SCRIPT", "LOAD", RENEW])?;
+            let names = (0..locks).map(|n| shop.counted.lock(&format!("lock {n}")));
+            let guards = try_join_all(names.map(|lock| lock.acquire())).await?;
+            shop.proxy.reset_counts();
+            let scripts = batches.len() * PERIODS as usize;
+            let reached = |proxy: &Proxy| proxy.count("EVALSHA") >= scripts as u64;
+            shop.proxy.until(reached).await;
+            let mut log = shop.proxy.log();
+            // Nobody waits for the heartbeats of a subscription.
+            log.retain(|logged| logged.name != "PING");
+            assert!(log.iter().all(|logged| logged.name == "EVALSHA"), "{log:?}");
+            for period in log[..scripts].chunks(batches.len()) {
+                let mut sizes: Vec<usize> = period.iter().map(locks_in).collect();
+                sizes.sort_unstable();
+                assert_eq!(sizes, batches);
+            }
+            let took = log[scripts - 1].at - log[0].at;
+            assert!(
+                took >= (lease / 3 * (PERIODS - 1)).mul_f64(0.95),
+                "{took:?}"
+            );
+            assert!(guards.iter().all(Guard::is_held));
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,17 @@
+//! The ZooKeeper store on a real server: its promises, the nodes it leaves, its costs, and the faults it survives.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+mod coarse;
+mod connecting;
+mod costs;
+mod curator;
+mod faults;
+mod nodes;
+mod promises;
+mod rights;
+mod sides;
+mod world;

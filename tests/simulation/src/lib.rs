@@ -1,0 +1,68 @@
+//! A deterministic simulation: it runs days of locking in a second. The library's acquire loop, steward and guards run
+//! on the reference store, on a simulated clock, under faults that a seed determines.
+//!
+//! Each seed is one story: a few clients, each with faults of its own, and tasks that acquire locks, hold them, lose
+//! them and give up half-way. Meanwhile connections are cut, replies are lost, locks are freed by force and everything
+//! freezes for a while. A referee checks every step.
+
+mod actor;
+pub mod broken;
+mod referee;
+mod story;
+
+use std::fmt;
+
+pub use story::{Flaw, Plan};
+
+/// The totals of a story without a violation.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Outcome {
+    /// Locks that were acquired.
+    pub grants: usize,
+    /// Actions of holders that the referee checked.
+    pub acts: usize,
+    /// Holders that were told of a loss.
+    pub losses: usize,
+}
+
+impl Outcome {
+    /// Adds the totals of another story.
+    pub fn add(&mut self, other: &Self) {
+        self.grants += other.grants;
+        self.acts += other.acts;
+        self.losses += other.losses;
+    }
+}
+
+/// A story with a violation.
+#[derive(Debug)]
+pub struct Failure {
+    /// The seed of the story.
+    pub seed: u64,
+    /// The guarantee that was violated.
+    pub why: String,
+    /// The events up to the violation, one per line.
+    pub log: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in &self.log {
+            writeln!(f, "{line}")?;
+        }
+        writeln!(f, "seed {}: {}", self.seed, self.why)?;
+        write!(
+            f,
+            "play it again: cargo run --release -p simulation -- --seed {}",
+            self.seed
+        )
+    }
+}
+
+/// Plays the story of one seed.
+///
+/// # Errors
+/// A guarantee was violated.
+pub fn play(plan: &Plan) -> Result<(Outcome, Vec<String>), Failure> {
+    story::play(plan)
+}

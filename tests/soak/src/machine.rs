@@ -1,0 +1,43 @@
+//! Describes the machine and the server of a measurement.
+
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use testkit::servers::RedisServer;
+
+/// Rows of (label, value).
+///
+/// # Errors
+/// Fails if the server does not answer.
+pub(crate) fn describe(server: &RedisServer) -> Result<Vec<(&'static str, String)>> {
+    let info: String = server.query(&["INFO", "server"])?;
+    let version = info
+        .lines()
+        .find_map(|line| line.strip_prefix("redis_version:"))
+        .context("no version in INFO")?;
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .map_or("unknown", |rest| rest.trim_start_matches([' ', '\t', ':']));
+    let cores = std::thread::available_parallelism()?;
+    Ok(vec![
+        ("machine", format!("{cores} cores, {model}")),
+        ("kernel", said("uname", &["-sr"])),
+        ("server", format!("{} {version}", server.flavour().name())),
+        ("compiler", said("rustc", &["--version"])),
+        ("commit", said("git", &["describe", "--always", "--dirty"])),
+        ("date", said("date", &["-u", "+%F"])),
+    ])
+}
+
+fn said(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program)
+        .args(args)
+        .current_dir(testkit::workspace())
+        .output();
+    output.map_or_else(
+        |_| "unknown".to_owned(),
+        |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+    )
+}

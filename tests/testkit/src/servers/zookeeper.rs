@@ -1,0 +1,171 @@
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::process::is_a_process;
+use super::{Ground, ServerProcess, port};
+
+/// The script of Debian's package; it sets the class path itself.
+const JAR: &str = "/usr/share/java/zookeeper.jar";
+/// The limit of one start. A start takes 0.3 s, and longer on a loaded machine; only a broken server reaches the limit.
+const START: Duration = Duration::from_secs(30);
+
+/// A ZooKeeper server that lives as long as this value. Its tick is 100 ms, so it grants sessions of 200 ms and more,
+/// and removes empty containers within a second.
+#[derive(Debug)]
+pub struct ZooKeeperServer {
+    process: ServerProcess,
+    port: u16,
+    ground: Ground,
+    /// Additional configuration lines.
+    lines: String,
+}
+
+impl ZooKeeperServer {
+    /// Starts a server without data.
+    ///
+    /// # Errors
+    /// Fails when the package is missing, or the server does not answer.
+    pub fn start() -> Result<Self> {
+        Self::start_with("")
+    }
+
+    /// Starts a server with additional configuration lines.
+    ///
+    /// # Errors
+    /// The same as [`start`](Self::start).
+    pub fn start_with(lines: &str) -> Result<Self> {
+        Self::start_on(Ground::default(), lines)
+    }
+
+    /// As [`start_with`](Self::start_with), on its own disk.
+    ///
+    /// # Errors
+    /// The same as [`start`](Self::start).
+    pub fn start_on(ground: Ground, lines: &str) -> Result<Self> {
+        ensure!(
+            Path::new(JAR).is_file(),
+            "{JAR} is missing; `cargo xtask servers` says how to get it"
+        );
+        let mut server = Self {
+            process: ServerProcess::new("ZooKeeper")?,
+            port: 0,
+            ground,
+            lines: lines.to_owned(),
+        };
+        port::start_on(port::free, |port| {
+            server.port = port;
+            server.configure()?;
+            server.run()
+        })?;
+        Ok(server)
+    }
+
+    fn configure(&self) -> Result<()> {
+        let conf = format!(
+            "tickTime=100\ndataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\n\
+             maxSessionTimeout=120000\nadmin.enableServer=false\n4lw.commands.whitelist=*\n\
+             extendedTypesEnabled=true\n{}\n",
+            self.ground.data(self.dir()).display(),
+            self.port,
+            self.lines,
+        );
+        fs::write(self.dir().join("zoo.cfg"), conf).context("its configuration")
+    }
+
+    /// The TCP port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The TCP address.
+    pub fn addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// `zookeeper://127.0.0.1:PORT`.
+    pub fn url(&self) -> String {
+        format!("zookeeper://{}", self.addr())
+    }
+
+    /// Its own small disk or wall clock, if it has one.
+    pub fn ground(&self) -> &Ground {
+        &self.ground
+    }
+
+    /// Restarts it on the same port and with its data; kills it first if it still runs.
+    ///
+    /// # Errors
+    /// The same as [`start`](Self::start).
+    pub fn restart(&self) -> Result<()> {
+        self.kill()?;
+        self.run()
+    }
+
+    /// The reply to one of its four-letter words (`mntr`, `cons`, `wchs`, `dump`).
+    ///
+    /// # Errors
+    /// Fails when it does not answer.
+    pub fn say(&self, word: &str) -> Result<String> {
+        self.say_within(word, Duration::from_secs(20))
+    }
+
+    fn say_within(&self, word: &str, patience: Duration) -> Result<String> {
+        let mut stream = TcpStream::connect(self.addr())?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.write_all(word.as_bytes())?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    /// A number from `mntr`: `zk_watch_count`, `zk_ephemerals_count`, `zk_znode_count`.
+    ///
+    /// # Errors
+    /// Fails when it does not answer, or has no such number.
+    pub fn number(&self, key: &str) -> Result<u64> {
+        let text = self.say("mntr")?;
+        let lines = text.lines().filter_map(|line| line.split_once('\t'));
+        let found = lines
+            .filter(|(name, _)| *name == key)
+            .map(|(_, value)| value)
+            .next();
+        let value = found.with_context(|| format!("no {key} in mntr"))?;
+        value.parse().with_context(|| format!("{key}: {value}"))
+    }
+
+    fn run(&self) -> Result<()> {
+        let mut command = self.ground.command("java");
+        // A small machine runs several of these servers: little memory, few threads, and no fsync.
+        command.args([
+            "-Xmx192m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-Xshare:auto",
+        ]);
+        command.args([
+            "-Dzookeeper.forceSync=no",
+            "-Dznode.container.checkIntervalMs=300",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        ]);
+        command.args([
+            "-cp",
+            JAR,
+            "org.apache.zookeeper.server.ZooKeeperServerMain",
+        ]);
+        command.arg(self.dir().join("zoo.cfg"));
+        self.process.start(command, START, || {
+            // The port opens before the server is ready, and it may never answer a connection that it accepts during
+            // its start. So we try new ones.
+            let said = self.say_within("srvr", Duration::from_millis(500))?;
+            ensure!(said.contains("Mode:"), "it says {said:?}");
+            Ok(())
+        })
+    }
+}
+
+is_a_process!(ZooKeeperServer);
