@@ -128,8 +128,7 @@ fn a_set_knows_no_store() {
     for (file, code) in sources() {
         if file.starts_with("store/set/") {
             for path in used(&code) {
-                let fits =
-                    store_may_use(&path, "set") || path.starts_with("engine::runtime::jitter");
+                let fits = store_may_use(&path, "set");
                 assert!(fits, "{file} must not use crate::{path}");
             }
         }

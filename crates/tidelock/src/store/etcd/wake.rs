@@ -5,12 +5,12 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
 use futures_util::stream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::store::WakeChannels;
+use crate::store::backoff::RECONNECT;
 use crate::store::etcd::api::{
     LeaseRequest, RangeRequest, WatchCreateRequest, WatchRequest, WatchResponse, Watching,
 };
@@ -135,13 +135,13 @@ impl Watcher {
             tracing::debug!(error = %end, "the watches have ended; all that wait ask again");
             // Each woken waiter retries and opens a new stream. Without a backoff, a stream that always fails would
             // cause a busy loop.
-            timers.after(pause(failures)).await;
+            timers.after(RECONNECT.pause(failures)).await;
             watcher.signals.wake_each();
         });
         say
     }
 
-    /// Removes a stream that has ended, with all its watches. Returns the number of failures in a row. `None`: the
+    /// Removes a stream that has ended, with all its watches. Returns the number of failures in a row before it. `None`: the
     /// watcher was closed, or already has another stream.
     fn ended(&self, mine: &tokio::sync::mpsc::WeakUnboundedSender<WatchRequest>) -> Option<u32> {
         let mut state = self.lock();
@@ -152,8 +152,9 @@ impl Watcher {
         state.stream = None;
         state.watches.clear();
         state.channels.clear();
+        let before = state.failures;
         state.failures += 1;
-        Some(state.failures)
+        Some(before)
     }
 
     /// Handles one response of the stream.
@@ -271,11 +272,6 @@ async fn listen(
 /// Whether the server cancelled the watch for a reason other than compaction.
 fn is_refused(said: &WatchResponse) -> bool {
     said.canceled && said.compact_revision == 0
-}
-
-/// Exponential backoff: 20 ms after the first failure, 1.28 s at most.
-fn pause(failures: u32) -> Duration {
-    Duration::from_millis(10 << failures.min(7))
 }
 
 impl fmt::Debug for Watcher {

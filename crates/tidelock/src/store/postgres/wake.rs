@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio_postgres::types::Type;
 
+use crate::store::backoff::RECONNECT;
 use crate::store::postgres::connection::Connection;
 use crate::store::postgres::schema::Sql;
 use crate::store::{Env, Wake, WakeChannels};
@@ -91,14 +92,14 @@ impl NotifyListener {
 
 /// The listener task: connects, listens, and reconnects until the store closes.
 async fn listen(listener: Weak<NotifyListener>) {
-    let mut told = false;
+    let (mut told, mut failures) = (false, 0);
     while let Some(listener) = listener.upgrade() {
         if listener.is_closed.load(Ordering::SeqCst) {
             return;
         }
         let ended = Arc::new(Notify::new());
         let connection = hear(&listener, &ended).await;
-        let pause = match connection {
+        let is_pooled = match connection {
             Ok(client) => {
                 listener.state.send_replace(ListenState::Live);
                 // Notifications from before we listened are lost, so every waiter rechecks now.
@@ -109,20 +110,23 @@ async fn listen(listener: Weak<NotifyListener>) {
                 }
                 drop(client);
                 listener.state.send_replace(ListenState::Unknown);
-                Duration::from_millis(50)
+                failures = 0;
+                false
             }
             Err(why) => {
                 if !std::mem::replace(&mut told, true) {
                     tracing::warn!(store = %listener.connection, %why, "releases are not heard of: waiters ask again and again instead of being woken");
                 }
                 listener.state.send_replace(ListenState::Deaf);
-                if why.is_pooled {
-                    POOLER_RETRY_PAUSE
-                } else {
-                    listener.connection.limit().min(Duration::from_secs(1))
-                }
+                why.is_pooled
             }
         };
+        let pause = if is_pooled {
+            POOLER_RETRY_PAUSE
+        } else {
+            RECONNECT.pause(failures)
+        };
+        failures += 1;
         let timer = listener.connection.timers().after(pause);
         tokio::select! {
             () = timer => {}
