@@ -42,7 +42,6 @@ pub use crate::acknowledge::{Acknowledged, ReplicaAck};
 pub use crate::engine::acquire::request::Liveness;
 pub use crate::engine::lease::bond::Bond;
 pub use crate::engine::runtime::background::Background;
-pub(crate) use crate::engine::runtime::backoff;
 pub use crate::engine::runtime::clock::{BootInstant, Clock};
 pub use crate::engine::runtime::timers::{Timer, Timers};
 pub use crate::engine::runtime::wakes::{Wake, WakeChannels};

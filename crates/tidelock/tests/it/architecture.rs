@@ -66,15 +66,15 @@ const MAY_USE_A_RUNTIME: [&str; 6] = [
     "store/redis/topology/connection.rs",
 ];
 
-/// A store may use only the store contract and the plain types, and nothing of the engine.
+/// A store may use only the store contract, the plain types, and what the engine's runtime offers to all.
 fn store_may_use(path: &str, store: &str) -> bool {
     let first = path.split("::").next().unwrap();
     let own = format!("store::{store}");
     match first {
         "error" | "fence" | "guard" | "name" | "owner" | "servers" | "snapshot" => true,
-        "engine" => {
-            path.starts_with("engine::runtime::wakes") || path.starts_with("engine::runtime::clock")
-        }
+        "engine" => ["backoff", "clock", "event", "wakes"]
+            .iter()
+            .any(|file| path.starts_with(&format!("engine::runtime::{file}"))),
         "store" => {
             let second = path.split("::").nth(1).unwrap_or("");
             path.starts_with(&own) || !store_names().contains(second)

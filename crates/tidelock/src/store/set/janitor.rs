@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::engine::runtime::backoff::RECONNECT;
 use crate::error::{Error, Result};
-use crate::store::backoff::RECONNECT;
 use crate::store::set::member::Member;
 use crate::store::set::{Rule, Shared};
 use crate::store::{BootInstant, Ticket, Timers};

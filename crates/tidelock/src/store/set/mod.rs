@@ -20,9 +20,9 @@ use std::time::Duration;
 
 pub(crate) use self::majority::Quorum;
 pub(crate) use self::member::{Host, Member};
+use crate::engine::runtime::backoff::ExponentialBackoff;
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
-use crate::store::backoff::ExponentialBackoff;
 use crate::store::set::in_doubt::InDoubtLog;
 use crate::store::{
     Attempt, AttemptRequest, Backend, Background, Bond, BoxFuture, Capabilities, ClientId, Grant,

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use crate::store::backoff::ExponentialBackoff;
+use crate::engine::runtime::backoff::ExponentialBackoff;
 
 /// The pauses while another process writes. SQLite's own handler sleeps up to 100 ms at a time, far longer than a write
 /// takes.

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use crate::engine::runtime::backoff::with_jitter;
 use crate::error::Result;
-use crate::store::backoff::with_jitter;
 use crate::store::sqlite::busy;
 use crate::store::sqlite::byte_locks::ByteLocks;
 use crate::store::sqlite::connection::{Database, SharedConnectionState};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
+use crate::engine::runtime::backoff::RECONNECT;
 use crate::store::BoxFuture;
-use crate::store::backoff::RECONNECT;
 use crate::store::redis::pubsub::registry::{
     PubSubConnection, SubscribeCommand, SubscriptionRegistry,
 };

@@ -12,8 +12,8 @@ use tokio::sync::watch;
 
 use crate::Credentials;
 use crate::engine::runtime::background;
+use crate::engine::runtime::backoff::ExponentialBackoff;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::backoff::ExponentialBackoff;
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::pubsub::keyspace_events::EventSettings;
 use crate::store::redis::replicas;

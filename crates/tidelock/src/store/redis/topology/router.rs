@@ -7,8 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::runtime::backoff::ExponentialBackoff;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::backoff::ExponentialBackoff;
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::keys;
 use crate::store::redis::replicas::{AckDemand, PendingAck};
