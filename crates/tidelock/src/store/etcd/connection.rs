@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::engine::runtime::background;
 use crate::error::Result;
+use crate::store::errors::cannot_have_run;
 use crate::store::etcd::address::MemberAddress;
 use crate::store::etcd::errors::{RequestError, unsent};
 use crate::store::etcd::live_connection::{GrpcMessage, LiveConnection};
@@ -125,10 +126,7 @@ impl Endpoint {
         }
         let last_error = last_error.unwrap_or_else(|| unsent(format_args!("{self}: no member")));
         // A login changes no lock, so an unknown outcome is not reported as one.
-        if last_error.outcome_unknown() {
-            return Err(unsent(last_error.detail().unwrap_or_default()));
-        }
-        Err(last_error)
+        Err(cannot_have_run(last_error))
     }
 
     /// Starts the next connect with the next member, unless `next_member` has already moved on from this one.
@@ -261,7 +259,7 @@ impl Connection {
     {
         let mut logged_in = false;
         loop {
-            let conn = self.get(deadline).await.map_err(RequestError::NoWay)?;
+            let conn = self.get(deadline).await.map_err(RequestError::Classified)?;
             let talking = std::pin::pin!(talk(Arc::clone(&conn)));
             let answer = self.endpoint.timers.until(deadline, talking).await;
             let answer = answer.unwrap_or_else(|| {

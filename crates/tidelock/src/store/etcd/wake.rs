@@ -256,7 +256,7 @@ async fn listen(
 ) -> RequestError {
     let conn = match connection.get(connection.deadline()).await {
         Ok(conn) => conn,
-        Err(error) => return RequestError::NoWay(error),
+        Err(error) => return RequestError::Classified(error),
     };
     let questions = stream::unfold(said, |mut said| async {
         let question = said.recv().await?;
