@@ -13,9 +13,10 @@ use crate::engine::lease::process_info::ProcessInfo;
 use crate::engine::lease::steward::Steward;
 use crate::engine::runtime::background;
 use crate::engine::runtime::background::Background;
+use crate::engine::runtime::event::Flag;
 use crate::engine::runtime::retry;
 use crate::engine::store_handle::{LocalQueueSettings, StoreHandle};
-use crate::engine::{ClientInner, ClientSettings, CloseFlag};
+use crate::engine::{ClientInner, ClientSettings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hand_off::HandOff;
 use crate::options::{self, Drift};
@@ -574,7 +575,7 @@ impl ClientBuilder {
             process_info,
             timers,
             steward,
-            closed: CloseFlag::default(),
+            closed: Flag::default(),
         });
         if self.details {
             process_info::publish(&core);

@@ -6,9 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tokio::sync::futures::OwnedNotified;
-
 use crate::engine::lease::hold::HoldStatus;
+use crate::engine::runtime::event::{Event, EventListener};
 #[cfg(doc)]
 use crate::guard::Guard;
 use crate::guard::LostReason;
@@ -37,27 +36,18 @@ use crate::guard::LostReason;
 #[must_use = "futures do nothing unless awaited"]
 pub struct Lost {
     status: Arc<HoldStatus>,
-    notified: Pin<Box<OwnedNotified>>,
+    listener: EventListener<Arc<Event>>,
 }
 
 impl Lost {
     pub(crate) fn new(status: Arc<HoldStatus>) -> Self {
-        let notified = Box::pin(status.loss_notify().notified_owned());
-        Self { status, notified }
+        let listener = EventListener::new(status.loss_event());
+        Self { status, listener }
     }
 
     fn poll_reason(&mut self, cx: &mut Context<'_>) -> Poll<LostReason> {
-        loop {
-            // We poll the notification before we read the status. Otherwise a loss between the two would wake nobody.
-            let notified = self.notified.as_mut().poll(cx).is_ready();
-            if let Some(reason) = self.status.signal() {
-                return Poll::Ready(reason);
-            }
-            if !notified {
-                return Poll::Pending;
-            }
-            self.notified = Box::pin(self.status.loss_notify().notified_owned());
-        }
+        let Self { status, listener } = self;
+        listener.poll_until_some(cx, || status.signal())
     }
 }
 

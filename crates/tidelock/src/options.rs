@@ -2,10 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::acknowledge::ReplicaAck;
+use crate::engine::runtime::event::Flag;
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::Owner;
 
@@ -339,13 +339,7 @@ impl Default for Drift {
 /// # let _ = options;
 /// ```
 #[derive(Clone, Default)]
-pub struct Cancel(Arc<CancelState>);
-
-#[derive(Default)]
-struct CancelState {
-    fired: AtomicBool,
-    notify: Arc<tokio::sync::Notify>,
-}
+pub struct Cancel(Arc<Flag>);
 
 impl Cancel {
     /// A token that has not been fired.
@@ -373,10 +367,7 @@ impl Cancel {
     /// assert!(cancel.is_fired());
     /// ```
     pub fn fire(&self) {
-        // We set the flag before we notify. Otherwise a waiter that registers in between would read `false` and
-        // never wake.
-        self.0.fired.store(true, Ordering::SeqCst);
-        self.0.notify.notify_waiters();
+        self.0.set();
     }
 
     /// Whether the token was fired.
@@ -391,17 +382,12 @@ impl Cancel {
     /// assert!(cancel.is_fired());
     /// ```
     pub fn is_fired(&self) -> bool {
-        self.0.fired.load(Ordering::SeqCst)
+        self.0.is_set()
     }
 
     /// Resolves when the token is fired.
     pub(crate) async fn fired(self) {
-        let notify = Arc::clone(&self.0.notify).notified_owned();
-        let mut notify = std::pin::pin!(notify);
-        notify.as_mut().enable(); // before we read the flag; otherwise a `fire` in between would be missed
-        if !self.is_fired() {
-            notify.await;
-        }
+        self.0.happened().await;
     }
 }
 

@@ -8,14 +8,12 @@ pub(crate) mod runtime;
 pub(crate) mod store_handle;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-use tokio::sync::Notify;
 
 use crate::acknowledge::ReplicaAck;
 use crate::engine::lease::process_info::ProcessInfo;
 use crate::engine::lease::steward::StewardHandle;
+use crate::engine::runtime::event::Flag;
 use crate::engine::runtime::timers::Timers;
 use crate::engine::store_handle::StoreHandle;
 use crate::error::{Error, ErrorKind, Result};
@@ -42,7 +40,8 @@ pub(crate) struct ClientInner {
     pub(crate) process_info: Arc<ProcessInfo>,
     pub(crate) timers: Timers,
     pub(crate) steward: StewardHandle,
-    pub(crate) closed: CloseFlag,
+    /// Set by `Client::close`.
+    pub(crate) closed: Flag,
 }
 
 impl ClientInner {
@@ -53,35 +52,6 @@ impl ClientInner {
             Err(Error::new(ErrorKind::Closed))
         } else {
             Ok(())
-        }
-    }
-}
-
-/// The flag that `Client::close` sets. It is never cleared.
-#[derive(Debug, Default)]
-pub(crate) struct CloseFlag {
-    set: AtomicBool,
-    notify: Notify,
-}
-
-impl CloseFlag {
-    /// Sets the flag and wakes all listeners. True for the first call only.
-    pub(crate) fn set(&self) -> bool {
-        let first = !self.set.swap(true, Ordering::SeqCst);
-        self.notify.notify_waiters();
-        first
-    }
-
-    pub(crate) fn is_set(&self) -> bool {
-        self.set.load(Ordering::SeqCst)
-    }
-
-    /// Resolves when the flag is set, at once if it is set already.
-    pub(crate) async fn happened(&self) {
-        let mut notify = std::pin::pin!(self.notify.notified());
-        notify.as_mut().enable(); // before we read the flag; otherwise we miss a `close` in between
-        if !self.is_set() {
-            notify.await;
         }
     }
 }

@@ -1,5 +1,8 @@
 //! The contract between the acquire loop and a store, and the plain data types of that contract.
 
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]
+pub(crate) mod connect_once;
+pub(crate) mod errors;
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
 #[cfg(feature = "fuzzing")]
@@ -43,7 +46,6 @@ pub use crate::engine::acquire::request::Liveness;
 pub use crate::engine::lease::bond::Bond;
 pub use crate::engine::runtime::background::Background;
 pub use crate::engine::runtime::clock::{BootInstant, Clock};
-pub(crate) use crate::engine::runtime::jitter;
 pub use crate::engine::runtime::timers::{Timer, Timers};
 pub use crate::engine::runtime::wakes::{Wake, WakeChannels};
 pub use crate::name::Name;

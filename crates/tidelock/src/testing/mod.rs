@@ -37,7 +37,7 @@ pub use twist::{Twist, Twisted};
 
 /// Seeds the jitter in the pauses of all clients on this thread, so that a simulation is reproducible.
 pub fn seed_chance(seed: u64) {
-    crate::engine::runtime::jitter::seed(seed);
+    crate::engine::runtime::backoff::seed(seed);
 }
 
 /// The capabilities of the stores in this build, by URL scheme.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::engine::acquire::attempt_loop::AcquireLoop;
 use crate::engine::local_queue::leader::Leader;
-use crate::engine::runtime::retry;
+use crate::engine::runtime::backoff::RECONNECT;
 use crate::error::{Error, Result};
 use crate::store::{BootInstant, NotYet};
 
@@ -68,8 +68,8 @@ impl Backoff {
         }
         tracing::debug!(lock = %one.request.name, %error, "no answer from the store; trying again");
         one.request.set_last_error(Some(error));
+        let pause = RECONNECT.pause(self.tries);
         self.tries += 1;
-        let pause = retry::pause(self.tries);
         self.failed = Some((now, pause));
         Ok(pause)
     }

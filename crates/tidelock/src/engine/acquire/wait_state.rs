@@ -2,41 +2,30 @@
 //!
 //! If the store does not wake its waiters, one waiter per name and process, the lookout, polls the store. The others
 //! sleep in the same queue until the lookout has left or this process releases the lock. The pause between two polls
-//! grows from `MIN_POLL_PAUSE` by `POLL_PAUSE_GROWTH` to `MAX_POLL_PAUSE`, with a random part.
+//! grows from 8 ms to 64 ms (`POLL_PAUSES`), and a part of it is random.
 
 use std::time::Duration;
 
-use crate::engine::runtime::jitter;
+use crate::engine::runtime::backoff::{ExponentialBackoff, with_jitter};
 use crate::store::{Wait, Wake, WakeChannels};
 
-/// The first pause between two polls. Each pause is longer than the one before: a waiter that has waited long can wait
-/// a little longer.
-const MIN_POLL_PAUSE: Duration = Duration::from_millis(8);
-/// The ratio of one pause to the pause before.
-const POLL_PAUSE_GROWTH: f64 = 1.3;
-/// Bounds the pause. On average half of it passes between a release and the next poll, and one process sends about 18
-/// polls per second for a name.
-const MAX_POLL_PAUSE: Duration = Duration::from_millis(64);
+/// The pauses between two polls, without their random part. Each is longer than the one before: a waiter that has
+/// waited long can wait a little longer. On average half of the longest pause passes between a release and the next
+/// poll, and one process sends about 18 polls per second for a name.
+const POLL_PAUSES: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_millis(8), Duration::from_millis(64)).growth(1.3);
+/// The random part of a pause between two polls.
+const POLL_JITTER: f64 = 0.25;
 
 /// What a waiter sleeps on.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct WaitState {
     /// A wake that the store has armed.
     wake: Option<Wake>,
     /// A place among the waiters of this process that poll.
     poll_wake: Option<Wake>,
-    /// The next pause between two polls, without its random part.
-    pause: Duration,
-}
-
-impl Default for WaitState {
-    fn default() -> Self {
-        Self {
-            wake: None,
-            poll_wake: None,
-            pause: MIN_POLL_PAUSE,
-        }
-    }
+    /// How many pauses between two polls have been taken from `POLL_PAUSES`.
+    pauses: u32,
 }
 
 impl WaitState {
@@ -95,7 +84,7 @@ impl WaitState {
         let pause = pause
             .filter(|_| self.wake.is_some())
             .unwrap_or_else(|| self.next_pause());
-        let recheck = recheck.min(pause.mul_f64(0.75 + jitter::share() / 4.0));
+        let recheck = recheck.min(with_jitter(pause, POLL_JITTER));
         if let Some(wake) = &mut self.wake {
             wake.recheck_after(recheck);
             wake
@@ -107,7 +96,8 @@ impl WaitState {
     }
 
     fn next_pause(&mut self) -> Duration {
-        let longer = self.pause.mul_f64(POLL_PAUSE_GROWTH).min(MAX_POLL_PAUSE);
-        std::mem::replace(&mut self.pause, longer)
+        let pause = POLL_PAUSES.pause(self.pauses);
+        self.pauses += 1;
+        pause
     }
 }

@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
 use crate::engine::runtime::clock::BootInstant;
+use crate::engine::runtime::event::Event;
 use crate::options::Drift;
 
 /// Something in the store whose end also ends the hold, such as a session. The server ends a session from which it has
@@ -22,7 +21,7 @@ enum BondKind {
         connected: Box<dyn Fn() -> bool + Send + Sync>,
         severed: AtomicBool,
         /// Notified when this bond is severed: one for each status that depends on it.
-        bells: Mutex<Vec<Weak<Notify>>>,
+        listeners: Mutex<Vec<Weak<Event>>>,
     },
     /// At least `needed` of `bonds` must last.
     Several { needed: usize, bonds: Vec<Bond> },
@@ -52,17 +51,22 @@ impl Bond {
             last_confirmed: Box::new(last_confirmed),
             connected: Box::new(connected),
             severed: AtomicBool::new(false),
-            bells: Mutex::default(),
+            listeners: Mutex::default(),
         }))
     }
 
     /// Ends the bond now, whatever was proved. It notifies the holders that depend on it at once.
     pub fn sever(&self) {
-        if let BondKind::One { severed, bells, .. } = &*self.0 {
+        if let BondKind::One {
+            severed, listeners, ..
+        } = &*self.0
+        {
             severed.store(true, Ordering::SeqCst);
-            let bells = std::mem::take(&mut *bells.lock().unwrap_or_else(PoisonError::into_inner));
-            for notify in bells.iter().filter_map(Weak::upgrade) {
-                notify.notify_waiters();
+            let mut listeners = listeners.lock().unwrap_or_else(PoisonError::into_inner);
+            let told = std::mem::take(&mut *listeners);
+            drop(listeners);
+            for event in told.iter().filter_map(Weak::upgrade) {
+                event.notify();
             }
         }
     }
@@ -80,20 +84,20 @@ impl Bond {
 
     /// Registers a listener for [`sever`](Self::sever). The caller must check [`is_severed`](Self::is_severed) after
     /// this call: a bond that was severed before does not notify.
-    pub(crate) fn ring(&self, notify: &Arc<Notify>) {
+    pub(crate) fn listen(&self, event: &Arc<Event>) {
         match &*self.0 {
-            BondKind::One { bells, .. } => {
-                let mut bells = bells.lock().unwrap_or_else(PoisonError::into_inner);
+            BondKind::One { listeners, .. } => {
+                let mut listeners = listeners.lock().unwrap_or_else(PoisonError::into_inner);
                 // We remove the dropped ones only when the list is full. Each registration then costs constant time on
                 // average, and the list stays within about twice the number of listeners.
-                if bells.len() == bells.capacity() {
-                    bells.retain(|notify| notify.strong_count() > 0);
-                    let left = bells.len();
-                    bells.reserve(left + 8);
+                if listeners.len() == listeners.capacity() {
+                    listeners.retain(|event| event.strong_count() > 0);
+                    let left = listeners.len();
+                    listeners.reserve(left + 8);
                 }
-                bells.push(Arc::downgrade(notify));
+                listeners.push(Arc::downgrade(event));
             }
-            BondKind::Several { bonds, .. } => bonds.iter().for_each(|bond| bond.ring(notify)),
+            BondKind::Several { bonds, .. } => bonds.iter().for_each(|bond| bond.listen(event)),
         }
     }
 
@@ -153,7 +157,19 @@ impl fmt::Debug for Bond {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Wake, Waker};
+
     use super::*;
+    use crate::engine::runtime::event::EventListener;
+
+    #[derive(Default)]
+    struct Told(AtomicBool);
+
+    impl Wake for Told {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
 
     fn bond(last_confirmed: u64) -> Bond {
         Bond::new(Duration::from_nanos(10), move || {
@@ -170,24 +186,22 @@ mod tests {
         let (one, two) = (bond(5), bond(7));
         let both = Bond::of(2, vec![Some(one.clone()), Some(two.clone())]).unwrap();
         let either = Bond::of(1, vec![Some(one.clone()), Some(two)]).unwrap();
-        let notify = Arc::new(Notify::new());
-        let mut rung = armed(&notify);
-        both.ring(&notify);
+        let event = Arc::<Event>::default();
+        both.listen(&event);
         for _ in 0..100 {
-            one.ring(&Arc::default());
+            one.listen(&Arc::default());
         }
-        assert!(!rung.as_mut().enable() && !both.is_severed());
+        let told = Arc::<Told>::default();
+        let waker = Waker::from(Arc::clone(&told));
+        let mut listener = EventListener::new(&*event);
+        let read = || both.is_severed().then_some(());
+        let polled = listener.poll_until_some(&Context::from_waker(&waker), read);
+        assert!(polled.is_pending() && !told.0.load(Ordering::SeqCst));
         one.sever();
-        assert!(rung.as_mut().enable(), "the holder is told");
+        assert!(told.0.load(Ordering::SeqCst), "the holder is told");
         assert!(one.is_severed() && both.is_severed() && !either.is_severed());
         assert_eq!(both.until(&exact), BootInstant(0));
         assert_eq!(either.until(&exact), BootInstant(17));
-    }
-
-    fn armed(notify: &Arc<Notify>) -> std::pin::Pin<Box<tokio::sync::futures::Notified<'_>>> {
-        let mut rung = Box::pin(notify.notified());
-        rung.as_mut().enable();
-        rung
     }
 
     #[test]

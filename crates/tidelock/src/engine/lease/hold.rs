@@ -26,13 +26,12 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
 use crate::acknowledge::{Acknowledged, ReplicaAck};
 use crate::engine::lease::bond::Bond;
 use crate::engine::lease::steward::StewardCommand;
 use crate::engine::local_queue::leader::{LeaderTerm, TermId};
 use crate::engine::runtime::clock::Clock;
+use crate::engine::runtime::event::Event;
 use crate::engine::store_handle::LockContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{FencingToken, LostReason};
@@ -175,7 +174,7 @@ pub(crate) struct HoldStatus {
     /// The client is closing. The loss signal fires, and the holder keeps the lock during the grace period.
     closing: AtomicBool,
     /// Notifies the listeners. Created for the first one, because most holds end without a listener.
-    notify: OnceLock<Arc<Notify>>,
+    event: OnceLock<Arc<Event>>,
     clock: Clock,
     /// What the hold depends on besides the lease.
     bond: Option<Box<(Bond, Drift)>>,
@@ -192,7 +191,7 @@ impl HoldStatus {
             pace: None,
             state: AtomicU8::new(HELD),
             closing: AtomicBool::new(false),
-            notify: OnceLock::new(),
+            event: OnceLock::new(),
             clock,
             bond: None,
             term_id: None,
@@ -240,7 +239,7 @@ impl HoldStatus {
     /// Adds the bond, which can end the proof before the lease does.
     pub(crate) fn bound(mut self, bond: Option<Bond>, drift: Drift) -> Self {
         if let Some(bond) = &bond {
-            bond.ring(&self.loss_notify());
+            bond.listen(&self.loss_event());
         }
         self.bond = bond.map(|bond| Box::new((bond, drift)));
         self
@@ -259,20 +258,19 @@ impl HoldStatus {
         self.valid_until.fetch_max(until.0, Ordering::SeqCst);
     }
 
-    /// Notified when [`signal`](Self::signal) may have changed. Start to listen before you read the signal; otherwise a
-    /// change between the two is missed.
-    pub(crate) fn loss_notify(&self) -> Arc<Notify> {
-        let notify = Arc::clone(self.notify.get_or_init(Arc::default));
+    /// Notified when [`signal`](Self::signal) may have changed.
+    pub(crate) fn loss_event(&self) -> Arc<Event> {
+        let event = Arc::clone(self.event.get_or_init(Arc::default));
         // Pairs with the fence of the notifying side: either the listener reads the new state, or that side finds the
         // listener. Without the fences both could miss each other.
         fence(Ordering::SeqCst);
-        notify
+        event
     }
 
     fn ring(&self) {
         fence(Ordering::SeqCst);
-        if let Some(notify) = self.notify.get() {
-            notify.notify_waiters();
+        if let Some(event) = self.event.get() {
+            event.notify();
         }
     }
 

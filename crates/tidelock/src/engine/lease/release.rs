@@ -1,7 +1,7 @@
 //! Release: retried until the store confirms it or the lease has ended.
 //!
-//! The caller sends the first request on its own connection. If that brings no answer, the steward retries, with a
-//! pause that doubles from 10 ms to 500 ms. A ticket with a request of unknown outcome is withdrawn instead of
+//! The caller sends the first request on its own connection. If that brings no answer, the steward retries, with
+//! backoff. A ticket with a request of unknown outcome is withdrawn instead of
 //! released: the withdrawal leaves a tombstone, so that a late acquire takes no effect.
 
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use crate::engine::lease::hold::Hold;
 use crate::engine::lease::steward::StewardCommand;
 use crate::engine::local_queue::leader::LeaderTerm;
+use crate::engine::runtime::backoff::RECONNECT;
 use crate::engine::runtime::timers::Timers;
 use crate::engine::store_handle::StoreHandle;
 use crate::error::{Error, ErrorKind, Result};
@@ -94,7 +95,7 @@ impl PendingRelease {
     /// Sends the request until it is answered, or the lease has ended.
     pub(crate) async fn persist(mut self, timers: &Timers) -> Result<()> {
         let store = Arc::clone(&self.store);
-        let mut pause = Duration::from_millis(10);
+        let mut retries = 0;
         loop {
             let question = ReleaseRequest {
                 ticket: &self.ticket,
@@ -106,8 +107,8 @@ impl PendingRelease {
             match result {
                 Err(error) if error.is_retryable() && timers.now() < self.until => {
                     tracing::debug!(lock = %self.ticket.name, %error, "release without an answer; trying again");
-                    timers.after(pause).await;
-                    pause = (pause * 2).min(Duration::from_millis(500));
+                    timers.after(RECONNECT.pause(retries)).await;
+                    retries += 1;
                 }
                 result => return result,
             }

@@ -51,6 +51,7 @@ use tokio::sync::Notify;
 use crate::acknowledge::ReplicaAck;
 use crate::engine::lease::hold::HoldStatus;
 use crate::engine::lease::renewal_batch::{BATCH, Batch, Batches};
+use crate::engine::runtime::event::Event;
 use crate::engine::store_handle::StoreHandle;
 use crate::guard::LostReason;
 use crate::options::Drift;
@@ -96,7 +97,7 @@ pub(crate) struct LeaseTable {
     /// Wakes the steward: `next_check_at` has moved forward, or the client was closed.
     pub(crate) notify: Notify,
     /// Notified when the last entry has been removed.
-    emptied: Notify,
+    emptied: Event,
 }
 
 #[derive(Debug)]
@@ -182,21 +183,14 @@ impl LeaseTable {
         let empty = inner.entries.is_empty();
         drop(inner);
         if empty {
-            self.emptied.notify_waiters();
+            self.emptied.notify();
         }
         entry
     }
 
     /// Resolves when no entry is left.
     pub(crate) async fn emptied(&self) {
-        loop {
-            let mut notify = std::pin::pin!(self.emptied.notified());
-            notify.as_mut().enable(); // before we read the table; otherwise we miss a last entry that goes in between
-            if self.len() == 0 {
-                return;
-            }
-            notify.await;
-        }
+        self.emptied.until(|| self.len() == 0).await;
     }
 
     /// Removes and returns all entries. None of them is renewed any more.
@@ -205,7 +199,7 @@ impl LeaseTable {
         inner.order.clear();
         let all = inner.entries.drain().map(|(_, (_, entry))| entry).collect();
         drop(inner);
-        self.emptied.notify_waiters();
+        self.emptied.notify();
         all
     }
 
@@ -349,7 +343,7 @@ impl LeaseTable {
             }
         }
         if empty {
-            self.emptied.notify_waiters();
+            self.emptied.notify();
         }
         due.all()
     }

@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::Waker;
 
 use crate::engine::acquire::request::AcquireRequest;
 use crate::engine::lease::hold::Hold;
 use crate::engine::local_queue::queue::HandOffTarget;
 use crate::engine::local_queue::waiter::Notification;
+use crate::engine::runtime::wakes::wake_all;
 use crate::store::BootInstant;
 
 impl Hold {
@@ -66,7 +66,7 @@ impl Hold {
             // The hold was lost in the meantime. The waiter is out of the queue already, so it must join it again; the
             // next leader asks the store.
             if let Ok(waker) = request.waiter.call(Notification::JoinAgain) {
-                waker.into_iter().for_each(Waker::wake);
+                wake_all(waker);
             }
             return None;
         }
@@ -101,7 +101,7 @@ impl Hold {
 
 fn call(next: &AcquireRequest, hold: Arc<Hold>) {
     match next.waiter.call(Notification::Hold(hold)) {
-        Ok(waker) => waker.into_iter().for_each(Waker::wake),
+        Ok(waker) => wake_all(waker),
         // The waiter has just left. Dropping the call drops the hold, which then goes to the waiter behind it.
         Err(call) => drop(call),
     }

@@ -43,7 +43,6 @@ use std::fmt;
 use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -55,6 +54,7 @@ use crate::engine::local_queue::fairness_debt::EndedTurn;
 use crate::engine::local_queue::leader::{Leader, LeaderState, LeaderTerm};
 use crate::engine::local_queue::waiter::{AcquireTerms, Notification, WaiterFuture};
 use crate::engine::local_queue::waiters::Waiters;
+use crate::engine::runtime::wakes::wake_all;
 use crate::guard::FencingToken;
 use crate::hand_off::HandOff;
 use crate::store::{Awaited, BootInstant, Name, ReleasesSeen, Timers, Wake};
@@ -405,7 +405,7 @@ impl LocalQueues {
         }
         drop(inner);
         drop((gone, late, left));
-        waker.into_iter().for_each(Waker::wake);
+        wake_all(waker);
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, LocalQueuesState> {

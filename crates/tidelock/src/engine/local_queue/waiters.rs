@@ -11,7 +11,7 @@ use std::task::Waker;
 use crate::engine::acquire::request::AcquireRequest;
 use crate::engine::local_queue::queue::{LocalQueues, LocalQueuesState};
 use crate::engine::local_queue::waiter::Notification;
-use crate::engine::runtime::wakes::wake;
+use crate::engine::runtime::wakes::wake_all;
 use crate::error::Error;
 use crate::store::{BootInstant, Name, Wake};
 
@@ -141,9 +141,7 @@ impl LocalQueues {
         scouts.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
         // Dropping a call passes the leader role or the hold to the next waiter.
         drop((late, old));
-        for (_, waker) in scouts {
-            waker.into_iter().for_each(Waker::wake);
-        }
+        wake_all(scouts.into_iter().filter_map(|(_, waker)| waker));
     }
 }
 
@@ -153,5 +151,5 @@ fn call_all(all: impl Iterator<Item = Arc<AcquireRequest>>, call: impl Fn() -> N
     let wakers: Vec<Waker> = all
         .filter_map(|request| request.waiter.call(call()).ok().flatten())
         .collect();
-    wakers.into_iter().for_each(wake);
+    wake_all(wakers);
 }

@@ -3,27 +3,20 @@
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::Notify;
+use crate::engine::runtime::event::Event;
 
 /// The number of operations that have begun and not ended.
 #[derive(Debug, Default)]
 pub(crate) struct InFlightCounter {
     count: AtomicUsize,
     /// Notified when `count` falls to zero.
-    notify: Notify,
+    zero: Event,
 }
 
 impl InFlightCounter {
     /// Resolves when no operation is in flight.
     pub(crate) async fn none(&self) {
-        loop {
-            let mut last = std::pin::pin!(self.notify.notified());
-            last.as_mut().enable(); // before we read the count; otherwise we miss a last one that ends in between
-            if self.is_zero() {
-                return;
-            }
-            last.await;
-        }
+        self.zero.until(|| self.is_zero()).await;
     }
 
     pub(crate) fn is_zero(&self) -> bool {
@@ -45,7 +38,7 @@ impl<C: Deref<Target = InFlightCounter>> InFlight<C> {
 impl<C: Deref<Target = InFlightCounter>> Drop for InFlight<C> {
     fn drop(&mut self) {
         if self.0.count.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.0.notify.notify_waiters();
+            self.0.zero.notify();
         }
     }
 }

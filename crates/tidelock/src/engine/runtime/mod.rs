@@ -3,9 +3,10 @@
 //! Nothing here knows locks, and nothing here names a room above.
 
 pub(crate) mod background;
+pub(crate) mod backoff;
 pub(crate) mod clock;
+pub(crate) mod event;
 pub(crate) mod in_flight;
-pub(crate) mod jitter;
 pub(crate) mod retry;
 pub(crate) mod timer_queue;
 pub(crate) mod timers;

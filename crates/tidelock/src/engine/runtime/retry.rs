@@ -2,16 +2,9 @@
 
 use std::time::Duration;
 
-use crate::engine::runtime::jitter;
+use crate::engine::runtime::backoff::RECONNECT;
 use crate::engine::runtime::timers::Timers;
 use crate::error::{Error, Result};
-
-/// The pause before the next try, after `tries` failures: exponential backoff of at most 640 ms, with jitter. Without
-/// the jitter all clients of a fleet would reconnect at the same time.
-pub(crate) fn pause(tries: u32) -> Duration {
-    let step = Duration::from_millis(10 << tries.min(6));
-    step.mul_f64(0.5 + jitter::share() / 2.0)
-}
 
 /// Retries until `work` succeeds, fails with an error that a retry cannot fix, or `limit` is over. The limit does not
 /// cut the first try short. Otherwise a short limit would fail where one try would have succeeded.
@@ -35,9 +28,11 @@ where
             Err(error) if error.is_retryable() && !limit.is_zero() => error,
             done => return done,
         };
+        tracing::debug!(%error, tries = tries + 1, "the store cannot be reached; trying again");
+        timers
+            .until(end, timers.after(RECONNECT.pause(tries)))
+            .await;
         tries += 1;
-        tracing::debug!(%error, tries, "the store cannot be reached; trying again");
-        timers.until(end, timers.after(pause(tries))).await;
         if timers.now() >= end {
             return Err(out_of_time(error, limit));
         }

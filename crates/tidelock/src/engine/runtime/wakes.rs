@@ -103,10 +103,6 @@ impl WakeWaiter {
     }
 }
 
-fn ring(wakers: impl IntoIterator<Item = Waker>) {
-    wakers.into_iter().for_each(Waker::wake);
-}
-
 impl WakeChannels {
     /// Starts without waiters. `idle` is called when the last waiter of a channel has left, and not under the lock.
     pub fn new(timers: Timers, idle: impl Fn(&Arc<str>) + Send + Sync + 'static) -> Self {
@@ -147,7 +143,7 @@ impl WakeChannels {
             .lock()
             .get_mut(channel)
             .and_then(WakeChannel::wake_next);
-        ring(waker);
+        wake_all(waker);
     }
 
     /// Wakes all waiters of a channel.
@@ -160,7 +156,7 @@ impl WakeChannels {
                 .collect(),
             None => return,
         };
-        ring(wakers);
+        wake_all(wakers);
     }
 
     /// Wakes the oldest waiter of every channel, even if it has a wake. Call it after a reconnect: any message may have
@@ -171,7 +167,7 @@ impl WakeChannels {
             .values_mut()
             .filter_map(|entry| entry.waiters.first_entry()?.get_mut().wake())
             .collect();
-        ring(wakers);
+        wake_all(wakers);
     }
 
     /// Whether both values share the same waiters.
@@ -259,7 +255,7 @@ impl Wake {
             entry.recheck = Some(at);
             let lookout = sooner.then(|| entry.poke_lookout()).flatten();
             drop(entries);
-            ring(lookout);
+            wake_all(lookout);
         }
     }
 
@@ -335,7 +331,7 @@ impl Drop for Wake {
         }
         drop(entries);
         drop(me);
-        ring(lookout.into_iter().chain(next));
+        wake_all(lookout.into_iter().chain(next));
         if last {
             (self.signals.0.idle)(&self.channel);
         }
@@ -362,8 +358,14 @@ impl Future for Woken<'_> {
     }
 }
 
+/// Wakes tasks of any executor, each as [`wake`] does. The caller holds no lock: an executor may run or drop a task
+/// inside the wake.
+pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
+    wakers.into_iter().for_each(wake);
+}
+
 /// Wakes a task of any executor and contains a panic of its waker. Otherwise the panic would end something that others
-/// depend on: a connection, all timers and deadlines of the client, or the calls to the waiters behind it.
+/// depend on: a connection, all timers and deadlines of the client, the steward, or the wakes of the tasks behind it.
 pub(crate) fn wake(waker: Waker) {
     if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
         tracing::error!("a task's waker panicked");
@@ -372,6 +374,7 @@ pub(crate) fn wake(waker: Waker) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake as Task;
 
     use super::*;
@@ -417,5 +420,55 @@ mod tests {
         finished
             .recv_timeout(Duration::from_secs(10))
             .expect("no lock is held while a task is woken");
+    }
+
+    /// A task whose executor panics in `wake`.
+    struct Panics;
+
+    impl Task for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("this waker always panics");
+        }
+    }
+
+    /// Counts its wakes.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Task for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_panicking_waker_harms_nobody_else() {
+        let signals = WakeChannels::new(Timers::new(Clock::Boot), |_| {});
+        let panics = Waker::from(Arc::new(Panics));
+        let task = Arc::<Woken>::default();
+        let woken = Waker::from(Arc::clone(&task));
+        let sleep = |wake: &mut Wake, waker: &Waker| {
+            let mut cx = Context::from_waker(waker);
+            assert!(Pin::new(&mut wake.woken()).poll(&mut cx).is_pending());
+        };
+        for (round, channel) in ["a", "b", "c"].into_iter().enumerate() {
+            let (mut first, mut second) = (signals.arm(channel), signals.arm(channel));
+            sleep(&mut first, &panics);
+            sleep(&mut second, &woken);
+            match round {
+                0 => signals.wake_all(channel),
+                1 => {
+                    signals.wake_one(channel);
+                    drop(first); // it passes the wake on
+                }
+                _ => {
+                    first.recheck_after(Duration::from_secs(60)); // pokes the lookout
+                    sleep(&mut first, &panics);
+                    signals.wake_each();
+                    signals.wake_one(channel);
+                }
+            }
+            assert_eq!(task.0.load(Ordering::SeqCst), round + 1);
+        }
     }
 }

@@ -9,6 +9,7 @@ use futures_util::future::join;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
+use crate::store::errors::{cannot_have_run, may_have_run};
 use crate::store::etcd::Etcd;
 use crate::store::etcd::api::{KeyValue, Op, TxnRequest, TxnResponse};
 use crate::store::etcd::calls::{
@@ -395,24 +396,12 @@ fn now(answer: &TxnResponse) -> i64 {
     answer.header.as_ref().map_or(0, |header| header.revision)
 }
 
-/// Converts the error of a request that may have changed the lock: `Unavailable` becomes `OutcomeUnknown`.
+/// The error of a request that may have changed the lock.
 fn unclear(failure: RequestError) -> Error {
-    let error = failure.error();
-    match error.kind() {
-        ErrorKind::Unavailable => {
-            Error::new(ErrorKind::OutcomeUnknown).because(error.detail().unwrap_or_default())
-        }
-        _ => error,
-    }
+    may_have_run(failure.error())
 }
 
-/// Converts the error of a request that cannot have changed a lock: `OutcomeUnknown` becomes `Unavailable`.
+/// The error of a request that cannot have changed a lock.
 pub(crate) fn untouched(failure: RequestError) -> Error {
-    let error = failure.error();
-    match error.kind() {
-        ErrorKind::OutcomeUnknown => {
-            Error::new(ErrorKind::Unavailable).because(error.detail().unwrap_or_default())
-        }
-        _ => error,
-    }
+    cannot_have_run(failure.error())
 }

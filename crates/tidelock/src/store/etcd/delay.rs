@@ -9,7 +9,8 @@
 
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
+use crate::store::errors::may_have_run;
 use crate::store::etcd::Etcd;
 use crate::store::etcd::acquire::{QueueKeys, untouched};
 use crate::store::etcd::api::TxnRequest;
@@ -76,7 +77,7 @@ impl Etcd {
         deadline: BootInstant,
     ) -> Result<bool> {
         let id = self.marker_lease(ask, lease, deadline).await;
-        let Some(id) = id.map_err(unclear)? else {
+        let Some(id) = id.map_err(may_have_run)? else {
             return Ok(true);
         };
         // A withdrawal deletes the key. The condition then fails, however late this request arrives.
@@ -88,17 +89,7 @@ impl Etcd {
         let done = self.connection.txn(txn, deadline).await;
         Ok(done
             .map_err(RequestError::error)
-            .map_err(unclear)?
+            .map_err(may_have_run)?
             .succeeded)
-    }
-}
-
-/// Converts an error: our key is the first, so we may hold the lock, and `Unavailable` becomes `OutcomeUnknown`.
-fn unclear(error: Error) -> Error {
-    match error.kind() {
-        ErrorKind::Unavailable => {
-            Error::new(ErrorKind::OutcomeUnknown).because(error.detail().unwrap_or_default())
-        }
-        _ => error,
     }
 }

@@ -1,32 +1,31 @@
-//! Classifies server errors and connection failures: did the request certainly have no effect, or may it have one?
+//! etcd's error codes, as an [`ErrorKind`], and the failures of its transport.
 
 use std::fmt;
 
 use tonic::{Code, Status};
 
-use crate::error::{Error, ErrorKind};
+use crate::error::ErrorKind;
+use crate::store::errors;
+use crate::store::errors::ErrorReply;
+pub(crate) use crate::store::errors::{unexpected, unsent};
 
-/// A request error: there is no usable answer.
+pub(crate) type RequestError = errors::RequestError<EtcdError>;
+
+/// An error that the server reported.
 #[derive(Debug)]
-pub(crate) enum RequestError {
-    /// There is no connection.
-    NoWay(Error),
-    /// The request was not sent.
-    Unsent(String),
-    /// The connection broke after the request was sent, or the answer is invalid.
-    Broken(String),
-    /// An error that the server reported: code and text.
-    Server(Code, String),
+pub(crate) struct EtcdError {
+    code: Code,
+    text: String,
 }
 
 impl RequestError {
     /// Whether the connection must not be used for further requests.
     pub(crate) fn ends_connection(&self) -> bool {
         match self {
-            Self::NoWay(_) => false,
+            Self::Classified(_) => false,
             Self::Unsent(_) | Self::Broken(_) => true,
             // The member is isolated or shuts down. Another member may still work.
-            Self::Server(code, _) => matches!(code, Code::Unavailable | Code::Internal),
+            Self::Server(error) => matches!(error.code, Code::Unavailable | Code::Internal),
         }
     }
 
@@ -37,7 +36,7 @@ impl RequestError {
 
     /// The lease does not exist, or no longer exists. The request had no effect.
     pub(crate) fn is_lease_gone(&self) -> bool {
-        self.says("requested lease not found")
+        self.says(LEASE_GONE)
     }
 
     /// Authentication is off: the server accepts every client.
@@ -45,55 +44,42 @@ impl RequestError {
         self.says("authentication is not enabled")
     }
 
-    /// The request certainly had no effect.
-    pub(crate) fn is_certain(&self) -> bool {
-        self.kind() != ErrorKind::OutcomeUnknown
-    }
-
     fn says(&self, words: &str) -> bool {
-        matches!(self, Self::Server(_, text) if text.contains(words))
+        matches!(self, Self::Server(error) if error.text.contains(words))
     }
+}
 
+const LEASE_GONE: &str = "requested lease not found";
+const NO_USER: &str = "user name is empty";
+
+impl ErrorReply for EtcdError {
     fn kind(&self) -> ErrorKind {
-        match self {
-            Self::NoWay(error) => error.kind(),
+        let says = |words| self.text.contains(words);
+        match self.code {
             // Too many requests, or no space left. The server checks both before it applies a request.
-            Self::Unsent(_) | Self::Server(Code::ResourceExhausted, _) => ErrorKind::Unavailable,
-            Self::Broken(_) => ErrorKind::OutcomeUnknown,
-            Self::Server(Code::PermissionDenied | Code::Unauthenticated, _) => ErrorKind::Refused,
-            Self::Server(Code::Unimplemented, _) => ErrorKind::Unsupported,
-            _ if self.says("etcdserver: no leader") || self.is_lease_gone() => {
-                ErrorKind::Unavailable
-            }
-            _ if self.says("user name is empty") || self.says("authentication failed") => {
-                ErrorKind::Refused
-            }
+            Code::ResourceExhausted => ErrorKind::Unavailable,
+            Code::PermissionDenied | Code::Unauthenticated => ErrorKind::Refused,
+            Code::Unimplemented => ErrorKind::Unsupported,
+            _ if says("etcdserver: no leader") || says(LEASE_GONE) => ErrorKind::Unavailable,
+            _ if says(NO_USER) || says("authentication failed") => ErrorKind::Refused,
             // Includes "request timed out": the server may still apply such a request.
-            Self::Server(..) => ErrorKind::OutcomeUnknown,
-        }
-    }
-
-    pub(crate) fn error(self) -> Error {
-        match self {
-            Self::NoWay(error) => error,
-            other => Error::new(other.kind()).because(other.to_string()),
+            _ => ErrorKind::OutcomeUnknown,
         }
     }
 }
 
-impl fmt::Display for RequestError {
+impl fmt::Display for EtcdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoWay(error) => fmt::Display::fmt(error, f),
-            Self::Unsent(why) | Self::Broken(why) => f.write_str(why),
-            Self::Server(_, text) if self.says("user name is empty") => {
+        let Self { code, text } = self;
+        match text.as_str() {
+            "" => write!(f, "{code}"),
+            _ if text.contains(NO_USER) => {
                 write!(
                     f,
                     "{text}; the server wants a user: etcd://user:password@host"
                 )
             }
-            Self::Server(code, text) if text.is_empty() => write!(f, "{code}"),
-            Self::Server(_, text) => f.write_str(text),
+            _ => f.write_str(text),
         }
     }
 }
@@ -102,7 +88,8 @@ impl From<Status> for RequestError {
     fn from(status: Status) -> Self {
         // An error from the server has no source; a connection failure has one.
         let Some(mut source) = std::error::Error::source(&status) else {
-            return Self::Server(status.code(), status.message().to_owned());
+            let (code, text) = (status.code(), status.message().to_owned());
+            return Self::Server(EtcdError { code, text });
         };
         loop {
             if let Some(cut) = source.downcast_ref::<TransportFailure>() {
@@ -134,17 +121,6 @@ impl fmt::Display for TransportFailure {
 }
 
 impl std::error::Error for TransportFailure {}
-
-/// The error for an answer that does not fit its request. It never counts as a success.
-pub(crate) fn unexpected(what: &str) -> Error {
-    Error::new(ErrorKind::OutcomeUnknown)
-        .because(format!("the server's answer makes no sense: {what}"))
-}
-
-/// The error for a request that certainly had no effect.
-pub(crate) fn unsent(why: impl fmt::Display) -> Error {
-    Error::new(ErrorKind::Unavailable).because(why.to_string())
-}
 
 #[cfg(test)]
 mod tests {

@@ -5,11 +5,12 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
 use futures_util::stream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use crate::engine::runtime::backoff::RECONNECT;
+use crate::engine::runtime::event::Flag;
 use crate::store::WakeChannels;
 use crate::store::etcd::api::{
     LeaseRequest, RangeRequest, WatchCreateRequest, WatchRequest, WatchResponse, Watching,
@@ -26,6 +27,8 @@ pub(crate) struct Watcher {
     connection: Arc<Connection>,
     signals: WakeChannels,
     state: Mutex<WatcherState>,
+    /// The stream ends when this is set, and none is opened after that.
+    closed: Arc<Flag>,
     /// For the stream's task. A strong reference there would keep the store alive.
     this: Weak<Self>,
 }
@@ -62,6 +65,7 @@ impl Watcher {
             connection,
             signals,
             state: Mutex::default(),
+            closed: Arc::default(),
             this: this.clone(),
         }
     }
@@ -72,6 +76,11 @@ impl Watcher {
     /// before. A watch that starts in the past would be slower: the server serves those only every 100 ms.
     pub(crate) fn follow(&self, channel: &str, key: &[u8], seen: i64) {
         let mut state = self.lock();
+        // We check under the lock that `close` takes after it has set the flag. Otherwise a stream that is opened in
+        // between would stay. A closed client wakes its waiters itself.
+        if self.closed.is_set() {
+            return;
+        }
         if state
             .watches
             .get(channel)
@@ -110,8 +119,8 @@ impl Watcher {
     }
 
     pub(crate) fn close(&self) {
-        let mut state = self.lock();
-        *state = WatcherState::default();
+        self.closed.set();
+        *self.lock() = WatcherState::default();
     }
 
     /// Opens the stream in the background. Requests are buffered until it is open.
@@ -119,12 +128,17 @@ impl Watcher {
         let (say, said) = unbounded_channel();
         state.stream = Some(say.clone());
         let (this, mine) = (self.this.clone(), say.downgrade());
-        let (timers, connection) = (
+        let (timers, connection, closed) = (
             self.connection.endpoint.timers.clone(),
             Arc::clone(&self.connection),
+            Arc::clone(&self.closed),
         );
         self.connection.endpoint.background.spawn(async move {
-            let end = listen(&this, &connection, said).await;
+            let end = tokio::select! {
+                end = listen(&this, &connection, said) => end,
+                // A server that does not answer must not keep the task and its connection.
+                () = closed.happened() => return,
+            };
             drop(connection);
             let Some(watcher) = this.upgrade() else {
                 return;
@@ -135,13 +149,13 @@ impl Watcher {
             tracing::debug!(error = %end, "the watches have ended; all that wait ask again");
             // Each woken waiter retries and opens a new stream. Without a backoff, a stream that always fails would
             // cause a busy loop.
-            timers.after(pause(failures)).await;
+            timers.after(RECONNECT.pause(failures)).await;
             watcher.signals.wake_each();
         });
         say
     }
 
-    /// Removes a stream that has ended, with all its watches. Returns the number of failures in a row. `None`: the
+    /// Removes a stream that has ended, with all its watches. Returns the number of failures in a row before it. `None`: the
     /// watcher was closed, or already has another stream.
     fn ended(&self, mine: &tokio::sync::mpsc::WeakUnboundedSender<WatchRequest>) -> Option<u32> {
         let mut state = self.lock();
@@ -152,8 +166,9 @@ impl Watcher {
         state.stream = None;
         state.watches.clear();
         state.channels.clear();
+        let before = state.failures;
         state.failures += 1;
-        Some(state.failures)
+        Some(before)
     }
 
     /// Handles one response of the stream.
@@ -241,7 +256,7 @@ async fn listen(
 ) -> RequestError {
     let conn = match connection.get(connection.deadline()).await {
         Ok(conn) => conn,
-        Err(error) => return RequestError::NoWay(error),
+        Err(error) => return RequestError::Classified(error),
     };
     let questions = stream::unfold(said, |mut said| async {
         let question = said.recv().await?;
@@ -273,15 +288,84 @@ fn is_refused(said: &WatchResponse) -> bool {
     said.canceled && said.compact_revision == 0
 }
 
-/// Exponential backoff: 20 ms after the first failure, 1.28 s at most.
-fn pause(failures: u32) -> Duration {
-    Duration::from_millis(10 << failures.min(7))
-}
-
 impl fmt::Debug for Watcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watcher")
             .field("watches", &self.lock().watches.len())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::store::etcd::address::Address;
+    use crate::store::etcd::connection::{ConnectionRuntime, Endpoint};
+    use crate::store::{Background, Clock, Env, Timers, TlsFiles};
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// A watcher of a server that accepts connections and never answers.
+    fn watcher_of(mute: &TcpListener, background: &Background) -> Arc<Watcher> {
+        let timers = Timers::new(Clock::Boot);
+        background.spawn(timers.clone().drive());
+        let env = Env {
+            timers: timers.clone(),
+            background: background.clone(),
+            response_timeout: LONG,
+            lease: LONG,
+            acknowledge_within: LONG,
+            credentials: None,
+            tls: TlsFiles::default(),
+            create: true,
+        };
+        let url = format!("etcd://{}", mute.local_addr().unwrap());
+        let places = Address::parse(&url).unwrap().places;
+        let home = ConnectionRuntime::Background(background.clone());
+        let connection = Connection::new(Arc::new(Endpoint::new(places, None, &env)), home);
+        let signals = WakeChannels::new(timers, |_| {});
+        Arc::new_cyclic(|this| Watcher::new(Arc::new(connection), signals, this))
+    }
+
+    #[tokio::test]
+    async fn a_closed_watcher_opens_no_stream_and_keeps_none() {
+        let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let accepted = Arc::<AtomicUsize>::default();
+        let (background, _stop) = Background::start(Clock::Boot).unwrap();
+        let watcher = watcher_of(&mute, &background);
+        let count = Arc::clone(&accepted);
+        let (first, had_first) = tokio::sync::oneshot::channel();
+        tokio::spawn(async move {
+            let mut first = Some(first);
+            let mut open = Vec::new();
+            while let Ok((stream, _)) = mute.accept().await {
+                open.push(stream);
+                count.fetch_add(1, Ordering::SeqCst);
+                first.take().map(|first| first.send(()));
+            }
+        });
+        watcher.follow("a", b"a", 1);
+        timeout(LONG, had_first).await.unwrap().unwrap();
+        let connection = Arc::downgrade(&watcher.connection);
+        watcher.close();
+        // Only the watcher itself keeps the connection now: the task of the stream has ended.
+        let ended = async {
+            while connection.strong_count() > 1 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(LONG / 6, ended)
+            .await
+            .expect("the stream has ended");
+        // A request that was in flight during the close.
+        watcher.follow("b", b"b", 1);
+        assert!(watcher.lock().stream.is_none());
+        assert_eq!(accepted.load(Ordering::SeqCst), 1);
     }
 }

@@ -43,22 +43,6 @@ struct PoolInner {
     closed: AtomicBool,
 }
 
-/// Why there is no answer: an error of the server, or an error on the way to it.
-pub(crate) enum QueryError {
-    Request(RequestError),
-    Error(Error),
-}
-
-impl QueryError {
-    // Not `From`: a second conversion into `Error` would make `?` ambiguous in other stores.
-    pub(crate) fn error(self) -> Error {
-        match self {
-            Self::Request(failure) => failure.error(),
-            Self::Error(error) => error,
-        }
-    }
-}
-
 impl Pool {
     /// A pool of at most `most` connections. None is opened yet.
     pub(crate) fn new(address: Address, env: &Env, most: usize) -> Self {
@@ -99,7 +83,7 @@ impl Pool {
         &self,
         text: String,
         deadline: BootInstant,
-    ) -> Result<Vec<TextRow>, QueryError> {
+    ) -> Result<Vec<TextRow>, RequestError> {
         self.ask_for(text, deadline, Liveness::default()).await
     }
 
@@ -109,12 +93,12 @@ impl Pool {
         text: String,
         deadline: BootInstant,
         liveness: Liveness,
-    ) -> Result<Vec<TextRow>, QueryError> {
+    ) -> Result<Vec<TextRow>, RequestError> {
         let inner = Arc::clone(&self.0);
         let work = async move { inner.serve(&text, deadline, &liveness).await };
         // The work ends by its own deadline. Its task ends early only with the background runtime.
         let answer = self.0.background.run(work).await;
-        answer.unwrap_or_else(|| Err(QueryError::Error(unanswered("the client is going"))))
+        answer.unwrap_or_else(|| Err(RequestError::Classified(unanswered("the client is going"))))
     }
 
     /// Closes all idle connections. Those in use close when their requests end.
@@ -136,27 +120,29 @@ impl PoolInner {
         text: &str,
         deadline: BootInstant,
         liveness: &Liveness,
-    ) -> Result<Vec<TextRow>, QueryError> {
+    ) -> Result<Vec<TextRow>, RequestError> {
         let permit = self.timers.until(deadline, self.permits.acquire()).await;
         let Some(Ok(_permit)) = permit else {
-            return Err(QueryError::Error(unsent(
+            return Err(RequestError::Classified(unsent(
                 "all connections to the server are busy",
             )));
         };
         if liveness.has_left() {
-            return Err(QueryError::Error(unsent("nobody waits for the answer")));
+            return Err(RequestError::Classified(unsent(
+                "nobody waits for the answer",
+            )));
         }
         let Some(raw_connection) = self.timers.until(deadline, self.raw_connection()).await else {
             let late = unsent(format_args!("{}: no connection in time", self.address));
-            return Err(QueryError::Error(late));
+            return Err(RequestError::Classified(late));
         };
-        let mut raw_connection = raw_connection.map_err(QueryError::Error)?;
+        let mut raw_connection = raw_connection.map_err(RequestError::Classified)?;
         let mut tries = 0;
         loop {
             tries += 1;
             let Some(answer) = self.timers.until(deadline, raw_connection.ask(text)).await else {
                 let mute = unanswered(format_args!("no answer within {:?}", self.limit));
-                return Err(QueryError::Error(mute));
+                return Err(RequestError::Classified(mute));
             };
             match answer {
                 Err(failure) if failure.is_contended() && tries < MAX_DEADLOCK_TRIES => {}
@@ -164,7 +150,7 @@ impl PoolInner {
                     if failure.spares_connection() {
                         self.keep_idle(raw_connection);
                     }
-                    return Err(QueryError::Request(failure));
+                    return Err(failure);
                 }
                 Ok(rows) => {
                     self.keep_idle(raw_connection);

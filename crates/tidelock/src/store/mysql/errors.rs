@@ -1,158 +1,112 @@
-//! Maps errors of the server and the connection to an [`ErrorKind`]: the request certainly had no effect, or it may
-//! have had one.
+//! The error codes of MySQL and MariaDB, as an [`ErrorKind`].
 
-use crate::error::{Error, ErrorKind};
+use std::fmt;
+
+use crate::error::ErrorKind;
+use crate::store::errors;
+use crate::store::errors::ErrorReply;
+pub(crate) use crate::store::errors::{unanswered, unsent};
 
 /// Why a text of statements got no answer.
+pub(crate) type RequestError = errors::RequestError<MysqlError>;
+
+/// The server refused a statement.
 #[derive(Debug)]
-pub(crate) enum RequestError {
-    /// The server refused a statement. `first`: it was the first one, so nothing of the text has happened.
-    Refused {
-        code: u16,
-        text: String,
-        first: bool,
-    },
-    /// The connection is unusable, and the outcome of the text is unknown.
-    Broken(String),
+pub(crate) struct MysqlError {
+    pub(crate) code: u16,
+    pub(crate) text: String,
+    /// It was the first statement, so nothing of the text has happened.
+    pub(crate) first: bool,
 }
 
 impl RequestError {
     /// A deadlock with other transactions rolled the statement back, so it may be repeated at once.
     pub(crate) fn is_contended(&self) -> bool {
-        matches!(
-            self,
-            Self::Refused {
-                code: 1213,
-                first: true,
-                ..
-            }
-        )
+        self.refused_first() == Some(1213)
     }
 
     /// Another transaction blocks a row that we need, so nothing has happened.
     pub(crate) fn is_kept_waiting(&self) -> bool {
-        matches!(
-            self,
-            Self::Refused {
-                code: 1205 | 1213,
-                first: true,
-                ..
-            }
-        )
+        matches!(self.refused_first(), Some(1205 | 1213))
     }
 
     /// One of our tables is missing, so nothing has happened.
     pub(crate) fn is_no_table(&self) -> bool {
-        matches!(
-            self,
-            Self::Refused {
-                code: 1146,
-                first: true,
-                ..
-            }
-        )
+        self.refused_first() == Some(1146)
     }
 
     /// The user may not create tables.
     pub(crate) fn is_denied(&self) -> bool {
-        matches!(
-            self,
-            Self::Refused {
-                code: 1044 | 1142 | 1227,
-                ..
-            }
-        )
+        matches!(self, Self::Server(error) if matches!(error.code, 1044 | 1142 | 1227))
     }
 
     /// The connection can serve the next request.
     pub(crate) fn spares_connection(&self) -> bool {
         // If a later statement failed, a transaction may still be open.
-        matches!(self, Self::Refused { code, first: true, .. } if !ENDS_SESSION.contains(code))
+        self.refused_first()
+            .is_some_and(|code| !ENDS_SESSION.contains(&code))
     }
 
-    pub(crate) fn error(&self) -> Error {
+    /// The code of an error of the first statement.
+    fn refused_first(&self) -> Option<u16> {
         match self {
-            Self::Broken(why) => unanswered(why),
-            Self::Refused { code, text, first } => {
-                let (kind, advice) = match first {
-                    true => meaning(*code),
-                    false => (ErrorKind::OutcomeUnknown, "a part of the work was done"),
-                };
-                Error::new(kind).because(format!("{advice} (server: {code} {text})"))
-            }
+            Self::Server(error) if error.first => Some(error.code),
+            _ => None,
         }
+    }
+}
+
+impl MysqlError {
+    fn meaning(&self) -> (ErrorKind, &'static str) {
+        if self.first {
+            meaning(self.code)
+        } else {
+            (ErrorKind::OutcomeUnknown, "a part of the work was done")
+        }
+    }
+}
+
+impl ErrorReply for MysqlError {
+    fn kind(&self) -> ErrorKind {
+        self.meaning().0
+    }
+}
+
+impl fmt::Display for MysqlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { code, text, .. } = self;
+        write!(f, "{} (server: {code} {text})", self.meaning().1)
     }
 }
 
 /// Errors after which the session is over, or about to be.
 const ENDS_SESSION: [u16; 6] = [1053, 1317, 1927, 4031, 1080, 1152];
 
+#[rustfmt::skip] // a table, with one row a line
 fn meaning(code: u16) -> (ErrorKind, &'static str) {
+    use ErrorKind::{InvalidOptions, OutcomeUnknown, Refused, Unavailable, Unsupported, WrongType};
+
     match code {
-        1205 | 1213 | 3572 | 1020 => (
-            ErrorKind::Unavailable,
-            "another transaction keeps the lock's row; nothing was changed",
-        ),
-        1040 | 1203 | 1226 => (
-            ErrorKind::Unavailable,
-            "the server takes no more connections",
-        ),
-        1290 | 1792 | 1836 => (
-            ErrorKind::Unavailable,
-            "the server takes no changes; it may be a replica",
-        ),
-        1021 | 1037 | 1038 | 1041 | 1114 => (
-            ErrorKind::Unavailable,
-            "the server has no room left; nothing was acquired",
-        ),
-        1047 => (
-            ErrorKind::Unavailable,
-            "the node does not belong to its cluster just now",
-        ),
+        1205 | 1213 | 3572 | 1020 => (Unavailable, "another transaction keeps the lock's row; nothing was changed"),
+        1040 | 1203 | 1226 => (Unavailable, "the server takes no more connections"),
+        1290 | 1792 | 1836 => (Unavailable, "the server takes no changes; it may be a replica"),
+        1021 | 1037 | 1038 | 1041 | 1114 => (Unavailable, "the server has no room left; nothing was acquired"),
+        1047 => (Unavailable, "the node does not belong to its cluster just now"),
         // The server sends this to a connection that was idle for too long, before it executes anything.
-        4031 => (
-            ErrorKind::Unavailable,
-            "the server had ended the idle connection",
-        ),
-        1045 | 1130 | 1129 | 1251 | 1698 | 1820 | 1862 => (
-            ErrorKind::Refused,
-            "authentication: check user, password, from where the user may connect, and whether with TLS only (ssl-mode=VERIFY_IDENTITY)",
-        ),
-        1044 | 1142 | 1143 | 1227 => (
-            ErrorKind::Refused,
-            "the user may not use the tables; it needs SELECT, INSERT, UPDATE and DELETE",
-        ),
-        3159 => (
-            ErrorKind::Refused,
-            "the server wants TLS: write ssl-mode=VERIFY_IDENTITY",
-        ),
-        1049 => (ErrorKind::InvalidOptions, "there is no such database"),
-        1054 | 1064 | 1136 | 1193 | 1231 | 1364 => (
-            ErrorKind::Unsupported,
-            "the server is too old, or the tables are not as tidelock makes them",
-        ),
-        1146 => (ErrorKind::Refused, "tidelock's tables are not there"),
+        4031 => (Unavailable, "the server had ended the idle connection"),
+        1045 | 1130 | 1129 | 1251 | 1698 | 1820 | 1862 => (Refused,
+            "authentication: check user, password, from where the user may connect, and whether with TLS only (ssl-mode=VERIFY_IDENTITY)"),
+        1044 | 1142 | 1143 | 1227 => (Refused, "the user may not use the tables; it needs SELECT, INSERT, UPDATE and DELETE"),
+        3159 => (Refused, "the server wants TLS: write ssl-mode=VERIFY_IDENTITY"),
+        1049 => (InvalidOptions, "there is no such database"),
+        1054 | 1064 | 1136 | 1193 | 1231 | 1364 => (Unsupported, "the server is too old, or the tables are not as tidelock makes them"),
+        1146 => (Refused, "tidelock's tables are not there"),
         // Nothing else is counted up.
-        1690 => (
-            ErrorKind::WrongType,
-            "the fencing token of this lock has no next one; nothing was acquired; set it back in the tables to the largest token that was given out",
-        ),
+        1690 => (WrongType,
+            "the fencing token of this lock has no next one; nothing was acquired; set it back in the tables to the largest token that was given out"),
         // Anything else may have come after a part of the work.
-        _ => (
-            ErrorKind::OutcomeUnknown,
-            "an error this client does not know",
-        ),
+        _ => (OutcomeUnknown, "an error this client does not know"),
     }
-}
-
-/// The error of a request that was certainly not sent.
-pub(crate) fn unsent(why: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Unavailable).because(why.to_string())
-}
-
-/// The error of a request that was sent and got no usable answer.
-pub(crate) fn unanswered(why: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::OutcomeUnknown).because(why.to_string())
 }
 
 #[cfg(test)]
@@ -161,7 +115,9 @@ mod tests {
 
     fn kind(code: u16, first: bool) -> ErrorKind {
         let text = "x".to_owned();
-        RequestError::Refused { code, text, first }.error().kind()
+        RequestError::Server(MysqlError { code, text, first })
+            .error()
+            .kind()
     }
 
     #[test]

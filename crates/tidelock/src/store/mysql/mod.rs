@@ -27,7 +27,8 @@ use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Holder, Snapshot, since_epoch};
 use crate::store::glob::matches_glob;
 use crate::store::mysql::address::Address;
-use crate::store::mysql::connection::{Pool, QueryError};
+use crate::store::mysql::connection::Pool;
+use crate::store::mysql::errors::RequestError;
 use crate::store::mysql::errors::unanswered;
 use crate::store::mysql::raw_connection::TextRow;
 use crate::store::{
@@ -87,7 +88,7 @@ impl Mysql {
     /// Like [`ask`](Self::ask), but sends nothing if the caller has already left.
     async fn ask_for(&self, text: String, liveness: Liveness) -> Result<Vec<TextRow>> {
         let answer = self.ask_until(self.pool.deadline(), text, liveness).await;
-        answer.map_err(QueryError::error)
+        answer.map_err(RequestError::error)
     }
 
     /// Sends one request. If the tables are missing, creates them and sends the request again. The locks in the old
@@ -97,11 +98,11 @@ impl Mysql {
         deadline: BootInstant,
         text: String,
         liveness: Liveness,
-    ) -> Result<Vec<TextRow>, QueryError> {
+    ) -> Result<Vec<TextRow>, RequestError> {
         match self.pool.ask_for(text.clone(), deadline, liveness).await {
-            Err(QueryError::Request(failure)) if failure.is_no_table() => {
+            Err(failure) if failure.is_no_table() => {
                 let ready = schema::ready(&self.pool, deadline).await;
-                ready.map_err(QueryError::Error)?;
+                ready.map_err(RequestError::Classified)?;
                 self.pool.ask(text, deadline).await
             }
             other => other,
@@ -140,11 +141,11 @@ impl Mysql {
         if batch.len() == 1 || !self.renews_apart() {
             let failure = match self.renew_together(batch, deadline).await {
                 Err(failure) if batch.len() > 1 => failure,
-                answer => return answer.map_err(QueryError::error),
+                answer => return answer.map_err(RequestError::error),
             };
             // After any failure: a blocked row can also show up as a timeout.
             *self.apart() = Some(self.pool.now() + APART);
-            if !matches!(&failure, QueryError::Request(failure) if failure.is_kept_waiting()) {
+            if !failure.is_kept_waiting() {
                 return Err(failure.error());
             }
         }
@@ -171,13 +172,15 @@ impl Mysql {
         &self,
         batch: &[Renewal],
         deadline: BootInstant,
-    ) -> Result<Vec<Renewed>, QueryError> {
+    ) -> Result<Vec<Renewed>, RequestError> {
         let liveness = Liveness::default();
         let rows = self
             .ask_until(deadline, sql::renew(batch), liveness)
             .await?;
         let owners = rows.iter().map(|row| text(row, 0));
-        let kept: HashSet<String> = owners.collect::<Result<_>>().map_err(QueryError::Error)?;
+        let kept: HashSet<String> = owners
+            .collect::<Result<_>>()
+            .map_err(RequestError::Classified)?;
         let answer = |one: &Renewal| {
             if kept.contains(one.ticket.owner.text()) {
                 Renewed::Kept

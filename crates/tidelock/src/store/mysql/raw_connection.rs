@@ -12,7 +12,7 @@ use mysql_async::{ClientIdentity, Conn, DriverError, OptsBuilder, Row, SslOpts, 
 use crate::Credentials;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::mysql::address::{Address, HostAddress};
-use crate::store::mysql::errors::{RequestError, unsent};
+use crate::store::mysql::errors::{MysqlError, RequestError, unsent};
 use crate::store::{TlsFiles, tls};
 
 /// Bounds the packets that we send and accept, in bytes; the server may allow less.
@@ -60,7 +60,7 @@ impl RawConnection {
         raw_connection.ask(&beginning(wait)).await.map_err(
             |request_error| match request_error {
                 RequestError::Broken(why) => unsent(format_args!("{address}: {why}")),
-                refused @ RequestError::Refused { .. } => refused.error().prefix(address),
+                refused => refused.error().prefix(address),
             },
         )?;
         Ok(raw_connection)
@@ -152,11 +152,11 @@ fn text_row(row: Row) -> TextRow {
 
 fn request_error(error: mysql_async::Error, first: bool) -> RequestError {
     match error {
-        mysql_async::Error::Server(error) => RequestError::Refused {
+        mysql_async::Error::Server(error) => RequestError::Server(MysqlError {
             code: error.code,
             text: error.message,
             first,
-        },
+        }),
         other => RequestError::Broken(format!(
             "the connection broke before the answer came: {other}"
         )),
@@ -175,7 +175,7 @@ fn closed(address: &Address, error: mysql_async::Error) -> Error {
             let why = tls::explain(&why, "write ssl-mode=DISABLED");
             Error::new(tls::kind(&why)).because(format!("{address}: {why}"))
         }
-        refused @ RequestError::Refused { .. } => {
+        refused => {
             let error = refused.error().prefix(address);
             if error.outcome_unknown() {
                 return unsent(error);

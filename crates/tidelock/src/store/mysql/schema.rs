@@ -2,7 +2,7 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::BootInstant;
-use crate::store::mysql::connection::{Pool, QueryError};
+use crate::store::mysql::connection::Pool;
 use crate::store::mysql::sql::NOW;
 
 /// The version of the table format. A change that an older tidelock could misread gets a new number.
@@ -58,9 +58,7 @@ pub(crate) async fn ready(pool: &Pool, deadline: BootInstant) -> Result<()> {
     let found = match look().await {
         Ok(rows) if !rows.is_empty() => rows,
         Ok(_) => make(pool, deadline).await.map(|()| Vec::new())?,
-        Err(QueryError::Request(failure)) if failure.is_no_table() => {
-            make(pool, deadline).await.map(|()| Vec::new())?
-        }
+        Err(failure) if failure.is_no_table() => make(pool, deadline).await.map(|()| Vec::new())?,
         Err(other) => return Err(other.error()),
     };
     let format = found.first().and_then(|row| row.first()?.as_deref());
@@ -83,7 +81,7 @@ async fn make(pool: &Pool, deadline: BootInstant) -> Result<()> {
     for table in tables() {
         match pool.ask(table, deadline).await {
             Ok(_) => {}
-            Err(QueryError::Request(failure)) if failure.is_denied() => {
+            Err(failure) if failure.is_denied() => {
                 return Err(Error::new(ErrorKind::Refused).because(format!(
                     "tidelock's tables are not there, and the user may not make them; let somebody who may run:\n{};",
                     tables().join(";\n")

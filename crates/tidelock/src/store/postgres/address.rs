@@ -140,7 +140,7 @@ impl Address {
                 let direct = self.config.get_ssl_negotiation() == SslNegotiation::Direct;
                 let alpn: &[&[u8]] = if direct { &[b"postgresql"] } else { &[] };
                 let made = tls::connector(&self.files, check, alpn).await;
-                Some(made.map_err(RequestError::Setup)?)
+                Some(made.map_err(RequestError::Classified)?)
             }
             None => None,
         };

@@ -1,34 +1,30 @@
-//! Maps errors of the server and the driver to an [`ErrorKind`]. The distinction that matters: the statement certainly
-//! did not run, or it may have run.
+//! PostgreSQL's error codes, as an [`ErrorKind`], and the failures of a connect.
+
+use std::fmt;
 
 use tokio_postgres::error::{DbError, SqlState};
 
 use crate::error::{Error, ErrorKind};
-use crate::store::tls;
+use crate::store::errors::ErrorReply;
+use crate::store::{errors, tls};
 
 const NO_TLS: &str = "write sslmode=disable";
 const NO_TLS_HERE: &str =
     "; let the server speak it (ssl = on), or write sslmode=disable if everybody may read along";
 
 /// Why a statement has no result.
+pub(crate) type RequestError = errors::RequestError<PostgresError>;
+
+/// The server rejected the statement and rolled it back.
 #[derive(Debug)]
-pub(crate) enum RequestError {
-    /// No effect: the client's settings do not fit the server (TLS, credentials, a pooler). A retry fails the same way.
-    Setup(Error),
-    /// Not sent: no connection, no time left, or the caller left.
-    Unsent(String),
-    /// The server rejected the statement and rolled it back.
-    Refused(Box<DbError>),
-    /// No answer: the statement may have run.
-    Broken(String),
-}
+pub(crate) struct PostgresError(Box<DbError>);
 
 impl RequestError {
     pub(crate) fn of(error: &tokio_postgres::Error) -> Self {
         match error.as_db_error() {
             // The server ends the connection, possibly during a commit.
             Some(why) if ends_session(why.code()) => Self::Broken(why.message().to_owned()),
-            Some(why) => Self::Refused(Box::new(why.clone())),
+            Some(why) => Self::Server(PostgresError(Box::new(why.clone()))),
             None => Self::Broken(error.to_string()),
         }
     }
@@ -42,7 +38,7 @@ impl RequestError {
             Some(why)
                 if !ends_session(why.code()) && *why.code() != SqlState::TOO_MANY_CONNECTIONS =>
             {
-                Self::Refused(Box::new(why.clone()))
+                Self::Server(PostgresError(Box::new(why.clone())))
             }
             Some(why) => Self::Unsent(format!("{address}: {}", why.message())),
             None => {
@@ -54,44 +50,46 @@ impl RequestError {
                 let text = format!("{address}: {why}{advice}");
                 // Our own settings do not fit the server, so a retry would fail in the same way.
                 let own = ["password missing", "unsupported authentication method"];
-                if no_tls || own.iter().any(|words| why.contains(words)) {
-                    return Self::Setup(Error::new(ErrorKind::Refused).because(text));
+                let is_own = no_tls || own.iter().any(|words| why.contains(words));
+                if is_own || tls::kind(&why) == ErrorKind::Refused {
+                    return Self::Classified(Error::new(ErrorKind::Refused).because(text));
                 }
-                match tls::kind(&why) {
-                    ErrorKind::Refused => Self::Setup(Error::new(ErrorKind::Refused).because(text)),
-                    _ => Self::Unsent(text),
-                }
+                Self::Unsent(text)
             }
         }
     }
 
     /// Another transaction locks the row.
     pub(crate) fn is_row_taken(&self) -> bool {
-        matches!(self, Self::Refused(why) if *why.code() == SqlState::LOCK_NOT_AVAILABLE)
+        matches!(self, Self::Server(error) if *error.0.code() == SqlState::LOCK_NOT_AVAILABLE)
     }
 
     /// The next request must reconnect: the connection is broken, or leads to a standby.
     pub(crate) fn ends_connection(&self) -> bool {
         match self {
             Self::Broken(_) => true,
-            Self::Refused(why) => *why.code() == SqlState::READ_ONLY_SQL_TRANSACTION,
-            Self::Setup(_) | Self::Unsent(_) => false,
+            Self::Server(error) => *error.0.code() == SqlState::READ_ONLY_SQL_TRANSACTION,
+            Self::Classified(_) | Self::Unsent(_) => false,
         }
     }
+}
 
-    pub(crate) fn error(self) -> Error {
-        match self {
-            Self::Setup(error) => error,
-            Self::Unsent(why) => Error::new(ErrorKind::Unavailable).because(why),
-            Self::Broken(why) => Error::new(ErrorKind::OutcomeUnknown).because(why),
-            Self::Refused(why) => {
-                let (kind, mut advice) = meaning(why.code());
-                if kind == ErrorKind::Refused && wants_tls(why.message()) {
-                    advice = "; the server wants TLS: write sslmode=verify-full";
-                }
-                Error::new(kind).because(format!("{}{advice}", why.message()))
+impl ErrorReply for PostgresError {
+    fn kind(&self) -> ErrorKind {
+        meaning(self.0.code()).0
+    }
+}
+
+impl fmt::Display for PostgresError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.0.message();
+        let advice = match meaning(self.0.code()) {
+            (ErrorKind::Refused, _) if wants_tls(text) => {
+                "; the server wants TLS: write sslmode=verify-full"
             }
-        }
+            (_, advice) => advice,
+        };
+        write!(f, "{text}{advice}")
     }
 }
 
@@ -111,34 +109,21 @@ fn ends_session(code: &SqlState) -> bool {
         || code.code().starts_with("08")
 }
 
+#[rustfmt::skip] // a table, with one row a line
 fn meaning(code: &SqlState) -> (ErrorKind, &'static str) {
-    match code {
-        code if *code == SqlState::INSUFFICIENT_PRIVILEGE => (
-            ErrorKind::Refused,
-            "; give the user the rights that `tidelock doctor` lists",
-        ),
-        code if code.code().starts_with("28") => (ErrorKind::Refused, "; check user and password"),
-        code if *code == SqlState::INVALID_CATALOG_NAME => (
-            ErrorKind::InvalidOptions,
-            "; name a database that exists in the URL",
-        ),
-        code if *code == SqlState::READ_ONLY_SQL_TRANSACTION => (
-            ErrorKind::Unavailable,
-            "; this server is a standby: name the primary, or all of them and target_session_attrs=read-write",
-        ),
-        code if [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_COLUMN].contains(code) => (
-            ErrorKind::Refused,
-            "; the table of the locks is missing or another one: a new connection makes it, `tidelock doctor` shows how",
-        ),
-        code if *code == SqlState::SEQUENCE_GENERATOR_LIMIT_EXCEEDED => (
-            ErrorKind::WrongType,
-            "; the sequence of the fencing tokens has no next one; nothing was acquired; set it back with setval to the largest token that was given out",
-        ),
-        // Rolled back for a reason that passes: a deadlock, a timeout, a full disk, too many connections.
-        _ => (ErrorKind::Unavailable, ""),
-    }
-}
+    use ErrorKind::{InvalidOptions, Refused, Unavailable, WrongType};
 
-pub(crate) fn unexpected(what: &impl std::fmt::Debug) -> Error {
-    Error::new(ErrorKind::OutcomeUnknown).because(format!("an answer to something else: {what:?}"))
+    match code {
+        code if *code == SqlState::INSUFFICIENT_PRIVILEGE => (Refused, "; give the user the rights that `tidelock doctor` lists"),
+        code if code.code().starts_with("28") => (Refused, "; check user and password"),
+        code if *code == SqlState::INVALID_CATALOG_NAME => (InvalidOptions, "; name a database that exists in the URL"),
+        code if *code == SqlState::READ_ONLY_SQL_TRANSACTION => (Unavailable,
+            "; this server is a standby: name the primary, or all of them and target_session_attrs=read-write"),
+        code if [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_COLUMN].contains(code) => (Refused,
+            "; the table of the locks is missing or another one: a new connection makes it, `tidelock doctor` shows how"),
+        code if *code == SqlState::SEQUENCE_GENERATOR_LIMIT_EXCEEDED => (WrongType,
+            "; the sequence of the fencing tokens has no next one; nothing was acquired; set it back with setval to the largest token that was given out"),
+        // Rolled back for a reason that passes: a deadlock, a timeout, a full disk, too many connections.
+        _ => (Unavailable, ""),
+    }
 }

@@ -33,9 +33,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fence::SqlFence;
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
+use crate::store::errors::unexpected;
 use crate::store::postgres::address::Address;
 use crate::store::postgres::connection::Connection;
-use crate::store::postgres::errors::{RequestError, unexpected};
+use crate::store::postgres::errors::RequestError;
 use crate::store::postgres::schema::Sql;
 use crate::store::postgres::wake::NotifyListener;
 use crate::store::{
@@ -176,7 +177,7 @@ impl Postgres {
                 Ok(self.refused(ask, wake, Some(left)))
             }
             2 => Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn")),
-            other => Err(unexpected(&other)),
+            other => Err(unexpected(format_args!("{other:?}"))),
         }
     }
 

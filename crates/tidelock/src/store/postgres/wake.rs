@@ -10,6 +10,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio_postgres::types::Type;
 
+use crate::engine::runtime::backoff::RECONNECT;
+use crate::engine::runtime::event::Flag;
 use crate::store::postgres::connection::Connection;
 use crate::store::postgres::schema::Sql;
 use crate::store::{Env, Wake, WakeChannels};
@@ -39,8 +41,7 @@ pub(crate) struct NotifyListener {
     state: watch::Sender<ListenState>,
     /// The listener task has started.
     begun: AtomicBool,
-    closed: Notify,
-    is_closed: AtomicBool,
+    closed: Flag,
 }
 
 impl NotifyListener {
@@ -58,8 +59,7 @@ impl NotifyListener {
             signals: WakeChannels::new(env.timers.clone(), |_| {}),
             state: watch::Sender::new(ListenState::Unknown),
             begun: AtomicBool::new(false),
-            closed: Notify::new(),
-            is_closed: AtomicBool::new(false),
+            closed: Flag::default(),
         })
     }
 
@@ -83,52 +83,53 @@ impl NotifyListener {
     }
 
     pub(crate) fn close(&self) {
-        self.is_closed.store(true, Ordering::SeqCst);
-        self.closed.notify_waiters();
+        self.closed.set();
         self.mouth.close();
     }
 }
 
 /// The listener task: connects, listens, and reconnects until the store closes.
 async fn listen(listener: Weak<NotifyListener>) {
-    let mut told = false;
+    let (mut told, mut failures) = (false, 0);
     while let Some(listener) = listener.upgrade() {
-        if listener.is_closed.load(Ordering::SeqCst) {
-            return;
-        }
-        let ended = Arc::new(Notify::new());
-        let connection = hear(&listener, &ended).await;
-        let pause = match connection {
-            Ok(client) => {
-                listener.state.send_replace(ListenState::Live);
-                // Notifications from before we listened are lost, so every waiter rechecks now.
-                listener.signals.wake_each();
-                tokio::select! {
-                    () = ended.notified() => {}
-                    () = listener.closed.notified() => return,
-                }
-                drop(client);
-                listener.state.send_replace(ListenState::Unknown);
-                Duration::from_millis(50)
-            }
-            Err(why) => {
-                if !std::mem::replace(&mut told, true) {
-                    tracing::warn!(store = %listener.connection, %why, "releases are not heard of: waiters ask again and again instead of being woken");
-                }
-                listener.state.send_replace(ListenState::Deaf);
-                if why.is_pooled {
-                    POOLER_RETRY_PAUSE
-                } else {
-                    listener.connection.limit().min(Duration::from_secs(1))
-                }
-            }
-        };
-        let timer = listener.connection.timers().after(pause);
         tokio::select! {
-            () = timer => {}
-            () = listener.closed.notified() => return,
+            biased;
+            // A close ends a connect, a wait for messages and a pause.
+            () = listener.closed.happened() => return,
+            () = listen_once(&listener, &mut told, &mut failures) => {}
         }
     }
+}
+
+/// Serves one connection until it ends, and pauses before the next.
+async fn listen_once(listener: &Arc<NotifyListener>, told: &mut bool, failures: &mut u32) {
+    let ended = Arc::new(Notify::new());
+    let is_pooled = match hear(listener, &ended).await {
+        Ok(client) => {
+            listener.state.send_replace(ListenState::Live);
+            // Notifications from before we listened are lost, so every waiter rechecks now.
+            listener.signals.wake_each();
+            ended.notified().await;
+            drop(client);
+            listener.state.send_replace(ListenState::Unknown);
+            *failures = 0;
+            false
+        }
+        Err(why) => {
+            if !std::mem::replace(told, true) {
+                tracing::warn!(store = %listener.connection, %why, "releases are not heard of: waiters ask again and again instead of being woken");
+            }
+            listener.state.send_replace(ListenState::Deaf);
+            why.is_pooled
+        }
+    };
+    let pause = if is_pooled {
+        POOLER_RETRY_PAUSE
+    } else {
+        RECONNECT.pause(*failures)
+    };
+    *failures += 1;
+    listener.connection.timers().after(pause).await;
 }
 
 /// Why no notifications arrive.
@@ -196,5 +197,50 @@ async fn hear(
             why: "what one connection says another does not hear; a pooler between may give connections away after each transaction".to_owned(),
             is_pooled: true,
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::store::postgres::address::Address;
+    use crate::store::{Background, Clock, Timers, TlsFiles};
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn a_close_during_a_connect_is_not_missed() {
+        let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (background, _stop) = Background::start(Clock::Boot).unwrap();
+        let timers = Timers::new(Clock::Boot);
+        background.spawn(timers.clone().drive());
+        let env = Env {
+            timers,
+            background,
+            response_timeout: LONG,
+            lease: LONG,
+            acknowledge_within: LONG,
+            credentials: None,
+            tls: TlsFiles::default(),
+            create: true,
+        };
+        let url = format!(
+            "postgres://me@{}?sslmode=disable",
+            mute.local_addr().unwrap()
+        );
+        let address = Arc::new(Address::parse(&url, &env).unwrap());
+        let connection = || Connection::new(Arc::clone(&address), &env);
+        let listener = NotifyListener::new(connection(), connection(), &Sql::new("t"), &env);
+        assert_eq!(listener.hears(Duration::ZERO).await, ListenState::Unknown);
+        let (mut stream, _) = timeout(LONG, mute.accept()).await.unwrap().unwrap();
+        listener.close();
+        // The server never answers, but the connect ends at once, and with it the connection.
+        let mut sent = Vec::new();
+        let ended = timeout(LONG / 6, stream.read_to_end(&mut sent)).await;
+        assert!(ended.is_ok_and(|read| read.is_ok()));
     }
 }

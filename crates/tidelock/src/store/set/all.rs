@@ -8,15 +8,11 @@
 
 use std::time::Duration;
 
-use crate::engine::runtime::jitter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::set::errors::of_part;
 use crate::store::set::release::{doubt, give_back};
 use crate::store::set::{Shared, Side};
 use crate::store::{Attempt, AttemptRequest, Bond, Wait, Wake};
-
-/// The smallest range of the random pause after a collision.
-const MIN_COLLISION_PAUSE: Duration = Duration::from_millis(4);
 
 pub(crate) async fn attempt(set: &Shared, ask: &AttemptRequest) -> Result<Attempt> {
     set.refuse_if_one_is_closed()?;
@@ -54,12 +50,9 @@ pub(crate) async fn attempt(set: &Shared, ask: &AttemptRequest) -> Result<Attemp
                     .because("held by others again and again when the rest had been taken"),
             ));
         }
+        let pause = set.collision_pause(now.since(round), collisions);
+        set.timers.after(pause).await;
         collisions += 1;
-        // We scale the pause by the duration of a round, so it fits any latency: a caller that starts a round earlier
-        // gets through.
-        let range = (now.since(round) * 2).max(MIN_COLLISION_PAUSE) * (1 << collisions.min(5));
-        let pause = range.mul_f64(jitter::share());
-        set.timers.after(pause.min(set.response_timeout / 4)).await;
         start = SweepStart {
             part,
             patient: true,

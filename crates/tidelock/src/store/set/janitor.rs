@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::engine::runtime::backoff::RECONNECT;
 use crate::error::{Error, Result};
 use crate::store::set::member::Member;
 use crate::store::set::{Rule, Shared};
@@ -70,17 +71,17 @@ impl Janitor {
 }
 
 async fn work(member: &Member, timers: &Timers) {
-    let mut pause = Duration::from_millis(10);
+    let mut failures = 0;
     while let Some(errand) = member.janitor.next() {
         loop {
             match tell(member, &errand).await {
                 Ok(()) => {
-                    pause = Duration::from_millis(10);
+                    failures = 0;
                     break;
                 }
                 Err(error) if error.is_retryable() && timers.now() < errand.until => {
-                    timers.after(pause).await;
-                    pause = (pause * 2).min(Duration::from_secs(1));
+                    timers.after(RECONNECT.pause(failures)).await;
+                    failures += 1;
                 }
                 Err(error) => {
                     given_up(member, &errand.ticket, &error);

@@ -13,15 +13,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::engine::runtime::jitter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::set::errors::{kind_of, of_parts};
 use crate::store::set::release::{doubt, give_back};
 use crate::store::set::{Shared, Side};
 use crate::store::{Attempt, AttemptRequest, Bond, Incarnation, NotYet, Wait};
-
-/// The smallest range of the random pause after a split vote.
-const MIN_SPLIT_VOTE_PAUSE: Duration = Duration::from_millis(4);
 
 /// The settings of a majority.
 #[derive(Debug)]
@@ -88,10 +84,9 @@ pub(crate) async fn attempt(
         if !split || doubt || over {
             return Ok(Attempt::Held(votes.wait(ask)));
         }
+        let pause = set.collision_pause(now.since(round), rounds);
+        set.timers.after(pause).await;
         rounds += 1;
-        let range = (now.since(round) * 2).max(MIN_SPLIT_VOTE_PAUSE) * (1 << rounds.min(5));
-        let pause = range.mul_f64(jitter::share());
-        set.timers.after(pause.min(set.response_timeout / 4)).await;
     }
 }
 

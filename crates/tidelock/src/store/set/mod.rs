@@ -20,6 +20,7 @@ use std::time::Duration;
 
 pub(crate) use self::majority::Quorum;
 pub(crate) use self::member::{Host, Member};
+use crate::engine::runtime::backoff::ExponentialBackoff;
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::set::in_doubt::InDoubtLog;
@@ -27,6 +28,9 @@ use crate::store::{
     Attempt, AttemptRequest, Backend, Background, Bond, BoxFuture, Capabilities, ClientId, Grant,
     Name, Page, Released, Renewal, Renewed, Store, Ticket, Timers,
 };
+
+/// Bounds from below the range of the first pause after a collision.
+const MIN_COLLISION_PAUSE: Duration = Duration::from_millis(8);
 
 /// How many members a lock needs.
 #[derive(Debug)]
@@ -123,6 +127,16 @@ impl Shared {
             Rule::All => self.response_timeout,
             Rule::Majority(quorum) => quorum.node_timeout,
         }
+    }
+
+    /// The random pause before another round, after a collision with another caller or a split vote. `round` is how
+    /// long the last round took, and `retries` how many such pauses came before. We scale the pause by the duration of
+    /// a round, so that it fits any latency: a caller that starts a round earlier gets through.
+    fn collision_pause(&self, round: Duration, retries: u32) -> Duration {
+        let first = (round * 4).max(MIN_COLLISION_PAUSE);
+        let longest = (first * 16).min(self.response_timeout / 4);
+        let pauses = ExponentialBackoff::new(first, longest).jitter(1.0);
+        pauses.pause(retries)
     }
 
     fn refuse_if_one_is_closed(&self) -> Result<()> {

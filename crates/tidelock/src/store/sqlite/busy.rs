@@ -3,7 +3,17 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use crate::store::jitter;
+use crate::engine::runtime::backoff::ExponentialBackoff;
+
+/// The pauses while another process writes. SQLite's own handler sleeps up to 100 ms at a time, far longer than a write
+/// takes.
+const BUSY_PAUSES: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_micros(100), Duration::from_micros(1600));
+
+/// The pauses while other processes open or leave the file. They grow further than those of the busy handler, because a
+/// thousand processes may open one file at the same time.
+const OPEN_PAUSES: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_micros(200), Duration::from_micros(25_600)).jitter(0.5);
 
 thread_local! {
     /// The instant at which the busy handler of this thread's connection stops retrying.
@@ -30,15 +40,12 @@ fn sleep(step: Duration) -> bool {
     left.is_some()
 }
 
-/// The busy handler, which SQLite calls while another process writes. SQLite's own handler sleeps up to 100 ms at a
-/// time, far longer than a write takes.
+/// The busy handler, which SQLite calls while another process writes. Returns false if no time is left.
 pub(crate) fn still_busy(tries: i32) -> bool {
-    sleep(Duration::from_micros(100 << tries.clamp(0, 4)))
+    sleep(BUSY_PAUSES.pause(tries.unsigned_abs()))
 }
 
-/// Backs off, with jitter, while other processes open or leave the file. The steps grow further than those of the busy
-/// handler, because a thousand processes may open one file at the same time. Returns false if no time is left.
+/// Pauses while other processes open or leave the file. Returns false if no time is left.
 pub(crate) fn pause(tries: u32) -> bool {
-    let step = Duration::from_micros(200 << tries.min(7));
-    sleep(step.mul_f64(0.5 + jitter::share() / 2.0))
+    sleep(OPEN_PAUSES.pause(tries))
 }

@@ -56,42 +56,27 @@ pub(crate) fn is_busy(error: &Error) -> bool {
 }
 
 /// Translates an SQLite error into one of ours.
+#[rustfmt::skip] // a table, with one row a line
 pub(crate) fn explain(error: rusqlite::Error, stage: TransactionStage) -> Error {
+    use ErrorKind::{InvalidOptions, OutcomeUnknown, Refused, Unavailable};
+
     let code = error.sqlite_error_code();
     let (kind, why) = match code {
         // The write to the log failed before the commit record, so nothing was committed.
-        Some(ErrorCode::DiskFull) => (
-            ErrorKind::Unavailable,
-            "the disk with the lock file is full; nothing was changed",
-        ),
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
-            ErrorKind::Unavailable,
-            "another process has the lock file locked (stopped inside a transaction, or a tool that has it open); nothing was changed",
-        ),
-        _ if stage == TransactionStage::Commit => {
-            (ErrorKind::OutcomeUnknown, "writing to the lock file failed")
-        }
+        Some(ErrorCode::DiskFull) => (Unavailable, "the disk with the lock file is full; nothing was changed"),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (Unavailable,
+            "another process has the lock file locked (stopped inside a transaction, or a tool that has it open); nothing was changed"),
+        _ if stage == TransactionStage::Commit => (OutcomeUnknown, "writing to the lock file failed"),
         Some(
             ErrorCode::ReadOnly
             | ErrorCode::PermissionDenied
             | ErrorCode::AuthorizationForStatementDenied,
-        ) => (
-            ErrorKind::Refused,
-            "the lock file (or its -wal or -shm companion, or its folder) may not be written by this user",
-        ),
-        Some(ErrorCode::CannotOpen) => (
-            ErrorKind::Unavailable,
-            "the lock file cannot be opened; is its folder there, and may this user write to it?",
-        ),
-        Some(ErrorCode::NotADatabase) => (
-            ErrorKind::InvalidOptions,
-            "the file is not an SQLite database; it was left as it is",
-        ),
-        Some(ErrorCode::DatabaseCorrupt) => (
-            ErrorKind::Unavailable,
-            "the lock file is damaged; stop all that use it, move it away with its -wal and -shm, and start again",
-        ),
-        _ => (ErrorKind::Unavailable, "SQLite reported an error"),
+        ) => (Refused, "the lock file (or its -wal or -shm companion, or its folder) may not be written by this user"),
+        Some(ErrorCode::CannotOpen) => (Unavailable, "the lock file cannot be opened; is its folder there, and may this user write to it?"),
+        Some(ErrorCode::NotADatabase) => (InvalidOptions, "the file is not an SQLite database; it was left as it is"),
+        Some(ErrorCode::DatabaseCorrupt) => (Unavailable,
+            "the lock file is damaged; stop all that use it, move it away with its -wal and -shm, and start again"),
+        _ => (Unavailable, "SQLite reported an error"),
     };
     Error::new(kind).because(why).caused_by(error)
 }

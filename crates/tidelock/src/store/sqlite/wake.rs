@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use crate::engine::runtime::backoff::with_jitter;
 use crate::error::Result;
 use crate::store::sqlite::busy;
 use crate::store::sqlite::byte_locks::ByteLocks;
@@ -20,7 +21,7 @@ use crate::store::sqlite::queue::ProcessQueue;
 use crate::store::sqlite::queue_place::{QueueListener, QueueRank};
 use crate::store::sqlite::rows::{ForeignRows, RowOwner};
 use crate::store::sqlite::timebase::Timebase;
-use crate::store::{Clock, Timers, WakeChannels, jitter};
+use crate::store::{Clock, Timers, WakeChannels};
 
 /// The pause between two checks without a queue, just after a waiter began to wait: most locks are held for a short
 /// time.
@@ -183,7 +184,7 @@ impl FileWatch {
         // We check the rank and the count: a thread that has just joined an empty queue may not have reached its head
         // yet.
         if self.rank(name) == QueueRank::Behind && self.others(name) == 2 {
-            left + IDLE_THREAD_LIFETIME.mul_f64(jitter::share())
+            left + with_jitter(IDLE_THREAD_LIFETIME, 1.0)
         } else {
             left
         }

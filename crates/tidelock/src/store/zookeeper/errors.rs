@@ -1,4 +1,4 @@
-//! Maps the driver's errors to an [`ErrorKind`]: the request certainly had no effect, or it may have had one.
+//! ZooKeeper's error codes, as an [`ErrorKind`].
 
 use zookeeper_client as zk;
 
@@ -20,28 +20,19 @@ pub(crate) fn late(kind: ErrorKind) -> Error {
     Error::new(kind).because("no answer from ZooKeeper within the response timeout")
 }
 
+#[rustfmt::skip] // a table, with one row a line
 fn of(error: zk::Error, unclear: ErrorKind) -> Error {
+    use ErrorKind::{InvalidOptions, Refused, Unavailable, WrongType};
+
     let (kind, advice) = match &error {
-        zk::Error::NoAuth | zk::Error::InvalidAcl => (
-            ErrorKind::Refused,
-            "the user may not do that here; it needs create, read and delete from the base path on",
-        ),
-        zk::Error::AuthFailed => (
-            ErrorKind::Refused,
-            "authentication: check user and password",
-        ),
-        zk::Error::NoChildrenForEphemerals => (
-            ErrorKind::WrongType,
-            "the path of this lock is another program's ephemeral node",
-        ),
-        zk::Error::BadArguments(_) => (ErrorKind::InvalidOptions, "ZooKeeper takes no such path"),
-        zk::Error::QuotaExceeded => (ErrorKind::Unavailable, "the quota of the path is used up"),
-        zk::Error::Throttled | zk::Error::NotReadOnly => {
-            (ErrorKind::Unavailable, "the server takes no changes now")
-        }
-        zk::Error::NoHosts | zk::Error::Timeout => {
-            (ErrorKind::Unavailable, "no server can be reached")
-        }
+        zk::Error::NoAuth | zk::Error::InvalidAcl => (Refused,
+            "the user may not do that here; it needs create, read and delete from the base path on"),
+        zk::Error::AuthFailed => (Refused, "authentication: check user and password"),
+        zk::Error::NoChildrenForEphemerals => (WrongType, "the path of this lock is another program's ephemeral node"),
+        zk::Error::BadArguments(_) => (InvalidOptions, "ZooKeeper takes no such path"),
+        zk::Error::QuotaExceeded => (Unavailable, "the quota of the path is used up"),
+        zk::Error::Throttled | zk::Error::NotReadOnly => (Unavailable, "the server takes no changes now"),
+        zk::Error::NoHosts | zk::Error::Timeout => (Unavailable, "no server can be reached"),
         zk::Error::SessionExpired => (unclear, "the session has expired"),
         zk::Error::ConnectionLoss | zk::Error::Custom(_) => (unclear, "the connection was lost"),
         _ => (unclear, "ZooKeeper said something unexpected"),

@@ -75,7 +75,7 @@ pub(crate) async fn check(connection: &Connection, session: &Session) -> Result<
 
 /// The error for a session that a pooler shares.
 pub(crate) fn pooled() -> RequestError {
-    RequestError::Setup(Error::new(ErrorKind::Unsupported).because(
+    RequestError::Classified(Error::new(ErrorKind::Unsupported).because(
         "locks=session needs a session of its own, and this connection is shared: a pooler gives it away after each transaction. \
          Connect past it, let it keep sessions (pool_mode = session), or leave locks=session out: rows with leases work behind it",
     ))

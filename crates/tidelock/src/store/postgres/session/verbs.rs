@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::errors::cannot_have_run;
 use crate::store::postgres::errors::RequestError;
 use crate::store::postgres::session::Shared;
 use crate::store::postgres::session::inspect;
@@ -19,7 +20,7 @@ pub(crate) async fn attempt(shared: &Shared, ask: &AttemptRequest) -> Result<Att
     let deadline = shared.deadline();
     let session = shared.session(deadline).await?;
     let key = session.key(ask.ticket.name.as_str(), deadline).await;
-    let key = key.map_err(|failure| unsent(failure.error()))?;
+    let key = key.map_err(|failure| cannot_have_run(failure.error()))?;
     let slot = session.slots.slot(key);
     let decided = decide(shared, &session, &slot, key, ask, deadline).await;
     session.slots.tidy(key, &slot);
@@ -55,7 +56,7 @@ async fn decide(
         // session could hold it twice, and one release would not free it.
         ServerLockState::Unclear { .. } => {
             let settled = session.ask_for(GIVE, key, deadline).await;
-            settled.map_err(|failure| unsent(failure.error()))?;
+            settled.map_err(|failure| cannot_have_run(failure.error()))?;
             slot.set(ServerLockState::Free);
         }
         ServerLockState::Free => {}
@@ -121,15 +122,6 @@ fn refused(shared: &Shared, left: Option<Duration>) -> Attempt {
 
 fn busy() -> Error {
     Error::new(ErrorKind::Unavailable).because("the server did not come to it in time")
-}
-
-/// Converts an error from before the attempt was sent: the attempt certainly did not run, so the outcome is known.
-fn unsent(error: Error) -> Error {
-    if !error.outcome_unknown() {
-        return error;
-    }
-    let why = error.detail().unwrap_or_default();
-    Error::new(ErrorKind::Unavailable).because(why)
 }
 
 /// Renews a batch with one keepalive: the server keeps every lock as long as it keeps the session.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
+use crate::engine::runtime::backoff::RECONNECT;
 use crate::store::BoxFuture;
 use crate::store::redis::pubsub::registry::{
     PubSubConnection, SubscribeCommand, SubscriptionRegistry,
@@ -29,13 +30,13 @@ const RESUBSCRIBE_PAUSE: Duration = Duration::from_millis(30);
 
 /// Runs until no channel on this server is needed any more.
 pub(crate) async fn run(registry: Arc<SubscriptionRegistry>, session: Arc<PubSubConnection>) {
-    let mut pause = Duration::from_millis(20);
+    let mut failures = 0;
     while registry.goes_on(&session) {
         let (push_handler, own) = (Arc::clone(&registry), Arc::clone(&session));
         let push_handler = Arc::new(move |push| push_handler.hear(&own, push));
         match session.endpoint.enter(Some(push_handler)).await {
             Ok(conn) => {
-                pause = Duration::from_millis(20);
+                failures = 0;
                 if serve(&registry, &session, Arc::new(conn)).await.is_lost() {
                     registry.channel_router.doubt();
                 }
@@ -43,10 +44,13 @@ pub(crate) async fn run(registry: Arc<SubscriptionRegistry>, session: Arc<PubSub
             }
             Err(error) => {
                 registry.unreachable(&session, &error);
-                registry.channel_router.change(pause).await;
+                registry
+                    .channel_router
+                    .change(RECONNECT.pause(failures))
+                    .await;
+                failures += 1;
                 // The slot map may have changed, so the channels may belong to another server now.
                 registry.disconnected(&session);
-                pause = (pause * 2).min(Duration::from_secs(1));
             }
         }
     }

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use crate::Credentials;
 use crate::engine::runtime::background;
+use crate::engine::runtime::backoff::ExponentialBackoff;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::pubsub::keyspace_events::EventSettings;
@@ -27,8 +28,9 @@ use crate::store::redis::wire::request::Request;
 use crate::store::redis::wire::stream;
 use crate::store::{BootInstant, Timers, TlsFiles, tls};
 
-/// The longest pause between two queries to the sentinels while one connect lasts.
-const MAX_SENTINEL_PAUSE: Duration = Duration::from_millis(200);
+/// The pauses between two queries to the sentinels while one connect lasts.
+const SENTINEL_PAUSES: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_millis(25), Duration::from_millis(200));
 
 /// The address of a server, and the login for it.
 pub(crate) struct Endpoint {
@@ -195,8 +197,7 @@ impl Endpoint {
         end: BootInstant,
     ) -> Result<LiveConnection> {
         let mut last_error = None;
-        let mut pause = MAX_SENTINEL_PAUSE / 8;
-        loop {
+        for retries in 0.. {
             let once = self.knock_at_primary(sentinel, pushes.clone());
             match self.timers.until(end, once).await {
                 Some(Err(error)) if error.is_retryable() => last_error = Some(error),
@@ -205,13 +206,12 @@ impl Endpoint {
             }
             if self
                 .timers
-                .until(end, self.timers.after(pause))
+                .until(end, self.timers.after(SENTINEL_PAUSES.pause(retries)))
                 .await
                 .is_none()
             {
                 break;
             }
-            pause = (pause * 2).min(MAX_SENTINEL_PAUSE);
         }
         Err(last_error.unwrap_or_else(|| {
             unsent(format_args!(

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::runtime::backoff::ExponentialBackoff;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::keys;
@@ -28,8 +29,9 @@ const HOPS: u32 = 4;
 /// retries.
 const RETRY_LIMIT: Duration = Duration::from_millis(500);
 
-/// The first pause between such retries; it doubles up to ten times this value.
-const RETRY_PAUSE: Duration = Duration::from_millis(10);
+/// The pauses between such retries.
+const RETRY_PAUSES: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_millis(10), Duration::from_millis(100));
 
 /// The router of one store handle.
 #[derive(Clone)]
@@ -197,7 +199,8 @@ struct RoutedRequest<'a> {
     /// The target of an `ASK` redirection, for the next step only.
     asked_for: Option<Arc<ClusterNode>>,
     hops: u32,
-    pause: Duration,
+    /// How many pauses this request has made.
+    pauses: u32,
     /// The last error that was not a redirection.
     last_error: Option<Error>,
 }
@@ -229,7 +232,7 @@ impl<'a> RoutedRequest<'a> {
             address: None,
             asked_for: None,
             hops: 0,
-            pause: RETRY_PAUSE,
+            pauses: 0,
             last_error: None,
         }
     }
@@ -332,7 +335,9 @@ impl<'a> RoutedRequest<'a> {
         if self.hops > HOPS {
             self.cluster.doubt();
             let mut changes = self.cluster.changes.subscribe();
-            let rest = self.cluster.timers.limit(self.pause, changes.changed());
+            let pause = RETRY_PAUSES.pause(self.pauses);
+            self.pauses += 1;
+            let rest = self.cluster.timers.limit(pause, changes.changed());
             let over = self
                 .cluster
                 .timers
@@ -350,7 +355,6 @@ impl<'a> RoutedRequest<'a> {
                     ))
                 })));
             }
-            self.pause = (self.pause * 2).min(RETRY_PAUSE * 10);
         }
         None
     }

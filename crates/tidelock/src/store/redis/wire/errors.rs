@@ -4,6 +4,8 @@
 use std::fmt;
 
 use crate::error::{Error, ErrorKind};
+use crate::store::errors;
+pub(crate) use crate::store::errors::{unanswered, unsent};
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::slots;
 
@@ -218,19 +220,9 @@ pub(crate) fn forbids(server_error: &ServerError) -> Option<Error> {
     (error.kind() == ErrorKind::Refused && !server_error.ends_session()).then_some(error)
 }
 
-/// The error of a request that was certainly not sent.
-pub(crate) fn unsent(why: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Unavailable).because(why.to_string())
-}
-
-/// The error of a request that was sent and got no usable reply.
-pub(crate) fn unanswered(why: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::OutcomeUnknown).because(why.to_string())
-}
-
 /// The error for a reply of an unexpected shape. Such a reply is never a success.
 pub(crate) fn unexpected(reply: &impl std::fmt::Debug) -> Error {
-    unanswered(format!("the server's answer makes no sense: {reply:?}"))
+    errors::unexpected(format_args!("{reply:?}"))
 }
 
 #[cfg(test)]
