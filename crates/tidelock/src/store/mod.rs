@@ -30,6 +30,7 @@ pub(crate) mod sqlite;
     feature = "redis"
 ))]
 pub(crate) mod tls;
+pub(crate) mod url;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
 

@@ -3,7 +3,7 @@
 use crate::error::{Error, ErrorKind, Result};
 #[cfg(feature = "testing")]
 use crate::store::Capabilities;
-use crate::store::{Env, Store, memory};
+use crate::store::{Env, Store, memory, url};
 
 /// The capabilities of the stores in this build, by URL scheme.
 #[cfg(feature = "testing")]
@@ -38,26 +38,49 @@ pub(crate) const ABILITIES: &[(&str, Capabilities)] = &[
     ("memcached:", crate::store::memcached::CAPABILITIES),
 ];
 
+/// The options of the stores' URLs, by store. All forms of Redis have `locks`.
+#[cfg(feature = "testing")]
+pub(crate) const URL_OPTIONS: &[(&str, &[url::UrlOption])] = &[
+    #[cfg(feature = "redis")]
+    ("redis", crate::store::redis::address::url::SOCKET.options),
+    #[cfg(feature = "redis")]
+    ("redis", crate::store::redis::address::url::SENTINEL.options),
+    #[cfg(feature = "redis")]
+    ("redis", crate::store::redis::address::url::CLUSTER.options),
+    #[cfg(feature = "postgres")]
+    ("postgres", crate::store::postgres::options::SYNTAX.options),
+    #[cfg(feature = "mysql")]
+    ("mysql", crate::store::mysql::address::SYNTAX.options),
+    #[cfg(feature = "zookeeper")]
+    (
+        "zookeeper",
+        crate::store::zookeeper::address::SYNTAX.options,
+    ),
+];
+
 /// Opens the store that a URL names.
-pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
-    let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
+pub(crate) async fn connect(text: &str, env: &Env) -> Result<Store> {
+    let (scheme, rest) = text.split_once(':').unwrap_or((text, ""));
     match scheme {
-        "memory" => Ok(memory::open(rest, env)),
+        "memory" => {
+            url::no_options(scheme, rest)?;
+            Ok(memory::open(rest, env))
+        }
         #[cfg(feature = "memcached")]
-        "memcached" => crate::store::memcached::connect(url, env).await,
+        "memcached" => crate::store::memcached::connect(text, env).await,
         #[cfg(feature = "sqlite")]
         "sqlite" => crate::store::sqlite::open(rest, env).await,
         #[cfg(feature = "mysql")]
-        "mysql" | "mariadb" => crate::store::mysql::connect(url, env).await,
+        "mysql" | "mariadb" => crate::store::mysql::connect(text, env).await,
         #[cfg(feature = "etcd")]
-        "etcd" | "etcds" => crate::store::etcd::connect(url, env).await,
+        "etcd" | "etcds" => crate::store::etcd::connect(text, env).await,
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
-        | "redis+cluster" | "rediss+cluster" => crate::store::redis::connect(url, env).await,
+        | "redis+cluster" | "rediss+cluster" => crate::store::redis::connect(text, env).await,
         #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => crate::store::postgres::connect(url, env).await,
+        "postgres" | "postgresql" => crate::store::postgres::connect(text, env).await,
         #[cfg(feature = "zookeeper")]
-        "zookeeper" => crate::store::zookeeper::connect(url, env).await,
+        "zookeeper" => crate::store::zookeeper::connect(text, env).await,
         _ => Err(unknown(scheme)),
     }
 }

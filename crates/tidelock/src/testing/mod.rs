@@ -40,6 +40,14 @@ pub fn seed_chance(seed: u64) {
     crate::engine::runtime::backoff::seed(seed);
 }
 
+/// The options of the stores' URLs, by store: name, accepted values and meaning of each.
+pub fn url_options() -> Vec<(&'static str, [&'static str; 3])> {
+    let stores = crate::store::registry::URL_OPTIONS.iter();
+    let each = stores.flat_map(|(store, options)| options.iter().map(move |it| (*store, it)));
+    each.map(|(store, it)| (store, [it.name, it.value, it.meaning]))
+        .collect()
+}
+
 /// The capabilities of the stores in this build, by URL scheme.
 pub fn abilities() -> &'static [(&'static str, crate::store::Capabilities)] {
     crate::store::registry::ABILITIES

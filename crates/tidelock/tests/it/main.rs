@@ -19,4 +19,5 @@ mod redlock;
 mod sets;
 #[cfg(all(feature = "sqlite", unix))]
 mod sqlite;
+mod urls;
 mod wakers;

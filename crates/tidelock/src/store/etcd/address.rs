@@ -1,11 +1,9 @@
-//! Parses the store's URL: addresses, prefix and login. No message ever contains the URL, because it may hold a
-//! password.
+//! Parses the store's URL: addresses, prefix and login.
 
 use std::fmt;
 
-use percent_encoding::percent_decode_str;
-
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
+use crate::store::url::{UrlDialect, UrlHost, UrlSyntax, decode};
 
 /// The parts of a URL.
 #[derive(Clone, PartialEq, Eq)]
@@ -25,84 +23,36 @@ pub(crate) struct MemberAddress {
     pub(crate) tls: bool,
 }
 
+pub(crate) const SYNTAX: UrlSyntax<()> = UrlSyntax {
+    forms: "etcd://user:password@host:port,host:port/prefix, etcds://…",
+    dialect: UrlDialect::Web,
+    options: &[],
+    set: |(), _, _| Ok(()),
+    unsupported: &[],
+};
+
 impl Address {
-    /// Reads `etcd://[user:password@]host[:port],…[/prefix]` or `etcds://…`.
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        let (scheme, rest) = text
-            .split_once("://")
-            .ok_or_else(|| invalid("// is missing"))?;
-        let tls = match scheme {
-            "etcd" => false,
-            "etcds" => true,
-            _ => return Err(invalid("its scheme is neither etcd nor etcds")),
-        };
-        if rest.contains(['?', '#']) {
-            return Err(invalid("it has no options; write %3F for ? and %23 for #"));
-        }
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        // A bare `/` in a password would make the rest of the password the prefix of all keys, and the user a host.
-        if path.contains('@') {
-            return Err(invalid(
-                "write %2F for a / in a password, and %40 for an @ in the prefix",
-            ));
-        }
-        let (login, hosts) = match authority.rsplit_once('@') {
-            Some((login, hosts)) => (Some(login), hosts),
-            None => (None, authority),
-        };
-        let (user, password) = match login {
-            Some(login) => {
-                let (user, password) = login
-                    .split_once(':')
-                    .ok_or_else(|| invalid("a user needs a password: user:password@host"))?;
-                (Some(decode(user)?), Some(decode(password)?))
-            }
-            None => (None, None),
-        };
-        Ok(Self {
-            places: hosts
-                .split(',')
-                .map(|host| address(host, tls))
-                .collect::<Result<_>>()?,
-            prefix: decode(path)?,
-            user,
-            password,
+        SYNTAX.read(text, |url, ()| {
+            let tls = match url.scheme {
+                "etcd" => false,
+                "etcds" => true,
+                _ => return Err("its scheme is neither etcd nor etcds".into()),
+            };
+            let (user, password) = url.login()?.unzip();
+            let member = |host: &UrlHost| MemberAddress {
+                host: host.host.clone(),
+                port: host.port.unwrap_or(2379),
+                tls,
+            };
+            Ok(Self {
+                places: url.hosts()?.iter().map(member).collect(),
+                prefix: decode(url.path.strip_prefix('/').unwrap_or(url.path))?,
+                user,
+                password,
+            })
         })
     }
-}
-
-/// Parses `host`, `host:port` or `[ipv6]:port`.
-fn address(text: &str, tls: bool) -> Result<MemberAddress> {
-    let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((host, port)) => (host, port.strip_prefix(':')),
-        None => match text.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (text, None),
-        },
-    };
-    if host.is_empty() {
-        return Err(invalid("a host is missing"));
-    }
-    let port = match port {
-        Some(port) => port.parse().map_err(|_| invalid("a port is no number"))?,
-        None => 2379,
-    };
-    Ok(MemberAddress {
-        host: decode(host)?,
-        port,
-        tls,
-    })
-}
-
-fn decode(text: &str) -> Result<String> {
-    let text = percent_decode_str(text).decode_utf8();
-    text.map(Into::into).map_err(|_| invalid("it is not UTF-8"))
-}
-
-fn invalid(why: &str) -> Error {
-    Error::new(ErrorKind::InvalidOptions).because(format!(
-        "the store's URL cannot be used: {why} (etcd://user:password@host:port,host:port/prefix, etcds://…)"
-    ))
 }
 
 impl fmt::Display for MemberAddress {
@@ -128,6 +78,7 @@ impl fmt::Debug for Address {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn urls_name_members_prefix_and_user() {

@@ -1,9 +1,9 @@
-//! Parses the store's URL: address and login. No message contains the URL, because it may hold a password.
+//! Parses the store's URL: address and login.
 
 use std::fmt;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::store::percent;
+use crate::error::Result;
+use crate::store::url::{UrlDialect, UrlSyntax};
 
 /// The server's address and the login.
 #[derive(Clone)]
@@ -14,46 +14,28 @@ pub(crate) struct Address {
     pub(crate) login: Option<(String, String)>,
 }
 
+pub(crate) const SYNTAX: UrlSyntax<()> = UrlSyntax {
+    forms: "memcached://host:port, memcached://user:password@host:port",
+    dialect: UrlDialect::Web,
+    options: &[],
+    set: |(), _, _| Ok(()),
+    unsupported: &[],
+};
+
 impl Address {
-    /// Reads `memcached://[user:password@]host[:port]`.
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        let url = url::Url::parse(text).map_err(|e| invalid(format!("it is no URL: {e}")))?;
-        // Do not repeat the query in the message: it may be the rest of a password with a bare `?`.
-        if url.query_pairs().next().is_some() {
-            return Err(invalid(
-                "it has no options; write %3F for a ? in a password",
-            ));
-        }
-        if url.fragment().is_some() || !matches!(url.path(), "" | "/") {
-            return Err(invalid("nothing follows the port"));
-        }
-        let host = match url.host() {
-            // `Host::to_string` would put the IPv6 address in brackets, which the resolver rejects.
-            Some(url::Host::Ipv6(ip)) => ip.to_string(),
-            Some(host) => host.to_string(),
-            None => return Err(invalid("the host is missing")),
-        };
-        let login = match (decoded(url.username())?, url.password()) {
-            (user, None) if user.is_empty() => None,
-            (user, Some(password)) => Some((user, decoded(password)?)),
-            (_, None) => return Err(invalid("the password is missing behind the user")),
-        };
-        Ok(Self {
-            host,
-            port: url.port().unwrap_or(11211),
-            login,
+        SYNTAX.read(text.trim(), |url, ()| {
+            if !matches!(url.path, "" | "/") {
+                return Err("nothing follows the port".into());
+            }
+            let server = url.host()?;
+            Ok(Self {
+                host: server.host.clone(),
+                port: server.port.unwrap_or(11211),
+                login: url.login()?,
+            })
         })
     }
-}
-
-fn decoded(text: &str) -> Result<String> {
-    percent::decode(text).ok_or_else(|| invalid("a % is followed by two hexadecimal digits"))
-}
-
-fn invalid(why: impl fmt::Display) -> Error {
-    Error::new(ErrorKind::InvalidOptions).because(format!(
-        "the store's URL cannot be used: {why} (memcached://host:port, memcached://user:password@host:port)"
-    ))
 }
 
 impl fmt::Display for Address {
@@ -65,6 +47,7 @@ impl fmt::Display for Address {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn urls_name_the_place_and_the_user() {

@@ -1,10 +1,11 @@
-//! Parses the store's URL. No error message contains the URL: it may hold a password.
+//! Parses the store's URL.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{TlsFiles, percent, tls};
+use crate::store::url::{UrlDialect, UrlOption, UrlRefusal, UrlResult, UrlSyntax, decode, file};
+use crate::store::{TlsFiles, tls};
 
 /// The address of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,51 +26,64 @@ pub(crate) struct Address {
     pub(crate) files: TlsFiles,
 }
 
+/// The values of the options.
+#[derive(Default)]
+pub(crate) struct MysqlOptions {
+    socket: Option<PathBuf>,
+    tls: bool,
+    files: TlsFiles,
+}
+
+pub(crate) const SYNTAX: UrlSyntax<MysqlOptions> = UrlSyntax {
+    forms: "mysql://user:password@host:3306/database, mariadb://…",
+    dialect: UrlDialect::Web,
+    options: &[
+        UrlOption::new(
+            "socket",
+            FILE,
+            "connect through this socket file instead of the host",
+        ),
+        UrlOption::new("ssl-mode", MODES, "plain text, the default, or TLS"),
+        UrlOption::new("ssl-ca", FILE, "the trusted authorities"),
+        UrlOption::new("ssl-cert", FILE, "the client's certificate"),
+        UrlOption::new("ssl-key", FILE, "the client's private key"),
+    ],
+    set: |options, name, value| match name {
+        "socket" => file(&mut options.socket, value),
+        "ssl-ca" => file(&mut options.files.ca, value),
+        "ssl-cert" => file(&mut options.files.cert, value),
+        "ssl-key" => file(&mut options.files.key, value),
+        _ => is_secure(value).map(|tls| options.tls = tls),
+    },
+    // An option that requests TLS in other words must not be ignored.
+    unsupported: &["ssl", "tls"],
+};
+
+const FILE: &str = "the path of a file";
+const MODES: &str = "DISABLED, REQUIRED or VERIFY_IDENTITY";
+
 impl Address {
-    /// Parses `mysql://[user[:password]@]host[:port]/database[?socket=/path&ssl-mode=…]`; `mariadb://` is the same.
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        let url = url::Url::parse(text).map_err(|e| invalid(format!("it is no URL: {e}")))?;
-        if url.fragment().is_some() {
-            return Err(invalid("the part after # means nothing here"));
-        }
-        // An `@` here belongs to a password, which we would show as the name of a database or a socket.
-        let rest = &url[url::Position::BeforePath..];
-        if rest.contains('@') {
-            return Err(invalid(
-                "write %2F for a / and %3F for a ? in a password, and %40 for an @ behind the host",
-            ));
-        }
-        let mut server = HostAddress::Tcp {
-            host: host(&url)?,
-            port: url.port().unwrap_or(3306),
-        };
-        let (mut tls, mut files) = (false, TlsFiles::default());
-        for (key, value) in url.query_pairs() {
-            let file = || Some(PathBuf::from(&*value));
-            match &*key {
-                "ssl-mode" => tls = is_secure(&value)?,
-                "socket" if !value.is_empty() => {
-                    server = HostAddress::Socket(PathBuf::from(&*value));
-                }
-                "ssl-ca" if !value.is_empty() => files.ca = file(),
-                "ssl-cert" if !value.is_empty() => files.cert = file(),
-                "ssl-key" if !value.is_empty() => files.key = file(),
-                _ => return Err(no_option(&key)),
+        SYNTAX.read(text.trim(), |url, options| {
+            let server = url.host()?;
+            let database = decode(url.path.trim_start_matches('/'))?;
+            if database.is_empty() || database.contains('/') {
+                return Err("the database is missing".into());
             }
-        }
-        let database = decode(url.path().trim_start_matches('/'))?;
-        if database.is_empty() || database.contains('/') {
-            return Err(invalid(
-                "the database is missing: mysql://user:password@host:3306/database",
-            ));
-        }
-        Ok(Self {
-            server,
-            database,
-            user: Some(decode(url.username())?).filter(|user| !user.is_empty()),
-            password: url.password().map(decode).transpose()?,
-            tls,
-            files,
+            Ok(Self {
+                server: match options.socket {
+                    Some(file) => HostAddress::Socket(file),
+                    None => HostAddress::Tcp {
+                        host: server.host.clone(),
+                        port: server.port.unwrap_or(3306),
+                    },
+                },
+                database,
+                user: url.user,
+                password: url.password.filter(|password| !password.is_empty()),
+                tls: options.tls,
+                files: options.files,
+            })
         })
     }
 
@@ -90,53 +104,23 @@ impl Address {
 }
 
 /// Stricter than MySQL's own clients, which would accept any server for `REQUIRED`, and plain text for `PREFERRED`.
-fn is_secure(mode: &str) -> Result<bool> {
+fn is_secure(mode: &str) -> UrlResult<bool> {
     match mode.to_ascii_uppercase().as_str() {
         "DISABLED" => Ok(false),
         "REQUIRED" | "VERIFY_IDENTITY" => Ok(true),
-        "PREFERRED" => Err(invalid(
-            "ssl-mode=PREFERRED would send in plain text what was to be encrypted, without a word; write VERIFY_IDENTITY, or DISABLED",
+        "PREFERRED" => Err(
+            "PREFERRED would fall back to plain text silently; write VERIFY_IDENTITY, or DISABLED"
+                .into(),
+        ),
+        "VERIFY_CA" => Err(UrlRefusal::unsupported(
+            "the driver checks a certificate together with its host name or not at all; write VERIFY_IDENTITY",
         )),
-        "VERIFY_CA" => Err(Error::new(ErrorKind::Unsupported).because(
-            "ssl-mode=VERIFY_CA: a certificate is checked with its host's name or not at all; write VERIFY_IDENTITY",
-        )),
-        _ => Err(invalid(
-            "ssl-mode is DISABLED, REQUIRED or VERIFY_IDENTITY",
-        )),
+        _ => Err(UrlRefusal::value()),
     }
 }
 
-/// We accept only known options. Above all, an option that requests TLS in other words must not be ignored. The
-/// message does not repeat the key, which may be the rest of a password with an unescaped `?`.
-fn no_option(key: &str) -> Error {
-    if key.contains("ssl") || key.contains("tls") {
-        return Error::new(ErrorKind::Unsupported).because(
-            "TLS was asked for in words this store does not know; nothing was sent. Write ssl-mode=VERIFY_IDENTITY, with ssl-ca=/path where the \
-             machine does not know the authority",
-        );
-    }
-    invalid(
-        "the options are socket, ssl-mode, ssl-ca, ssl-cert and ssl-key; write %3F for a ? in a password",
-    )
-}
-
-fn host(url: &url::Url) -> Result<String> {
-    match url.host() {
-        // Not `to_string`: it adds brackets to an IPv6 address, and no resolver accepts them.
-        Some(url::Host::Ipv6(ip)) => Ok(ip.to_string()),
-        Some(host) => decode(&host.to_string()),
-        None => Err(invalid("the host is missing")),
-    }
-}
-
-fn decode(text: &str) -> Result<String> {
-    percent::decode(text).ok_or_else(|| {
-        invalid("a % is followed by two hexadecimal digits, and stands for a part of a text; write %25 for a %")
-    })
-}
-
-fn invalid(why: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidOptions).because(format!("the store's URL: {}", why.into()))
+fn invalid(why: &str) -> Error {
+    Error::new(ErrorKind::InvalidOptions).because(format!("the store's URL: {why}"))
 }
 
 impl fmt::Display for Address {

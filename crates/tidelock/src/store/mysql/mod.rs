@@ -5,7 +5,7 @@
 //! killed, pooled or timed out. Connections live on the background runtime ([`pool`]); callers and steward share
 //! none. The server wakes nobody, so waiters poll.
 
-mod address;
+pub(crate) mod address;
 mod connection;
 mod doctor;
 mod errors;

@@ -1,5 +1,4 @@
-//! Parses the URL into the server's address, the table and the TLS settings, and connects. No error message contains
-//! the URL: it may contain a password.
+//! Parses the URL into the server's address, the table and the TLS settings, and connects.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,10 +11,11 @@ use crate::Credentials;
 use crate::engine::runtime::background;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::postgres::errors::RequestError;
-use crate::store::postgres::options::Options;
+use crate::store::postgres::options::{Options, SYNTAX, setting};
 use crate::store::postgres::tls::{Secure, Secured};
 use crate::store::tls;
 use crate::store::tls::Check;
+use crate::store::url::{UrlParts, UrlResult, decode};
 use crate::store::{Env, TlsFiles};
 
 /// The table's default name.
@@ -37,7 +37,6 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Reads `postgres://[user[:password]@]host[:port][/database][?table=schema.name&sslmode=verify-full&…]`.
     pub(crate) fn parse(url: &str, env: &Env) -> Result<Self> {
         let mut address = Self::read(url)?;
         address.files = tls::named(&env.tls, address.files);
@@ -74,29 +73,24 @@ impl Address {
 
     /// Parses the URL alone, without the client's settings.
     fn read(url: &str) -> Result<Self> {
-        let (url, own) = Options::take(url)?;
-        if own.session_locks && own.table.is_some() {
-            return Err(invalid("locks=session needs no table"));
-        }
-        let table = own.table.unwrap_or_else(|| TABLE.to_owned());
-        check(&table)?;
-        if bare_at(&url) {
-            return Err(invalid("write %40 for an @ in a password"));
-        }
-        // We replace the driver's error: it may repeat parts of the URL.
-        let config: Config = url.parse().map_err(|_| {
-            invalid("write postgres://user:password@host:5432/database?table=tidelock_locks")
-        })?;
-        if config.get_hosts().is_empty() {
-            return Err(invalid("the host is missing: postgres://host/database"));
-        }
-        Ok(Self {
-            config,
-            table,
-            credentials: None,
-            tls: own.tls,
-            files: own.files,
-            session_locks: own.session_locks,
+        SYNTAX.read(url, |url, options| {
+            if options.session_locks && options.table.is_some() {
+                return Err("locks=session needs no table".into());
+            }
+            let config = config(&url, &options)?;
+            if config.get_hosts().is_empty() {
+                return Err("the host is missing".into());
+            }
+            let table = options.table.unwrap_or_else(|| TABLE.to_owned());
+            check(&table)?;
+            Ok(Self {
+                config,
+                table,
+                credentials: None,
+                tls: options.tls,
+                files: options.files,
+                session_locks: options.session_locks,
+            })
         })
     }
 
@@ -152,22 +146,31 @@ impl Address {
 /// The driver's connection future, which does the I/O.
 pub(crate) type ConnectionTask = Connection<Socket, Secured<Socket>>;
 
-/// Returns whether the URL contains an `@` that is not escaped. The driver ends a password at the first `@` and would
-/// read the rest as a host or a database, which messages show.
-fn bare_at(url: &str) -> bool {
-    let (login, address) = url.split_once('@').unwrap_or(("", url));
-    if login.matches(':').count() > 1 {
-        return address.contains('@'); // one colon follows the scheme, the other precedes a password
+/// The driver's settings. Those in the query come last, because they override the others.
+fn config(url: &UrlParts<'_>, options: &Options) -> UrlResult<Config> {
+    let mut settings = String::new();
+    let database = decode(url.path.strip_prefix('/').unwrap_or(url.path))?;
+    let database = Some(&database).filter(|database| !database.is_empty());
+    for (name, value) in [
+        ("user", url.user.as_ref()),
+        ("password", url.password.as_ref()),
+        ("dbname", database),
+    ] {
+        settings.extend(value.map(|value| setting(name, value)));
     }
-    let (address, options) = address.split_once('?').unwrap_or((address, ""));
-    let may_have_one =
-        |option: &str| option.starts_with("user=") || option.starts_with("password=");
-    let bare = |option: &str| option.contains('@') && !may_have_one(option);
-    !login.is_empty() && (address.contains('@') || options.split('&').any(bare))
+    for host in url.all_hosts() {
+        settings.push_str(&setting("host", &host.host));
+        settings.push_str(&setting("port", &host.port.unwrap_or(5432).to_string()));
+    }
+    settings.push_str(&options.driver);
+    // We replace the driver's error: it may repeat parts of the URL.
+    settings
+        .parse()
+        .map_err(|_| "PostgreSQL takes no such URL".into())
 }
 
 /// Accepts plain table names only: the name is written into SQL statements unquoted.
-fn check(table: &str) -> Result<()> {
+fn check(table: &str) -> UrlResult<()> {
     let part = |part: &str| {
         part.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
             && part
@@ -176,15 +179,16 @@ fn check(table: &str) -> Result<()> {
     };
     let parts: Vec<&str> = table.split('.').collect();
     if table.len() > MAX_TABLE_BYTES || parts.len() > 2 || !parts.into_iter().all(part) {
-        return Err(invalid(&format!(
+        return Err(format!(
             "a table is called by at most {MAX_TABLE_BYTES} of a-z, 0-9 and _, perhaps with a schema before a dot"
-        )));
+        )
+        .into());
     }
     Ok(())
 }
 
-pub(crate) fn invalid(why: &str) -> Error {
-    Error::new(ErrorKind::InvalidOptions).because(format!("the URL of PostgreSQL: {why}"))
+fn invalid(why: &str) -> Error {
+    Error::new(ErrorKind::InvalidOptions).because(format!("the store's URL: {why}"))
 }
 
 impl fmt::Display for Address {
@@ -230,11 +234,83 @@ mod tests {
             "u:a?b@hunter2@h",
             "u:a@h/d?dbname=hunter2@i",
             "u@=?host=?:hunter2@",
+            "h/d?application_name=hunter2@b",
+            "h:1/d?sslcert=hunter2@b",
         ] {
-            assert!(bare_at(&format!("postgres://{bad}")), "{bad}");
+            let error = Address::read(&format!("postgres://{bad}")).map(drop);
+            let error = error.unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
         }
-        for good in ["h/d", "u:a%40b@h/d", "u@h/d?user=a@b", "h/d?user=a@b"] {
-            assert!(!bare_at(&format!("postgres://{good}")), "{good}");
+        for good in ["h/d", "u:a%40b@h/d", "u:a/b?c#d@h/d", "u@h/d?user=a@b"] {
+            let address = Address::read(&format!("postgres://{good}")).unwrap();
+            assert_eq!(address.to_string(), "postgres://h:5432/d", "{good}");
+        }
+    }
+
+    #[test]
+    fn the_driver_gets_what_the_url_says() {
+        let url =
+            "postgresql://me:p'%5C/?x@a,[::1]:7,%2Frun/d%20b?keepalives=0&application_name=it's";
+        let config = Address::read(url).unwrap().config;
+        assert_eq!(config.get_user(), Some("me"));
+        assert_eq!(config.get_password(), Some(&br"p'\/?x"[..]));
+        assert_eq!(config.get_dbname(), Some("d b"));
+        assert_eq!(config.get_application_name(), Some("it's"));
+        assert!(!config.get_keepalives());
+        let tcp = |host: &str| Host::Tcp(host.to_owned());
+        let hosts = [tcp("a"), tcp("::1"), Host::Unix("/run".into())];
+        assert_eq!(config.get_hosts(), hosts);
+        assert_eq!(config.get_ports(), [5432, 7, 5432]);
+        let socket = "postgres:///d?host=/run&port=7&user=u&password=a%40b+c";
+        let config = Address::read(socket).unwrap().config;
+        assert_eq!(config.get_hosts(), [Host::Unix("/run".into())]);
+        assert_eq!(config.get_ports(), [7]);
+        assert_eq!(config.get_password(), Some(&b"a@b+c"[..]));
+    }
+
+    #[test]
+    fn ours_are_not_the_drivers() {
+        let address = Address::read("postgres://h/d?table=t&keepalives=0").unwrap();
+        assert_eq!(address.table, "t");
+        assert!(!address.session_locks && address.tls.is_none());
+        let address = Address::read("postgres://h/d?locks=session").unwrap();
+        assert!(address.session_locks);
+        assert_eq!(address.table, TABLE);
+        let url = "postgres://h/d?sslmode=verify-ca&sslrootcert=/a%20b/ca.pem&sslcert=c&sslkey=k";
+        let address = Address::read(url).unwrap();
+        assert_eq!(address.tls, Some(Check::AnyName));
+        let files = TlsFiles {
+            ca: Some("/a b/ca.pem".into()),
+            cert: Some("c".into()),
+            key: Some("k".into()),
+        };
+        assert_eq!(address.files, files);
+    }
+
+    #[test]
+    fn what_asks_for_tls_gets_it_or_an_error() {
+        for (mode, check) in [
+            ("sslmode=disable", None),
+            ("sslmode=require", Some(Check::Everything)),
+            ("sslmode=verify-full", Some(Check::Everything)),
+            ("%73slmode=require", Some(Check::Everything)),
+            ("sslmode=verify-ca", Some(Check::AnyName)),
+        ] {
+            let address = Address::read(&format!("postgres://h/d?{mode}")).unwrap();
+            assert_eq!(address.tls, check, "{mode}");
+        }
+        for bad in [
+            "sslmode=prefer",
+            "sslmode=allow",
+            "sslmode=hunter2",
+            "sslrootcert=hunter2@h",
+            "sslcert=",
+            "locks=hunter2",
+            "keepalives=hunter2",
+        ] {
+            let error = Address::read(&format!("postgres://h/d?{bad}")).map(drop);
+            let error = error.unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
         }
     }
 }

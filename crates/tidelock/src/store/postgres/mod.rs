@@ -16,7 +16,7 @@ mod errors;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod inspect;
-mod options;
+pub(crate) mod options;
 mod schema;
 pub(crate) mod session;
 mod tls;

@@ -1,17 +1,16 @@
-//! The options in a URL's query that tidelock handles itself. The rest goes to the driver. No error message repeats a
-//! value: it may be part of a password.
+//! The options of the URL. Those of libpq are passed on to the driver; the others are tidelock's own.
 
-use std::path::PathBuf;
+use tokio_postgres::Config;
 
-use crate::error::Result;
+use crate::store::TlsFiles;
 use crate::store::tls::Check;
-use crate::store::{TlsFiles, percent};
+use crate::store::url::{UrlDialect, UrlOption, UrlRefusal, UrlResult, UrlSyntax, file};
 
-use crate::store::postgres::address::invalid;
-
-/// The options that tidelock handles itself.
-#[derive(Debug, Default, PartialEq, Eq)]
+/// The values of the options.
+#[derive(Default)]
 pub(crate) struct Options {
+    /// The driver's settings as `name='value'` pairs.
+    pub(crate) driver: String,
     pub(crate) table: Option<String>,
     /// `true`: the server's advisory locks. `false`: rows with leases.
     pub(crate) session_locks: bool,
@@ -20,136 +19,89 @@ pub(crate) struct Options {
     pub(crate) files: TlsFiles,
 }
 
-impl Options {
-    /// Removes our options from a URL. Returns the remaining URL and the options.
-    pub(crate) fn take(url: &str) -> Result<(String, Self)> {
-        let mut own = Self::default();
-        let Some((base, query)) = url.split_once('?') else {
-            return Ok((url.to_owned(), own));
-        };
-        let mut rest = Vec::new();
-        for pair in query.split('&') {
-            if !own.set(pair)? {
-                rest.push(pair);
+pub(crate) const SYNTAX: UrlSyntax<Options> = UrlSyntax {
+    forms: "postgres://user:password@host:5432/database?table=tidelock_locks",
+    dialect: UrlDialect::Libpq,
+    options: OPTIONS,
+    set: |options, name, value| {
+        match name {
+            "table" => options.table = Some(value.to_owned()),
+            "locks" => options.session_locks = is_session(value)?,
+            "sslmode" => options.tls = check(value)?,
+            "sslrootcert" => file(&mut options.files.ca, value)?,
+            "sslcert" => file(&mut options.files.cert, value)?,
+            "sslkey" => file(&mut options.files.key, value)?,
+            _ => {
+                // Parsed alone, because the driver's error for all of them may repeat a password.
+                let setting = setting(name, value);
+                let parsed = setting.parse::<Config>();
+                parsed.map_err(|_| UrlRefusal::value())?;
+                options.driver.push_str(&setting);
             }
         }
-        let url = if rest.is_empty() {
-            base.to_owned()
-        } else {
-            format!("{base}?{}", rest.join("&"))
-        };
-        Ok((url, own))
-    }
+        Ok(())
+    },
+    unsupported: &[],
+};
 
-    /// Stores one option. Returns `false` if the option belongs to the driver.
-    fn set(&mut self, pair: &str) -> Result<bool> {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        // We decode the key as the driver does. Otherwise the driver would read an escaped `sslmode` that we ignore.
-        let key = percent::decode(key).ok_or_else(|| invalid(ESCAPES))?;
-        let file = |value| path(value).map(Some);
-        match &*key {
-            "table" => self.table = Some(value.to_owned()),
-            "locks" => self.session_locks = kind(value)?,
-            "sslmode" => self.tls = check(value)?,
-            "sslrootcert" => self.files.ca = file(value)?,
-            "sslcert" => self.files.cert = file(value)?,
-            "sslkey" => self.files.key = file(value)?,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
+// One line for each option.
+#[rustfmt::skip]
+const OPTIONS: &[UrlOption] = &[
+    UrlOption::new("table", "a name", "the table of the locks, also `schema.name`"),
+    UrlOption::new("locks", "rows or session", "rows, the default, or advisory locks"),
+    UrlOption::new("sslmode", MODES, "plain text, the default, or TLS"),
+    UrlOption::new("sslrootcert", FILE, "the trusted authorities"),
+    UrlOption::new("sslcert", FILE, "the client's certificate"),
+    UrlOption::new("sslkey", FILE, "the client's private key"),
+    UrlOption::new("sslnegotiation", "postgres or direct", "`direct`: TLS from the first byte"),
+    UrlOption::new("channel_binding", "disable, prefer or require", "binds the login to TLS or not"),
+    UrlOption::new("host", "a host or a folder", "a further host, or a socket's folder"),
+    UrlOption::new("hostaddr", "an IP address", "the host's address, if it is known"),
+    UrlOption::new("port", "a number", "the port of that host"),
+    UrlOption::login("user", "the user, instead of the one before the `@`"),
+    UrlOption::login("password", "the password, instead of the one before the `@`"),
+    UrlOption::new("dbname", "a name", "the database, instead of the one in the path"),
+    UrlOption::new("options", "a text", "the session's settings, as in `-c work_mem=4MB`"),
+    UrlOption::new("application_name", "a text", "the name in `pg_stat_activity`"),
+    UrlOption::new("target_session_attrs", ATTRIBUTES, "which of several hosts to use"),
+    UrlOption::new("load_balance_hosts", "disable or random", "the order of several hosts"),
+    UrlOption::new("keepalives", "0 or 1", "whether TCP keep-alives are sent"),
+    UrlOption::new("keepalives_idle", SECONDS, "when the first keep-alive is sent"),
+    UrlOption::new("keepalives_interval", SECONDS, "the time between keep-alives"),
+    UrlOption::new("keepalives_retries", "a number", "how many keep-alives may be lost"),
+    UrlOption::new("tcp_user_timeout", SECONDS, "how long data may be unacknowledged"),
+    UrlOption::new("connect_timeout", SECONDS, "no effect: the response timeout applies"),
+];
+
+const FILE: &str = "the path of a PEM file";
+const MODES: &str = "disable, require, verify-ca or verify-full";
+const ATTRIBUTES: &str = "any, read-write or read-only";
+const SECONDS: &str = "a number of seconds";
+
+/// A setting in the form that the driver parses.
+pub(crate) fn setting(name: &str, value: &str) -> String {
+    let value = value.replace('\\', r"\\").replace('\'', r"\'");
+    format!("{name}='{value}' ")
 }
 
-const ESCAPES: &str = "a % is followed by two hexadecimal digits; write %25 for a %";
-
-fn kind(locks: &str) -> Result<bool> {
+fn is_session(locks: &str) -> UrlResult<bool> {
     match locks {
         "rows" => Ok(false),
         "session" => Ok(true),
-        _ => Err(invalid("locks is rows or session")),
+        _ => Err(UrlRefusal::value()),
     }
 }
 
 /// Stricter than libpq: `require` verifies the server, and the modes that fall back to plain text are errors.
-fn check(mode: &str) -> Result<Option<Check>> {
+fn check(mode: &str) -> UrlResult<Option<Check>> {
     match mode {
         "disable" => Ok(None),
         "require" | "verify-full" => Ok(Some(Check::Everything)),
         "verify-ca" => Ok(Some(Check::AnyName)),
-        "prefer" | "allow" => Err(invalid(
-            "sslmode=prefer and sslmode=allow would send in plain text what was to be encrypted, without a word; \
-             write verify-full, or disable",
-        )),
-        _ => Err(invalid(
-            "sslmode is disable, require, verify-ca or verify-full",
-        )),
-    }
-}
-
-/// An error names a file that cannot be read. So we reject a value with an `@`: it may be the rest of a password.
-fn path(value: &str) -> Result<PathBuf> {
-    match percent::decode(value) {
-        Some(path) if !path.is_empty() && !value.contains('@') => Ok(path.into()),
-        Some(_) => Err(invalid(
-            "the name of a PEM file is missing, or has an @; write %40",
-        )),
-        None => Err(invalid(ESCAPES)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ours_are_taken_out_of_the_url() {
-        let (url, own) = Options::take("postgres://h/d?table=t&keepalives=0").unwrap();
-        assert_eq!(url, "postgres://h/d?keepalives=0");
-        assert_eq!(own.table.as_deref(), Some("t"));
-        assert_eq!((own.tls, own.session_locks), (None, false));
-        let (_, own) = Options::take("postgres://h/d?locks=session").unwrap();
-        assert!(own.session_locks);
-        assert_eq!(Options::take("postgres://h/d").unwrap().1.table, None);
-        assert_eq!(
-            Options::take("postgres://h/d?table=t").unwrap().0,
-            "postgres://h/d"
-        );
-        let (url, own) = Options::take(
-            "postgres://h/d?sslmode=verify-ca&sslrootcert=/a%20b/ca.pem&sslcert=c&sslkey=k",
-        )
-        .unwrap();
-        assert_eq!(url, "postgres://h/d");
-        assert_eq!(own.tls, Some(Check::AnyName));
-        let files = TlsFiles {
-            ca: Some("/a b/ca.pem".into()),
-            cert: Some("c".into()),
-            key: Some("k".into()),
-        };
-        assert_eq!(own.files, files);
-    }
-
-    #[test]
-    fn what_asks_for_tls_gets_it_or_an_error() {
-        for (mode, check) in [
-            ("sslmode=disable", None),
-            ("sslmode=require", Some(Check::Everything)),
-            ("sslmode=verify-full", Some(Check::Everything)),
-            ("%73slmode=require", Some(Check::Everything)),
-            ("sslmode=verify-ca", Some(Check::AnyName)),
-        ] {
-            let (_, own) = Options::take(&format!("postgres://h/d?{mode}")).unwrap();
-            assert_eq!(own.tls, check, "{mode}");
-        }
-        for bad in [
-            "sslmode=prefer",
-            "sslmode=allow",
-            "sslmode=hunter2",
-            "sslrootcert=hunter2@h",
-            "sslcert=",
-            "locks=hunter2",
-        ] {
-            let error = Options::take(&format!("postgres://h/d?{bad}")).unwrap_err();
-            assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
-        }
+        "prefer" | "allow" => Err(
+            "prefer and allow would fall back to plain text silently; write verify-full, or disable"
+                .into(),
+        ),
+        _ => Err(UrlRefusal::value()),
     }
 }

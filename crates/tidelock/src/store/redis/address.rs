@@ -15,6 +15,8 @@ pub(crate) struct Address {
     pub(crate) db: i64,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
+    /// Every lock is a plain key.
+    pub(crate) plain_locks: bool,
 }
 
 /// How the client finds the server that has a lock.

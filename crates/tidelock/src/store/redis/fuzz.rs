@@ -13,7 +13,7 @@ use crate::snapshot::ClientInfo;
 use crate::store::fuzz::{FuzzLogin, escaped};
 use crate::store::redis::address::{Address, HostAddress, ServerAddress};
 use crate::store::redis::keys;
-use crate::store::redis::layouts::{answer, plain, renew, tokens};
+use crate::store::redis::layouts::{answer, renew, tokens};
 use crate::store::redis::slots;
 use crate::store::redis::topology::{endpoint, sentinel, server_run};
 use crate::store::redis::wire::decode::{Decoder, Frame};
@@ -24,8 +24,7 @@ use crate::store::redis::{doctor, inspect, replicas};
 use crate::store::{BootInstant, LockKind, Name};
 
 pub(crate) fn url(text: &str) -> Result<FuzzLogin> {
-    let (_, text) = plain::layout(text)?;
-    let target = Address::parse(&text)?;
+    let target = Address::parse(text)?;
     let shown = format!(
         "{target:?} {} {:?} {}",
         target.way,
@@ -41,8 +40,7 @@ pub(crate) fn url(text: &str) -> Result<FuzzLogin> {
 
 /// All passwords in a URL. Sentinels have one of their own.
 pub(crate) fn passwords(text: &str) -> Result<Vec<String>> {
-    let (_, text) = plain::layout(text)?;
-    let target = Address::parse(&text)?;
+    let target = Address::parse(text)?;
     let other = match target.way {
         ServerAddress::Sentinels(sentinels) => sentinels.password,
         ServerAddress::One(_) | ServerAddress::Cluster(_) => None,

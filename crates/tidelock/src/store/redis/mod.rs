@@ -1,7 +1,7 @@
 //! The store for Redis and Valkey: one server, the primary that sentinels name, or a cluster. Its locks are those of
 //! Java's Redisson, byte for byte as other clients see them.
 
-mod address;
+pub(crate) mod address;
 mod doctor;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;

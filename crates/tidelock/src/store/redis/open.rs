@@ -7,7 +7,6 @@ use std::time::Duration;
 use crate::error::{Error, ErrorKind, Result};
 use crate::servers::{PubSubMode, Topology};
 use crate::store::redis::address::{Address, ClusterNodes, ServerAddress};
-use crate::store::redis::layouts::plain;
 use crate::store::redis::layouts::plain::Layout;
 use crate::store::redis::pubsub::channel_router::ChannelRouter;
 use crate::store::redis::pubsub::keyspace_events::KeyspaceEvents;
@@ -26,21 +25,20 @@ use crate::store::{Env, Store, tls};
 
 /// Connects. Fails at once if the server cannot be reached or rejects the login.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
-    let (layout, url) = plain::layout(url)?;
-    open(layout, Address::parse(&url)?, env).await
+    open(Address::parse(url)?, env).await
 }
 
 /// Like [`connect`], from parts.
 pub(crate) async fn connect_servers(servers: &Topology, env: &Env) -> Result<Store> {
-    let layout = if servers.plain_locks {
+    open(Address::of(servers)?, env).await
+}
+
+async fn open(target: Address, env: &Env) -> Result<Store> {
+    let layout = if target.plain_locks {
         Layout::Plain
     } else {
         Layout::Redisson
     };
-    open(layout, Address::of(servers)?, env).await
-}
-
-async fn open(layout: Layout, target: Address, env: &Env) -> Result<Store> {
     if !target.is_tls() && tls::is_wanted(&env.tls) {
         return Err(Error::new(ErrorKind::InvalidOptions).because(
             "certificates are given, but no TLS is asked for; write rediss:// instead of redis://, or Servers::tls",

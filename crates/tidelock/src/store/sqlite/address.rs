@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::sqlite::files::Id;
+use crate::store::url::no_options;
 
 /// The path of `sqlite:machine`: the lock file of a machine, for the users of a group.
 const MACHINE: &str = "/var/lib/tidelock/locks.db";
@@ -39,13 +40,7 @@ pub(crate) fn path_of(rest: &str) -> Result<PathBuf> {
                 .to_owned(),
         ));
     }
-    if path.contains(['?', '#']) {
-        return Err(invalid(
-            "sqlite: has no options, and a path with ? or # in it would be another lock file than the one without; write sqlite:PATH without them, \
-             or rename the file"
-                .to_owned(),
-        ));
-    }
+    no_options("sqlite", path)?;
     if path.contains('\0') || path.ends_with('/') {
         return Err(invalid(format!(
             "{path:?} is not the path of a file; name a file, not a folder"

@@ -1,10 +1,10 @@
-//! Parses the store's URL: servers, base path, login. No error message contains the URL: it may hold a password.
+//! Parses the store's URL: servers, base path, login.
 
 use std::fmt;
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::store::percent;
+use crate::error::Result;
+use crate::store::url::{UrlDialect, UrlHost, UrlOption, UrlRefusal, UrlResult, UrlSyntax, decode};
 
 /// The base path unless the URL names another one.
 const DEFAULT_BASE: &str = "/tidelock";
@@ -23,29 +23,40 @@ pub(crate) struct Address {
     pub(crate) session_timeout: Option<Duration>,
 }
 
+/// `T`: the session timeout.
+pub(crate) const SYNTAX: UrlSyntax<Option<Duration>> = UrlSyntax {
+    forms: "zookeeper://user:password@host:2181,host:2181/base/path",
+    dialect: UrlDialect::Plain,
+    options: &[UrlOption::new(
+        "session_timeout",
+        "a time such as 20s or 800ms",
+        "the session timeout to request; by default it follows from the client's lease",
+    )],
+    set: |timeout, _, text| {
+        *timeout = Some(read_time(text).ok_or_else(UrlRefusal::value)?);
+        Ok(())
+    },
+    unsupported: &[],
+};
+
 impl Address {
-    /// Parses `zookeeper://[user:password@]host[:port],…[/base/path][?session_timeout=20s]`.
     pub(crate) fn parse(url: &str) -> Result<Self> {
-        let rest = url
-            .split_once("://")
-            .ok_or_else(|| invalid("write zookeeper://host:2181,host:2181/base/path"))?
-            .1;
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        if path.contains('@') {
-            return Err(invalid(
-                "write %2F for a / in a password, and %40 for an @ in the path",
-            ));
-        }
-        let (login, hosts) = match authority.rsplit_once('@') {
-            Some((login, hosts)) => (Some(read_login(login)?), hosts),
-            None => (None, authority),
-        };
-        Ok(Self {
-            servers: read_hosts(hosts)?,
-            base: read_base(path)?,
-            login,
-            session_timeout: read_query(query)?,
+        SYNTAX.read(url, |url, session_timeout| {
+            let server = |host: &UrlHost| {
+                let port = Some(host.port.unwrap_or(PORT));
+                UrlHost {
+                    port,
+                    ..host.clone()
+                }
+                .to_string()
+            };
+            let servers: Vec<String> = url.hosts()?.iter().map(server).collect();
+            Ok(Self {
+                servers: servers.join(","),
+                base: read_base(url.path)?,
+                login: url.login()?,
+                session_timeout,
+            })
         })
     }
 
@@ -55,66 +66,23 @@ impl Address {
     }
 }
 
-fn read_login(login: &str) -> Result<(String, String)> {
-    let (user, password) = login
-        .split_once(':')
-        .ok_or_else(|| invalid("a user needs a password: user:password@host"))?;
-    let read =
-        |text| percent::decode(text).ok_or_else(|| invalid("a percent sign without two digits"));
-    Ok((read(user)?, read(password)?))
-}
-
-fn read_hosts(hosts: &str) -> Result<String> {
-    let mut servers = Vec::new();
-    for host in hosts.split(',') {
-        if host.is_empty() {
-            return Err(invalid("the host is missing: zookeeper://host:2181"));
-        }
-        // The brackets of an IPv6 address end the host. The port follows them.
-        let port = host.rsplit_once(']').map_or(host, |(_, port)| port);
-        servers.push(match port.rsplit_once(':') {
-            Some((_, port)) if port.parse::<u16>().is_ok_and(|port| port > 0) => host.to_owned(),
-            Some(_) => return Err(invalid("a port is a number from 1 to 65535")),
-            None => format!("{host}:{PORT}"),
-        });
-    }
-    Ok(servers.join(","))
-}
-
-fn read_base(path: &str) -> Result<String> {
-    let path = path.trim_matches('/');
+fn read_base(path: &str) -> UrlResult<String> {
+    let path = decode(path.trim_matches('/'))?;
     if path.is_empty() {
         return Ok(DEFAULT_BASE.to_owned());
     }
-    let path = percent::decode(path).ok_or_else(|| invalid("a percent sign without two digits"))?;
     let bad = |segment: &str| {
         segment.is_empty()
             || matches!(segment, "." | "..")
             || crate::store::zookeeper::keys::escape(segment) != segment
     };
     if path.split('/').any(bad) {
-        return Err(invalid(
-            "ZooKeeper takes no such path: no empty segments, dots, controls or percent signs",
-        ));
+        return Err(
+            "ZooKeeper takes no such path: no empty segments, dots, controls or percent signs"
+                .into(),
+        );
     }
     Ok(format!("/{path}"))
-}
-
-fn read_query(query: &str) -> Result<Option<Duration>> {
-    let mut timeout = None;
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        if key != "session_timeout" {
-            // The message does not repeat the key, which may be the rest of a password with an unescaped `?`.
-            return Err(invalid(
-                "the only option is session_timeout; write %3F for a ? in a password",
-            ));
-        }
-        timeout = Some(read_time(value).ok_or_else(|| {
-            invalid("session_timeout is a time such as 20s or 800ms, of at least a millisecond")
-        })?);
-    }
-    Ok(timeout)
 }
 
 fn read_time(text: &str) -> Option<Duration> {
@@ -129,13 +97,9 @@ fn read_time(text: &str) -> Option<Duration> {
         .then(|| Duration::from_millis(millis))
 }
 
-fn invalid(why: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidOptions).because(format!("ZooKeeper URL: {}", why.into()))
-}
-
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place")
+        f.debug_struct("Address")
             .field("servers", &self.servers)
             .field("base", &self.base)
             .field("user", &self.login.as_ref().map(|(user, _)| user))
@@ -146,6 +110,7 @@ impl fmt::Debug for Address {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn urls_are_read() {

@@ -10,7 +10,7 @@
 //! and takes the node with it.
 
 mod acquire;
-mod address;
+pub(crate) mod address;
 mod connection;
 mod delay;
 mod doctor;

@@ -1,17 +1,10 @@
 //! Validates the server addresses, for both a URL and a [`Topology`].
 
-use std::fmt;
-
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::servers::{self, PubSubMode, Topology};
-use crate::store::redis::address::url;
+use crate::store::redis::address::url::tcp;
 use crate::store::redis::address::{Address, ClusterNodes, HostAddress, Sentinels, ServerAddress};
-
-/// Why the addresses are invalid.
-#[derive(Debug)]
-pub(crate) struct AddressError(pub(crate) String);
-
-pub(crate) type AddressResult<T> = std::result::Result<T, AddressError>;
+use crate::store::url::{self, UrlRefusal, UrlResult};
 
 /// User and password.
 #[derive(Default)]
@@ -25,11 +18,11 @@ impl ServerAddress {
         places: Vec<HostAddress>,
         service: &str,
         login: UrlLogin,
-    ) -> AddressResult<Self> {
+    ) -> UrlResult<Self> {
         if service.is_empty() {
-            return Err(why(
-                "the name of the service is missing: redis+sentinel://host:26379,…/service",
-            ));
+            return Err(
+                "the name of the service is missing: redis+sentinel://host:26379,…/service".into(),
+            );
         }
         Ok(Self::Sentinels(Sentinels {
             places: some_of(places)?,
@@ -43,9 +36,9 @@ impl ServerAddress {
         places: Vec<HostAddress>,
         db: i64,
         sharded: PubSubMode,
-    ) -> AddressResult<Self> {
+    ) -> UrlResult<Self> {
         if db != 0 {
-            return Err(why("a cluster has only the database 0"));
+            return Err("a cluster has only the database 0".into());
         }
         let places = some_of(places)?;
         Ok(Self::Cluster(ClusterNodes { places, sharded }))
@@ -55,29 +48,28 @@ impl ServerAddress {
 impl Address {
     /// Like a parsed URL. The user and the password come from the client's options.
     pub(crate) fn of(servers: &Topology) -> Result<Self> {
-        Self::from_parts(servers).map_err(|AddressError(why)| {
-            Error::new(ErrorKind::InvalidOptions)
-                .because(format!("the servers cannot be connected to: {why}"))
+        Self::from_parts(servers).map_err(|UrlRefusal { kind, why }| {
+            Error::new(kind).because(format!("the servers cannot be connected to: {why}"))
         })
     }
 
-    fn from_parts(servers: &Topology) -> AddressResult<Self> {
+    fn from_parts(servers: &Topology) -> UrlResult<Self> {
         let tls = servers.tls;
-        let places = |hosts: &[String], port| -> AddressResult<Vec<HostAddress>> {
+        let places = |hosts: &[String], port| -> UrlResult<Vec<HostAddress>> {
             hosts.iter().map(|host| address(host, port, tls)).collect()
         };
         if servers.messages.is_some() && !matches!(servers.way, servers::TopologyKind::Cluster(_)) {
-            return Err(why("how messages are told is chosen for a cluster only"));
+            return Err("how messages are told is chosen for a cluster only".into());
         }
         let login = servers.sentinel_credentials.clone();
         if login.is_some() && !matches!(servers.way, servers::TopologyKind::Sentinels { .. }) {
-            return Err(why("sentinel_credentials are for sentinels only"));
+            return Err("sentinel_credentials are for sentinels only".into());
         }
         let way = match &servers.way {
             servers::TopologyKind::One(host) => ServerAddress::One(address(host, 6379, tls)?),
-            servers::TopologyKind::Socket(_) if tls => return Err(why("a socket speaks no TLS")),
+            servers::TopologyKind::Socket(_) if tls => return Err("a socket speaks no TLS".into()),
             servers::TopologyKind::Socket(path) if path.as_os_str().is_empty() => {
-                return Err(why("the path of the socket is missing"));
+                return Err("the path of the socket is missing".into());
             }
             servers::TopologyKind::Socket(path) => {
                 ServerAddress::One(HostAddress::Unix(path.clone()))
@@ -99,34 +91,32 @@ impl Address {
             db: servers.database,
             user: None,
             password: None,
+            plain_locks: servers.plain_locks,
         })
     }
 }
 
 /// Adds the host to the error. We cut off the part before an `@`, which may be a password.
-fn address(host: &str, port: u16, tls: bool) -> AddressResult<HostAddress> {
-    let named = |AddressError(reason)| {
+fn address(host: &str, port: u16, tls: bool) -> UrlResult<HostAddress> {
+    let parsed = url::host(host).map_err(|UrlRefusal { why, .. }| {
         let name = host.rsplit('@').next().unwrap_or_default();
-        why(format_args!("{name:?}: {reason}"))
-    };
-    url::host(host, port, tls).map_err(named)
+        format!("{name:?}: {why}")
+    })?;
+    Ok(tcp(&parsed, port, tls))
 }
 
-fn some_of(places: Vec<HostAddress>) -> AddressResult<Vec<HostAddress>> {
+fn some_of(places: Vec<HostAddress>) -> UrlResult<Vec<HostAddress>> {
     if places.is_empty() {
-        return Err(why("no host is named"));
+        return Err("no host is named".into());
     }
     Ok(places)
-}
-
-fn why(reason: impl fmt::Display) -> AddressError {
-    AddressError(reason.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Credentials;
+    use crate::error::ErrorKind;
 
     #[test]
     fn what_a_url_says_can_be_said_in_parts() {

@@ -1,219 +1,198 @@
-//! Parses a URL into addresses and login. No error message contains the URL, because it may contain a password.
+//! Parses a URL into addresses and login.
 
-use std::fmt;
-
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::servers::PubSubMode;
-use crate::store::percent;
-use crate::store::redis::address::build::{AddressError, AddressResult, UrlLogin};
+use crate::store::redis::address::build::UrlLogin;
 use crate::store::redis::address::{Address, HostAddress, ServerAddress};
+use crate::store::url::{
+    UrlDialect, UrlHost, UrlOption, UrlParts, UrlRefusal, UrlResult, UrlSyntax, decode,
+};
+
+/// The values of the options.
+#[derive(Default)]
+pub(crate) struct RedisOptions {
+    plain_locks: bool,
+    db: i64,
+    login: UrlLogin,
+    messages: Option<PubSubMode>,
+}
+
+const LOCKS: UrlOption = UrlOption::new("locks", "redisson or plain", "the kind of all locks");
+
+pub(crate) const SERVER: UrlSyntax<RedisOptions> = UrlSyntax {
+    forms: "redis://user:password@host:port/db, rediss://…",
+    dialect: UrlDialect::Web,
+    options: &[LOCKS],
+    set,
+    unsupported: &[],
+};
+
+pub(crate) const SOCKET: UrlSyntax<RedisOptions> = UrlSyntax {
+    forms: "redis+unix:///path?db=n&user=…&password=…",
+    options: &[
+        UrlOption::new("db", "a number", "`redis+unix`: the database"),
+        UrlOption::login("user", "`redis+unix`: the user"),
+        UrlOption::login("password", "`redis+unix`: the password"),
+        UrlOption::login("pass", "`redis+unix`: the same as `password`"),
+        LOCKS,
+    ],
+    ..SERVER
+};
+
+pub(crate) const SENTINEL: UrlSyntax<RedisOptions> = UrlSyntax {
+    forms: "redis+sentinel://user:password@host:port,…/service/db, rediss+sentinel://…",
+    options: &[
+        UrlOption::login(
+            "sentinel_user",
+            "`redis+sentinel`: the user at the sentinels",
+        ),
+        UrlOption::login(
+            "sentinel_password",
+            "`redis+sentinel`: the password at the sentinels",
+        ),
+        LOCKS,
+    ],
+    ..SERVER
+};
+
+pub(crate) const CLUSTER: UrlSyntax<RedisOptions> = UrlSyntax {
+    forms: "redis+cluster://user:password@host:port,…, rediss+cluster://…",
+    options: &[
+        UrlOption::new(
+            "sharded_pubsub",
+            "auto, on, off or both",
+            "`redis+cluster`: the form of messages",
+        ),
+        LOCKS,
+    ],
+    ..SERVER
+};
+
+fn set(options: &mut RedisOptions, name: &str, value: &str) -> UrlResult<()> {
+    match (name, value) {
+        ("locks", "redisson") => options.plain_locks = false,
+        ("locks", "plain") => options.plain_locks = true,
+        ("db", db) => options.db = database(db)?,
+        ("user" | "sentinel_user", user) => options.login.user = some(user),
+        ("password" | "pass" | "sentinel_password", password) => {
+            options.login.password = Some(password.to_owned());
+        }
+        ("sharded_pubsub", "auto") => options.messages = Some(PubSubMode::Auto),
+        ("sharded_pubsub", "on") => options.messages = Some(PubSubMode::On),
+        ("sharded_pubsub", "off") => options.messages = Some(PubSubMode::Off),
+        ("sharded_pubsub", "both") => options.messages = Some(PubSubMode::Both),
+        _ => return Err(UrlRefusal::value()),
+    }
+    Ok(())
+}
 
 impl Address {
-    /// Parses one of these forms:
-    /// - `redis://[user][:password]@host[:port][/db]`, `rediss://…`
-    /// - `redis+unix:///path[?db=n&user=…&password=…]`
-    /// - `redis+sentinel://[user][:password]@host[:port],…/service[/db][?sentinel_user=…&sentinel_password=…]`
-    /// - `redis+cluster://[user][:password]@host[:port],…[?sharded_pubsub=auto|on|off|both]`
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        Self::read(text).map_err(|AddressError(why)| {
-            Error::new(ErrorKind::InvalidOptions).because(format!(
-                "the store's URL cannot be used: {why} \
-                 (redis://user:password@host:port/db, rediss://…, redis+unix:///path?db=n, redis+sentinel://host:port,…/service, redis+cluster://host:port,…)"
-            ))
-        })
-    }
-
-    fn read(text: &str) -> AddressResult<Self> {
-        let (scheme, rest) = text
-            .split_once(':')
-            .ok_or_else(|| invalid("it is no URL: the scheme is missing"))?;
-        match scheme {
-            "redis" => Self::one(text, false),
-            "rediss" => Self::one(text, true),
-            "redis+unix" => Self::unix(&read(text)?),
-            "redis+sentinel" => Self::sentinel(rest, false),
-            "rediss+sentinel" => Self::sentinel(rest, true),
-            "redis+cluster" => Self::cluster(rest, false),
-            "rediss+cluster" => Self::cluster(rest, true),
-            other => Err(invalid(format!("{other}:// is not a Redis scheme"))),
+        let text = text.trim();
+        match text.split(':').next().unwrap_or_default() {
+            "redis+unix" => SOCKET.read(text, |url, options| Self::socket(&url, options)),
+            "redis+sentinel" | "rediss+sentinel" => SENTINEL.read(text, Self::sentinel),
+            "redis+cluster" | "rediss+cluster" => {
+                CLUSTER.read(text, |url, options| Self::cluster(url, &options))
+            }
+            _ => SERVER.read(text, |url, options| Self::server(url, &options)),
         }
     }
 
-    fn one(text: &str, tls: bool) -> AddressResult<Self> {
-        let url = read(text)?;
-        if url.query_pairs().next().is_some() {
-            return Err(no_option());
+    fn server(url: UrlParts<'_>, options: &RedisOptions) -> UrlResult<Self> {
+        if !matches!(url.scheme, "redis" | "rediss") {
+            return Err("its scheme is none of Redis".into());
         }
-        let db = url.path().trim_matches('/');
+        let host = tcp(url.host()?, 6379, url.scheme == "rediss");
+        let db = url.path.trim_matches('/');
+        Self::with_login(ServerAddress::One(host), db, url, options)
+    }
+
+    fn socket(url: &UrlParts<'_>, options: RedisOptions) -> UrlResult<Self> {
+        if !url.is_local() {
+            return Err("a socket has no host: write redis+unix:///path with three slashes".into());
+        }
+        if url.path.len() < 2 {
+            return Err("the path of the socket is missing".into());
+        }
         Ok(Self {
-            way: ServerAddress::One(tcp(&url, 6379, tls)?),
-            db: if db.is_empty() { 0 } else { database(db)? },
-            user: some(decode(url.username())?),
-            password: url.password().map(decode).transpose()?,
+            way: ServerAddress::One(HostAddress::Unix(decode(url.path)?.into())),
+            db: options.db,
+            user: options.login.user,
+            password: options.login.password,
+            plain_locks: options.plain_locks,
         })
     }
 
-    fn sentinel(rest: &str, tls: bool) -> AddressResult<Self> {
-        let (url, places) = many(rest, 26379, tls)?;
-        let path = url.path().trim_matches('/');
-        if path.contains('@') {
-            return Err(invalid(
-                "write %2F for a / in a password, and %40 for an @ in the name of a service",
-            ));
-        }
+    fn sentinel(url: UrlParts<'_>, mut options: RedisOptions) -> UrlResult<Self> {
+        let path = url.path.trim_matches('/');
         let (service, db) = path.split_once('/').unwrap_or((path, ""));
-        let service = decode(service)?;
-        let mut login = UrlLogin::default();
-        for (key, value) in url.query_pairs() {
-            match &*key {
-                "sentinel_user" => login.user = some(value.into_owned()),
-                "sentinel_password" => login.password = Some(value.into_owned()),
-                _ => return Err(no_option()),
-            }
-        }
-        Ok(Self {
-            way: ServerAddress::sentinels(places, &service, login)?,
-            db: if db.is_empty() { 0 } else { database(db)? },
-            user: some(decode(url.username())?),
-            password: url.password().map(decode).transpose()?,
-        })
+        let places = all(&url, 26379)?;
+        let login = std::mem::take(&mut options.login);
+        let way = ServerAddress::sentinels(places, &decode(service)?, login)?;
+        Self::with_login(way, db, url, &options)
     }
 
-    fn cluster(rest: &str, tls: bool) -> AddressResult<Self> {
-        let (url, places) = many(rest, 6379, tls)?;
-        let db = url.path().trim_matches('/');
-        let mut messages = PubSubMode::Auto;
-        for (key, value) in url.query_pairs() {
-            messages = match (&*key, &*value) {
-                ("sharded_pubsub", "auto") => PubSubMode::Auto,
-                ("sharded_pubsub", "on") => PubSubMode::On,
-                ("sharded_pubsub", "off") => PubSubMode::Off,
-                ("sharded_pubsub", "both") => PubSubMode::Both,
-                ("sharded_pubsub", _) => {
-                    return Err(invalid("sharded_pubsub is auto, on, off or both"));
-                }
-                _ => return Err(no_option()),
-            };
-        }
-        let db = if db.is_empty() { 0 } else { database(db)? };
-        Ok(Self {
-            way: ServerAddress::cluster(places, db, messages)?,
-            db,
-            user: some(decode(url.username())?),
-            password: url.password().map(decode).transpose()?,
-        })
+    fn cluster(url: UrlParts<'_>, options: &RedisOptions) -> UrlResult<Self> {
+        let path = url.path.trim_matches('/');
+        let messages = options.messages.unwrap_or(PubSubMode::Auto);
+        let way = ServerAddress::cluster(all(&url, 6379)?, optional(path)?, messages)?;
+        Self::with_login(way, path, url, options)
     }
 
-    fn unix(url: &url::Url) -> AddressResult<Self> {
-        if url.host_str().is_some_and(|host| !host.is_empty()) {
-            return Err(invalid(
-                "a socket has no host: write redis+unix:///path with three slashes",
-            ));
-        }
-        if url.path().len() < 2 {
-            return Err(invalid("the path of the socket is missing"));
-        }
-        let mut target = Self {
-            way: ServerAddress::One(HostAddress::Unix(decode(url.path())?.into())),
-            db: 0,
-            user: some(decode(url.username())?),
-            password: url.password().map(decode).transpose()?,
-        };
-        for (key, value) in url.query_pairs() {
-            match &*key {
-                "db" => target.db = database(&value)?,
-                "user" => target.user = some(value.into_owned()),
-                "pass" | "password" => target.password = Some(value.into_owned()),
-                _ => return Err(no_option()),
-            }
-        }
-        Ok(target)
+    fn with_login(
+        way: ServerAddress,
+        db: &str,
+        url: UrlParts<'_>,
+        options: &RedisOptions,
+    ) -> UrlResult<Self> {
+        Ok(Self {
+            way,
+            db: optional(db)?,
+            user: url.user,
+            password: url.password.filter(|password| !password.is_empty()),
+            plain_locks: options.plain_locks,
+        })
     }
 }
 
-fn read(text: &str) -> AddressResult<url::Url> {
-    let url = url::Url::parse(text).map_err(|e| invalid(format!("it is no URL: {e}")))?;
-    if url.fragment().is_some() {
-        return Err(invalid(
-            "the part after # means nothing here; TLS is always checked",
-        ));
-    }
-    Ok(url)
+fn some(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
 }
 
-fn tcp(url: &url::Url, port: u16, tls: bool) -> AddressResult<HostAddress> {
-    let host = match url.host() {
-        // Not `to_string`: it would put an IPv6 address in brackets, which no resolver accepts.
-        Some(url::Host::Ipv6(ip)) => ip.to_string(),
-        Some(host) => decode(&host.to_string())?,
-        None => return Err(invalid("the host is missing")),
-    };
-    Ok(HostAddress::Tcp {
-        host,
-        port: url.port().unwrap_or(port),
+fn all(url: &UrlParts<'_>, port: u16) -> UrlResult<Vec<HostAddress>> {
+    let tls = url.scheme.starts_with("rediss+");
+    let hosts = url.hosts()?.iter();
+    Ok(hosts.map(|host| tcp(host, port, tls)).collect())
+}
+
+pub(crate) fn tcp(host: &UrlHost, port: u16, tls: bool) -> HostAddress {
+    HostAddress::Tcp {
+        host: host.host.clone(),
+        port: host.port.unwrap_or(port),
         tls,
-    })
-}
-
-/// Parses `host`, `host:port` or `[::1]:port`.
-pub(crate) fn host(text: &str, port: u16, tls: bool) -> AddressResult<HostAddress> {
-    let url = read(&format!("redis://{text}"))?;
-    let alone = url.username().is_empty() && url.password().is_none();
-    if !alone || !matches!(url.path(), "" | "/") || url.query().is_some() {
-        return Err(invalid("a host is a name or an address, with a port"));
     }
-    tcp(&url, port, tls)
 }
 
-/// Parses a URL with several hosts: returns the URL with the first host only, and all addresses.
-fn many(rest: &str, port: u16, tls: bool) -> AddressResult<(url::Url, Vec<HostAddress>)> {
-    let rest = rest
-        .strip_prefix("//")
-        .ok_or_else(|| invalid("it is no URL: // is missing behind the scheme"))?;
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let (authority, tail) = rest.split_at(end);
-    let (login, hosts) = match authority.rsplit_once('@') {
-        Some((login, hosts)) => (format!("{login}@"), hosts),
-        None => (String::new(), authority),
-    };
-    let mut places = Vec::new();
-    for host in hosts.split(',') {
-        places.push(self::host(host, port, tls)?);
+/// The number of a database; 0 if the URL names none.
+fn optional(db: &str) -> UrlResult<i64> {
+    match db {
+        "" => Ok(0),
+        db => database(db),
     }
-    let first = hosts.split(',').next().unwrap_or_default();
-    Ok((read(&format!("redis://{login}{first}{tail}"))?, places))
 }
 
-fn some(text: String) -> Option<String> {
-    (!text.is_empty()).then_some(text)
-}
-
-fn database(text: &str) -> AddressResult<i64> {
+fn database(text: &str) -> UrlResult<i64> {
     match text.parse() {
         Ok(db) if (0..=i64::from(i32::MAX)).contains(&db) => Ok(db),
-        _ => Err(invalid("the database is not a number; write /0 to /15")),
+        _ => Err("the database is not a number; write /0 to /15".into()),
     }
-}
-
-/// Decodes percent escapes such as `%41`.
-fn decode(text: &str) -> AddressResult<String> {
-    percent::decode(text).ok_or_else(|| {
-        invalid("a % is followed by two hexadecimal digits, and stands for a part of a text; write %25 for a %")
-    })
-}
-
-fn invalid(why: impl fmt::Display) -> AddressError {
-    AddressError(why.to_string())
-}
-
-/// The error does not quote the option: with an unescaped `?` in a password, it is the rest of that password.
-fn no_option() -> AddressError {
-    invalid("it has an option that such a URL does not have; write %3F for a ? in a password")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     fn tcp(host: &str, port: u16, tls: bool) -> HostAddress {
         HostAddress::Tcp {
@@ -345,5 +324,28 @@ mod tests {
     fn a_target_is_shown_without_its_password() {
         let target = Address::parse("redis://me:hunter2@h:1/2").unwrap();
         assert_eq!(format!("{target:?}"), "redis://h:1/2");
+    }
+
+    #[test]
+    fn the_url_says_how_locks_are_written() {
+        for (url, plain) in [
+            ("redis://h/1", false),
+            ("redis://h/1?locks=plain", true),
+            ("redis+unix:///s?db=1&locks=plain&user=a", true),
+            ("redis+cluster://h?locks=plain", true),
+            ("redis+sentinel://h/s?locks=plain", true),
+            ("redis://h?locks=redisson", false),
+        ] {
+            assert_eq!(Address::parse(url).unwrap().plain_locks, plain, "{url}");
+        }
+        for bad in ["redis://h?locks=x", "redis://h?locks=plain&locks=redisson"] {
+            assert!(Address::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_plus_in_an_option_is_a_space() {
+        let address = Address::parse("redis+unix:/s?password=a+b%2Bc@d").unwrap();
+        assert_eq!(address.password.as_deref(), Some("a b+c@d"));
     }
 }

@@ -57,33 +57,6 @@ impl Layout {
 /// The error for a key of another type.
 pub(crate) const STRANGER: &str = "WRONGTYPE: the key is no plain lock, which is a string; it may be a lock of Redisson, a hash; it was left as it is";
 
-/// Takes `locks=plain` from the options of the URL. Returns the layout, and the URL without that option.
-pub(crate) fn layout(url: &str) -> Result<(Layout, String)> {
-    let (before, rest) = url.split_once('?').unwrap_or((url, ""));
-    let (query, fragment) = match rest.split_once('#') {
-        Some((query, fragment)) => (query, format!("#{fragment}")),
-        None => (rest, String::new()),
-    };
-    let (ours, others): (Vec<&str>, Vec<&str>) = query
-        .split('&')
-        .filter(|option| !option.is_empty())
-        .partition(|option| option.starts_with("locks="));
-    let layout = match ours[..] {
-        [] | ["locks=redisson"] => Layout::Redisson,
-        ["locks=plain"] => Layout::Plain,
-        _ => {
-            return Err(Error::new(ErrorKind::InvalidOptions)
-                .because("the store's URL cannot be used: locks is redisson or plain"));
-        }
-    };
-    let query = if others.is_empty() {
-        String::new()
-    } else {
-        format!("?{}", others.join("&"))
-    };
-    Ok((layout, format!("{before}{query}{fragment}")))
-}
-
 pub(crate) fn tombstone_of(renewal: &Renewal) -> String {
     keys::tombstone(&renewal.ticket.name, renewal.ticket.owner.text())
 }
@@ -342,29 +315,4 @@ pub(crate) async fn is_lock(router: &Router, key: &str, deadline: BootInstant) -
         }
     }
     Ok(true)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_url_says_how_locks_are_written() {
-        for (given, layout_of, url) in [
-            ("redis://h/1", Layout::Redisson, "redis://h/1"),
-            ("redis://h/1?locks=plain", Layout::Plain, "redis://h/1"),
-            (
-                "redis+unix:///s?db=1&locks=plain&user=a",
-                Layout::Plain,
-                "redis+unix:///s?db=1&user=a",
-            ),
-            ("redis://h?locks=redisson", Layout::Redisson, "redis://h"),
-            ("redis://h?locks=plain#x", Layout::Plain, "redis://h#x"),
-        ] {
-            assert_eq!(layout(given).unwrap(), (layout_of, url.to_owned()));
-        }
-        for bad in ["redis://h?locks=x", "redis://h?locks=plain&locks=redisson"] {
-            assert!(layout(bad).is_err(), "{bad}");
-        }
-    }
 }
