@@ -8,22 +8,8 @@ use load::{Contender, Side};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo};
+use tidelock::store::redis_scripts;
 use tokio::sync::watch;
-
-const ACQUIRE: &str = concat!(
-    include_str!("../../crates/tidelock/src/store/redis/layouts/lua/names.lua"),
-    include_str!("../../crates/tidelock/src/store/redis/layouts/lua/sweep.lua"),
-    include_str!("../../crates/tidelock/src/store/redis/layouts/lua/token.lua"),
-    include_str!("../../crates/tidelock/src/store/redis/layouts/lua/acquire.lua"),
-);
-const RELEASE: &str = concat!(
-    include_str!("../../crates/tidelock/src/store/redis/layouts/lua/listeners.lua"),
-    include_str!("../../crates/tidelock/src/store/redis/layouts/lua/tell.lua"),
-    include_str!("../../crates/tidelock/src/store/redis/layouts/lua/names.lua"),
-    include_str!("../../crates/tidelock/src/store/redis/layouts/lua/sweep.lua"),
-    include_str!("../../crates/tidelock/src/store/redis/layouts/lua/others.lua"),
-    include_str!("../../crates/tidelock/src/store/redis/layouts/lua/release.lua"),
-);
 
 /// One connection with both scripts loaded.
 #[derive(Debug, Clone)]
@@ -51,7 +37,10 @@ impl Raw {
                 .query_async::<String>(&mut connection)
                 .await
         };
-        let (acquire, release) = (load(ACQUIRE).await?, load(RELEASE).await?);
+        let (acquire, release) = (
+            load(redis_scripts::acquire()).await?,
+            load(redis_scripts::release()).await?,
+        );
         Ok(Self {
             connection,
             acquire,

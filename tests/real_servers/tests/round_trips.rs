@@ -11,6 +11,7 @@ use futures_util::future::try_join_all;
 use futures_util::poll;
 use testkit::proxy::{Logged, Proxy, Then, When};
 use testkit::servers::RedisServer;
+use tidelock::store::redis_scripts;
 use tidelock::{AcquireOptions, Client, Guard, HandOff};
 use tokio::task::JoinSet;
 
@@ -267,15 +268,6 @@ async fn a_dropped_guard_costs_one() -> Result<()> {
     .await
 }
 
-const RENEW: &str = concat!(
-    include_str!("../../../crates/tidelock/src/store/redis/layouts/lua/listeners.lua"),
-    include_str!("../../../crates/tidelock/src/store/redis/layouts/lua/tell.lua"),
-    include_str!("../../../crates/tidelock/src/store/redis/layouts/lua/names.lua"),
-    include_str!("../../../crates/tidelock/src/store/redis/layouts/lua/sweep.lua"),
-    include_str!("../../../crates/tidelock/src/store/redis/layouts/lua/others.lua"),
-    include_str!("../../../crates/tidelock/src/store/redis/layouts/lua/renew.lua")
-);
-
 /// The number of locks in a renewal, which is the number of its keys.
 fn locks_in(renewal: &Logged) -> usize {
     let keys = std::str::from_utf8(&renewal.args[1]).unwrap();
@@ -292,7 +284,8 @@ async fn a_batch_of_renewals_costs_one() -> Result<()> {
             let shop = Shop::open(lease).await?;
             // Otherwise the first renewal would load the script, which happens once per server and does not belong to
             // the steady-state cost.
-            shop.server.admin(&["SCRIPT", "LOAD", RENEW])?;
+            shop.server
+                .admin(&["SCRIPT", "LOAD", redis_scripts::renew()])?;
             let names = (0..locks).map(|n| shop.counted.lock(&format!("lock {n}")));
             let guards = try_join_all(names.map(|lock| lock.acquire())).await?;
             shop.proxy.reset_counts();

@@ -18,6 +18,9 @@ pub(crate) mod percent;
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(all(feature = "redis", feature = "unstable-backend"))]
+#[doc(hidden)]
+pub mod redis_scripts;
 pub(crate) mod registry;
 mod released;
 pub(crate) mod set;

@@ -8,9 +8,10 @@ pub(crate) mod topology;
 
 use std::collections::HashMap;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::snapshot::{Finding, Severity};
 use crate::store::redis::topology::connection::Connection;
+pub(crate) use crate::store::redis::wire::errors::allowed;
 use crate::store::redis::wire::request::Request;
 
 use Severity::{Advice, Danger, Good};
@@ -43,22 +44,6 @@ pub(crate) async fn examine(connection: &Connection, clustered: bool) -> Result<
         )),
     }
     Ok(findings)
-}
-
-/// Maps a refused or unknown command to `None`.
-pub(crate) fn allowed<T>(result: Result<T>) -> Result<Option<T>> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if error.kind() == ErrorKind::Refused || unknown_command(&error) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Hosted servers rename or remove commands that they do not want to offer.
-fn unknown_command(error: &Error) -> bool {
-    error
-        .detail()
-        .is_some_and(|detail| detail.contains("unknown command"))
 }
 
 fn unseen(subject: &str, command: &str, meaning: &str) -> Finding {

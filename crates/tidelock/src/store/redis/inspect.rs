@@ -1,5 +1,7 @@
 //! Inspection for operators: one lock, the list of locks, and the details of the clients.
 
+mod plain;
+
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
@@ -9,9 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Holder, Mode, Snapshot, since_epoch};
 use crate::store::redis::keys;
-use crate::store::redis::layouts::plain;
-use crate::store::redis::layouts::plain::Layout;
-use crate::store::redis::layouts::scripts;
+use crate::store::redis::layouts::{Layout, scripts};
 use crate::store::redis::millis;
 use crate::store::redis::pubsub::subscriber::PublishModes;
 use crate::store::redis::topology::router::Router;

@@ -23,20 +23,17 @@ use std::time::Duration;
 
 pub(crate) use self::open::{connect, connect_servers};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
-use crate::store::redis::layouts::answer::AcquireAnswer;
-pub(crate) use crate::store::redis::layouts::plain::Layout;
+pub(crate) use crate::store::redis::layouts::Layout;
 use crate::store::redis::pubsub::channel_router::ChannelRouter;
 use crate::store::redis::pubsub::keyspace_events::KeyspaceEvents;
 use crate::store::redis::pubsub::subscriber::{PublishModes, Subscriber};
-use crate::store::redis::replicas::{PendingAck, PoisonedTickets, Purpose, ReplicaHistory};
+use crate::store::redis::replicas::{AckPolicy, PoisonedTickets};
 use crate::store::redis::topology::router::Router;
-use crate::store::redis::wire::reply::Reply;
 use crate::store::{
-    Attempt, AttemptRequest, Backend, Background, BootInstant, BoxFuture, Capabilities, ClientId,
-    Grant, Incarnation, LockKind, Name, Page, Released, ReleasesSeen, Renewal, Renewed, Ticket,
-    Timers, Wake,
+    Attempt, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId, Incarnation,
+    Name, Page, Released, ReleasesSeen, Renewal, Renewed, Ticket, Timers,
 };
 
 /// How long a tombstone lives: longer than a request can stay in the buffers of a frozen server.
@@ -55,13 +52,10 @@ struct Shared {
     subscriber: Arc<Subscriber>,
     events: KeyspaceEvents,
     lease: Duration,
-    acknowledge_within: Duration,
+    ack_policy: AckPolicy,
     timers: Timers,
     background: Background,
     warned: Mutex<HashSet<Name>>,
-    /// We have logged that replicas cannot acknowledge.
-    unasked: AtomicBool,
-    replica_history: ReplicaHistory,
     poisoned_tickets: PoisonedTickets,
     /// The user is not allowed to run scripts: plain locks use transactions instead.
     unscripted: AtomicBool,
@@ -73,121 +67,13 @@ pub(crate) fn millis(time: Duration) -> u64 {
     time.as_secs().saturating_mul(1000).saturating_add(part)
 }
 
-impl Redis {
-    async fn decide(&self, ask: &AttemptRequest) -> Result<Attempt> {
-        self.router.check(&ask.ticket.name)?;
-        let deadline = self.router.deadline();
-        // We subscribe before we run the script. Otherwise we would miss a release between the two.
-        let wake = self.wake_for(ask).await;
-        let sleeps = wake.is_some() || !ask.patience.is_zero();
-        let mut asked_again = false;
-        loop {
-            let (reply, receipt) = self.acquire(ask, sleeps, deadline).await?;
-            return match AcquireAnswer::read(&reply)? {
-                AcquireAnswer::Granted { last, more } => Ok(Attempt::Acquired(Grant {
-                    token: crate::store::redis::layouts::tokens::first(
-                        ask.ticket.kind,
-                        last,
-                        more,
-                        || self.counter(ask),
-                    )?,
-                    more,
-                    acknowledged: self.acknowledged(ask, receipt, deadline).await?,
-                    bond: None,
-                })),
-                AcquireAnswer::Held(refusal) => {
-                    let refusal = self.refusal(ask, &reply, refusal);
-                    if !asked_again && self.begin_to_hear(ask, refusal).await {
-                        asked_again = true; // we may have missed a release
-                        continue;
-                    }
-                    Ok(Attempt::Held(self.wait(ask, wake, refusal)))
-                }
-                AcquireAnswer::Withdrawn => {
-                    Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"))
-                }
-                AcquireAnswer::Stranger { mode: Some(mode) } => {
-                    Err(crate::store::redis::layouts::answer::read_write(mode))
-                }
-                AcquireAnswer::Stranger { mode: None } => Err(Error::new(ErrorKind::WrongType)
-                    .because(crate::store::redis::layouts::plain::STRANGER)),
-                AcquireAnswer::NoToken { value } => Err(
-                    crate::store::redis::layouts::answer::no_token(&self.counter(ask), value),
-                ),
-            };
-        }
-    }
-
-    fn counter(&self, ask: &AttemptRequest) -> String {
-        match self.layout {
-            Layout::Redisson => crate::store::redis::keys::token(&ask.ticket.name),
-            Layout::Plain => crate::store::redis::keys::plain_token(&ask.ticket.name),
-        }
-    }
-
-    async fn wake_for(&self, ask: &AttemptRequest) -> Option<Wake> {
-        if self.layout == Layout::Plain {
-            return self.shared.events.wake_for(ask, &self.router).await;
-        }
-        if ask.armed {
-            return None;
-        }
-        let subscriber = &self.shared.subscriber;
-        if ask.patience.is_zero() {
-            return subscriber.arm_if_live(|| crate::store::redis::keys::channel(&ask.ticket.name));
-        }
-        let channel = crate::store::redis::keys::channel(&ask.ticket.name);
-        // Half of the timeout: the script needs the rest. The future is boxed because few requests need it; inline,
-        // it would enlarge every request's future and be copied with it.
-        Box::pin(subscriber.arm(&channel, self.router.limit() / 2)).await
-    }
-
-    /// `sleeps`: if the lock is held, the caller sleeps, so the script reports how it hears of the release.
-    async fn acquire(
-        &self,
-        ask: &AttemptRequest,
-        sleeps: bool,
-        deadline: BootInstant,
-    ) -> Result<(Reply, PendingAck)> {
-        if self.layout == Layout::Plain {
-            return self.acquire_plain(ask, deadline).await;
-        }
-        let ticket = &ask.ticket;
-        let owner = ticket.owner.text();
-        let tombstone = crate::store::redis::keys::tombstone(&ticket.name, owner);
-        let (mut digits, mut tokens) = (itoa::Buffer::new(), itoa::Buffer::new());
-        let lease = digits.format(millis(ask.lease));
-        let tokens = tokens.format(ask.spare.saturating_add(1));
-        let args = [lease, owner, if sleeps { "sleeps" } else { "" }, tokens];
-        let token = match ticket.kind {
-            LockKind::Fenced => crate::store::redis::keys::token(&ticket.name),
-            _ => String::new(),
-        };
-        let keys = [ticket.name.as_str(), &*tombstone, &*token];
-        let (keys, args) = match ticket.kind {
-            LockKind::Fenced => (&keys[..], &args[..]),
-            _ => (&keys[..2], &args[..2 + usize::from(sleeps)]),
-        };
-        let demand = self.demand(Purpose::Acquire, ask.wish, ask.lease);
-        self.router
-            .eval_acknowledged(
-                &crate::store::redis::layouts::scripts::ACQUIRE,
-                keys,
-                args,
-                demand,
-                deadline,
-            )
-            .await
-    }
-}
-
 impl Backend for Redis {
     fn capabilities(&self) -> Capabilities {
         self.layout.capabilities()
     }
 
     fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(self.decide(ask))
+        self.decide(ask)
     }
 
     fn in_doubt(&self, ticket: &Ticket) -> bool {
@@ -195,7 +81,7 @@ impl Backend for Redis {
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
-        Box::pin(self.keep_each(batch))
+        self.keep_each(batch)
     }
 
     fn lane(&self, name: &Name) -> u64 {
@@ -203,15 +89,15 @@ impl Backend for Redis {
     }
 
     fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(self.end(ticket, false))
+        self.end(ticket, false)
     }
 
     fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(self.end(ticket, true))
+        self.end(ticket, true)
     }
 
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(self.free(name))
+        self.free(name)
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {

@@ -7,11 +7,11 @@ use std::time::Duration;
 use crate::error::{Error, ErrorKind, Result};
 use crate::servers::{PubSubMode, Topology};
 use crate::store::redis::address::{Address, ClusterNodes, ServerAddress};
-use crate::store::redis::layouts::plain::Layout;
+use crate::store::redis::layouts::Layout;
 use crate::store::redis::pubsub::channel_router::ChannelRouter;
 use crate::store::redis::pubsub::keyspace_events::KeyspaceEvents;
 use crate::store::redis::pubsub::subscriber::{PublishModes, Subscriber};
-use crate::store::redis::replicas::{PoisonedTickets, ReplicaHistory};
+use crate::store::redis::replicas::{AckPolicy, PoisonedTickets};
 use crate::store::redis::topology::cluster;
 use crate::store::redis::topology::cluster::Cluster;
 use crate::store::redis::topology::connection::{Connection, ConnectionRuntime};
@@ -184,12 +184,13 @@ fn faces(
         ways,
         lease: env.lease,
         // The requests after the acknowledgement must still fit into the response timeout.
-        acknowledge_within: env.acknowledge_within.min(env.response_timeout / 3),
+        ack_policy: AckPolicy::new(
+            env.acknowledge_within.min(env.response_timeout / 3),
+            env.timers.clone(),
+        ),
         timers: env.timers.clone(),
         background: env.background.clone(),
         warned: Mutex::default(),
-        unasked: AtomicBool::new(false),
-        replica_history: ReplicaHistory::default(),
         poisoned_tickets: PoisonedTickets::default(),
         unscripted: AtomicBool::new(false),
     });

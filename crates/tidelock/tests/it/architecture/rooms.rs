@@ -113,8 +113,8 @@ fn rooms_of_redis_name_lower_ones() {
         &[
             "store::redis::keys",
             "store::redis::address",
-            "store::redis::wire",
             "store::redis::slots",
+            "store::redis::wire",
             "store::redis::topology",
             "store::redis::replicas",
             "store::redis::pubsub",
@@ -123,35 +123,7 @@ fn rooms_of_redis_name_lower_ones() {
             "store::redis::doctor",
             "store::redis::open",
         ],
-        &[
-            // An error reply can name a slot.
-            ("store::redis::wire::errors", "store::redis::slots"),
-            // A connection carries the known properties of its server.
-            (
-                "store::redis::wire::live_connection",
-                "store::redis::topology::server_run",
-            ),
-            (
-                "store::redis::wire::live_connection",
-                "store::redis::replicas",
-            ),
-            (
-                "store::redis::topology::connection",
-                "store::redis::replicas",
-            ),
-            ("store::redis::topology::endpoint", "store::redis::replicas"),
-            (
-                "store::redis::topology::endpoint",
-                "store::redis::pubsub::keyspace_events",
-            ),
-            ("store::redis::topology::router", "store::redis::replicas"),
-            // The error of a doctor's request is parsed here too.
-            (
-                "store::redis::pubsub::keyspace_events",
-                "store::redis::doctor",
-            ),
-            ("store::redis::layouts::plain", "store::redis::inspect"),
-        ],
+        &[],
     );
 }
 

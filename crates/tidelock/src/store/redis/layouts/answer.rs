@@ -1,7 +1,7 @@
-//! Parses the replies of the scripts that acquire a lock.
+//! Parses the replies of the scripts that acquire a lock, and the errors that both layouts share.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::redis::wire::errors::unexpected;
+use crate::store::redis::wire::errors::{unanswered, unexpected};
 use crate::store::redis::wire::reply::Reply;
 
 /// Error messages quote at most this many characters of a foreign value.
@@ -14,12 +14,6 @@ pub(crate) enum AcquireAnswer<'r> {
     Granted { last: i64, more: u32 },
     /// Another owner holds the lock.
     Held(HeldByOther<'r>),
-    /// The ticket of this request has been withdrawn.
-    Withdrawn,
-    /// The key is another kind of lock. `mode`: the mode of a read-write lock, if it is one.
-    Stranger { mode: Option<&'r str> },
-    /// The token counter has a value without a next token.
-    NoToken { value: &'r str },
 }
 
 /// Details of the lock that another owner holds.
@@ -34,7 +28,8 @@ pub(crate) struct HeldByOther<'r> {
 }
 
 impl<'r> AcquireAnswer<'r> {
-    pub(crate) fn read(reply: &'r Reply) -> Result<Self> {
+    /// `counter`: the key of the lock's token counter, for the error message.
+    pub(crate) fn read(reply: &'r Reply, counter: impl FnOnce() -> String) -> Result<Self> {
         let parts = reply.list().unwrap_or_default();
         let text = |at: usize| parts.get(at).and_then(Reply::text);
         let number = |at: usize| parts.get(at).and_then(Reply::int);
@@ -43,24 +38,32 @@ impl<'r> AcquireAnswer<'r> {
                 last,
                 more: parts.get(2).map_or(0, Reply::count),
             },
-            // The holder repeated its request, and another client has overwritten the counter in between.
-            (Some(1), None) if parts.len() > 1 => Self::NoToken {
-                value: text(1).unwrap_or_default(),
-            },
             (Some(0), Some(left)) => Self::Held(HeldByOther {
                 left,
                 silent: parts.len() > 2,
                 head: text(2).filter(|head| !head.is_empty()),
             }),
-            (Some(2), None) => Self::Withdrawn,
-            (Some(3), _) => Self::Stranger { mode: text(1) },
+            (Some(2), None) => {
+                return Err(
+                    Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn")
+                );
+            }
+            (Some(3), _) => return Err(text(1).map_or_else(stranger, read_write)),
+            // With 1 the holder repeated its request, and another client has overwritten the counter in between.
             // Bytes that are not UTF-8 are not a number either.
-            (Some(4), _) => Self::NoToken {
-                value: text(1).unwrap_or_default(),
-            },
+            (Some(code @ (1 | 4)), _) if code == 4 || parts.len() > 1 => {
+                return Err(no_token(&counter(), text(1).unwrap_or_default()));
+            }
             _ => return Err(unexpected(reply)),
         })
     }
+}
+
+/// The error for a key of another type.
+fn stranger() -> Error {
+    Error::new(ErrorKind::WrongType).because(
+        "WRONGTYPE: the key is no plain lock, which is a string; it may be a lock of Redisson, a hash; it was left as it is",
+    )
 }
 
 /// The error for a key that is Redisson's read-write lock.
@@ -78,6 +81,14 @@ pub(crate) fn no_token(counter: &str, value: &str) -> Error {
         if value.is_empty() { "no number".to_owned() } else { format!("\"{}\"", shown(value)) },
         i64::MAX - 1
     ))
+}
+
+/// The error for a lock that is free but whose tombstone could not be written. A repeated release reports that the
+/// lock is not held; without this error, the caller would conclude that another client had taken it.
+pub(crate) fn unnoted() -> Error {
+    unanswered(
+        "freed, but a request on its way may still take it again: the server refuses to note that it must not",
+    )
 }
 
 /// Shortens and escapes a foreign text for an error message.
@@ -105,7 +116,7 @@ mod tests {
             last: 9_007_199_254_740_993,
             more: 3,
         };
-        assert_eq!(AcquireAnswer::read(&reply).unwrap(), granted);
+        assert_eq!(AcquireAnswer::read(&reply, String::new).unwrap(), granted);
     }
 
     #[test]
@@ -124,7 +135,7 @@ mod tests {
                 head,
             };
             assert_eq!(
-                AcquireAnswer::read(&reply).unwrap(),
+                AcquireAnswer::read(&reply, String::new).unwrap(),
                 AcquireAnswer::Held(refusal)
             );
         }
@@ -152,7 +163,8 @@ mod tests {
             list(&[Reply::Int(0), text("x")]),
             list(&[Reply::Int(9), Reply::Int(1)]),
         ] {
-            assert!(AcquireAnswer::read(&reply).unwrap_err().outcome_unknown());
+            let error = AcquireAnswer::read(&reply, String::new).unwrap_err();
+            assert!(error.outcome_unknown());
         }
     }
 }

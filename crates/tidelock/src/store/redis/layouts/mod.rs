@@ -1,10 +1,79 @@
 //! How a lock is written: the keys and scripts of Redisson's layout and of the plain lock.
 
 pub(crate) mod answer;
+mod grant;
+mod job;
 pub(crate) mod plain;
-pub(crate) mod refusal;
-pub(crate) mod release;
+mod redisson;
 pub(crate) mod renew;
 pub(crate) mod scripts;
 pub(crate) mod tokens;
-pub(crate) mod without_lua;
+
+use crate::error::Result;
+use crate::store::redis::Redis;
+use crate::store::{
+    Attempt, AttemptRequest, BoxFuture, Capabilities, Name, Released, Renewal, Renewed, Ticket,
+};
+
+/// The form of a lock in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// Redisson's: a hash, with a message at each release.
+    Redisson,
+    /// A string, without messages.
+    Plain,
+}
+
+impl Layout {
+    /// The capabilities of a store with locks of this layout.
+    pub(crate) const fn capabilities(self) -> Capabilities {
+        Capabilities {
+            wakes: matches!(self, Self::Redisson),
+            tokens: true,
+            queues: false,
+            shared: true,
+            durable: false,
+            delays: false,
+            sequencers: false,
+            read_write: false,
+        }
+    }
+}
+
+/// The layout decides once, here. What follows concerns that layout only.
+impl Redis {
+    pub(crate) fn decide<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
+        match self.layout {
+            Layout::Redisson => Box::pin(self.attempt_redisson(ask)),
+            Layout::Plain => Box::pin(self.attempt_plain(ask)),
+        }
+    }
+
+    pub(crate) fn keep_each<'a>(
+        &'a self,
+        batch: &'a [Renewal],
+    ) -> BoxFuture<'a, Result<Vec<Renewed>>> {
+        match self.layout {
+            Layout::Redisson => Box::pin(self.renew_redisson(batch)),
+            Layout::Plain => Box::pin(self.renew_plain(batch)),
+        }
+    }
+
+    pub(crate) fn end<'a>(
+        &'a self,
+        ticket: &'a Ticket,
+        withdraw: bool,
+    ) -> BoxFuture<'a, Result<Released>> {
+        match self.layout {
+            Layout::Redisson => Box::pin(self.release_redisson(ticket, withdraw)),
+            Layout::Plain => Box::pin(self.release_plain(ticket, withdraw)),
+        }
+    }
+
+    pub(crate) fn free<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        match self.layout {
+            Layout::Redisson => Box::pin(self.force_release_redisson(name)),
+            Layout::Plain => Box::pin(self.force_release_plain(name)),
+        }
+    }
+}

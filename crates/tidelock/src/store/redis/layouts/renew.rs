@@ -1,71 +1,70 @@
-//! Renews the leases of many locks with one script.
+//! Renews the leases of many locks with one script, in both layouts.
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::redis::layouts::plain;
-use crate::store::redis::layouts::plain::Layout;
-use crate::store::redis::layouts::scripts;
+use crate::store::redis::layouts::job::LockJob;
 use crate::store::redis::replicas::Purpose;
+use crate::store::redis::topology::job::ScriptJob;
 use crate::store::redis::wire::errors::{ServerError, server_error, unexpected};
 use crate::store::redis::wire::reply::Reply;
+use crate::store::redis::wire::script::Script;
 use crate::store::redis::{Redis, millis};
 use crate::store::{Renewal, Renewed, ReplicaAck};
 
 impl Redis {
-    async fn renew_batch(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
-        let mut names: Vec<&str> = batch
-            .iter()
-            .map(|renewal| renewal.ticket.name.as_str())
-            .collect();
-        let tombstones: Vec<String> = match self.layout {
-            Layout::Redisson => Vec::new(),
-            Layout::Plain => batch.iter().map(plain::tombstone_of).collect(),
-        };
-        let script = match self.layout {
-            Layout::Redisson => &scripts::RENEW,
-            Layout::Plain => &scripts::PLAIN_RENEW,
-        };
-        names.extend(tombstones.iter().map(String::as_str));
+    /// Runs the script of a batch. Its keys are the locks and `more_keys`; its arguments are the lease and the owner
+    /// of each lock, and `last_arg`.
+    pub(crate) async fn renew_batch(
+        &self,
+        script: &'static Script,
+        batch: &[Renewal],
+        more_keys: Vec<String>,
+        last_arg: Option<&str>,
+    ) -> Result<Vec<Renewed>> {
+        let names = batch.iter().map(|renewal| renewal.ticket.name.as_str());
+        let keys: Vec<&str> = names.chain(more_keys.iter().map(String::as_str)).collect();
         let mut leases = vec![itoa::Buffer::new(); batch.len()];
-        let mut args: Vec<&str> = leases
-            .iter_mut()
-            .zip(batch)
-            .flat_map(|(text, renewal)| {
-                let lease = text.format(millis(renewal.lease));
-                [lease, renewal.ticket.owner.text()]
-            })
-            .collect();
-        if self.layout == Layout::Redisson {
-            args.push(self.how());
-        }
-        let policy = batch.iter().map(|renewal| renewal.wish).max();
+        let each = leases.iter_mut().zip(batch).flat_map(|(text, renewal)| {
+            let lease = text.format(millis(renewal.lease));
+            [lease, renewal.ticket.owner.text()]
+        });
+        let args: Vec<&str> = each.chain(last_arg).collect();
+        // One `WAIT` for the strictest policy of the batch; each renewal is judged by its own policy.
+        let strictest = batch.iter().map(|renewal| renewal.wish).max();
         let shortest = batch.iter().map(|renewal| renewal.lease).min();
-        let demand = self.demand(
-            Purpose::Renew,
-            policy.unwrap_or(ReplicaAck::Off),
-            shortest.unwrap_or(Duration::ZERO),
-        );
-        let (reply, receipt) = self
-            .router
-            .eval_acknowledged(script, &names, &args, demand, self.router.deadline())
-            .await?;
+        let job = LockJob {
+            script: ScriptJob {
+                script,
+                keys: &keys,
+                args: &args,
+                deadline: self.router.deadline(),
+            },
+            purpose: Purpose::Renew,
+            replicas: strictest.unwrap_or(ReplicaAck::Off),
+            lease: shortest.unwrap_or(Duration::ZERO),
+            policy: &self.shared.ack_policy,
+        };
+        let (reply, pending) = self.router.run(&job).await?;
         let answers = match reply.list() {
             Some(answers) if answers.len() == batch.len() => answers,
             _ => return Err(unexpected(&reply)),
         };
-        // One `WAIT` for the strictest policy of the batch; each renewal is judged by its own policy.
-        let ack = self.await_ack(receipt).await;
+        let policy = &self.shared.ack_policy;
+        let report = match pending {
+            Some(pending) => Some(policy.report(pending).await),
+            None => None,
+        };
         let each = answers.iter().zip(batch);
         Ok(each
-            .map(|(answer, renewal)| match renewed(answer) {
-                Renewed::Kept => match self.believed(&ack, renewal, &demand) {
+            .map(|(answer, renewal)| match (renewed(answer), &report) {
+                (Renewed::Kept, Some(report)) => match policy.judge_renewal(report, renewal) {
                     Ok(()) => Renewed::Kept,
                     Err(error) => Renewed::Failed(error),
                 },
-                other => other,
+                (other, _) => other,
             })
             .collect())
     }
@@ -76,26 +75,25 @@ impl Redis {
     ///
     /// Each single renewal has the full response timeout. That is safe: the engine counts a renewed lease from before
     /// the first attempt, and the steward, which retries on its own schedule, does not wait for any of them.
-    pub(crate) async fn keep_each(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
-        if let Some(answers) = self.keep_unscripted(batch).await {
-            return Ok(answers);
-        }
-        match self.renew_batch(batch).await {
-            // This reply is the first to show that scripts are forbidden.
-            Err(error) if self.learn(&error) => {
-                Ok(self.keep_unscripted(batch).await.unwrap_or_default())
-            }
-            Err(error) if batch.len() > 1 && concerns_one(&error) => {
-                let each = batch.chunks(1).map(|one| async move {
-                    match self.renew_batch(one).await {
-                        Ok(mut answers) => answers.pop().unwrap_or(Renewed::Gone),
-                        Err(error) => Renewed::Failed(error),
-                    }
-                });
-                Ok(join_all(each).await)
-            }
-            result => result,
-        }
+    pub(crate) async fn renew_or_split<'a, F>(
+        &self,
+        batch: &'a [Renewal],
+        renew: impl Fn(&'a [Renewal]) -> F,
+    ) -> Result<Vec<Renewed>>
+    where
+        F: Future<Output = Result<Vec<Renewed>>>,
+    {
+        let one_at_a_time = match renew(batch).await {
+            Err(error) if batch.len() > 1 && concerns_one(&error) => batch.chunks(1).map(renew),
+            result => return result,
+        };
+        let each = join_all(one_at_a_time).await.into_iter();
+        Ok(each
+            .map(|result| match result {
+                Ok(mut answers) => answers.pop().unwrap_or(Renewed::Gone),
+                Err(error) => Renewed::Failed(error),
+            })
+            .collect())
     }
 }
 

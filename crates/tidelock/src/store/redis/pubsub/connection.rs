@@ -11,8 +11,8 @@ use crate::store::BoxFuture;
 use crate::store::redis::pubsub::registry::{
     PubSubConnection, SubscribeCommand, SubscriptionRegistry,
 };
+use crate::store::redis::topology::live_connection::LiveConnection;
 use crate::store::redis::wire::errors::forbids;
-use crate::store::redis::wire::live_connection::LiveConnection;
 use crate::store::redis::wire::reply::{MessageForm, Reply, RequestError};
 use crate::store::redis::wire::request::Request;
 

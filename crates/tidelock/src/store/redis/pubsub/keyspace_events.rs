@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::store::redis::doctor::allowed;
 use crate::store::redis::keys;
 use crate::store::redis::pubsub::channel_router::ChannelRouter;
 use crate::store::redis::pubsub::subscriber::{Subscriber, released};
 use crate::store::redis::topology::connection::Connection;
 use crate::store::redis::topology::endpoint::Endpoint;
 use crate::store::redis::topology::router::Router;
+use crate::store::redis::wire::errors::allowed;
 use crate::store::redis::wire::reply::Reply;
 use crate::store::redis::wire::request::Request;
 use crate::store::{AttemptRequest, Awaited, BootInstant, Name, Released, ReleasesSeen, Wake};
@@ -80,8 +80,9 @@ impl KeyspaceEvents {
     pub(crate) fn channel(&self, name: &Name) -> Option<String> {
         let channel = keys::events(self.db, name);
         let now = self.channel_router.timers().now();
-        let events = &self.channel_router.of(&channel)?.events;
-        events.may_be_on(now).then_some(channel)
+        let endpoint = self.channel_router.of(&channel)?;
+        let may_be_on = settings(&endpoint).may_be_on(endpoint.connects(), now);
+        may_be_on.then_some(channel)
     }
 
     /// The release messages of a lock that have arrived.
@@ -115,7 +116,7 @@ impl KeyspaceEvents {
             return;
         };
         self.find_out(&endpoint, name, router).await;
-        if endpoint.events.are_on() {
+        if settings(&endpoint).are_on() {
             self.subscriber.listen(&channel);
         }
     }
@@ -137,7 +138,7 @@ impl KeyspaceEvents {
         let channel = keys::events(self.db, &ask.ticket.name);
         let endpoint = self.channel_router.of(&channel)?;
         self.find_out(&endpoint, &ask.ticket.name, router).await;
-        if ask.armed || !endpoint.events.are_on() {
+        if ask.armed || !settings(&endpoint).are_on() {
             return None;
         }
         // At most half of the limit, because the script needs the rest.
@@ -147,9 +148,10 @@ impl KeyspaceEvents {
     /// Reads the server's setting, unless the cache is fresh or another request is reading it.
     async fn find_out(&self, endpoint: &Endpoint, name: &Name, router: &Router) {
         let timers = self.channel_router.timers();
-        let Some(life) = endpoint.events.begin(timers.now(), router.limit()) else {
+        let (settings, life) = (settings(endpoint), endpoint.connects());
+        if !settings.begin(life, timers.now(), router.limit()) {
             return;
-        };
+        }
         let request = Request::new("CONFIG").arg("GET").arg(SETTING);
         let asked = router.ask(name.as_str(), &request, router.deadline());
         // At most a quarter of the limit. Without a reply we learn nothing; the script that follows reports the error.
@@ -165,14 +167,17 @@ impl KeyspaceEvents {
             Ok(None) => (false, BootInstant::FAR),
             Err(_) => return,
         };
-        endpoint.events.end(life, learned);
+        // A reply from before the latest connection may describe another server, so we discard it.
+        if endpoint.connects() == life {
+            settings.end(life, learned);
+        }
     }
 
     /// See [`Backend::pause`](crate::store::Backend::pause).
     pub(crate) fn pause(&self, name: &Name) -> Option<Duration> {
         let channel = keys::events(self.db, name);
-        let told =
-            self.subscriber.listens(&channel) && self.channel_router.of(&channel)?.events.are_on();
+        let told = self.subscriber.listens(&channel)
+            && settings(&*self.channel_router.of(&channel)?).are_on();
         told.then_some(POLL_INTERVAL)
     }
 
@@ -209,16 +214,27 @@ pub(crate) fn frees(event: &[u8]) -> bool {
 }
 
 /// The cached event setting of the server behind an endpoint.
+fn settings(endpoint: &Endpoint) -> Arc<EventSettings> {
+    endpoint.extensions.get()
+}
+
 #[derive(Debug, Default)]
-pub(crate) struct EventSettings(Mutex<EventSettingsState>);
+struct EventSettings(Mutex<EventSettingsState>);
 
 #[derive(Debug, Default)]
 struct EventSettingsState {
     on: bool,
-    /// When the cache expires. `None`: it has expired.
-    until: Option<BootInstant>,
-    /// Counts the connections. A reply that was requested before the latest one may come from another server.
+    /// The connection count of the endpoint when the cache was refreshed. After another connect it has expired,
+    /// because the server may be another one.
     life: u64,
+    /// When the cache expires otherwise. `None`: it was never refreshed.
+    until: Option<BootInstant>,
+}
+
+impl EventSettingsState {
+    fn is_fresh(&self, life: u64, now: BootInstant) -> bool {
+        self.life == life && self.until.is_some_and(|until| now < until)
+    }
 }
 
 impl EventSettings {
@@ -232,35 +248,26 @@ impl EventSettings {
     }
 
     /// Whether events are on, or the cache has expired.
-    fn may_be_on(&self, now: BootInstant) -> bool {
+    fn may_be_on(&self, life: u64, now: BootInstant) -> bool {
         let known = self.lock();
-        known.on || known.until.is_none_or(|until| until <= now)
+        known.on || !known.is_fresh(life, now)
     }
 
-    /// Expires the cache and invalidates requests in flight, because the server may be another one.
-    pub(crate) fn doubt(&self) {
+    /// Starts a refresh, unless the cache is fresh. No other caller starts one within `limit`.
+    fn begin(&self, life: u64, now: BootInstant, limit: Duration) -> bool {
         let mut known = self.lock();
-        known.life += 1;
-        known.until = None;
-    }
-
-    /// Starts a refresh, unless the cache is fresh. No other caller starts one within `limit`. Returns the value for
-    /// `end`.
-    fn begin(&self, now: BootInstant, limit: Duration) -> Option<u64> {
-        let mut known = self.lock();
-        if known.until.is_some_and(|until| now < until) {
-            return None;
+        if known.is_fresh(life, now) {
+            return false;
         }
-        known.until = Some(now + limit);
-        Some(known.life)
+        (known.life, known.until) = (life, Some(now + limit));
+        true
     }
 
+    /// Ends the refresh that began with `life`, unless one has begun after a later connect.
     fn end(&self, life: u64, (on, until): (bool, BootInstant)) {
         let mut known = self.lock();
-        // A reply from before the latest connection may describe another server, so we discard it.
         if known.life == life {
-            known.on = on;
-            known.until = Some(until);
+            (known.on, known.until) = (on, Some(until));
         }
     }
 }
@@ -293,17 +300,17 @@ mod tests {
     fn one_asks_and_what_was_said_before_a_new_connection_does_not_count() {
         let (known, at) = (EventSettings::default(), BootInstant::from_nanos);
         let limit = Duration::from_nanos(10);
-        let life = known.begin(at(1), limit).unwrap();
-        assert!(known.begin(at(5), limit).is_none() && !known.are_on());
-        known.end(life, (true, at(50)));
-        assert!(known.are_on() && known.begin(at(49), limit).is_none());
+        assert!(known.begin(0, at(1), limit));
+        assert!(!known.begin(0, at(5), limit) && !known.are_on());
+        known.end(0, (true, at(50)));
+        assert!(known.are_on() && !known.begin(0, at(49), limit));
         // The caller that started the refresh may have left.
-        let old = known.begin(at(50), limit).unwrap();
-        known.doubt();
-        known.end(old, (false, BootInstant::FAR));
+        assert!(known.begin(0, at(50), limit));
+        assert!(known.begin(1, at(51), limit), "after another connect");
+        known.end(0, (false, BootInstant::FAR));
         assert!(known.are_on());
-        let life = known.begin(at(51), limit).unwrap();
-        known.end(life, (false, BootInstant::FAR));
-        assert!(!known.are_on() && known.begin(at(1 << 60), limit).is_none());
+        known.end(1, (false, BootInstant::FAR));
+        assert!(!known.are_on() && !known.begin(1, at(1 << 60), limit));
+        assert!(!known.may_be_on(1, at(1 << 60)) && known.may_be_on(2, at(1 << 60)));
     }
 }

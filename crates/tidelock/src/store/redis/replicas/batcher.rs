@@ -66,10 +66,6 @@ impl AckBatcher {
         *slot = Some(orders);
         Ok(())
     }
-
-    pub(crate) fn close(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
 }
 
 /// The batching task. It runs until the sender is dropped.

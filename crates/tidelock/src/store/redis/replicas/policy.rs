@@ -1,27 +1,66 @@
 //! The ack policy: decides whether enough replicas have acknowledged.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::store::redis::replicas::status::Replicas;
+use crate::error::Result;
+use crate::store::redis::replicas::history::ReplicaHistory;
 use crate::store::redis::replicas::{AckDemand, AckResult, PendingAck, Purpose};
-
-use crate::error::{Error, ErrorKind, Result};
-use crate::store::redis::Redis;
+use crate::store::redis::topology::replication::Replicas;
 use crate::store::redis::wire::errors::unsent;
-use crate::store::{Acknowledged, AttemptRequest, BootInstant, Released, Renewal, ReplicaAck};
+use crate::store::{Acknowledged, Renewal, ReplicaAck, Timers};
+
+impl Replicas {
+    /// How many replicas must acknowledge. `Any` and renewals ignore replicas that are not in sync:
+    ///
+    /// - For `Any`, a replica's first copy of the data, which may take minutes, would otherwise block every acquire.
+    /// - If an empty replica is promoted, the lock is lost whatever the renewal reports. A renewal that waits for that
+    ///   replica would only lose the lock earlier.
+    pub(crate) fn needed(&self, policy: ReplicaAck, purpose: Purpose) -> u32 {
+        policy.needed(self.counted(policy, purpose))
+    }
+
+    fn counted(&self, policy: ReplicaAck, purpose: Purpose) -> u32 {
+        match (policy, purpose) {
+            (ReplicaAck::Any, _) | (_, Purpose::Renew) => self.in_sync(),
+            (_, Purpose::Acquire) => self.count,
+        }
+    }
+
+    /// The number of replicas for `WAIT`. Replicas that left recently count towards the majority, so this may exceed a
+    /// majority of the rest. We must ask for the full number, because the server stops counting once it is reached.
+    pub(crate) fn awaited(&self, demand: &AckDemand) -> u32 {
+        let counted = self.counted(demand.policy, demand.purpose);
+        match demand.policy {
+            ReplicaAck::Off | ReplicaAck::Any => demand.policy.needed(counted),
+            policy => policy.needed(counted + demand.missed).min(counted),
+        }
+    }
+}
+
+/// What a client knows of the replicas of its servers, and how long it waits for them.
+pub(crate) struct AckPolicy {
+    /// The longest timeout of `WAIT`.
+    within: Duration,
+    timers: Timers,
+    history: ReplicaHistory,
+    /// We have logged that replicas cannot acknowledge.
+    warned: AtomicBool,
+}
+
+/// The report about the replicas, and what was asked of them.
+pub(crate) struct AckReport {
+    demand: AckDemand,
+    result: AckResult,
+}
 
 impl AckResult {
     /// Checks the report against the policy. `None`: no replica had to acknowledge, or we may not ask them.
-    pub(crate) fn judge(
-        &self,
-        policy: ReplicaAck,
-        demand: &AckDemand,
-    ) -> Result<Option<Acknowledged>> {
+    fn judge(&self, policy: ReplicaAck, demand: &AckDemand) -> Result<Option<Acknowledged>> {
         let short = |what: String| Err(unsent(format_args!("{what} within {:?}", demand.limit())));
         match self {
             _ if policy == ReplicaAck::Off => Ok(None),
-            Self::Unasked | Self::Forbidden(_) => Ok(None),
+            Self::Forbidden(_) => Ok(None),
             Self::Count { replicas, reached } => {
                 match (replicas.needed(policy, demand.purpose), *reached) {
                     (0, _) => Ok(None),
@@ -37,8 +76,17 @@ impl AckResult {
     }
 }
 
-impl Redis {
-    /// The acknowledgement that a request with this lease needs.
+impl AckPolicy {
+    pub(crate) fn new(within: Duration, timers: Timers) -> Self {
+        Self {
+            within,
+            timers,
+            history: ReplicaHistory::default(),
+            warned: AtomicBool::new(false),
+        }
+    }
+
+    /// The acknowledgement that a script with this lease needs.
     pub(crate) fn demand(
         &self,
         purpose: Purpose,
@@ -48,59 +96,50 @@ impl Redis {
         AckDemand {
             purpose,
             policy,
-            missed: self
-                .shared
-                .replica_history
-                .most_missed(purpose, || self.shared.timers.now()),
-            within: self.shared.acknowledge_within,
+            missed: self.history.most_missed(purpose, || self.timers.now()),
+            within: self.within,
             lease,
         }
     }
 
     /// Waits for the report and adds it to the replica history. Logs once per client if the server forbids the
     /// question.
-    pub(crate) async fn await_ack(&self, receipt: PendingAck) -> AckResult {
-        let acknowledged = receipt.acknowledged().await;
-        match &acknowledged {
-            AckResult::Forbidden(why) if !self.shared.unasked.swap(true, Ordering::SeqCst) => {
+    pub(crate) async fn report(&self, pending: PendingAck) -> AckReport {
+        let PendingAck { demand, source } = pending;
+        let result = source.result().await;
+        match &result {
+            AckResult::Forbidden(why) if !self.warned.swap(true, Ordering::SeqCst) => {
                 tracing::warn!(%why, "replicas are not asked whether they have a lock: a failover may forget what was granted just before it");
             }
             AckResult::Count { replicas, reached } => {
                 if let Some(server) = &replicas.server {
-                    let now = self.shared.timers.now();
-                    self.shared
-                        .replica_history
-                        .note(server, replicas, *reached, now);
+                    self.history
+                        .note(server, replicas, *reached, self.timers.now());
                 }
             }
             _ => {}
         }
-        acknowledged
+        AckReport { demand, result }
     }
 
     /// `Majority` and `All` also count the replicas that left recently, because one of these may be the next primary.
     /// Otherwise a primary that is partitioned together with one replica would reach a majority in the end.
-    fn with_those_that_left(
-        &self,
-        acknowledged: &AckResult,
-        wish: ReplicaAck,
-        purpose: Purpose,
-    ) -> Result<()> {
-        let AckResult::Count { replicas, reached } = acknowledged else {
+    fn with_those_that_left(&self, report: &AckReport, policy: ReplicaAck) -> Result<()> {
+        let AckResult::Count { replicas, reached } = &report.result else {
             return Ok(());
         };
         let Some(server) = &replicas.server else {
             return Ok(());
         };
-        let (replica_history, now) = (&self.shared.replica_history, self.shared.timers.now());
-        let missed = replica_history.missed(server, purpose, now);
+        let (purpose, now) = (report.demand.purpose, self.timers.now());
+        let missed = self.history.missed(server, purpose, now);
         let all = missed
             + match purpose {
                 Purpose::Renew => replicas.in_sync(),
                 Purpose::Acquire => replicas.count,
             };
-        if wish > ReplicaAck::Any && *reached < wish.needed(all) {
-            let left = replica_history.who_left(server, purpose, now);
+        if policy > ReplicaAck::Any && *reached < policy.needed(all) {
+            let left = self.history.who_left(server, purpose, now);
             return Err(unsent(format_args!(
                 "{reached} of {all} replicas acknowledged: the server has lost sight of {missed} ({left}), of which one may be about to replace it"
             )));
@@ -108,18 +147,21 @@ impl Redis {
         Ok(())
     }
 
+    /// Decides whether a grant stands.
+    pub(crate) fn judge_grant(&self, report: &AckReport) -> Result<Option<Acknowledged>> {
+        let policy = report.demand.policy;
+        let acknowledged = report.result.judge(policy, &report.demand)?;
+        self.with_those_that_left(report, policy)?;
+        Ok(acknowledged)
+    }
+
     /// Decides whether a renewal counts. A partitioned primary accepts renewals although another server may be the
     /// primary.
-    pub(crate) fn believed(
-        &self,
-        acknowledged: &AckResult,
-        renewal: &Renewal,
-        demand: &AckDemand,
-    ) -> Result<()> {
-        acknowledged.judge(renewal.wish, demand)?;
-        self.with_those_that_left(acknowledged, renewal.wish, Purpose::Renew)?;
-        let (now, lease) = (self.shared.timers.now(), renewal.lease);
-        match acknowledged {
+    pub(crate) fn judge_renewal(&self, report: &AckReport, renewal: &Renewal) -> Result<()> {
+        report.result.judge(renewal.wish, &report.demand)?;
+        self.with_those_that_left(report, renewal.wish)?;
+        let (now, lease) = (self.timers.now(), renewal.lease);
+        match &report.result {
             AckResult::Count {
                 replicas:
                     Replicas {
@@ -130,50 +172,13 @@ impl Redis {
                 ..
             } if renewal.wish > ReplicaAck::Off
                 && online.is_empty()
-                && self.shared.replica_history.had_any(server, now, lease) =>
+                && self.history.had_any(server, now, lease) =>
             {
                 Err(unsent(
                     "the server has lost its last replica: its word alone is not enough for a lease that another may have heard of",
                 ))
             }
             _ => Ok(()),
-        }
-    }
-
-    /// Waits for the replicas after a grant. If too few acknowledge, releases the grant and returns an error:
-    /// [`ErrorKind::Unavailable`] if the release succeeded, otherwise [`ErrorKind::OutcomeUnknown`].
-    pub(crate) async fn acknowledged(
-        &self,
-        ask: &AttemptRequest,
-        receipt: PendingAck,
-        deadline: BootInstant,
-    ) -> Result<Option<Acknowledged>> {
-        let demand = self.demand(Purpose::Acquire, ask.wish, ask.lease);
-        let acknowledged = self.await_ack(receipt).await;
-        let judged = acknowledged.judge(ask.wish, &demand);
-        let short = match judged.and_then(|reached| {
-            self.with_those_that_left(&acknowledged, ask.wish, Purpose::Acquire)
-                .map(|()| reached)
-        }) {
-            Err(short) => short,
-            enough => return enough,
-        };
-        // Without a tombstone, because the same ticket may try again. Boxed, because this path is rare.
-        let undo = Box::pin(self.end(&ask.ticket, false));
-        match self.shared.timers.until(deadline, undo).await {
-            Some(Ok(Released::Freed | Released::NotHeld)) => Err(short),
-            undone => {
-                let why = match undone {
-                    Some(Err(error)) => error.to_string(),
-                    _ => "no answer in time".to_owned(),
-                };
-                // The release may still arrive and would end a later grant of this ticket. So we poison the ticket.
-                self.shared.poisoned_tickets.note(&ask.ticket.owner);
-                Err(Error::new(ErrorKind::OutcomeUnknown).because(format!(
-                    "{}; and it could not be given back: {why}",
-                    short.detail().unwrap_or_default()
-                )))
-            }
         }
     }
 }
@@ -183,6 +188,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::error::ErrorKind;
 
     fn replicas(count: u32) -> Replicas {
         Replicas {
@@ -191,6 +197,23 @@ mod tests {
             copying: Arc::default(),
             server: None,
         }
+    }
+
+    #[test]
+    fn only_those_in_sync_can_acknowledge_a_renewal() {
+        let mut seen = replicas(1);
+        (seen.count, seen.copying) = (2, [Arc::from("b")].into());
+        let needed = |purpose| seen.needed(ReplicaAck::All, purpose);
+        assert_eq!(
+            needed(Purpose::Acquire),
+            2,
+            "one that copies the data counts"
+        );
+        assert_eq!(
+            needed(Purpose::Renew),
+            1,
+            "a renewal cannot wait for its copy"
+        );
     }
 
     #[test]

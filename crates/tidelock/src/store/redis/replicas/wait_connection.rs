@@ -14,15 +14,15 @@ use futures_util::future::{MaybeDone, join, maybe_done};
 use futures_util::poll;
 use tokio::sync::oneshot;
 
-use crate::store::redis::replicas::AckResult;
 use crate::store::redis::replicas::batcher::AckRequest;
-use crate::store::redis::replicas::status;
-use crate::store::redis::replicas::status::{ReplicaView, Replicas, question};
+use crate::store::redis::replicas::{AckResult, give_up_if_strict};
 
 use crate::error::{Error, Result};
 use crate::store::redis::topology::connection::Connection;
+use crate::store::redis::topology::live_connection::LiveConnection;
+use crate::store::redis::topology::replication;
+use crate::store::redis::topology::replication::{ReplicaView, Replicas, question};
 use crate::store::redis::wire::errors::{forbids, unsent};
-use crate::store::redis::wire::live_connection::LiveConnection;
 use crate::store::redis::wire::reply::{Reply, RequestError};
 use crate::store::redis::wire::request::{Request, ScriptCall};
 use crate::store::{BootInstant, ReplicaAck};
@@ -89,9 +89,11 @@ impl WaitConnection {
     ) -> Result<(Arc<LiveConnection>, ReplicaCount)> {
         let conn = self.connection.get(deadline).await?;
         let timers = self.connection.timers();
-        if !Weak::ptr_eq(&self.known, &Arc::downgrade(&conn)) || conn.replication.view().is_none() {
+        if !Weak::ptr_eq(&self.known, &Arc::downgrade(&conn))
+            || conn.server.replication.view().is_none()
+        {
             let probe = Request::new("WAIT").arg(0).arg(0);
-            let tried = join(conn.ask(&probe), status::look(&conn, timers));
+            let tried = join(conn.ask(&probe), replication::read(&conn, timers));
             self.forbidden = match timers.until(deadline, tried).await {
                 Some((Err(RequestError::Server(server_error)), ())) => {
                     forbids(&server_error).map(Arc::new)
@@ -103,7 +105,7 @@ impl WaitConnection {
             };
             self.known = Arc::downgrade(&conn);
         }
-        let replicas = match (conn.replication.view(), &self.forbidden) {
+        let replicas = match (conn.server.replication.view(), &self.forbidden) {
             (Some((ReplicaView::Forbidden(why), _)), _) => Err(why),
             (Some((ReplicaView::Replicas(none), _)), _) if none.count == 0 => Ok(none),
             (Some(_), Some(why)) => Err(Arc::clone(why)),
@@ -141,7 +143,7 @@ impl WaitConnection {
             calls: VecDeque::new(),
         };
         let now = self.connection.timers().now();
-        let at = conn.replication.view().map_or(now, |(_, at)| at);
+        let at = conn.server.replication.view().map_or(now, |(_, at)| at);
         let strict = demands.iter().any(|one| one.policy > ReplicaAck::Any);
         let looks = replicas.is_ok() && (strict || now.since(at) >= REPLICA_COUNT_TTL);
         let asked = replicas.as_ref().map_or(0, needed);
@@ -152,7 +154,7 @@ impl WaitConnection {
         exchange.send(&requests).await;
 
         if looks {
-            conn.replication.note(&exchange.answer().await, now);
+            conn.server.replication.note(&exchange.answer().await, now);
         }
         let (mut unknown, mut tallies) = (Vec::new(), Vec::new());
         for order in orders {
@@ -165,7 +167,7 @@ impl WaitConnection {
                 answer => tallies.push(order.answer(answer)),
             }
         }
-        let acknowledged = match (replicas, conn.replication.view()) {
+        let acknowledged = match (replicas, conn.server.replication.view()) {
             (Err(why), _) => AckResult::Forbidden(Arc::clone(why)),
             (Ok(_), Some((ReplicaView::Replicas(replicas), _))) => {
                 let needed = needed(&replicas);
@@ -186,7 +188,7 @@ fn turn_away(group: Vec<AckRequest>, replicas: &ReplicaCount) -> Vec<AckRequest>
     let Err(why) = replicas else {
         return group;
     };
-    let stay = |order: AckRequest| match order.demand.give_up_if_strict(why) {
+    let stay = |order: AckRequest| match give_up_if_strict(order.demand.policy, why) {
         Ok(()) => Some(order),
         Err(error) => {
             order.refuse(&error);

@@ -7,6 +7,7 @@
 //! client is taken under them.
 
 mod discovery;
+pub(crate) mod slot_ranges;
 
 pub(crate) use crate::store::redis::topology::cluster::discovery::follow;
 
@@ -19,7 +20,8 @@ use tokio::sync::{Notify, watch};
 
 use crate::store::redis::address;
 use crate::store::redis::address::HostAddress;
-use crate::store::redis::slots::{Range, SLOTS};
+use crate::store::redis::slots::SLOTS;
+use crate::store::redis::topology::cluster::slot_ranges::SlotRange;
 use crate::store::redis::topology::connection::{Connection, ConnectionRuntime};
 use crate::store::redis::topology::endpoint::{Endpoint, EndpointLogin, PrimaryFinder};
 use crate::store::{Background, BootInstant, Timers};
@@ -82,7 +84,7 @@ struct NodeView {
     epoch: i64,
     /// The node lists itself as a primary.
     of_primary: bool,
-    ranges: Vec<Range>,
+    ranges: Vec<SlotRange>,
 }
 
 impl Cluster {
@@ -303,7 +305,7 @@ mod tests {
     }
 
     fn view(epoch: i64, ranges: &[(u16, u16, u16)]) -> NodeView {
-        let range = |&(first, last, port): &(u16, u16, u16)| Range {
+        let range = |&(first, last, port): &(u16, u16, u16)| SlotRange {
             first,
             last,
             primary: address(port),

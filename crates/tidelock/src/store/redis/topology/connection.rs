@@ -7,14 +7,14 @@ use std::time::Duration;
 use crate::error::Result;
 pub(crate) use crate::store::connect_once::ConnectionRuntime;
 use crate::store::connect_once::{ConnectOnce, MayEnd};
-use crate::store::redis::replicas::WaitConnections;
 use crate::store::redis::topology::endpoint::Endpoint;
+use crate::store::redis::topology::extensions::Extensions;
+use crate::store::redis::topology::job::ScriptJob;
+use crate::store::redis::topology::live_connection::LiveConnection;
 use crate::store::redis::topology::transaction;
 use crate::store::redis::topology::transaction::TransactionConnection;
-use crate::store::redis::wire::live_connection::LiveConnection;
 use crate::store::redis::wire::reply::{Reply, RequestError};
 use crate::store::redis::wire::request::{Encode, Request, ScriptCall};
-use crate::store::redis::wire::script::Script;
 use crate::store::{BootInstant, Timers};
 
 /// A connection that connects at the first request, and reconnects after it has broken.
@@ -25,8 +25,8 @@ struct ConnectionInner {
     endpoint: Arc<Endpoint>,
     home: ConnectionRuntime,
     once: ConnectOnce<LiveConnection>,
-    /// Additional connections, used when replicas must acknowledge.
-    wait_connections: WaitConnections,
+    /// What higher rooms attach. Dropped with the last clone, or when the connection is closed.
+    extensions: Extensions,
     /// Connections for transactions, used when the user is not allowed to run scripts.
     transactions: TransactionConnection,
 }
@@ -43,7 +43,7 @@ impl Connection {
             endpoint,
             home,
             once: ConnectOnce::new(),
-            wait_connections: WaitConnections::default(),
+            extensions: Extensions::default(),
             transactions: TransactionConnection::default(),
         }))
     }
@@ -83,7 +83,7 @@ impl Connection {
     }
 
     pub(crate) fn close(&self) {
-        self.0.wait_connections.close();
+        self.0.extensions.clear();
         self.0.once.close();
     }
 
@@ -91,8 +91,8 @@ impl Connection {
         &self.0.home
     }
 
-    pub(crate) fn wait_connections(&self) -> &WaitConnections {
-        &self.0.wait_connections
+    pub(crate) fn extensions(&self) -> &Extensions {
+        &self.0.extensions
     }
 
     pub(crate) fn transactions(&self) -> &TransactionConnection {
@@ -125,55 +125,26 @@ impl Connection {
     }
 
     /// Runs a script with EVALSHA. If the server replies NOSCRIPT, it has not run the script, and we send it again
-    /// with EVAL.
-    pub(crate) fn eval(
-        &self,
-        script: &Script,
-        keys: &[&str],
-        args: &[&str],
-        deadline: BootInstant,
-    ) -> impl Future<Output = Result<Reply>> {
-        // We return the future without awaiting it. An `await` here would copy it, with all its arguments, once more.
-        self.eval_as(false, script, keys, args, deadline)
-    }
-
-    /// Like [`eval`](Self::eval). `asking`: the slot is being migrated to this node, so an ASKING goes first.
-    pub(crate) async fn eval_as(
-        &self,
-        asking: bool,
-        script: &Script,
-        keys: &[&str],
-        args: &[&str],
-        deadline: BootInstant,
-    ) -> Result<Reply> {
-        let conn = self.get(deadline).await?;
-        self.eval_on(&conn, asking, script, keys, args, deadline)
-            .await
-    }
-
-    /// Like [`eval_as`](Self::eval_as), on the given connection.
-    pub(crate) async fn eval_on(
+    /// with EVAL. `asking`: see [`ServerJob::run`](crate::store::redis::topology::job::ServerJob::run).
+    pub(crate) async fn eval(
         &self,
         conn: &Arc<LiveConnection>,
         asking: bool,
-        script: &Script,
-        keys: &[&str],
-        args: &[&str],
-        deadline: BootInstant,
+        job: &ScriptJob<'_>,
     ) -> Result<Reply> {
         let mut call = ScriptCall {
             how: "EVALSHA",
-            what: script.sha(),
-            keys,
-            args,
+            what: job.script.sha(),
+            keys: job.keys,
+            args: job.args,
             asking,
         };
         loop {
-            match self.settle(conn, &call, deadline).await {
+            match self.settle(conn, &call, job.deadline).await {
                 Err(RequestError::Server(server_error))
                     if call.how == "EVALSHA" && server_error.is_no_script() =>
                 {
-                    (call.how, call.what) = ("EVAL", script.source);
+                    (call.how, call.what) = ("EVAL", job.script.source);
                 }
                 other => return other.map_err(|e| e.error()),
             }

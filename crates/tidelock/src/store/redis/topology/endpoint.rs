@@ -4,6 +4,7 @@
 mod refusal;
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -15,13 +16,13 @@ use crate::engine::runtime::background;
 use crate::engine::runtime::backoff::ExponentialBackoff;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::redis::address::HostAddress;
-use crate::store::redis::pubsub::keyspace_events::EventSettings;
-use crate::store::redis::replicas;
+use crate::store::redis::topology::extensions::Extensions;
+use crate::store::redis::topology::live_connection::LiveConnection;
+use crate::store::redis::topology::replication;
 use crate::store::redis::topology::sentinel::Sentinel;
 use crate::store::redis::wire::driver::PushHandler;
 use crate::store::redis::wire::errors::unsent;
 use crate::store::redis::wire::handshake::{HandshakeLogin, ServerMode};
-use crate::store::redis::wire::live_connection::LiveConnection;
 use crate::store::redis::wire::pipeline::Pipeline;
 use crate::store::redis::wire::reply::{Reply, RequestError};
 use crate::store::redis::wire::request::Request;
@@ -40,8 +41,10 @@ pub(crate) struct Endpoint {
     pub(crate) limit: Duration,
     /// Counts how often the server behind this endpoint has changed. Each change ends the connections made before it.
     moves: watch::Sender<u64>,
-    /// Whether the server sends keyspace events, as far as we know.
-    pub(crate) events: EventSettings,
+    /// Counts the connections that were opened. After each, the server may be another one, or may have restarted.
+    connects: AtomicU64,
+    /// What higher rooms know of the server.
+    pub(crate) extensions: Extensions,
     /// The connections opened so far that are still in use.
     made: Mutex<Vec<Weak<Pipeline>>>,
 }
@@ -93,7 +96,8 @@ impl Endpoint {
             timers,
             limit,
             moves: watch::Sender::default(),
-            events: EventSettings::default(),
+            connects: AtomicU64::new(0),
+            extensions: Extensions::default(),
             made: Mutex::default(),
         }
     }
@@ -131,7 +135,7 @@ impl Endpoint {
     }
 
     fn note(&self, conn: &LiveConnection) {
-        self.events.doubt(); // the server may have changed or restarted
+        self.connects.fetch_add(1, Ordering::SeqCst);
         let mut made = self.made();
         made.retain(|pipeline| {
             pipeline
@@ -139,6 +143,11 @@ impl Endpoint {
                 .is_some_and(|pipeline| !pipeline.is_over())
         });
         made.push(Arc::downgrade(&conn.pipeline));
+    }
+
+    /// How many connections were opened so far.
+    pub(crate) fn connects(&self) -> u64 {
+        self.connects.load(Ordering::SeqCst)
     }
 
     #[cfg(test)]
@@ -274,7 +283,7 @@ impl Endpoint {
             self.note(&conn);
             let looks = async {
                 if commands {
-                    replicas::look(&conn, &self.timers).await;
+                    replication::read(&conn, &self.timers).await;
                 }
             };
             // We send both before we wait for either: one round trip.

@@ -3,6 +3,10 @@
 pub(crate) mod cluster;
 pub(crate) mod connection;
 pub(crate) mod endpoint;
+pub(crate) mod extensions;
+pub(crate) mod job;
+pub(crate) mod live_connection;
+pub(crate) mod replication;
 pub(crate) mod router;
 pub(crate) mod sentinel;
 pub(crate) mod server_run;

@@ -11,11 +11,10 @@ use crate::engine::runtime::backoff::ExponentialBackoff;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::redis::address::HostAddress;
 use crate::store::redis::keys;
-use crate::store::redis::replicas::{AckDemand, PendingAck};
 use crate::store::redis::slots;
 use crate::store::redis::topology::cluster::{Cluster, ClusterNode};
 use crate::store::redis::topology::connection::Connection;
-use crate::store::redis::topology::transaction::Transaction;
+use crate::store::redis::topology::job::{RequestJob, ScriptJob, ServerJob};
 use crate::store::redis::wire::errors::{Redirect, server_error, unsent};
 use crate::store::redis::wire::reply::Reply;
 use crate::store::redis::wire::request::Request;
@@ -85,78 +84,47 @@ impl Router {
         }
     }
 
-    /// Runs a script on the server that has its first key.
-    pub(crate) async fn eval(
-        &self,
-        script: &Script,
-        keys: &[&str],
-        args: &[&str],
-        deadline: BootInstant,
-    ) -> Result<Reply> {
+    /// Runs a job on the server that has its key.
+    pub(crate) async fn run<J: ServerJob>(&self, job: &J) -> Result<J::Output> {
         match self {
-            Self::One(connection) => connection.eval(script, keys, args, deadline).await,
+            Self::One(connection) => job.run(connection, false).await,
             // Boxed: inline, the state of a routed request would enlarge every request to a single server too.
             Self::Cluster(cluster, face) => {
-                let walk =
-                    RoutedRequest::new(cluster, *face, keys.first().unwrap_or(&""), deadline);
-                Box::pin(walk.eval(script, keys, args, deadline)).await
+                Box::pin(RoutedRequest::new(cluster, *face, job).run(job)).await
             }
         }
     }
 
-    /// Like [`eval`](Self::eval), and requests the acknowledgement of that server's replicas.
-    pub(crate) async fn eval_acknowledged(
+    /// Runs a script.
+    pub(crate) async fn eval(
         &self,
         script: &'static Script,
         keys: &[&str],
         args: &[&str],
-        demand: AckDemand,
-        deadline: BootInstant,
-    ) -> Result<(Reply, PendingAck)> {
-        match self {
-            Self::One(connection) => {
-                connection
-                    .eval_acknowledged(false, script, keys, args, demand, deadline)
-                    .await
-            }
-            Self::Cluster(cluster, face) => {
-                let walk =
-                    RoutedRequest::new(cluster, *face, keys.first().unwrap_or(&""), deadline);
-                Box::pin(walk.eval_acknowledged(script, keys, args, demand, deadline)).await
-            }
-        }
-    }
-
-    /// Runs a transaction on the server that has the key.
-    pub(crate) async fn transact(
-        &self,
-        key: &str,
-        transaction: &Transaction<'_>,
         deadline: BootInstant,
     ) -> Result<Reply> {
-        match self {
-            Self::One(connection) => connection.transact(false, transaction, deadline).await,
-            Self::Cluster(cluster, face) => {
-                let walk = RoutedRequest::new(cluster, *face, key, deadline);
-                Box::pin(walk.transact(transaction, deadline)).await
-            }
-        }
+        let job = ScriptJob {
+            script,
+            keys,
+            args,
+            deadline,
+        };
+        self.run(&job).await
     }
 
-    /// Sends one request to the server that has the key.
+    /// Sends one request.
     pub(crate) async fn ask(
         &self,
         key: &str,
         request: &Request,
         deadline: BootInstant,
     ) -> Result<Reply> {
-        match self {
-            Self::One(connection) => connection.ask(request, deadline).await,
-            Self::Cluster(cluster, face) => {
-                let walk = RoutedRequest::new(cluster, *face, key, deadline);
-                Box::pin(walk.ask(request, deadline)).await
-            }
-        }
+        let job = RequestJob {
+            key,
+            request,
+            deadline,
+        };
+        self.run(&job).await
     }
 
     /// Closes the connections of this store handle.
@@ -205,30 +173,14 @@ struct RoutedRequest<'a> {
     last_error: Option<Error>,
 }
 
-/// Sends the request until there is a final reply. This is a macro, not a function: the compiler cannot prove that
-/// the function's future, which borrows the request, is `Send`.
-macro_rules! walk {
-    ($walk:ident, |$connection:ident, $asking:ident| $send:expr) => {
-        loop {
-            let answer = match $walk.step() {
-                Ok(($connection, $asking)) => $walk.attend($send).await,
-                Err(error) => Err(error),
-            };
-            if let Some(answer) = $walk.judge(answer).await {
-                return answer;
-            }
-        }
-    };
-}
-
 impl<'a> RoutedRequest<'a> {
-    fn new(cluster: &'a Cluster, face: ConnectionFace, key: &str, deadline: BootInstant) -> Self {
+    fn new(cluster: &'a Cluster, face: ConnectionFace, job: &impl ServerJob) -> Self {
         let patience = RETRY_LIMIT.min(cluster.limit / 3);
         Self {
             cluster,
             face,
-            slot: slots::of(key),
-            give_up: deadline.min(cluster.timers.now() + patience),
+            slot: slots::of(job.key()),
+            give_up: job.deadline().min(cluster.timers.now() + patience),
             address: None,
             asked_for: None,
             hops: 0,
@@ -237,45 +189,17 @@ impl<'a> RoutedRequest<'a> {
         }
     }
 
-    async fn eval(
-        mut self,
-        script: &Script,
-        keys: &[&str],
-        args: &[&str],
-        deadline: BootInstant,
-    ) -> Result<Reply> {
-        walk!(self, |connection, asking| connection
-            .eval_as(asking, script, keys, args, deadline))
-    }
-
-    async fn eval_acknowledged(
-        mut self,
-        script: &'static Script,
-        keys: &[&str],
-        args: &[&str],
-        demand: AckDemand,
-        deadline: BootInstant,
-    ) -> Result<(Reply, PendingAck)> {
-        walk!(self, |connection, asking| connection.eval_acknowledged(
-            asking, script, keys, args, demand, deadline
-        ))
-    }
-
-    async fn transact(
-        mut self,
-        transaction: &Transaction<'_>,
-        deadline: BootInstant,
-    ) -> Result<Reply> {
-        walk!(self, |connection, asking| connection.transact(
-            asking,
-            transaction,
-            deadline
-        ))
-    }
-
-    async fn ask(mut self, request: &Request, deadline: BootInstant) -> Result<Reply> {
-        walk!(self, |connection, asking| connection
-            .ask(&request.clone().asking(asking), deadline))
+    /// Sends the request until there is a final reply.
+    async fn run<J: ServerJob>(mut self, job: &J) -> Result<J::Output> {
+        loop {
+            let answer = match self.step() {
+                Ok((connection, asking)) => self.attend(job.run(&connection, asking)).await,
+                Err(error) => Err(error),
+            };
+            if let Some(answer) = self.judge(answer).await {
+                return answer;
+            }
+        }
     }
 
     /// The next node, and whether ASKING must come first.

@@ -26,7 +26,7 @@ pub(crate) async fn incarnation(router: &Router, timers: &Timers) -> Result<Opti
     };
     let deadline = connection.deadline();
     let conn = connection.get(deadline).await?;
-    let server_run = conn.server_run.get_or_try_init(|| async {
+    let server_run = conn.server.run.get_or_try_init(|| async {
         let info = Request::new("INFO").arg("server");
         match connection.settle(&conn, &info, deadline).await {
             Ok(reply) => Ok(read(reply.text().unwrap_or_default(), timers.now())),

@@ -7,6 +7,7 @@
 use crate::error::Result;
 use crate::store::BootInstant;
 use crate::store::redis::topology::connection::Connection;
+use crate::store::redis::topology::job::ServerJob;
 use crate::store::redis::wire::errors::{ServerError, unanswered, unexpected, unsent};
 use crate::store::redis::wire::reply::{Reply, RequestError};
 use crate::store::redis::wire::request::Request;
@@ -17,15 +18,14 @@ const MAX_TRANSACTION_RETRIES: usize = 20;
 /// The reply to one command.
 pub(crate) type CommandResult = Result<Reply, ServerError>;
 
-/// Decides the next step from the replies to the reads.
-pub(crate) type Decide<'a> =
-    Box<dyn Fn(&[CommandResult]) -> Result<TransactionStep> + Send + Sync + 'a>;
+/// The keys to watch, the reads, and the decision. All keys are in one slot.
+pub(crate) trait Transaction: Sync {
+    fn watch(&self) -> Request;
 
-/// The keys to watch, the reads, and the decision.
-pub(crate) struct Transaction<'a> {
-    pub(crate) watch: Vec<&'a str>,
-    pub(crate) looks: Vec<Request>,
-    pub(crate) decide: Decide<'a>,
+    fn reads(&self) -> Vec<Request>;
+
+    /// Decides from the replies to the reads.
+    fn decide(&self, seen: &[CommandResult]) -> Result<TransactionStep>;
 }
 
 /// The next step after the reads.
@@ -34,8 +34,10 @@ pub(crate) enum TransactionStep {
     Answer(Reply),
     /// Run these writes, and compute the reply from their replies. `None`: a value differs from what we read, so the
     /// transaction is retried.
-    Write(Vec<Request>, fn(&[Reply]) -> Option<Reply>),
+    Write(Vec<Request>, AnswerToWrites),
 }
+
+type AnswerToWrites = Box<dyn FnOnce(&[Reply]) -> Result<Option<Reply>> + Send>;
 
 /// The connection for transactions, and the lock that serializes them.
 #[derive(Default)]
@@ -44,51 +46,56 @@ pub(crate) struct TransactionConnection {
     next_node: tokio::sync::Mutex<()>,
 }
 
-impl Connection {
-    /// Runs a transaction. `asking`: the slot is being migrated to this node, which cannot watch its keys yet; the
-    /// transaction fails.
-    pub(crate) async fn transact(
-        &self,
-        asking: bool,
-        transaction: &Transaction<'_>,
-        deadline: BootInstant,
-    ) -> Result<Reply> {
+/// Runs a transaction.
+pub(crate) struct TransactionJob<'a, T> {
+    pub(crate) key: &'a str,
+    pub(crate) transaction: T,
+    pub(crate) deadline: BootInstant,
+}
+
+impl<T: Transaction> ServerJob for TransactionJob<'_, T> {
+    type Output = Reply;
+
+    fn key(&self) -> &str {
+        self.key
+    }
+
+    fn deadline(&self) -> BootInstant {
+        self.deadline
+    }
+
+    /// With `asking` the transaction fails, because the server cannot watch the keys of that slot yet.
+    async fn run(&self, connection: &Connection, asking: bool) -> Result<Reply> {
         if asking {
             return Err(unsent(
                 "the slot of this lock is on its way to another node",
             ));
         }
-        let transactions = self.transactions();
-        let Some(_turn) = self
+        let transactions = connection.transactions();
+        let Some(_turn) = connection
             .timers()
-            .until(deadline, transactions.next_node.lock())
+            .until(self.deadline, transactions.next_node.lock())
             .await
         else {
             return Err(unsent("other transactions were not answered in time"));
         };
-        let connection = transactions.connection.get_or_init(|| self.sibling());
+        let own = transactions.connection.get_or_init(|| connection.sibling());
         for _ in 0..MAX_TRANSACTION_RETRIES {
-            if let Some(answer) = connection.transact_once(transaction, deadline).await? {
+            if let Some(answer) = self.run_once(own).await? {
                 return Ok(answer);
             }
         }
         Err(unsent("the key changes again and again"))
     }
+}
 
-    async fn transact_once(
-        &self,
-        transaction: &Transaction<'_>,
-        deadline: BootInstant,
-    ) -> Result<Option<Reply>> {
-        let conn = self.get(deadline).await?;
-        let mut watch = Request::new("WATCH");
-        for key in &transaction.watch {
-            watch = watch.arg(*key);
-        }
+impl<T: Transaction> TransactionJob<'_, T> {
+    async fn run_once(&self, connection: &Connection) -> Result<Option<Reply>> {
+        let conn = connection.get(self.deadline).await?;
         // UNWATCH first: an earlier transaction that was not completed may still watch keys.
-        let mut looks = vec![Request::new("UNWATCH"), watch];
-        looks.extend(transaction.looks.iter().cloned());
-        let seen = match self.settle_all(&conn, &looks, deadline).await {
+        let mut reads = vec![Request::new("UNWATCH"), self.transaction.watch()];
+        reads.extend(self.transaction.reads());
+        let seen = match connection.settle_all(&conn, &reads, self.deadline).await {
             Ok(seen) => seen,
             Err(RequestError::Broken(why)) => return Err(unsent(why)),
             Err(RequestError::Server(server_error)) => return Err(server_error.error()),
@@ -98,20 +105,20 @@ impl Connection {
                 return Err(server_error.error());
             }
         }
-        let (writes, answer) = match (transaction.decide)(&seen[2..])? {
+        let (writes, answer) = match self.transaction.decide(&seen[2..])? {
             TransactionStep::Answer(answer) => return Ok(Some(answer)),
             TransactionStep::Write(writes, answer) => (writes, answer),
         };
         let mut all = vec![Request::new("MULTI")];
         all.extend(writes);
         all.push(Request::new("EXEC"));
-        let done = self.settle_all(&conn, &all, deadline).await;
+        let done = connection.settle_all(&conn, &all, self.deadline).await;
         let mut done = done.map_err(|failure| failure.error())?;
         let executed = done.pop();
         match executed {
             // A watched key has changed: nothing was written.
             Some(Ok(Reply::Nil)) => Ok(None),
-            Some(Ok(Reply::List(said))) => Ok(answer(&said)),
+            Some(Ok(Reply::List(said))) => answer(&said),
             Some(Ok(other)) => Err(unexpected(&other)),
             // The server refused one of the commands, so it ran none. The error of that command says more than the
             // error of EXEC.

@@ -348,7 +348,7 @@ mod tests {
         let (ours, theirs) = tokio::io::duplex(64);
         let mut peer = Peer(theirs);
         let login = nobody();
-        let opening = LiveConnection::open(Box::pin(ours), &login, None);
+        let opening = <LiveConnection>::open(Box::pin(ours), &login, None);
         let handshake = async {
             peer.expects(&HANDSHAKE).await;
             peer.says(GREETED).await;

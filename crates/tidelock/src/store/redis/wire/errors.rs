@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 use crate::store::errors;
 pub(crate) use crate::store::errors::{unanswered, unsent};
 use crate::store::redis::address::HostAddress;
@@ -77,7 +77,18 @@ impl ServerError {
 
     pub(crate) fn error(&self) -> Error {
         let Self { code, text } = self;
-        let (kind, advice) = match code.as_str() {
+        let (kind, advice) = self.kind();
+        let error = Error::new(kind).because(format!("{advice} (server: {code} {text})"));
+        if self.passes() || matches!(code.as_str(), "MOVED" | "ASK") {
+            // A cluster store reads the cause to follow the redirect or to retry.
+            return error.caused_by(self.clone());
+        }
+        error
+    }
+
+    /// The kind of the error, and what the user can do.
+    fn kind(&self) -> (ErrorKind, &'static str) {
+        match self.code.as_str() {
             "WRONGTYPE" => (
                 ErrorKind::WrongType,
                 "the key was left as it is; choose another name, or find out who writes it",
@@ -108,7 +119,7 @@ impl ServerError {
                 ErrorKind::InvalidOptions,
                 "another node of the cluster has this lock; connect with redis+cluster:// (or Servers::cluster)",
             ),
-            "ERR" if text.contains("max number of clients") => (
+            "ERR" if self.text.contains("max number of clients") => (
                 ErrorKind::Unavailable,
                 "the server has as many clients as it takes (maxclients)",
             ),
@@ -116,10 +127,10 @@ impl ServerError {
                 ErrorKind::Refused,
                 "the server takes nobody from this address; give it a password, or an address to bind to",
             ),
-            "ERR" if text.contains("DB index") => {
+            "ERR" if self.text.contains("DB index") => {
                 (ErrorKind::InvalidOptions, "the server has no such database")
             }
-            "ERR" if text.contains("unknown command") => (
+            "ERR" if self.text.contains("unknown command") => (
                 ErrorKind::Refused,
                 "the server does not have a command that locks need",
             ),
@@ -128,13 +139,7 @@ impl ServerError {
                 ErrorKind::OutcomeUnknown,
                 "an error this client does not know",
             ),
-        };
-        let error = Error::new(kind).because(format!("{advice} (server: {code} {text})"));
-        if self.passes() || matches!(code.as_str(), "MOVED" | "ASK") {
-            // A cluster store reads the cause to follow the redirect or to retry.
-            return error.caused_by(self.clone());
         }
-        error
     }
 }
 
@@ -218,6 +223,22 @@ fn names_code(text: &str, code: &str) -> bool {
 pub(crate) fn forbids(server_error: &ServerError) -> Option<Error> {
     let error = server_error.error();
     (error.kind() == ErrorKind::Refused && !server_error.ends_session()).then_some(error)
+}
+
+/// Maps a refused or unknown command to `None`.
+pub(crate) fn allowed<T>(result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == ErrorKind::Refused || unknown_command(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Hosted servers rename or remove commands that they do not want to offer.
+fn unknown_command(error: &Error) -> bool {
+    error
+        .detail()
+        .is_some_and(|detail| detail.contains("unknown command"))
 }
 
 /// The error for a reply of an unexpected shape. Such a reply is never a success.

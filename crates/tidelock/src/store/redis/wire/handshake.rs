@@ -62,58 +62,10 @@ async fn introduce(
     user: Option<&str>,
     pushes: bool,
 ) -> Result<ServerMode, HandshakeError> {
-    let mut requests = Vec::with_capacity(5);
-    let auth = !pushes && login.password.is_some();
-    if auth {
-        requests.push(login.credentials(Request::new("AUTH"), false, user));
-    }
-    requests.push(if pushes {
-        login.credentials(Request::new("HELLO").arg("3"), true, user)
-    } else {
-        Request::new("HELLO")
-    });
-    let select = login.db != 0;
-    if select {
-        requests.push(Request::new("SELECT").arg(login.db));
-    }
-    let about = |what: &str, word: &str| Request::new("CLIENT").arg("SETINFO").arg(what).arg(word);
-    // For operators that read CLIENT LIST. Old servers do not know the command, and some users are not allowed to run
-    // it; we ignore the error.
-    requests.push(about("LIB-NAME", "tidelock"));
-    requests.push(about("LIB-VER", env!("CARGO_PKG_VERSION")));
-
-    let asked = pipeline
-        .send_all(&requests)
-        .map_err(|failure| ended(&failure))?;
-    let mut answers = Vec::with_capacity(asked.len());
-    for asked in asked {
-        let answer = asked.await;
-        match &answer {
-            Err(failure @ RequestError::Broken(_)) if pipeline.is_over() => {
-                // A server that rejects connections gives the reason before it closes this one.
-                let said = answers.iter().find_map(|answer| login.server_error(answer));
-                return Err(said.unwrap_or_else(|| ended(failure)));
-            }
-            _ => answers.push(answer),
-        }
-    }
-    let mut answers = answers.into_iter();
+    let requests = login.requests(user, pushes);
+    let mut answers = login.exchange(pipeline, &requests).await?.into_iter();
     let mut answer = |asked: bool| if asked { answers.next() } else { None };
-    match answer(auth) {
-        Some(Err(RequestError::Server(server_error))) => {
-            // The server is loading, or has too many clients: the password may be right.
-            return Err(match server_error.error().kind() {
-                ErrorKind::Unavailable => HandshakeError::Server(server_error),
-                _ => HandshakeError::Stranger(login.discreet(&server_error)),
-            });
-        }
-        Some(answer) if !is_ok(&answer) => {
-            return Err(HandshakeError::Ended(
-                "a password was not answered".to_owned(),
-            ));
-        }
-        _ => {}
-    }
+    login.check_auth(answer(login.authenticates(pushes)))?;
     let hello = answer(true);
     let mode = mode(hello.as_ref());
     if pushes {
@@ -124,7 +76,7 @@ async fn introduce(
     if mode == ServerMode::ClusterNode && !login.in_cluster {
         return Err(HandshakeError::ClusterNode);
     }
-    no_server_error(answer(select))?;
+    no_server_error(answer(login.selects()))?;
     Ok(mode)
 }
 
@@ -143,6 +95,78 @@ fn mode(hello: Option<&Answer>) -> ServerMode {
 }
 
 impl HandshakeLogin {
+    /// Whether the handshake has an `AUTH`. With pushes, `HELLO` carries the password instead.
+    fn authenticates(&self, pushes: bool) -> bool {
+        !pushes && self.password.is_some()
+    }
+
+    fn selects(&self) -> bool {
+        self.db != 0
+    }
+
+    fn requests(&self, user: Option<&str>, pushes: bool) -> Vec<Request> {
+        let mut requests = Vec::with_capacity(5);
+        if self.authenticates(pushes) {
+            requests.push(self.credentials(Request::new("AUTH"), false, user));
+        }
+        requests.push(if pushes {
+            self.credentials(Request::new("HELLO").arg("3"), true, user)
+        } else {
+            Request::new("HELLO")
+        });
+        if self.selects() {
+            requests.push(Request::new("SELECT").arg(self.db));
+        }
+        // For operators that read CLIENT LIST. Old servers do not know the command, and some users are not allowed to
+        // run it; we ignore the error.
+        let about =
+            |what: &str, word: &str| Request::new("CLIENT").arg("SETINFO").arg(what).arg(word);
+        requests.push(about("LIB-NAME", "tidelock"));
+        requests.push(about("LIB-VER", env!("CARGO_PKG_VERSION")));
+        requests
+    }
+
+    /// The replies to all requests, or the reason why the connection ended before.
+    async fn exchange(
+        &self,
+        pipeline: &Pipeline,
+        requests: &[Request],
+    ) -> Result<Vec<Answer>, HandshakeError> {
+        let asked = pipeline
+            .send_all(requests)
+            .map_err(|failure| ended(&failure))?;
+        let mut answers = Vec::with_capacity(asked.len());
+        for asked in asked {
+            let answer = asked.await;
+            match &answer {
+                Err(failure @ RequestError::Broken(_)) if pipeline.is_over() => {
+                    // A server that rejects connections gives the reason before it closes this one.
+                    let said = answers.iter().find_map(|answer| self.server_error(answer));
+                    return Err(said.unwrap_or_else(|| ended(failure)));
+                }
+                _ => answers.push(answer),
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Checks the reply to `AUTH`, if there was one.
+    fn check_auth(&self, answer: Option<Answer>) -> Result<(), HandshakeError> {
+        match answer {
+            Some(Err(RequestError::Server(server_error))) => {
+                // The server is loading, or has too many clients: the password may be right.
+                Err(match server_error.error().kind() {
+                    ErrorKind::Unavailable => HandshakeError::Server(server_error),
+                    _ => HandshakeError::Stranger(self.discreet(&server_error)),
+                })
+            }
+            Some(answer) if !is_ok(&answer) => Err(HandshakeError::Ended(
+                "a password was not answered".to_owned(),
+            )),
+            _ => Ok(()),
+        }
+    }
+
     fn credentials(&self, request: Request, hello: bool, user: Option<&str>) -> Request {
         match &self.password {
             None => request,
@@ -209,65 +233,78 @@ mod tests {
     use crate::store::redis::wire::live_connection::LiveConnection;
     use crate::store::redis::wire::live_connection::peer::{Peer, SETINFO, in_time};
 
-    #[tokio::test]
-    async fn a_greeting_says_what_a_server_has_against_us() {
+    /// Whether the connection is for pushes, the requests, the replies, and the error.
+    type Greeting = (
+        HandshakeLogin,
+        bool,
+        &'static [&'static str],
+        &'static str,
+        &'static str,
+    );
+
+    fn greetings() -> [Greeting; 6] {
         let login = |db, user: Option<&str>| HandshakeLogin {
             db,
             user: user.map(str::to_owned),
             password: Some("hunter2".to_owned()),
             in_cluster: false,
         };
-        for (login, pushes, handshake, answers, expected) in [
+        [
             (
                 login(0, None),
                 false,
-                vec!["AUTH hunter2", "HELLO"],
+                &["AUTH hunter2", "HELLO"],
                 "-WRONGPASS no hunter2\r\n-NOAUTH no\r\n",
                 "Stranger",
             ),
             (
                 login(0, Some("me")),
                 false,
-                vec!["AUTH me hunter2", "HELLO"],
+                &["AUTH me hunter2", "HELLO"],
                 "-WRONGPASS no\r\n-NOAUTH no\r\n",
                 "Stranger",
             ),
             (
                 login(3, Some("me")),
                 false,
-                vec!["AUTH me hunter2", "HELLO", "SELECT 3"],
+                &["AUTH me hunter2", "HELLO", "SELECT 3"],
                 "+OK\r\n-ERR unknown\r\n-ERR DB index\r\n",
-                "Complaint",
+                "Server",
             ),
             (
                 login(3, None),
                 true,
-                vec!["HELLO 3 AUTH default hunter2", "SELECT 3"],
+                &["HELLO 3 AUTH default hunter2", "SELECT 3"],
                 "-WRONGPASS no\r\n+OK\r\n",
-                "Complaint",
+                "Server",
             ),
             (
                 login(0, None),
                 false,
-                vec!["AUTH hunter2", "HELLO"],
+                &["AUTH hunter2", "HELLO"],
                 ":1\r\n-ERR unknown\r\n",
                 "Ended",
             ),
             (
                 login(0, None),
                 false,
-                vec!["AUTH hunter2", "HELLO"],
+                &["AUTH hunter2", "HELLO"],
                 "\x15\x03\r\n",
                 "Ended",
             ),
-        ] {
+        ]
+    }
+
+    #[tokio::test]
+    async fn a_greeting_says_what_a_server_has_against_us() {
+        for (login, pushes, handshake, answers, expected) in greetings() {
             let (ours, theirs) = tokio::io::duplex(1 << 16);
             let mut peer = Peer(theirs);
             let push_handler: PushHandler = Arc::new(|_| {});
             let opening =
-                LiveConnection::open(Box::pin(ours), &login, pushes.then_some(push_handler));
+                <LiveConnection>::open(Box::pin(ours), &login, pushes.then_some(push_handler));
             let talk = async {
-                peer.expects(&handshake).await;
+                peer.expects(handshake).await;
                 peer.expects(&SETINFO).await;
                 peer.says(format!("{answers}+OK\r\n+OK\r\n")).await;
             };
@@ -289,7 +326,7 @@ mod tests {
             password: Some("secret".to_owned()),
             in_cluster: false,
         };
-        let opening = LiveConnection::open(Box::pin(ours), &login, None);
+        let opening = <LiveConnection>::open(Box::pin(ours), &login, None);
         let talk = async {
             peer.expects(&["AUTH me secret", "HELLO", SETINFO[0], SETINFO[1]])
                 .await;
@@ -311,8 +348,8 @@ mod tests {
         for (in_cluster, pushes, said, expected) in [
             (false, false, "cluster", "Err(ClusterNode)"),
             (false, true, "cluster", "Err(ClusterNode)"),
-            (true, false, "cluster", "Err(Complaint("),
-            (false, false, "standalone", "Err(Complaint("),
+            (true, false, "cluster", "Err(Server("),
+            (false, false, "standalone", "Err(Server("),
         ] {
             let (ours, theirs) = tokio::io::duplex(1 << 16);
             let mut peer = Peer(theirs);
@@ -324,7 +361,7 @@ mod tests {
             };
             let push_handler: PushHandler = Arc::new(|_| {});
             let opening =
-                LiveConnection::open(Box::pin(ours), &login, pushes.then_some(push_handler));
+                <LiveConnection>::open(Box::pin(ours), &login, pushes.then_some(push_handler));
             let talk = async {
                 let hello = if pushes { "HELLO 3" } else { "HELLO" };
                 peer.expects(&[hello, "SELECT 3", SETINFO[0], SETINFO[1]])

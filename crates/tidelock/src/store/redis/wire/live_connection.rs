@@ -39,12 +39,8 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use tokio::sync::OnceCell;
-
 use crate::engine::runtime::background;
 use crate::engine::runtime::background::AbortOnDrop;
-use crate::store::redis::replicas::ReplicationStatus;
-use crate::store::redis::topology::server_run::ServerRun;
 use crate::store::redis::wire::driver::{ConnectionDriver, PushHandler};
 use crate::store::redis::wire::errors::ServerError;
 use crate::store::redis::wire::handshake::{HandshakeError, HandshakeLogin, ServerMode, greet};
@@ -53,20 +49,18 @@ use crate::store::redis::wire::reply::{MessageForm, Reply, RequestError};
 use crate::store::redis::wire::request::{Encode, Request};
 use crate::store::redis::wire::stream::ByteStream;
 
-/// A live connection and the task that drives it.
-pub(crate) struct LiveConnection {
+/// A live connection and the task that drives it. `S`: what the room above learns of the server through this
+/// connection. It ends with the connection, because the next one may lead to another server.
+pub(crate) struct LiveConnection<S = ()> {
     pub(crate) pipeline: Arc<Pipeline>,
-    /// The replication status that this connection has read.
-    pub(crate) replication: ReplicationStatus,
     /// The server's mode, from the handshake.
     pub(crate) mode: ServerMode,
-    /// The server run. Read once, because a restart of the server ends the connection.
-    pub(crate) server_run: OnceCell<Option<ServerRun>>,
+    pub(crate) server: S,
     /// The driver. Dropping the last reference to the connection aborts the task, which closes the stream.
     _task: AbortOnDrop,
 }
 
-impl LiveConnection {
+impl<S: Default> LiveConnection<S> {
     /// Performs the handshake on a connected stream. The driver runs on the current runtime. With a push handler the
     /// connection serves subscriptions. The caller sets the timeout.
     pub(crate) async fn open(
@@ -84,12 +78,13 @@ impl LiveConnection {
         Ok(Self {
             pipeline,
             mode,
-            replication: ReplicationStatus::default(),
-            server_run: OnceCell::new(),
+            server: S::default(),
             _task: task,
         })
     }
+}
 
+impl<S> LiveConnection<S> {
     pub(crate) fn alive(&self) -> bool {
         !self.pipeline.is_over()
     }
@@ -142,7 +137,7 @@ fn command(of: Subscription) -> &'static str {
     }
 }
 
-impl fmt::Debug for LiveConnection {
+impl<S> fmt::Debug for LiveConnection<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Conn")
             .field("alive", &self.alive())

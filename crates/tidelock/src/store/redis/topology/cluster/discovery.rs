@@ -18,8 +18,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::redis::address::HostAddress;
-use crate::store::redis::slots;
-use crate::store::redis::topology::cluster::{Cluster, NodeView, SlotMap};
+use crate::store::redis::topology::cluster::{Cluster, NodeView, SlotMap, slot_ranges};
 use crate::store::redis::topology::connection::Connection;
 use crate::store::redis::wire::errors::unsent;
 use crate::store::redis::wire::reply::Reply;
@@ -203,7 +202,7 @@ async fn view(
     let ask = |what: &str| Request::new("CLUSTER").arg(what);
     let (slots, info) = (ask("SLOTS"), ask("INFO"));
     let (slots, info) = tokio::join!(connection.ask(&slots, end), connection.ask(&info, end));
-    let ranges = slots::read(&slots?, address);
+    let ranges = slot_ranges::read(&slots?, address);
     if ranges.is_empty() {
         return Err(unsent("it knows of no slots"));
     }

@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::store::redis::replicas::{AckDemand, NO_REPLICAS_TTL, Purpose};
+use crate::store::redis::topology::live_connection::LiveConnection;
 use crate::store::redis::wire::errors::forbids;
-use crate::store::redis::wire::live_connection::LiveConnection;
 use crate::store::redis::wire::reply::{Reply, RequestError};
 use crate::store::redis::wire::request::Request;
-use crate::store::{BootInstant, ReplicaAck, Timers};
+use crate::store::{BootInstant, Timers};
+
+/// How long we trust that a server has no replicas. After this time we check again, because one may have connected.
+pub(crate) const NO_REPLICAS_TTL: Duration = Duration::from_secs(5);
 
 /// The last status that one connection has read, and when.
 #[derive(Debug, Default)]
@@ -36,32 +38,6 @@ pub(crate) struct Replicas {
 impl Replicas {
     pub(crate) fn in_sync(&self) -> u32 {
         u32::try_from(self.online.len()).unwrap_or(u32::MAX)
-    }
-
-    /// How many replicas must acknowledge. `Any` and renewals ignore replicas that are not in sync:
-    ///
-    /// - For `Any`, a replica's first copy of the data, which may take minutes, would otherwise block every acquire.
-    /// - If an empty replica is promoted, the lock is lost whatever the renewal reports. A renewal that waits for that
-    ///   replica would only lose the lock earlier.
-    pub(crate) fn needed(&self, policy: ReplicaAck, purpose: Purpose) -> u32 {
-        policy.needed(self.counted(policy, purpose))
-    }
-
-    fn counted(&self, policy: ReplicaAck, purpose: Purpose) -> u32 {
-        match (policy, purpose) {
-            (ReplicaAck::Any, _) | (_, Purpose::Renew) => self.in_sync(),
-            (_, Purpose::Acquire) => self.count,
-        }
-    }
-
-    /// The number of replicas for `WAIT`. Replicas that left recently count towards the majority, so this may exceed a
-    /// majority of the rest. We must ask for the full number, because the server stops counting once it is reached.
-    pub(crate) fn awaited(&self, demand: &AckDemand) -> u32 {
-        let counted = self.counted(demand.policy, demand.purpose);
-        match demand.policy {
-            ReplicaAck::Off | ReplicaAck::Any => demand.policy.needed(counted),
-            policy => policy.needed(counted + demand.missed).min(counted),
-        }
     }
 }
 
@@ -117,10 +93,10 @@ pub(crate) fn question() -> Request {
 }
 
 /// Reads the status with one round trip. The caller sets the timeout. Without a reply the status stays as it was.
-pub(crate) async fn look(conn: &LiveConnection, timers: &Timers) {
+pub(crate) async fn read(conn: &LiveConnection, timers: &Timers) {
     let at = timers.now();
     let answer = conn.ask(&question()).await;
-    conn.replication.note(&answer, at);
+    conn.server.replication.note(&answer, at);
 }
 
 /// Entry point of the fuzzer, for arbitrary text.
@@ -163,17 +139,6 @@ mod tests {
         assert_eq!(&*seen.online[0], "h:1");
         assert_eq!(&*seen.copying[0], "h:2");
         assert_eq!(seen.server.as_deref(), Some("ab12"));
-        let needed = |purpose| seen.needed(ReplicaAck::All, purpose);
-        assert_eq!(
-            needed(Purpose::Acquire),
-            2,
-            "one that copies the data counts"
-        );
-        assert_eq!(
-            needed(Purpose::Renew),
-            1,
-            "a renewal cannot wait for its copy"
-        );
         let unnamed = replicas("connected_slaves:0\r\n").unwrap();
         assert_eq!((unnamed.count, unnamed.server), (0, None));
         assert_eq!(replicas("# Replication\r\nrole:master\r\n"), None);

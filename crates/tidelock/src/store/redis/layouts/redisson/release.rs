@@ -1,11 +1,10 @@
 //! Release, withdrawal and forced release of Redisson locks, and the message to their waiters.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::store::redis::keys;
-use crate::store::redis::layouts::plain::Layout;
 use crate::store::redis::layouts::{answer, scripts};
 use crate::store::redis::pubsub::subscriber::Listeners;
-use crate::store::redis::wire::errors::{unanswered, unexpected};
+use crate::store::redis::wire::errors::unexpected;
 use crate::store::redis::wire::reply::Reply;
 use crate::store::redis::{Redis, TOMBSTONE_KEPT, millis};
 use crate::store::{Name, Released, Ticket};
@@ -18,10 +17,11 @@ impl Redis {
             .word(self.shared.channel_router.are_settled())
     }
 
-    pub(crate) async fn end(&self, ticket: &Ticket, withdraw: bool) -> Result<Released> {
-        if self.layout == Layout::Plain {
-            return self.end_plain(ticket, withdraw).await;
-        }
+    pub(crate) async fn release_redisson(
+        &self,
+        ticket: &Ticket,
+        withdraw: bool,
+    ) -> Result<Released> {
         let (owner, channel) = (ticket.owner.text(), keys::channel(&ticket.name));
         let (name, deadline) = (ticket.name.as_str(), self.router.deadline());
         let how = self.how();
@@ -48,7 +48,7 @@ impl Redis {
                 muted(&ticket.name);
                 Ok(Released::Freed)
             }
-            Reply::Int(3) => Err(unnoted()),
+            Reply::Int(3) => Err(answer::unnoted()),
             Reply::Int(4) => Ok(Released::WrongType),
             other => match listeners(&other) {
                 Some(releases_seen) => {
@@ -62,11 +62,8 @@ impl Redis {
         }
     }
 
-    pub(crate) async fn free(&self, name: &Name) -> Result<bool> {
+    pub(crate) async fn force_release_redisson(&self, name: &Name) -> Result<bool> {
         self.router.check(name)?;
-        if self.layout == Layout::Plain {
-            return self.free_plain(name).await;
-        }
         let channel = keys::channel(name);
         let reply = self
             .router
@@ -102,14 +99,6 @@ fn listeners(reply: &Reply) -> Option<Listeners> {
         all: all.int()?,
         ours: (ours >= 0).then_some(ours),
     })
-}
-
-/// The error for a lock that is free but whose tombstone could not be written. A repeated release reports that the
-/// lock is not held; without this error, the caller would conclude that another client had taken it.
-pub(crate) fn unnoted() -> Error {
-    unanswered(
-        "freed, but a request on its way may still take it again: the server refuses to note that it must not",
-    )
 }
 
 /// Logs that the lock is free, but the user is not allowed to publish the release.

@@ -5,18 +5,12 @@
 //! never publishes. So a waiter subscribes to the head's channel if there is one, and polls every 190 to 250 ms while
 //! a client other than tidelock holds the lock.
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use crate::store::redis::Redis;
 use crate::store::redis::keys;
 use crate::store::redis::layouts::answer::HeldByOther;
-use crate::store::redis::layouts::plain::Layout;
-use crate::store::redis::wire::reply::Reply;
-use crate::store::{AttemptRequest, Name, OwnerId, Wait, Wake};
-
-/// At most this many locks without a time to live are logged. It bounds the memory for their names.
-const MOST_WARNINGS: usize = 1000;
+use crate::store::{AttemptRequest, OwnerId, Wait, Wake};
 
 /// The longest interval at which we poll a lock whose release may come without a message: a waiter notices the
 /// release at most this late.
@@ -54,42 +48,14 @@ impl Redis {
         Box::pin(subscriber.arm(&channel, limit)).await.is_some()
     }
 
-    /// In the reply for a plain lock, the third element is the holder's owner, not the head of a fair queue. We note
-    /// it for the keyspace events.
-    pub(crate) fn refusal<'r>(
-        &self,
-        ask: &AttemptRequest,
-        reply: &'r Reply,
-        refusal: HeldByOther<'r>,
-    ) -> HeldByOther<'r> {
-        if self.layout == Layout::Redisson {
-            return refusal;
-        }
-        if let Some(owner) = reply.list().and_then(|parts| parts.get(2)) {
-            self.shared.events.saw(&ask.ticket.name, owner);
-        }
-        HeldByOther {
-            silent: false,
-            head: None,
-            ..refusal
-        }
-    }
-
-    pub(crate) fn wait(
+    pub(crate) fn wait_redisson(
         &self,
         ask: &AttemptRequest,
         wake: Option<Wake>,
         refusal: HeldByOther<'_>,
     ) -> Wait {
-        let cap = self.shared.lease;
-        let mut recheck = if let Ok(left) = u64::try_from(refusal.left) {
-            // One millisecond more, so that the lease is over by then.
-            Duration::from_millis(left.saturating_add(1)).min(cap)
-        } else {
-            self.warn_of_no_limit(&ask.ticket.name);
-            cap
-        };
-        if self.layout == Layout::Redisson && self.polls(ask, wake.is_some()) {
+        let mut recheck = self.recheck(&ask.ticket.name, refusal.left);
+        if self.polls(ask, wake.is_some()) {
             let often = (recheck / 20).clamp(Duration::from_millis(100), Duration::from_secs(1));
             recheck = recheck.min(often);
         }
@@ -109,17 +75,6 @@ impl Redis {
         }
         let subscriber = &self.shared.subscriber;
         !(armed || ask.armed) || subscriber.is_deaf(|| keys::channel(&ask.ticket.name))
-    }
-
-    fn warn_of_no_limit(&self, name: &Name) {
-        let mut warned = self
-            .shared
-            .warned
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if warned.len() < MOST_WARNINGS && warned.insert(name.clone()) {
-            tracing::warn!(lock = %name, "its key has no time to live: if its holder has died, only a forced release frees it");
-        }
     }
 }
 

@@ -1,0 +1,83 @@
+//! Inspection of plain locks.
+
+use std::time::Duration;
+
+use crate::error::{ErrorKind, Result};
+use crate::guard::FencingToken;
+use crate::snapshot::{Holder, Snapshot};
+use crate::store::redis::layouts::plain::PlainLockWords;
+use crate::store::redis::layouts::{plain, scripts};
+use crate::store::redis::topology::job::ScriptJob;
+use crate::store::redis::topology::router::Router;
+use crate::store::redis::wire::errors::unexpected;
+use crate::store::redis::wire::reply::Reply;
+use crate::store::redis::wire::request::Request;
+use crate::store::redis::{Redis, inspect, keys};
+use crate::store::{BootInstant, Name};
+
+/// In bytes. A longer value is not the owner of a lock; the clients named above write 16 to 46 bytes.
+const LONGEST_OWNER: i64 = 128;
+
+impl Redis {
+    /// Inspects one plain lock. The number of its waiters is unknown.
+    pub(crate) async fn show_plain(&self, name: &Name) -> Result<Snapshot> {
+        let router = &self.router;
+        router.check(name)?;
+        let deadline = router.deadline();
+        let token = &*keys::plain_token(name);
+        let script = ScriptJob {
+            script: &scripts::PLAIN_INSPECT,
+            keys: &[name.as_str()],
+            args: &[token],
+            deadline,
+        };
+        let words = PlainLockWords {
+            name: name.as_str(),
+            counter: Some(token),
+            ..PlainLockWords::default()
+        };
+        let reply = self
+            .run_either(script, &plain::INSPECT, words)
+            .await
+            .map_err(|error| error.on_lock(name))?;
+        let Some([owner, left, token]) = reply.list() else {
+            return Err(unexpected(&reply));
+        };
+        let mut snapshot = Snapshot::free(name.as_str());
+        if let Reply::Text(owner) = owner {
+            // Other clients may write bytes that are not UTF-8.
+            snapshot.holders = vec![Holder::new(String::from_utf8_lossy(owner), 1)];
+        }
+        let left = left.int().and_then(|left| u64::try_from(left).ok());
+        snapshot.expires_in = left.map(Duration::from_millis);
+        let token = token.int().and_then(|token| u64::try_from(token).ok());
+        snapshot.token = token.map(FencingToken::new);
+        inspect::add_clients(router, &mut snapshot.holders, deadline).await;
+        Ok(snapshot)
+    }
+}
+
+/// Whether a string may be a lock: it has a time to live, and is as short as an owner. Nothing else distinguishes it
+/// from other strings.
+pub(crate) async fn is_lock(router: &Router, key: &str, deadline: BootInstant) -> Result<bool> {
+    for (command, fits) in [
+        (
+            "STRLEN",
+            (|size| (1..=LONGEST_OWNER).contains(&size)) as fn(i64) -> bool,
+        ),
+        ("PTTL", |left| left > 0),
+    ] {
+        let reply = match router
+            .ask(key, &Request::new(command).arg(key), deadline)
+            .await
+        {
+            // The key has changed meanwhile.
+            Err(error) if error.kind() == ErrorKind::WrongType => return Ok(false),
+            other => other?,
+        };
+        if !reply.int().is_some_and(fits) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

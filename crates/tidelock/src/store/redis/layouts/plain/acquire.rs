@@ -1,0 +1,82 @@
+//! An attempt at a plain lock.
+
+use crate::error::Result;
+use crate::store::redis::layouts::answer::AcquireAnswer;
+use crate::store::redis::layouts::job::LockJob;
+use crate::store::redis::layouts::plain::{PlainLockWords, without_lua, without_scripts};
+use crate::store::redis::layouts::scripts;
+use crate::store::redis::replicas::{PendingAck, Purpose, give_up_if_strict};
+use crate::store::redis::topology::job::ScriptJob;
+use crate::store::redis::wire::reply::Reply;
+use crate::store::redis::{Redis, keys, millis};
+use crate::store::{Attempt, AttemptRequest, BootInstant, LockKind, Wait};
+
+impl Redis {
+    pub(crate) async fn attempt_plain(&self, ask: &AttemptRequest) -> Result<Attempt> {
+        let name = &ask.ticket.name;
+        self.router.check(name)?;
+        let deadline = self.router.deadline();
+        // We subscribe before we run the script. Otherwise we would miss a release between the two.
+        let wake = self.shared.events.wake_for(ask, &self.router).await;
+        let (reply, pending) = self.acquire_plain(ask, deadline).await?;
+        let refusal = match AcquireAnswer::read(&reply, || keys::plain_token(name))? {
+            AcquireAnswer::Granted { last, more } => {
+                let tokens = (last, more);
+                return self
+                    .granted(ask, tokens, pending, deadline, keys::plain_token)
+                    .await;
+            }
+            AcquireAnswer::Held(refusal) => refusal,
+        };
+        // The third element of the reply is the holder's owner, not the head of a fair queue.
+        if let Some(owner) = reply.list().and_then(|parts| parts.get(2)) {
+            self.shared.events.saw(name, owner);
+        }
+        let recheck = Some(self.recheck(name, refusal.left));
+        Ok(Attempt::Held(Wait { wake, recheck }))
+    }
+
+    async fn acquire_plain(
+        &self,
+        ask: &AttemptRequest,
+        deadline: BootInstant,
+    ) -> Result<(Reply, Option<PendingAck>)> {
+        let (name, owner) = (&ask.ticket.name, ask.ticket.owner.text());
+        let tombstone = keys::tombstone(name, owner);
+        let lease = millis(ask.lease).to_string();
+        let token = keys::plain_token(name);
+        let keys = [name.as_str(), &*tombstone, &*token];
+        let keys = match ask.ticket.kind {
+            LockKind::Fenced => &keys[..],
+            _ => &keys[..2],
+        };
+        let job = LockJob {
+            script: ScriptJob {
+                script: &scripts::PLAIN_ACQUIRE,
+                keys,
+                args: &[&lease, owner],
+                deadline,
+            },
+            purpose: Purpose::Acquire,
+            replicas: ask.wish,
+            lease: ask.lease,
+            policy: &self.shared.ack_policy,
+        };
+        if let Some(answer) = self.run_script(&job).await {
+            return answer;
+        }
+        // Replicas can only acknowledge scripts, so a strict ack policy fails here.
+        give_up_if_strict(ask.wish, &without_scripts())?;
+        let words = PlainLockWords {
+            name: name.as_str(),
+            owner,
+            tombstone: &tombstone,
+            counter: keys.get(2).copied(),
+            millis: &lease,
+        };
+        let reply = self
+            .run_table(&without_lua::ACQUIRE, words, deadline)
+            .await?;
+        Ok((reply, None))
+    }
+}

@@ -1,0 +1,85 @@
+//! Release, withdrawal and forced release of plain locks.
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::store::redis::layouts::plain::{PlainLockWords, without_lua};
+use crate::store::redis::layouts::{answer, scripts};
+use crate::store::redis::topology::job::ScriptJob;
+use crate::store::redis::wire::errors::unexpected;
+use crate::store::redis::wire::reply::Reply;
+use crate::store::redis::{Redis, TOMBSTONE_KEPT, keys, millis};
+use crate::store::{Awaited, Name, Released, Ticket};
+
+impl Redis {
+    pub(crate) async fn release_plain(&self, ticket: &Ticket, withdraw: bool) -> Result<Released> {
+        let (name, owner) = (ticket.name.as_str(), ticket.owner.text());
+        let tombstone = &*keys::tombstone(&ticket.name, owner);
+        let kept = &*millis(TOMBSTONE_KEPT).to_string();
+        let (how, table) = if withdraw {
+            ("withdraw", &without_lua::WITHDRAW)
+        } else {
+            ("release", &without_lua::RELEASE)
+        };
+        let events = self.shared.events.channel(&ticket.name);
+        let before = self.shared.events.releases_seen(&ticket.name);
+        let channel = events.as_deref().unwrap_or_default();
+        let script = ScriptJob {
+            script: &scripts::PLAIN_RELEASE,
+            keys: &[name, tombstone],
+            args: &[owner, kept, how, channel],
+            deadline: self.router.deadline(),
+        };
+        let words = PlainLockWords {
+            name,
+            owner,
+            tombstone,
+            counter: None,
+            millis: kept,
+        };
+        let reply = self.run_either(script, table, words).await?;
+        let listeners = match reply {
+            Reply::Int(0) => return Ok(Released::NotHeld),
+            Reply::Int(1) => 0,
+            Reply::Int(3) => return Err(answer::unnoted()),
+            other => match other.list() {
+                Some([Reply::Int(listeners)]) => *listeners,
+                _ => return Err(unexpected(&other)),
+            },
+        };
+        let freed = self.shared.events.freed(&ticket.name, listeners, before);
+        if matches!(freed, Released::Awaited(Awaited { polled: true, .. })) {
+            self.listen_to(&ticket.name);
+        }
+        Ok(freed)
+    }
+
+    /// Subscribes in the background: the release is done, and its caller must not wait for a subscription.
+    fn listen_to(&self, name: &Name) {
+        let (shared, router, name) = (Arc::clone(&self.shared), self.router.clone(), name.clone());
+        self.shared.background.spawn(async move {
+            shared.events.listen(&name, &router).await;
+        });
+    }
+
+    pub(crate) async fn force_release_plain(&self, name: &Name) -> Result<bool> {
+        self.router.check(name)?;
+        let name = name.as_str();
+        let script = ScriptJob {
+            script: &scripts::PLAIN_FORCE_RELEASE,
+            keys: &[name],
+            args: &[],
+            deadline: self.router.deadline(),
+        };
+        let words = PlainLockWords {
+            name,
+            ..PlainLockWords::default()
+        };
+        let table = &without_lua::FORCE_RELEASE;
+        match self.run_either(script, table, words).await? {
+            Reply::Int(0) => Ok(false),
+            Reply::Int(1) => Ok(true),
+            other => Err(unexpected(&other)),
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Redisson's lock: a hash with the owner, a message at each release, a counter for tokens.
+
+mod acquire;
+mod refusal;
+mod release;
+mod renew;

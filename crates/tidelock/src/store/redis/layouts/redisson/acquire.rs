@@ -1,0 +1,92 @@
+//! An attempt at a Redisson lock.
+
+use crate::error::Result;
+use crate::store::redis::layouts::answer::AcquireAnswer;
+use crate::store::redis::layouts::job::LockJob;
+use crate::store::redis::layouts::scripts;
+use crate::store::redis::replicas::{PendingAck, Purpose};
+use crate::store::redis::topology::job::ScriptJob;
+use crate::store::redis::wire::reply::Reply;
+use crate::store::redis::{Redis, keys, millis};
+use crate::store::{Attempt, AttemptRequest, BootInstant, LockKind, Wake};
+
+impl Redis {
+    pub(crate) async fn attempt_redisson(&self, ask: &AttemptRequest) -> Result<Attempt> {
+        self.router.check(&ask.ticket.name)?;
+        let deadline = self.router.deadline();
+        // We subscribe before we run the script. Otherwise we would miss a release between the two.
+        let wake = self.redisson_wake(ask).await;
+        let sleeps = wake.is_some() || !ask.patience.is_zero();
+        let mut asked_again = false;
+        loop {
+            let (reply, pending) = self.acquire_redisson(ask, sleeps, deadline).await?;
+            let counter = || keys::token(&ask.ticket.name);
+            let refusal = match AcquireAnswer::read(&reply, counter)? {
+                AcquireAnswer::Granted { last, more } => {
+                    let tokens = (last, more);
+                    return self
+                        .granted(ask, tokens, pending, deadline, keys::token)
+                        .await;
+                }
+                AcquireAnswer::Held(refusal) => refusal,
+            };
+            if !asked_again && self.begin_to_hear(ask, refusal).await {
+                asked_again = true; // we may have missed a release
+                continue;
+            }
+            return Ok(Attempt::Held(self.wait_redisson(ask, wake, refusal)));
+        }
+    }
+
+    async fn redisson_wake(&self, ask: &AttemptRequest) -> Option<Wake> {
+        if ask.armed {
+            return None;
+        }
+        let subscriber = &self.shared.subscriber;
+        if ask.patience.is_zero() {
+            return subscriber.arm_if_live(|| keys::channel(&ask.ticket.name));
+        }
+        let channel = keys::channel(&ask.ticket.name);
+        // Half of the timeout: the script needs the rest. The future is boxed because few requests need it; inline,
+        // it would enlarge every request's future and be copied with it.
+        Box::pin(subscriber.arm(&channel, self.router.limit() / 2)).await
+    }
+
+    /// `sleeps`: if the lock is held, the caller sleeps, so the script reports how it hears of the release.
+    async fn acquire_redisson(
+        &self,
+        ask: &AttemptRequest,
+        sleeps: bool,
+        deadline: BootInstant,
+    ) -> Result<(Reply, Option<PendingAck>)> {
+        let ticket = &ask.ticket;
+        let owner = ticket.owner.text();
+        let tombstone = keys::tombstone(&ticket.name, owner);
+        let (mut digits, mut tokens) = (itoa::Buffer::new(), itoa::Buffer::new());
+        let lease = digits.format(millis(ask.lease));
+        let tokens = tokens.format(ask.spare.saturating_add(1));
+        let args = [lease, owner, if sleeps { "sleeps" } else { "" }, tokens];
+        let token = match ticket.kind {
+            LockKind::Fenced => keys::token(&ticket.name),
+            _ => String::new(),
+        };
+        let keys = [ticket.name.as_str(), &*tombstone, &*token];
+        let (keys, args) = match ticket.kind {
+            LockKind::Fenced => (&keys[..], &args[..]),
+            _ => (&keys[..2], &args[..2 + usize::from(sleeps)]),
+        };
+        let job = LockJob {
+            script: ScriptJob {
+                script: &scripts::ACQUIRE,
+                keys,
+                args,
+                deadline,
+            },
+            purpose: Purpose::Acquire,
+            replicas: ask.wish,
+            lease: ask.lease,
+            policy: &self.shared.ack_policy,
+        };
+        self.router.run(&job).await
+    }
+}

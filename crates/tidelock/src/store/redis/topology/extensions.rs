@@ -1,0 +1,28 @@
+//! State that a higher room attaches to an endpoint or a connection. It lives as long as what it is attached to, and
+//! this room does not know its type.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// At most one value of each type.
+#[derive(Default)]
+pub(crate) struct Extensions(Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
+
+impl Extensions {
+    /// The value of this type. The first call creates it.
+    pub(crate) fn get<T: Any + Default + Send + Sync>(&self) -> Arc<T> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let value = all
+            .entry(TypeId::of::<T>())
+            .or_insert_with(|| Arc::<T>::default());
+        // Cannot fail: the key is the type.
+        Arc::clone(value).downcast().unwrap_or_default()
+    }
+
+    pub(crate) fn clear(&self) {
+        let all = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        // Outside the lock: the values may end tasks.
+        drop(all);
+    }
+}

@@ -1,0 +1,18 @@
+//! A live connection, and what we learn of the server behind it.
+
+use tokio::sync::OnceCell;
+
+use crate::store::redis::topology::replication::ReplicationStatus;
+use crate::store::redis::topology::server_run::ServerRun;
+use crate::store::redis::wire;
+
+/// A live connection to a server that may have locks.
+pub(crate) type LiveConnection = wire::live_connection::LiveConnection<ServerState>;
+
+/// What one connection has learned of its server.
+#[derive(Default)]
+pub(crate) struct ServerState {
+    pub(crate) replication: ReplicationStatus,
+    /// Read once, because a restart of the server ends the connection. `None`: the server does not report its run.
+    pub(crate) run: OnceCell<Option<ServerRun>>,
+}
