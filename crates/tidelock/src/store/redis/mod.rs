@@ -30,13 +30,14 @@ pub(crate) use crate::store::redis::layouts::plain::Layout;
 use crate::store::redis::pubsub::channel_router::ChannelRouter;
 use crate::store::redis::pubsub::keyspace_events::KeyspaceEvents;
 use crate::store::redis::pubsub::subscriber::{PublishModes, Subscriber};
-use crate::store::redis::replicas::{PendingAck, PoisonedTickets, Purpose, ReplicaHistory};
+use crate::store::redis::replicas::{PendingAck, Purpose, ReplicaHistory};
 use crate::store::redis::topology::router::Router;
 use crate::store::redis::wire::reply::Reply;
 use crate::store::{
-    Attempt, AttemptRequest, Backend, Background, BootInstant, BoxFuture, Capabilities, ClientId,
-    Grant, Incarnation, LockKind, Name, Page, Released, ReleasesSeen, Renewal, Renewed, Ticket,
-    Timers, Wake,
+    Attempt, AttemptReply, AttemptRequest, Backend, Background, BootInstant, BoxFuture,
+    CLIENT_INFO_TTL, Capabilities, ClientId, Extensions, Grant, HearReleases, Incarnation,
+    LockKind, Name, Operate, Page, Released, ReleasesSeen, Renewal, Renewed, ServerRuns, Ticket,
+    Timers, Wake, ready,
 };
 
 /// How long a tombstone lives: longer than a request can stay in the buffers of a frozen server.
@@ -62,7 +63,6 @@ struct Shared {
     /// We have logged that replicas cannot acknowledge.
     unasked: AtomicBool,
     replica_history: ReplicaHistory,
-    poisoned_tickets: PoisonedTickets,
     /// The user is not allowed to run scripts: plain locks use transactions instead.
     unscripted: AtomicBool,
 }
@@ -74,7 +74,13 @@ pub(crate) fn millis(time: Duration) -> u64 {
 }
 
 impl Redis {
-    async fn decide(&self, ask: &AttemptRequest) -> Result<Attempt> {
+    async fn decide(&self, ask: &AttemptRequest) -> AttemptReply {
+        let mut in_doubt = false;
+        let outcome = self.outcome(ask, &mut in_doubt).await;
+        AttemptReply { outcome, in_doubt }
+    }
+
+    async fn outcome(&self, ask: &AttemptRequest, in_doubt: &mut bool) -> Result<Attempt> {
         self.router.check(&ask.ticket.name)?;
         let deadline = self.router.deadline();
         // We subscribe before we run the script. Otherwise we would miss a release between the two.
@@ -92,7 +98,7 @@ impl Redis {
                         || self.counter(ask),
                     )?,
                     more,
-                    acknowledged: self.acknowledged(ask, receipt, deadline).await?,
+                    acknowledged: self.acknowledged(ask, receipt, deadline, in_doubt).await?,
                     bond: None,
                 })),
                 AcquireAnswer::Held(refusal) => {
@@ -129,7 +135,7 @@ impl Redis {
         if self.layout == Layout::Plain {
             return self.shared.events.wake_for(ask, &self.router).await;
         }
-        if ask.armed {
+        if ask.armed_by.is_some() {
             return None;
         }
         let subscriber = &self.shared.subscriber;
@@ -186,12 +192,16 @@ impl Backend for Redis {
         self.layout.capabilities()
     }
 
-    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(self.decide(ask))
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions {
+            server_runs: Some(self),
+            releases: Some(self),
+            ..Extensions::NONE
+        }
     }
 
-    fn in_doubt(&self, ticket: &Ticket) -> bool {
-        self.shared.poisoned_tickets.take(&ticket.owner)
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
+        Box::pin(self.decide(ask))
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
@@ -210,10 +220,44 @@ impl Backend for Redis {
         Box::pin(self.end(ticket, true))
     }
 
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(self.free(name))
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.shared.subscriber.close();
+        self.shared.events.close();
+        self.router.close();
+        self.shared.channel_router.close();
+        ready(())
+    }
+}
+
+impl ServerRuns for Redis {
+    fn server_run(&self) -> BoxFuture<'_, Result<Option<Incarnation>>> {
+        Box::pin(crate::store::redis::topology::server_run::incarnation(
+            &self.router,
+            &self.shared.timers,
+        ))
+    }
+}
+
+impl HearReleases for Redis {
+    fn seen(&self, name: &Name) -> Option<ReleasesSeen> {
+        match self.layout {
+            Layout::Redisson => self
+                .shared
+                .subscriber
+                .releases_seen(|| crate::store::redis::keys::channel(name)),
+            Layout::Plain => self.shared.events.releases_seen(name),
+        }
     }
 
+    fn poll_interval(&self, name: &Name) -> Option<Duration> {
+        match self.layout {
+            Layout::Redisson => None,
+            Layout::Plain => self.shared.events.pause(name),
+        }
+    }
+}
+
+impl Operate for Redis {
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
         match self.layout {
             Layout::Redisson => Box::pin(inspect::at(&self.router, self.shared.ways, name)),
@@ -225,20 +269,27 @@ impl Backend for Redis {
         Box::pin(inspect::page(&self.router, self.layout, pattern, cursor))
     }
 
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.free(name))
+    }
+
     fn announce<'a>(
         &'a self,
         client: &'a ClientId,
-        info: &'a ClientInfo,
-        ttl: Duration,
+        info: Option<&'a ClientInfo>,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(inspect::announce(&self.router, client, info, ttl))
+        match info {
+            Some(info) => Box::pin(inspect::announce(
+                &self.router,
+                client,
+                info,
+                CLIENT_INFO_TTL,
+            )),
+            None => Box::pin(inspect::retract(&self.router, client)),
+        }
     }
 
-    fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
-        Box::pin(inspect::retract(&self.router, client))
-    }
-
-    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         let Shared {
             subscriber,
             ways,
@@ -259,46 +310,6 @@ impl Backend for Redis {
             *ways,
             timers,
         ))
-    }
-
-    fn incarnation(&self) -> BoxFuture<'_, Result<Option<Incarnation>>> {
-        Box::pin(crate::store::redis::topology::server_run::incarnation(
-            &self.router,
-            &self.shared.timers,
-        ))
-    }
-
-    fn pause(&self, name: &Name) -> Option<Duration> {
-        match self.layout {
-            Layout::Redisson => None,
-            Layout::Plain => self.shared.events.pause(name),
-        }
-    }
-
-    fn releases_seen(&self, name: &Name) -> Option<ReleasesSeen> {
-        match self.layout {
-            Layout::Redisson => self
-                .shared
-                .subscriber
-                .releases_seen(|| crate::store::redis::keys::channel(name)),
-            Layout::Plain => self.shared.events.releases_seen(name),
-        }
-    }
-
-    fn plain(&self) -> Option<Arc<dyn Backend>> {
-        Some(Arc::new(Self {
-            router: self.router.clone(),
-            shared: Arc::clone(&self.shared),
-            layout: Layout::Plain,
-        }))
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.shared.subscriber.close();
-        self.shared.events.close();
-        self.router.close();
-        self.shared.channel_router.close();
-        Box::pin(std::future::ready(()))
     }
 }
 

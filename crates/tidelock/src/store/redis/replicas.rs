@@ -14,7 +14,6 @@
 
 mod batcher;
 mod history;
-mod poisoned_tickets;
 mod policy;
 mod status;
 mod wait_connection;
@@ -26,7 +25,6 @@ use futures_util::future::join;
 use tokio::sync::oneshot;
 
 pub(crate) use crate::store::redis::replicas::history::ReplicaHistory;
-pub(crate) use crate::store::redis::replicas::poisoned_tickets::PoisonedTickets;
 #[cfg(feature = "fuzzing")]
 pub(crate) use crate::store::redis::replicas::status::has_replicas;
 pub(crate) use crate::store::redis::replicas::status::{ReplicationStatus, look};

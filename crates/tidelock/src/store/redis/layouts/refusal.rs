@@ -108,7 +108,7 @@ impl Redis {
             return false;
         }
         let subscriber = &self.shared.subscriber;
-        !(armed || ask.armed) || subscriber.is_deaf(|| keys::channel(&ask.ticket.name))
+        !(armed || ask.armed_by.is_some()) || subscriber.is_deaf(|| keys::channel(&ask.ticket.name))
     }
 
     fn warn_of_no_limit(&self, name: &Name) {

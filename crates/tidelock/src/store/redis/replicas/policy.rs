@@ -141,12 +141,14 @@ impl Redis {
     }
 
     /// Waits for the replicas after a grant. If too few acknowledge, releases the grant and returns an error:
-    /// [`ErrorKind::Unavailable`] if the release succeeded, otherwise [`ErrorKind::OutcomeUnknown`].
+    /// [`ErrorKind::Unavailable`] if the release succeeded, otherwise [`ErrorKind::OutcomeUnknown`], and sets
+    /// `in_doubt`.
     pub(crate) async fn acknowledged(
         &self,
         ask: &AttemptRequest,
         receipt: PendingAck,
         deadline: BootInstant,
+        in_doubt: &mut bool,
     ) -> Result<Option<Acknowledged>> {
         let demand = self.demand(Purpose::Acquire, ask.wish, ask.lease);
         let acknowledged = self.await_ack(receipt).await;
@@ -167,8 +169,9 @@ impl Redis {
                     Some(Err(error)) => error.to_string(),
                     _ => "no answer in time".to_owned(),
                 };
-                // The release may still arrive and would end a later grant of this ticket. So we poison the ticket.
-                self.shared.poisoned_tickets.note(&ask.ticket.owner);
+                // The release, still in flight on one connection, could arrive after the same ticket was granted again
+                // on another. It would end that grant, and the holder would not notice.
+                *in_doubt = true;
                 Err(Error::new(ErrorKind::OutcomeUnknown).because(format!(
                     "{}; and it could not be given back: {why}",
                     short.detail().unwrap_or_default()
