@@ -361,7 +361,7 @@ impl AcquireLoop {
         } else {
             let polls = store.polls(&core.timers);
             let releases = store.front().extensions().releases;
-            let interval = releases.and_then(|heard| heard.poll_interval(&self.request.name));
+            let interval = releases.and_then(|it| it.poll_interval(&self.request.name));
             Some(waiting.poll(recheck, interval, polls, self.request.name.as_str()))
         };
         match wake {
