@@ -319,13 +319,11 @@ impl Client {
     /// ```
     pub async fn check(&self, sequencer: &Sequencer) -> Result<bool> {
         let (name, generation) = sequencer.parts();
-        let front = self.0.home.front();
+        let sequencers = self.0.home.front().extensions().sequencers;
         let asked = async {
             self.0.refuse_if_closed()?;
-            if !front.capabilities().sequencers {
-                return Err(sequencer::unsupported());
-            }
-            front.check(name, generation).await
+            let sequencers = sequencers.ok_or_else(sequencer::unsupported)?;
+            sequencers.verify(name, generation).await
         };
         asked.await.map_err(|error| error.on_lock(name))
     }
@@ -352,7 +350,7 @@ impl Client {
     /// ```
     pub async fn examine(&self) -> Result<Vec<Finding>> {
         self.0.refuse_if_closed()?;
-        self.0.home.front().examine().await
+        self.0.home.front().diagnose().await
     }
 
     /// Closes the client and all its clones. In this order, it refuses new acquisitions, ends waits with

@@ -281,7 +281,7 @@ impl Guard {
     /// ```
     pub fn sequencer(&self) -> Result<Sequencer> {
         let hold = &self.0;
-        let can = hold.context.store.front().capabilities().sequencers;
+        let can = hold.context.store.front().extensions().sequencers.is_some();
         let exclusive = matches!(hold.ticket.kind, LockKind::Mutex | LockKind::Fenced);
         let Some(generation) = hold.generation.filter(|_| can && exclusive) else {
             return Err(sequencer::unsupported().on_lock(self.name()));
@@ -501,17 +501,13 @@ impl Guard {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
     /// ```
     pub fn sql_fence(&self) -> Result<SqlFence> {
-        let Hold {
-            context, ticket, ..
-        } = &*self.0;
-        let token = self.0.token;
-        token
-            .and_then(|token| context.store.front().sql_fence(&ticket.name, token))
-            .ok_or_else(|| {
-                Error::new(crate::ErrorKind::Unsupported)
-                    .on_lock(self.name())
-                    .because("its store is no database with transactions of yours; compare the token yourself")
-            })
+        let statement = self.0.context.store.front().extensions().sql_fence;
+        match (statement, self.0.token) {
+            (Some(statement), Some(token)) => Ok(SqlFence::new(statement, self.name(), token)),
+            _ => Err(Error::new(crate::ErrorKind::Unsupported)
+                .on_lock(self.name())
+                .because("its store is no database with transactions of yours; compare the token yourself")),
+        }
     }
 
     /// Releases the lock and waits until the store confirms it. If other guards from [`reenter`](Self::reenter) exist,

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidelock::store::{
-    Attempt, AttemptRequest, Backend, BoxFuture, Env, Grant, Released, Renewal, Renewed, Store,
-    Ticket, Wait, WakeChannels,
+    Attempt, AttemptReply, AttemptRequest, Backend, BoxFuture, Env, Grant, Released, Renewal,
+    Renewed, Store, Ticket, WakeChannels,
 };
 use tidelock::testing::{Twist, Twisted};
 use tidelock::{FencingToken, Result};
@@ -46,14 +46,13 @@ struct Broken {
 }
 
 impl Broken {
-    fn stale(&self, mut grant: Grant) -> Grant {
+    fn make_stale(&self, grant: &mut Grant) {
         let old = self.grants.fetch_add(1, Ordering::SeqCst) % 3 == 2;
         if let Some(token) = grant.token
             && old
         {
             grant.token = Some(FencingToken::new(token.get().saturating_sub(2)));
         }
-        grant
     }
 }
 
@@ -62,24 +61,25 @@ impl Twist for Broken {
         &'a self,
         inner: &'a dyn Backend,
         ask: &'a AttemptRequest,
-    ) -> BoxFuture<'a, Result<Attempt>> {
+    ) -> BoxFuture<'a, AttemptReply> {
         Box::pin(async move {
             if self.flaw == Flaw::LetsEverybodyIn {
-                return Ok(Attempt::Acquired(Grant::default()));
+                return Ok(Attempt::granted(None)).into();
             }
             let mut ask = ask.clone();
             if self.flaw == Flaw::KeepsEverything {
                 ask.lease *= 1000;
             }
-            let answer = inner.attempt(&ask).await?;
-            Ok(match (answer, self.flaw) {
-                (Attempt::Acquired(grant), Flaw::OldTokens) => Attempt::Acquired(self.stale(grant)),
-                (Attempt::Held(_), Flaw::FreesForAnybody) => Attempt::Held(Wait {
-                    wake: Some(self.deaf.arm(ask.ticket.name.as_str())),
-                    recheck: Some(Duration::from_secs(60)),
-                }),
-                (answer, _) => answer,
-            })
+            let mut reply = inner.attempt(&ask).await;
+            match (&mut reply.outcome, self.flaw) {
+                (Ok(Attempt::Acquired(grant)), Flaw::OldTokens) => self.make_stale(grant),
+                (Ok(Attempt::Held(wait)), Flaw::FreesForAnybody) => {
+                    wait.wake = Some(self.deaf.arm(ask.ticket.name.as_str()));
+                    wait.recheck = Some(Duration::from_secs(60));
+                }
+                _ => {}
+            }
+            reply
         })
     }
 

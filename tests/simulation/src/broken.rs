@@ -2,7 +2,8 @@
 
 use tidelock::Result;
 use tidelock::store::{
-    Attempt, AttemptRequest, Backend, BoxFuture, Grant, Released, Renewal, Renewed, Store, Ticket,
+    Attempt, AttemptReply, AttemptRequest, Backend, BoxFuture, Released, Renewal, Renewed, Store,
+    Ticket, ready,
 };
 use tidelock::testing::{Twist, Twisted};
 
@@ -24,11 +25,9 @@ impl Twist for Broken {
         &'a self,
         inner: &'a dyn Backend,
         ask: &'a AttemptRequest,
-    ) -> BoxFuture<'a, Result<Attempt>> {
+    ) -> BoxFuture<'a, AttemptReply> {
         match self.0 {
-            Flaw::LetsEverybodyIn => {
-                Box::pin(std::future::ready(Ok(Attempt::Acquired(Grant::default()))))
-            }
+            Flaw::LetsEverybodyIn => ready(Ok(Attempt::granted(None)).into()),
             Flaw::EndsEarly => Box::pin(async move {
                 let mut short = ask.clone();
                 short.lease = ask.lease.mul_f64(0.8);

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use crate::engine::ClientInner;
 use crate::engine::local_queue::queue::LocalQueues;
 use crate::hand_off::HandOff;
-use crate::store::{Backend, LockKind, Name, Store, Timers, WakeChannels};
+use crate::store::{Backend, LockKind, Name, ReleasesSeen, Store, Timers, WakeChannels};
 
 /// The context of a lock: its client and its store. Each `Lock` value has its own, shared by its acquisitions. With a
 /// single one per client, all tasks would contend for its reference count, at a higher cost than anything else they do.
@@ -66,14 +66,10 @@ impl LocalQueueSettings {
 impl StoreHandle {
     /// The client's own store.
     pub(crate) fn home(store: Store, settings: &LocalQueueSettings) -> Arc<Self> {
-        let plain = match (store.front.plain(), store.back.plain()) {
-            (Some(front), Some(back)) => {
-                let store = Store { front, back };
-                let queues = Some(settings.queues());
-                Some(Self::new(store, Some("plain".into()), None, queues))
-            }
-            _ => None,
-        };
+        let plain = store.plain.as_deref().map(|plain| {
+            let queues = Some(settings.queues());
+            Self::new(plain.clone(), Some("plain".into()), None, queues)
+        });
         Self::new(store, None, plain, Some(settings.queues()))
     }
 
@@ -115,6 +111,11 @@ impl StoreHandle {
     /// The backend for the steward's thread.
     pub(crate) fn back(&self) -> &dyn Backend {
         &*self.store.back
+    }
+
+    /// The releases of this lock that this client has noticed. `None`: the store does not tell, or nobody listens.
+    pub(crate) fn releases_seen(&self, name: &Name) -> Option<ReleasesSeen> {
+        self.front().extensions().releases?.seen(name)
     }
 
     /// The text that distinguishes a set from a single lock of the same name, and from other sets. Two

@@ -15,8 +15,9 @@ use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Holder, Severity, Snapshot};
 use crate::store::glob::matches_glob;
 use crate::store::{
-    Attempt, AttemptRequest, Backend, BootInstant, BoxFuture, Capabilities, ClientId, Env, Grant,
-    Name, OwnerId, Page, Released, Renewal, Renewed, Store, Ticket, Timers, Wait, WakeChannels,
+    Attempt, AttemptReply, AttemptRequest, Backend, BootInstant, BoxFuture, Capabilities, ClientId,
+    Env, Extensions, Grant, Name, Operate, OwnerId, Page, Released, Renewal, Renewed, Store,
+    Ticket, Timers, VerifySequencers, WakeChannels, ready,
 };
 
 /// The shared stores, by name. They live until the process ends.
@@ -188,7 +189,7 @@ impl Memory {
         // we arm only if it waits. We arm before we lock the records; otherwise a release between the two would be
         // missed.
         let waits = !ask.patience.is_zero();
-        let arms = !ask.armed && (waits || !kind.is_read_write());
+        let arms = ask.armed_by.is_none() && (waits || !kind.is_read_write());
         let wake = arms.then(|| self.signals.arm(channel(&ask.ticket)));
         let now = self.timers.now();
         let mut records = self.world.lock();
@@ -226,10 +227,7 @@ impl Memory {
         drop(records);
         Ok(match token {
             Some(token) => granted(token, ask.spare),
-            None => Attempt::Held(Wait {
-                wake,
-                recheck: first_end.map(|end| end.since(now)),
-            }),
+            None => Attempt::held(wake, first_end.map(|end| end.since(now))),
         })
     }
 
@@ -292,17 +290,20 @@ impl Memory {
     }
 }
 
-fn ready<'a, T: Send + 'a>(value: T) -> BoxFuture<'a, T> {
-    Box::pin(std::future::ready(value))
-}
-
 impl Backend for Memory {
     fn capabilities(&self) -> Capabilities {
         CAPABILITIES
     }
 
-    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
-        ready(self.decide(ask))
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions {
+            sequencers: Some(self),
+            ..Extensions::NONE
+        }
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
+        ready(self.decide(ask).into())
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
@@ -331,7 +332,13 @@ impl Backend for Memory {
         ready(Ok(self.end(ticket)))
     }
 
-    fn check<'a>(
+    fn close(&self) -> BoxFuture<'_, ()> {
+        ready(())
+    }
+}
+
+impl VerifySequencers for Memory {
+    fn verify<'a>(
         &'a self,
         name: &'a Name,
         generation: FencingToken,
@@ -345,7 +352,9 @@ impl Backend for Memory {
         drop(records);
         ready(Ok(same))
     }
+}
 
+impl Operate for Memory {
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
         let now = self.timers.now();
         let mut records = self.world.lock();
@@ -385,22 +394,17 @@ impl Backend for Memory {
     fn announce<'a>(
         &'a self,
         client: &'a ClientId,
-        info: &'a ClientInfo,
-        _keep: Duration,
+        info: Option<&'a ClientInfo>,
     ) -> BoxFuture<'a, Result<()>> {
-        self.world
-            .lock()
-            .clients
-            .insert(client.clone(), info.clone());
+        let clients = &mut self.world.lock().clients;
+        match info {
+            Some(info) => clients.insert(client.clone(), info.clone()),
+            None => clients.remove(client),
+        };
         ready(Ok(()))
     }
 
-    fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
-        self.world.lock().clients.remove(client);
-        ready(Ok(()))
-    }
-
-    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         ready(Ok(vec![
             Finding::new(
                 Severity::Danger,
@@ -412,9 +416,5 @@ impl Backend for Memory {
                 "use it for tests; sqlite:PATH shares locks between the processes of a machine",
             ),
         ]))
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        ready(())
     }
 }

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::fence::SqlFence;
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
-    Attempt, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId, Env,
-    Incarnation, Name, Page, Released, ReleasesSeen, Renewal, Renewed, Store, Ticket, Timers,
+    AttemptReply, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId, Env,
+    Extensions, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket, Timers,
+    VerifySequencers,
 };
 use crate::testing::faults::{Fate, Faults, Matter, about};
 
@@ -72,19 +72,15 @@ impl Chaos {
         reason = "the two faces share what is given"
     )]
     pub fn wrap(store: Store, env: &Env, faults: Faults, plug: Plug) -> Store {
-        let before = |inner| {
+        store.map(&|inner| {
             Arc::new(Self {
                 inner,
                 faults: faults.clone(),
                 plug: plug.clone(),
                 timers: env.timers.clone(),
                 background: env.background.clone(),
-            }) as Arc<dyn Backend>
-        };
-        Store {
-            front: before(store.front),
-            back: before(store.back),
-        }
+            })
+        })
     }
 
     /// Runs one request with the fault that was drawn for it. `ask` may run later, and on another task than its
@@ -160,15 +156,39 @@ impl Backend for Chaos {
         self.inner.capabilities()
     }
 
-    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
-        let ask = ask.clone();
-        self.request(vec![about(&ask.ticket)], move |inner| {
-            Box::pin(async move { inner.attempt(&ask).await })
-        })
+    fn extensions(&self) -> Extensions<'_> {
+        let Extensions {
+            sequencers,
+            sql_fence,
+            server_runs,
+            releases,
+        } = self.inner.extensions();
+        Extensions {
+            sequencers: sequencers.map(|_| self as &dyn VerifySequencers),
+            sql_fence,
+            server_runs,
+            releases,
+        }
     }
 
-    fn in_doubt(&self, ticket: &Ticket) -> bool {
-        self.inner.in_doubt(ticket)
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
+        Box::pin(async move {
+            let ask = ask.clone();
+            // The store's own client knows of a doubt even if the network loses the reply.
+            let doubt = Arc::new(AtomicBool::new(false));
+            let noted = Arc::clone(&doubt);
+            let outcome = self.request(vec![about(&ask.ticket)], move |inner| {
+                Box::pin(async move {
+                    let reply = inner.attempt(&ask).await;
+                    noted.store(reply.in_doubt, Ordering::SeqCst);
+                    reply.outcome
+                })
+            });
+            AttemptReply {
+                outcome: outcome.await,
+                in_doubt: doubt.load(Ordering::SeqCst),
+            }
+        })
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
@@ -197,7 +217,13 @@ impl Backend for Chaos {
         })
     }
 
-    fn check<'a>(
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.slowly(self.inner.close()))
+    }
+}
+
+impl VerifySequencers for Chaos {
+    fn verify<'a>(
         &'a self,
         name: &'a Name,
         generation: FencingToken,
@@ -205,10 +231,17 @@ impl Backend for Chaos {
         let name = name.clone();
         let matter = (String::new(), name.to_string());
         self.request(vec![matter], move |inner| {
-            Box::pin(async move { inner.check(&name, generation).await })
+            Box::pin(async move {
+                match inner.extensions().sequencers {
+                    Some(sequencers) => sequencers.verify(&name, generation).await,
+                    None => Err(Error::new(ErrorKind::Unsupported)),
+                }
+            })
         })
     }
+}
 
+impl Operate for Chaos {
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
         Box::pin(self.slowly(self.inner.force_release(name)))
     }
@@ -224,48 +257,12 @@ impl Backend for Chaos {
     fn announce<'a>(
         &'a self,
         client: &'a ClientId,
-        info: &'a ClientInfo,
-        ttl: Duration,
+        info: Option<&'a ClientInfo>,
     ) -> BoxFuture<'a, Result<()>> {
-        self.inner.announce(client, info, ttl)
+        self.inner.announce(client, info)
     }
 
-    fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
-        self.inner.retract(client)
-    }
-
-    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
-        self.inner.examine()
-    }
-
-    fn incarnation(&self) -> BoxFuture<'_, Result<Option<Incarnation>>> {
-        self.inner.incarnation()
-    }
-
-    fn pause(&self, name: &Name) -> Option<Duration> {
-        self.inner.pause(name)
-    }
-
-    fn releases_seen(&self, name: &Name) -> Option<ReleasesSeen> {
-        self.inner.releases_seen(name)
-    }
-
-    fn plain(&self) -> Option<Arc<dyn Backend>> {
-        let inner = self.inner.plain()?;
-        Some(Arc::new(Self {
-            inner,
-            faults: self.faults.clone(),
-            plug: self.plug.clone(),
-            timers: self.timers.clone(),
-            background: self.background.clone(),
-        }))
-    }
-
-    fn sql_fence(&self, name: &Name, token: FencingToken) -> Option<SqlFence> {
-        self.inner.sql_fence(name, token)
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.slowly(self.inner.close()))
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        self.inner.diagnose()
     }
 }

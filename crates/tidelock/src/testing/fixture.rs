@@ -18,7 +18,8 @@ use crate::error::Result;
 use crate::store::set;
 use crate::store::set::{Member, Quorum, Rule};
 use crate::store::{
-    Background, BoxFuture, Capabilities, Clock, Env, Store, Timers, TlsFiles, registry,
+    Backend, Background, BoxFuture, Capabilities, Clock, Env, Store, Timers, TlsFiles, ready,
+    registry,
 };
 
 type Open = Arc<dyn for<'a> Fn(&'a Env) -> BoxFuture<'a, Result<Store>> + Send + Sync>;
@@ -66,6 +67,11 @@ impl Fixture {
             #[cfg(feature = "blocking")]
             blocking: false,
         }
+    }
+
+    /// Clients of a store of your own that needs no connection to open.
+    pub fn of<B: Backend>(make: impl Fn(&Env) -> B + Send + Sync + 'static) -> Self {
+        Self::opened_by(move |env| ready(Ok(Store::single(Arc::new(make(env))))))
     }
 
     /// Clients of a set of stores. A lock is held if it is held in every store.

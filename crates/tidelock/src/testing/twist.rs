@@ -2,15 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::error::Result;
-use crate::fence::SqlFence;
-use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
-    Attempt, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Incarnation, Name, Page,
-    Released, ReleasesSeen, Renewal, Renewed, Store, Ticket,
+    AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Extensions, Name,
+    Operate, Page, Released, Renewal, Renewed, Store, Ticket,
 };
 
 /// The changed behavior. Each method gets the wrapped store; by default it forwards to that store.
@@ -25,7 +22,7 @@ pub trait Twist: fmt::Debug + Send + Sync + 'static {
         &'a self,
         inner: &'a dyn Backend,
         ask: &'a AttemptRequest,
-    ) -> BoxFuture<'a, Result<Attempt>> {
+    ) -> BoxFuture<'a, AttemptReply> {
         inner.attempt(ask)
     }
 
@@ -68,14 +65,10 @@ impl<T: Twist> Twisted<T> {
     /// Wraps both sides of a store with one twist.
     pub fn wrap(store: Store, twist: T) -> Store {
         let twist = Arc::new(twist);
-        let wrap = |inner| -> Arc<dyn Backend> {
+        store.map(&|inner| {
             let twist = Arc::clone(&twist);
             Arc::new(Self { inner, twist })
-        };
-        Store {
-            front: wrap(store.front),
-            back: wrap(store.back),
-        }
+        })
     }
 }
 
@@ -84,12 +77,12 @@ impl<T: Twist> Backend for Twisted<T> {
         self.twist.capabilities(&*self.inner)
     }
 
-    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
-        self.twist.attempt(&*self.inner, ask)
+    fn extensions(&self) -> Extensions<'_> {
+        self.inner.extensions()
     }
 
-    fn in_doubt(&self, ticket: &Ticket) -> bool {
-        self.inner.in_doubt(ticket)
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
+        self.twist.attempt(&*self.inner, ask)
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
@@ -108,18 +101,12 @@ impl<T: Twist> Backend for Twisted<T> {
         self.twist.withdraw(&*self.inner, ticket)
     }
 
-    fn check<'a>(
-        &'a self,
-        name: &'a Name,
-        generation: FencingToken,
-    ) -> BoxFuture<'a, Result<bool>> {
-        self.inner.check(name, generation)
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.inner.close()
     }
+}
 
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        self.inner.force_release(name)
-    }
-
+impl<T: Twist> Operate for Twisted<T> {
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
         self.inner.inspect(name)
     }
@@ -128,46 +115,19 @@ impl<T: Twist> Backend for Twisted<T> {
         self.inner.list(pattern, cursor)
     }
 
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        self.inner.force_release(name)
+    }
+
     fn announce<'a>(
         &'a self,
         client: &'a ClientId,
-        info: &'a ClientInfo,
-        ttl: Duration,
+        info: Option<&'a ClientInfo>,
     ) -> BoxFuture<'a, Result<()>> {
-        self.inner.announce(client, info, ttl)
+        self.inner.announce(client, info)
     }
 
-    fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
-        self.inner.retract(client)
-    }
-
-    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
-        self.inner.examine()
-    }
-
-    fn incarnation(&self) -> BoxFuture<'_, Result<Option<Incarnation>>> {
-        self.inner.incarnation()
-    }
-
-    fn pause(&self, name: &Name) -> Option<Duration> {
-        self.inner.pause(name)
-    }
-
-    fn releases_seen(&self, name: &Name) -> Option<ReleasesSeen> {
-        self.inner.releases_seen(name)
-    }
-
-    fn plain(&self) -> Option<Arc<dyn Backend>> {
-        let inner = self.inner.plain()?;
-        let twist = Arc::clone(&self.twist);
-        Some(Arc::new(Self { inner, twist }))
-    }
-
-    fn sql_fence(&self, name: &Name, token: FencingToken) -> Option<SqlFence> {
-        self.inner.sql_fence(name, token)
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.inner.close()
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        self.inner.diagnose()
     }
 }

@@ -3,7 +3,7 @@
 use super::twist::Twist;
 use crate::error::Result;
 use crate::store::{
-    Attempt, AttemptRequest, Backend, BoxFuture, Capabilities, LockKind, Released, Renewal,
+    AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities, LockKind, Released, Renewal,
     Renewed, Ticket,
 };
 
@@ -31,7 +31,7 @@ impl Twist for Writer {
         &'a self,
         inner: &'a dyn Backend,
         ask: &'a AttemptRequest,
-    ) -> BoxFuture<'a, Result<Attempt>> {
+    ) -> BoxFuture<'a, AttemptReply> {
         let ask = AttemptRequest {
             ticket: write(&ask.ticket),
             ..ask.clone()

@@ -1,10 +1,8 @@
 //! The suite can fail: it detects a store that breaks its promises.
 
-use std::future::ready;
-
 use tidelock::Result;
 use tidelock::store::{
-    Attempt, AttemptRequest, Backend, BoxFuture, Grant, Released, Store, Ticket,
+    Attempt, AttemptReply, AttemptRequest, Backend, BoxFuture, Released, Store, Ticket, ready,
 };
 use tidelock::testing::{Fixture, Twist, Twisted, promises};
 
@@ -17,8 +15,8 @@ impl Twist for Generous {
         &'a self,
         _inner: &'a dyn Backend,
         _ask: &'a AttemptRequest,
-    ) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(ready(Ok(Attempt::Acquired(Grant::default()))))
+    ) -> BoxFuture<'a, AttemptReply> {
+        ready(Ok(Attempt::granted(None)).into())
     }
 
     fn release<'a>(
@@ -26,7 +24,7 @@ impl Twist for Generous {
         _inner: &'a dyn Backend,
         _ticket: &'a Ticket,
     ) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(ready(Ok(Released::Freed)))
+        ready(Ok(Released::Freed))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tidelock::store::{Attempt, AttemptRequest, Backend, BoxFuture, Released, Store, Ticket};
+use tidelock::store::{AttemptReply, AttemptRequest, Backend, BoxFuture, Released, Store, Ticket};
 use tidelock::testing::{Fixture, Twist, Twisted};
 use tidelock::{AcquireOptions, Error, ErrorKind, Result};
 
@@ -23,13 +23,13 @@ impl Twist for Late {
         &'a self,
         inner: &'a dyn Backend,
         ask: &'a AttemptRequest,
-    ) -> BoxFuture<'a, Result<Attempt>> {
+    ) -> BoxFuture<'a, AttemptReply> {
         Box::pin(async move {
             if self.is_over.swap(true, Ordering::SeqCst) {
                 return inner.attempt(ask).await;
             }
             let answer = match self.error {
-                Some(kind) => Err(Error::new(kind)),
+                Some(kind) => Error::new(kind).into(),
                 None => inner.attempt(ask).await,
             };
             tokio::time::sleep(self.by).await;

@@ -2,20 +2,18 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use tidelock::store::{
-    Attempt, AttemptRequest, Backend, BootInstant, BoxFuture, Capabilities, ClientId, Env, Grant,
-    Name, OwnerId, Page, Released, Renewal, Renewed, Store, Ticket, Timers, Wait, matches_glob,
+    Attempt, AttemptReply, AttemptRequest, Backend, BootInstant, BoxFuture, Capabilities, ClientId,
+    Extensions, Name, Operate, OwnerId, Page, Released, Renewal, Renewed, Ticket, Timers,
+    matches_glob, ready,
 };
 use tidelock::testing::Fixture;
-use tidelock::{
-    ClientInfo, Error, ErrorKind, FencingToken, Finding, Holder, Result, Severity, Snapshot,
-};
+use tidelock::{ClientInfo, Error, ErrorKind, FencingToken, Finding, Holder, Result, Snapshot};
 
 /// The state that a server would keep: a row for each name, and the owners of withdrawn tickets.
 #[derive(Debug, Default)]
-struct Shelf {
+struct Table {
     rows: HashMap<Name, Row>,
     withdrawn: HashSet<OwnerId>,
     newest: u64,
@@ -25,105 +23,94 @@ struct Shelf {
 struct Row {
     owner: OwnerId,
     ends: BootInstant,
-    token: u64,
+    token: FencingToken,
 }
 
-impl Shelf {
-    /// The row of the lock's holder. An expired lease is not a hold.
-    fn holder(&mut self, name: &Name, now: BootInstant) -> Option<&mut Row> {
-        self.rows.get_mut(name).filter(|row| row.ends > now)
+impl Table {
+    /// The row of the ticket, if it holds its lock.
+    fn held(&mut self, ticket: &Ticket) -> Option<&mut Row> {
+        let row = self.rows.get_mut(&ticket.name)?;
+        (row.owner == ticket.owner).then_some(row)
     }
 
-    fn end(&mut self, ticket: &Ticket, now: BootInstant) -> Released {
-        match self.holder(&ticket.name, now) {
-            Some(row) if row.owner == ticket.owner => {
-                self.rows.remove(&ticket.name);
-                Released::Freed
-            }
-            _ => Released::NotHeld,
+    /// Extends the lease of the ticket, if it holds its lock, and never shortens it. Returns the token of the hold.
+    fn extend(&mut self, ticket: &Ticket, ends: BootInstant) -> Option<FencingToken> {
+        let row = self.held(ticket)?;
+        row.ends = row.ends.max(ends);
+        Some(row.token)
+    }
+
+    fn attempt(&mut self, ask: &AttemptRequest, now: BootInstant) -> Result<Attempt> {
+        let Ticket { name, owner, .. } = &ask.ticket;
+        if self.withdrawn.contains(owner) {
+            return Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"));
         }
+        // A repeated attempt is the same request, so it counts once.
+        let ends = now + ask.lease;
+        if let Some(token) = self.extend(&ask.ticket, ends) {
+            return Ok(Attempt::granted(token));
+        }
+        if let Some(row) = self.rows.get(name) {
+            return Ok(Attempt::held(None, row.ends.since(now)));
+        }
+        self.newest += 1;
+        let (owner, token) = (owner.clone(), FencingToken::new(self.newest));
+        self.rows.insert(name.clone(), Row { owner, ends, token });
+        Ok(Attempt::granted(token))
+    }
+
+    fn release(&mut self, ticket: &Ticket) -> Released {
+        if self.held(ticket).is_none() {
+            return Released::NotHeld;
+        }
+        self.rows.remove(&ticket.name);
+        Released::Freed
     }
 }
 
-/// One client's access to the shared state.
+/// One client's access to the table.
 #[derive(Debug)]
-struct Face {
-    shelf: Arc<Mutex<Shelf>>,
+struct TableStore {
+    table: Arc<Mutex<Table>>,
     timers: Timers,
 }
 
-impl Face {
-    /// Runs one request at one instant of the clock.
-    fn ask<T: Send + 'static>(
+impl TableStore {
+    /// Runs one request at one instant of the clock. An expired lease is not a hold.
+    fn run<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&mut Shelf, BootInstant) -> T,
+        step: impl FnOnce(&mut Table, BootInstant) -> T,
     ) -> BoxFuture<'_, T> {
-        let mut records = self.shelf.lock().unwrap();
-        Box::pin(std::future::ready(question(
-            &mut records,
-            self.timers.now(),
-        )))
+        let (mut table, now) = (self.table.lock().unwrap(), self.timers.now());
+        table.rows.retain(|_, row| row.ends > now);
+        ready(step(&mut table, now))
     }
 }
 
-fn decide(shelf: &mut Shelf, ask: &AttemptRequest, now: BootInstant) -> Result<Attempt> {
-    let Ticket { name, owner, .. } = &ask.ticket;
-    if shelf.withdrawn.contains(owner) {
-        return Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"));
-    }
-    let token = match shelf.holder(name, now) {
-        // A repeated attempt counts once, and never shortens its lease.
-        Some(row) if row.owner == *owner => {
-            row.ends = row.ends.max(now + ask.lease);
-            row.token
-        }
-        Some(row) => {
-            return Ok(Attempt::Held(Wait {
-                wake: None,
-                recheck: Some(row.ends.since(now)),
-            }));
-        }
-        None => {
-            shelf.newest += 1;
-            let (owner, ends, token) = (owner.clone(), now + ask.lease, shelf.newest);
-            shelf.rows.insert(name.clone(), Row { owner, ends, token });
-            token
-        }
-    };
-    Ok(Attempt::Acquired(Grant {
-        token: Some(FencingToken::new(token)),
-        ..Grant::default()
-    }))
-}
-
-impl Backend for Face {
+impl Backend for TableStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            wakes: false, // the library polls, with one waiter for all of a process
             tokens: true,
-            queues: false,
-            shared: false,
-            durable: false,
-            delays: false,
-            sequencers: false,
-            read_write: false,
+            ..Capabilities::NONE
         }
     }
 
-    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
-        self.ask(|shelf, now| decide(shelf, ask, now))
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions::NONE
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
+        self.run(|table, now| table.attempt(ask, now).into())
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
-        let keep = |shelf: &mut Shelf, one: &Renewal, now| match shelf.holder(&one.ticket.name, now)
-        {
-            Some(row) if row.owner == one.ticket.owner => {
-                row.ends = row.ends.max(now + one.lease);
-                Renewed::Kept
-            }
-            _ => Renewed::Gone,
-        };
-        self.ask(|shelf, now| Ok(batch.iter().map(|one| keep(shelf, one, now)).collect()))
+        self.run(|table, now| {
+            let renewed = |one: &Renewal| match table.extend(&one.ticket, now + one.lease) {
+                Some(_) => Renewed::Kept,
+                None => Renewed::Gone,
+            };
+            Ok(batch.iter().map(renewed).collect())
+        })
     }
 
     fn lane(&self, _name: &Name) -> u64 {
@@ -131,32 +118,29 @@ impl Backend for Face {
     }
 
     fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
-        self.ask(|shelf, now| Ok(shelf.end(ticket, now)))
+        self.run(|table, _| Ok(table.release(ticket)))
     }
 
     fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>> {
-        self.ask(|shelf, now| {
-            // A late attempt of this ticket must not take effect. A real store forgets withdrawn tickets after some
-            // minutes.
-            shelf.withdrawn.insert(ticket.owner.clone());
-            Ok(shelf.end(ticket, now))
+        self.run(|table, _| {
+            // A real store forgets withdrawn tickets after some minutes.
+            table.withdrawn.insert(ticket.owner.clone());
+            Ok(table.release(ticket))
         })
     }
 
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        self.ask(|shelf, now| {
-            let held = shelf.holder(name, now).is_some();
-            shelf.rows.remove(name);
-            Ok(held)
-        })
+    fn close(&self) -> BoxFuture<'_, ()> {
+        ready(())
     }
+}
 
+impl Operate for TableStore {
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
-        self.ask(|shelf, now| {
+        self.run(|table, now| {
             let mut snapshot = Snapshot::free(name.as_str());
-            if let Some(row) = shelf.holder(name, now) {
+            if let Some(row) = table.rows.get(name) {
                 snapshot.expires_in = Some(row.ends.since(now));
-                snapshot.token = Some(FencingToken::new(row.token));
+                snapshot.token = Some(row.token);
                 snapshot.holders.push(Holder::new(row.owner.text(), 1));
             }
             Ok(snapshot)
@@ -164,47 +148,35 @@ impl Backend for Face {
     }
 
     fn list<'a>(&'a self, pattern: &'a str, _cursor: u64) -> BoxFuture<'a, Result<Page>> {
-        self.ask(|shelf, now| {
-            let held = shelf.rows.iter().filter(|(_, row)| row.ends > now);
-            let names = held.map(|(name, _)| name.as_str().to_owned());
-            Ok(Page {
-                names: names.filter(|name| matches_glob(pattern, name)).collect(),
-                next: None,
-            })
+        self.run(|table, _| {
+            let names = table.rows.keys().map(Name::to_string);
+            let names = names.filter(|name| matches_glob(pattern, name)).collect();
+            Ok(Page { names, next: None })
         })
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        self.run(|table, _| Ok(table.rows.remove(name).is_some()))
     }
 
     fn announce<'a>(
         &'a self,
         _client: &'a ClientId,
-        _info: &'a ClientInfo,
-        _keep: Duration,
+        _info: Option<&'a ClientInfo>,
     ) -> BoxFuture<'a, Result<()>> {
-        self.ask(|_, _| Ok(())) // no tool can read client details from this store
+        ready(Ok(())) // no tool can read client details from this store
     }
 
-    fn retract<'a>(&'a self, _client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
-        self.ask(|_, _| Ok(()))
-    }
-
-    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
-        let found = Finding::new(Severity::Danger, "reach", "a shelf", "nobody else sees it");
-        self.ask(|_, _| Ok(vec![found]))
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.ask(|_, _| ())
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        ready(Ok(Vec::new()))
     }
 }
 
 fn fixture() -> Fixture {
-    let shelf: Arc<Mutex<Shelf>> = Arc::default();
-    Fixture::opened_by(move |env: &Env| {
-        let face = Face {
-            shelf: Arc::clone(&shelf),
-            timers: env.timers.clone(),
-        };
-        Box::pin(std::future::ready(Ok(Store::single(Arc::new(face)))))
+    let table: Arc<Mutex<Table>> = Arc::default();
+    Fixture::of(move |env| TableStore {
+        table: Arc::clone(&table),
+        timers: env.timers.clone(),
     })
 }
 

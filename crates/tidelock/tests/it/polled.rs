@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tidelock::store::{Attempt, AttemptRequest, Backend, BoxFuture, Capabilities, Wait};
+use tidelock::store::{Attempt, AttemptReply, AttemptRequest, Backend, BoxFuture, Capabilities};
 use tidelock::testing::{Fixture, Twist, Twisted};
-use tidelock::{Client, Error, ErrorKind, Result};
+use tidelock::{Client, Error, ErrorKind};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -30,22 +30,20 @@ impl Twist for Silent {
         &'a self,
         inner: &'a dyn Backend,
         ask: &'a AttemptRequest,
-    ) -> BoxFuture<'a, Result<Attempt>> {
+    ) -> BoxFuture<'a, AttemptReply> {
         Box::pin(async move {
             let _turn = self.turns.acquire().await;
             // The caller may have left while we waited for the permit. Its attempt must not be sent, otherwise the
             // store would grant the lock to nobody.
             if ask.liveness.has_left() {
-                return Err(Error::new(ErrorKind::Unavailable));
+                return Error::new(ErrorKind::Unavailable).into();
             }
             self.asked.fetch_add(1, Ordering::SeqCst);
-            Ok(match inner.attempt(ask).await? {
-                Attempt::Held(Wait { recheck, .. }) => Attempt::Held(Wait {
-                    wake: None,
-                    recheck,
-                }),
-                granted @ Attempt::Acquired(_) => granted,
-            })
+            let mut reply = inner.attempt(ask).await;
+            if let Ok(Attempt::Held(wait)) = &mut reply.outcome {
+                wait.wake = None;
+            }
+            reply
         })
     }
 }

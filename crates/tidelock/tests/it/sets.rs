@@ -19,10 +19,12 @@ mod all_of_three_with_faults {
 
 mod doubt {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::time::Duration;
 
-    use tidelock::store::{Attempt, AttemptRequest, Backend, BoxFuture, Released, Ticket};
+    use tidelock::store::{
+        Attempt, AttemptReply, AttemptRequest, Backend, BoxFuture, Released, Ticket, ready,
+    };
     use tidelock::testing::{Fixture, Twist, Twisted};
     use tidelock::{Error, ErrorKind, Result};
     use tokio::sync::Semaphore;
@@ -52,13 +54,15 @@ mod doubt {
             &'a self,
             inner: &'a dyn Backend,
             ask: &'a AttemptRequest,
-        ) -> BoxFuture<'a, Result<Attempt>> {
+        ) -> BoxFuture<'a, AttemptReply> {
             Box::pin(async move {
                 let answer = inner.attempt(ask).await;
                 if self.spoken.swap(true, Ordering::SeqCst) {
                     return answer;
                 }
-                Err(Error::new(ErrorKind::OutcomeUnknown).because("the reply was lost"))
+                Error::new(ErrorKind::OutcomeUnknown)
+                    .because("the reply was lost")
+                    .into()
             })
         }
 
@@ -94,5 +98,70 @@ mod doubt {
         gate.open.add_permits(Semaphore::MAX_PERMITS);
         let guard = asking.await.unwrap().unwrap().expect("it is free");
         guard.release().await.unwrap();
+    }
+
+    /// Answers its first attempt in doubt, and counts withdrawals.
+    #[derive(Debug, Clone)]
+    struct Doubtful {
+        answer: fn() -> Result<Attempt>,
+        answered: Arc<AtomicBool>,
+        withdrawn: Arc<AtomicUsize>,
+    }
+
+    impl Twist for Doubtful {
+        fn attempt<'a>(
+            &'a self,
+            inner: &'a dyn Backend,
+            ask: &'a AttemptRequest,
+        ) -> BoxFuture<'a, AttemptReply> {
+            if self.answered.swap(true, Ordering::SeqCst) {
+                return inner.attempt(ask);
+            }
+            ready(AttemptReply {
+                outcome: (self.answer)(),
+                in_doubt: true,
+            })
+        }
+
+        fn withdraw<'a>(
+            &'a self,
+            inner: &'a dyn Backend,
+            ticket: &'a Ticket,
+        ) -> BoxFuture<'a, Result<Released>> {
+            self.withdrawn.fetch_add(1, Ordering::SeqCst);
+            inner.withdraw(ticket)
+        }
+    }
+
+    /// The ticket is withdrawn at each member that answered in doubt, and at no other. The next ticket is not in doubt.
+    #[tokio::test]
+    async fn the_doubt_of_each_member_is_a_doubt_of_the_set() {
+        let answers: [fn() -> Result<Attempt>; 3] = [
+            || Ok(Attempt::held(None, Duration::from_millis(1))),
+            || Err(Error::new(ErrorKind::Unavailable)),
+            || Err(Error::new(ErrorKind::OutcomeUnknown)),
+        ];
+        for answer in answers {
+            let doubtful = |answered| Doubtful {
+                answer,
+                answered: Arc::new(AtomicBool::new(answered)),
+                withdrawn: Arc::default(),
+            };
+            let members = [doubtful(false), doubtful(false), doubtful(true)];
+            let withdrawn = members.clone().map(|member| member.withdrawn);
+            let withdrawn = || {
+                withdrawn
+                    .each_ref()
+                    .map(|count| count.load(Ordering::SeqCst))
+            };
+            let fixture = Fixture::majority_of(members.map(|member| {
+                Fixture::memory().wrapped(move |_, store| Twisted::wrap(store, member.clone()))
+            }));
+            let client = fixture.client(fixture.builder()).await;
+            let guard = client.lock("a").acquire().await.unwrap();
+            guard.release().await.unwrap();
+            assert!(client.close(Duration::from_secs(1)).await == 0);
+            assert_eq!(withdrawn(), [1, 1, 0], "{:?}", answer());
+        }
     }
 }

@@ -61,7 +61,7 @@ use crate::engine::local_queue::waiter::{Notification, WaiterFuture};
 use crate::engine::store_handle::LockContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::Owner;
-use crate::store::{Attempt, BootInstant, Grant, Wait, Wake};
+use crate::store::{Attempt, AttemptReply, BootInstant, Grant, Wait, Wake};
 
 /// The acquire loop of one request. It has no deadline: the caller stops polling it, or passes it to the steward.
 pub(crate) struct AcquireLoop {
@@ -200,14 +200,13 @@ impl AcquireLoop {
         let front = self.request.context.store.front();
         let sent = self.request.context.core.timers.now();
         self.request.in_flight.store(true, Ordering::SeqCst);
-        let answer = front.attempt(&pending.ask).await;
+        let AttemptReply { outcome, in_doubt } = front.attempt(&pending.ask).await;
         self.request.in_flight.store(false, Ordering::SeqCst);
-        let doubt = front.in_doubt(&pending.ask.ticket);
-        pending.unclear |= doubt || answer.as_ref().is_err_and(Error::outcome_unknown);
+        pending.unclear |= in_doubt || outcome.as_ref().is_err_and(Error::outcome_unknown);
         AttemptOutcome {
             sent,
-            doubt,
-            answer,
+            doubt: in_doubt,
+            answer: outcome,
         }
     }
 
@@ -311,8 +310,7 @@ impl AcquireLoop {
     ) {
         waiting.set_wake(leader.take_wake());
         if let Some(wake) = waiting.armed() {
-            pending.ask.armed = true;
-            pending.ask.part = wake.part();
+            pending.ask.armed_by = Some(wake.part());
             pending.ask.patience = self.request.patience();
         }
     }
@@ -330,9 +328,7 @@ impl AcquireLoop {
     fn due_to_others(&self) -> Option<Duration> {
         let LockContext { core, store } = &*self.request.context;
         let name = &self.request.name;
-        let pause = store
-            .queues()?
-            .pause(name, || store.front().releases_seen(name));
+        let pause = store.queues()?.pause(name, || store.releases_seen(name));
         (!pause.is_zero() && !core.closed.is_set()).then_some(pause)
     }
 
@@ -348,11 +344,10 @@ impl AcquireLoop {
         let first = pending.ask.patience.is_zero();
         pending.ask.patience = self.request.patience();
         waiting.take(&mut wait);
-        pending.ask.armed = waiting.armed().is_some();
-        pending.ask.part = waiting.armed().map_or(0, Wake::part);
+        pending.ask.armed_by = waiting.armed().map(Wake::part);
         if first {
             self.request.explain_own_hold();
-            if wakes && !pending.ask.armed {
+            if wakes && pending.ask.armed_by.is_none() {
                 return; // with patience the store arms a wake before it decides, so no release is missed
             }
         }
@@ -365,8 +360,9 @@ impl AcquireLoop {
             waiting.sleep(recheck)
         } else {
             let polls = store.polls(&core.timers);
-            let pause = store.front().pause(&self.request.name);
-            Some(waiting.poll(recheck, pause, polls, self.request.name.as_str()))
+            let releases = store.front().extensions().releases;
+            let interval = releases.and_then(|it| it.poll_interval(&self.request.name));
+            Some(waiting.poll(recheck, interval, polls, self.request.name.as_str()))
         };
         match wake {
             Some(wake) => {
@@ -419,7 +415,7 @@ impl AcquireLoop {
         let store = &self.request.context.store;
         if let Some(queues) = store.queues() {
             let name = &self.request.name;
-            queues.granted(name, || store.front().releases_seen(name));
+            queues.granted(name, || store.releases_seen(name));
         }
         // The term begins before the insert: the status in the table must have it, so that a loss ends the term.
         let term = leader

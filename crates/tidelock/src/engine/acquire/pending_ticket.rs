@@ -38,15 +38,9 @@ impl<'a> PendingTicket<'a> {
             owner: context.core.mint.fresh(),
         };
         let ask = AttemptRequest {
-            ticket,
-            lease: terms.lease,
-            patience: Duration::ZERO,
-            armed: false,
-            wish: terms.wish,
-            part: 0,
-            spare: 0,
             delay: terms.delay,
             liveness: Liveness::new(&one.request),
+            ..AttemptRequest::once(ticket, terms.lease, terms.wish)
         };
         Self {
             context,
@@ -60,8 +54,7 @@ impl<'a> PendingTicket<'a> {
     pub(crate) fn begin_anew(&mut self, one: &'a AcquireLoop) -> oneshot::Receiver<Result<()>> {
         let mut fresh = Self::new(one);
         fresh.ask.patience = self.ask.patience;
-        fresh.ask.armed = self.ask.armed;
-        fresh.ask.part = self.ask.part;
+        fresh.ask.armed_by = self.ask.armed_by;
         let (answer, answered) = oneshot::channel();
         self.withdraw(Some(answer));
         self.settled = true;

@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use crate::engine::ClientInner;
 use crate::snapshot::ClientInfo;
-use crate::store::{Backend, ClientId};
-
-/// Bounds how long a record stays in the store after its last write. The client writes it again after a third of this.
-const RECORD_TTL: Duration = Duration::from_secs(3600);
+use crate::store::{Backend, CLIENT_INFO_TTL, ClientId};
 
 /// The record of one client.
 #[derive(Debug)]
@@ -32,7 +29,7 @@ impl ProcessInfo {
         if !self.sent.load(Ordering::SeqCst) {
             return;
         }
-        if let Err(error) = store.retract(&self.client).await {
+        if let Err(error) = store.announce(&self.client, None).await {
             tracing::debug!(%error, "the record of this client stays in the store until it expires");
         }
     }
@@ -55,11 +52,11 @@ pub(crate) fn publish(core: &Arc<ClientInner>) {
                 return;
             };
             record.sent.store(true, Ordering::SeqCst);
-            if let Err(error) = home.back().announce(&record.client, &own, RECORD_TTL).await {
+            if let Err(error) = home.back().announce(&record.client, Some(&own)).await {
                 tracing::debug!(%error, "the record of this client could not be written to the store");
             }
             drop(write);
-            timers.after(RECORD_TTL / 3).await;
+            timers.after(CLIENT_INFO_TTL / 3).await;
         }
     });
 }

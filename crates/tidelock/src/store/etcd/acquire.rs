@@ -38,7 +38,6 @@ impl Etcd {
     pub(crate) async fn decide(&self, ask: &AttemptRequest) -> Result<Attempt> {
         let deadline = self.connection.deadline();
         let claims = &self.shared.claims;
-        let waits = !ask.patience.is_zero() && !ask.armed;
         let mut wake = None;
         if self.looks_taken(ask, deadline).await? {
             return Ok(Attempt::Held(Wait::default()));
@@ -49,7 +48,7 @@ impl Etcd {
             let (lease, fresh) = self.a_lease(ask, round == 0, deadline).await?;
             let queue_keys = self.queue_keys(&ask.ticket)?;
             // We arm the wake before we send. Otherwise a release between the answer and the arming would be missed.
-            if waits && wake.is_none() {
+            if ask.wants_wake() && wake.is_none() {
                 wake = Some(self.shared.signals.arm(&queue_keys.key));
             }
             // `try_acquire` gets the lock in this transaction or not at all, so its marker needs the longer lease now.
@@ -68,7 +67,7 @@ impl Etcd {
             // An older lease may expire at any time, so a grant under it counts only after a successful keep-alive.
             let (kept, answer) = if fresh {
                 (Ok(true), asked.await)
-            } else if ask.armed || !claims.is_taken(&ask.ticket.name) {
+            } else if ask.armed_by.is_some() || !claims.is_taken(&ask.ticket.name) {
                 // Run both concurrently: whichever executes first, both key and lease exist at that instant.
                 join(self.alive(lease, deadline), asked).await
             } else {
@@ -247,7 +246,7 @@ impl Etcd {
                 match before.kvs.into_iter().next() {
                     Some(before) => QueuePosition::Behind(before, revision),
                     // The key before ours has gone meanwhile. A retry at once finds ours to be the first.
-                    None => return Ok(held(wake, Duration::ZERO)),
+                    None => return Ok(Attempt::held(wake, Duration::ZERO)),
                 }
             }
             stand => stand,
@@ -264,7 +263,7 @@ impl Etcd {
                             .outlive(ask, queue_keys, lease, revision, deadline)
                             .await?
                     {
-                        return Ok(held(wake, Duration::ZERO));
+                        return Ok(Attempt::held(wake, Duration::ZERO));
                     }
                     claims.holds(&ask.ticket);
                 }
@@ -282,7 +281,7 @@ impl Etcd {
                         .follow(&queue_keys.key, &before.key, revision);
                 }
                 // A waiter's retry is its keep-alive: if it comes in time, the waiter keeps its place in the queue.
-                Ok(held(wake, lease.ttl / 3))
+                Ok(Attempt::held(wake, lease.ttl / 3))
             }
             QueuePosition::Nowhere | QueuePosition::Somewhere(_) => {
                 claims.taken(&ask.ticket.name);
@@ -335,13 +334,6 @@ fn is_first(ask: &AttemptRequest, queue_keys: &QueueKeys, answer: &TxnResponse) 
     let first = found(answer.responses.get(1)).and_then(|first| first.kvs.first());
     let alone = answer.succeeded && ask.patience.is_zero();
     alone || first.is_some_and(|kv| queue_keys.owns(&kv.key))
-}
-
-fn held(wake: Option<Wake>, recheck: Duration) -> Attempt {
-    Attempt::Held(Wait {
-        wake,
-        recheck: Some(recheck),
-    })
 }
 
 /// Reads the answer to [`Etcd::question`]. `known` is the creation revision that the question used, if it used one.

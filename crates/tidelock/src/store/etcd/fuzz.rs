@@ -19,7 +19,7 @@ use crate::store::etcd::api::{
 use crate::store::etcd::keys::Keys;
 use crate::store::etcd::{acquire, calls, inspect};
 use crate::store::fuzz::FuzzLogin;
-use crate::store::{AttemptRequest, Liveness, LockKind, Name, ReplicaAck, Ticket};
+use crate::store::{AttemptRequest, LockKind, Name, ReplicaAck, Ticket};
 
 pub(crate) fn url(text: &str) -> Result<FuzzLogin> {
     let target = Address::parse(text)?;
@@ -77,16 +77,10 @@ fn stand(answer: &TxnResponse) {
         owner: crate::owner::OwnerMint::new().fresh(),
     };
     for patience in [Duration::ZERO, Duration::from_secs(1)] {
+        let lease = Duration::from_secs(30);
         let ask = AttemptRequest {
-            spare: 0,
-            delay: Duration::ZERO,
-            ticket: ticket.clone(),
-            lease: Duration::from_secs(30),
             patience,
-            armed: false,
-            wish: ReplicaAck::Off,
-            part: 0,
-            liveness: Liveness::default(),
+            ..AttemptRequest::once(ticket.clone(), lease, ReplicaAck::Off)
         };
         let keys = Keys::new("");
         let place = acquire::QueueKeys {

@@ -36,8 +36,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::{
-    Attempt, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId, Env, Name,
-    Page, Released, Renewal, Renewed, Store, Ticket, WakeChannels, tls,
+    AttemptReply, AttemptRequest, Backend, Background, BoxFuture, CLIENT_INFO_TTL, Capabilities,
+    ClientId, Env, Extensions, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket,
+    VerifySequencers, WakeChannels, certain, ready, tls,
 };
 
 /// The capabilities of this store.
@@ -80,7 +81,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     });
     let greeted = front.greet().await;
     greeted.map_err(|error| missing_certificate(error, secured && env.tls.cert.is_none()))?;
-    Ok(Store { front, back })
+    Ok(Store::new(front, back))
 }
 
 /// Adds advice to the error of a failed connect if a missing client certificate may be the cause.
@@ -158,8 +159,15 @@ impl Backend for Etcd {
         CAPABILITIES
     }
 
-    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(self.decide(ask))
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions {
+            sequencers: Some(self),
+            ..Extensions::NONE
+        }
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
+        certain(self.decide(ask))
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
@@ -179,18 +187,24 @@ impl Backend for Etcd {
         Box::pin(self.take_back(ticket))
     }
 
-    fn check<'a>(
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.shared.watcher.close();
+        self.connection.close();
+        ready(())
+    }
+}
+
+impl VerifySequencers for Etcd {
+    fn verify<'a>(
         &'a self,
         name: &'a Name,
         generation: FencingToken,
     ) -> BoxFuture<'a, Result<bool>> {
         Box::pin(self.holds(name, generation))
     }
+}
 
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(self.force(name))
-    }
-
+impl Operate for Etcd {
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
         Box::pin(self.look(name))
     }
@@ -199,26 +213,22 @@ impl Backend for Etcd {
         Box::pin(self.page(pattern, cursor))
     }
 
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.force(name))
+    }
+
     fn announce<'a>(
         &'a self,
         client: &'a ClientId,
-        info: &'a ClientInfo,
-        ttl: Duration,
+        info: Option<&'a ClientInfo>,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.leave_details(client, info, ttl))
+        match info {
+            Some(info) => Box::pin(self.leave_details(client, info, CLIENT_INFO_TTL)),
+            None => Box::pin(self.remove_details(client)),
+        }
     }
 
-    fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.remove_details(client))
-    }
-
-    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         Box::pin(self.find_weaknesses())
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.shared.watcher.close();
-        self.connection.close();
-        Box::pin(std::future::ready(()))
     }
 }

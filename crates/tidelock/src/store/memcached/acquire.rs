@@ -12,7 +12,7 @@ use crate::store::memcached::errors::{unanswered, unexpected, unsent};
 use crate::store::memcached::wire::{Command, Item, Reply, StoreMode};
 use crate::store::memcached::{Memcached, doctor, keys, ttl};
 use crate::store::{
-    Attempt, AttemptRequest, BootInstant, Grant, Name, Released, Renewal, Renewed, Ticket, Wait,
+    Attempt, AttemptRequest, BootInstant, Grant, Name, Released, Renewal, Renewed, Ticket,
 };
 
 /// Lifetime of a tombstone. It bounds how long a request may lie in the buffers of a frozen server and still be
@@ -284,10 +284,8 @@ impl Memcached {
 
 /// A refusal. There are no wakes, so the acquire loop polls; the remaining lease bounds the time until its next poll.
 fn refused(left: Option<u64>) -> Attempt {
-    Attempt::Held(Wait {
-        wake: None,
-        recheck: left.map(|left| ttl::sure(left).max(Duration::from_secs(1))),
-    })
+    let recheck = left.map(|left| ttl::sure(left).max(Duration::from_secs(1)));
+    Attempt::held(None, recheck)
 }
 
 fn withdrawn() -> Error {

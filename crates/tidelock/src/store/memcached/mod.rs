@@ -34,8 +34,9 @@ use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::memcached::address::Address;
 use crate::store::memcached::connection::{Connection, Endpoint};
 use crate::store::{
-    Attempt, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId, Env,
-    Incarnation, Name, Page, Released, Renewal, Renewed, Store, Ticket,
+    AttemptReply, AttemptRequest, Backend, Background, BoxFuture, CLIENT_INFO_TTL, Capabilities,
+    ClientId, Env, Extensions, Incarnation, Name, Operate, Page, Released, Renewal, Renewed,
+    ServerRuns, Store, Ticket, certain, ready,
 };
 
 /// One handle of the store, with a connection of its own.
@@ -88,7 +89,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         .connection
         .ask_one(Command::line("mn"), None, deadline)
         .await?;
-    Ok(Store { front, back })
+    Ok(Store::new(front, back))
 }
 
 impl Backend for Memcached {
@@ -96,8 +97,15 @@ impl Backend for Memcached {
         CAPABILITIES
     }
 
-    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(self.decide(ask))
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions {
+            server_runs: Some(self),
+            ..Extensions::NONE
+        }
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
+        certain(self.decide(ask))
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
@@ -125,10 +133,19 @@ impl Backend for Memcached {
         Box::pin(self.revoke(ticket))
     }
 
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(self.free(name))
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.connection.close();
+        ready(())
     }
+}
 
+impl ServerRuns for Memcached {
+    fn server_run(&self) -> BoxFuture<'_, Result<Option<Incarnation>>> {
+        Box::pin(doctor::incarnation(&self.connection))
+    }
+}
+
+impl Operate for Memcached {
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
         Box::pin(self.show(name))
     }
@@ -137,30 +154,23 @@ impl Backend for Memcached {
         Box::pin(self.page(pattern))
     }
 
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.free(name))
+    }
+
     fn announce<'a>(
         &'a self,
         client: &'a ClientId,
-        info: &'a ClientInfo,
-        ttl: Duration,
+        info: Option<&'a ClientInfo>,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.introduce(client, info, ttl))
+        match info {
+            Some(info) => Box::pin(self.introduce(client, info, CLIENT_INFO_TTL)),
+            None => Box::pin(self.forget_client(client)),
+        }
     }
 
-    fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.forget_client(client))
-    }
-
-    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         Box::pin(doctor::examine(&self.connection))
-    }
-
-    fn incarnation(&self) -> BoxFuture<'_, Result<Option<Incarnation>>> {
-        Box::pin(doctor::incarnation(&self.connection))
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.connection.close();
-        Box::pin(std::future::ready(()))
     }
 }
 

@@ -22,7 +22,6 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::fence::SqlFence;
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Holder, Snapshot, since_epoch};
 use crate::store::glob::matches_glob;
@@ -32,8 +31,9 @@ use crate::store::mysql::errors::RequestError;
 use crate::store::mysql::errors::unanswered;
 use crate::store::mysql::raw_connection::TextRow;
 use crate::store::{
-    Attempt, AttemptRequest, Backend, BootInstant, BoxFuture, Capabilities, ClientId, Env, Grant,
-    Liveness, Name, Page, Released, Renewal, Renewed, Store, Ticket, Wait, tls,
+    Attempt, AttemptReply, AttemptRequest, Backend, BootInstant, BoxFuture, CLIENT_INFO_TTL,
+    Capabilities, ClientId, Env, Extensions, Liveness, Name, Operate, Page, Released, Renewal,
+    Renewed, Store, Ticket, certain, ready, tls,
 };
 
 /// Bounds the connections of the callers. A request in flight needs one for itself.
@@ -61,20 +61,24 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     address.files = tls::named(&env.tls, address.files);
     address.check_tls()?;
     let face = |most| {
+        let pool = Pool::new(address.clone(), env, most);
         Arc::new(Mysql {
-            pool: Pool::new(address.clone(), env, most),
+            fence: sql::fence(pool.database()),
+            pool,
             apart: Mutex::default(),
         })
     };
     let (front, back) = (face(FRONT), face(BACK));
     schema::ready(&front.pool, front.pool.deadline()).await?;
-    Ok(Store { front, back })
+    Ok(Store::new(front, back))
 }
 
 /// One store handle: for the callers, or for the steward.
 #[derive(Debug)]
 struct Mysql {
     pool: Pool,
+    /// The statement of an SQL fence.
+    fence: String,
     /// Until when locks are renewed one by one.
     apart: Mutex<Option<BootInstant>>,
 }
@@ -123,15 +127,10 @@ impl Mysql {
             return Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"));
         }
         if number(row, 0)? == 0 {
-            return Ok(Attempt::Held(Wait {
-                wake: None,
-                recheck: Some(Duration::from_micros(number(row, 1)?)),
-            }));
+            let left = Duration::from_micros(number(row, 1)?);
+            return Ok(Attempt::held(None, left));
         }
-        Ok(Attempt::Acquired(Grant {
-            token: Some(FencingToken::new(number(row, 2)?)),
-            ..Grant::default()
-        }))
+        Ok(Attempt::granted(FencingToken::new(number(row, 2)?)))
     }
 
     /// Renews the batch in one statement. If a foreign transaction blocks one row, we renew each lock by itself, and
@@ -248,8 +247,12 @@ impl Mysql {
         Ok(page)
     }
 
-    async fn announce(&self, client: &ClientId, info: &ClientInfo, ttl: Duration) -> Result<()> {
-        self.ask(sql::announce(client, info, ttl)).await?;
+    async fn announce(&self, client: &ClientId, info: Option<&ClientInfo>) -> Result<()> {
+        let Some(info) = info else {
+            return self.ask(sql::retract(client)).await.map(drop);
+        };
+        self.ask(sql::announce(client, info, CLIENT_INFO_TTL))
+            .await?;
         // A failed sweep does no harm to locks. The next client that announces itself repeats it.
         if let Err(error) = self.ask(sql::sweep()).await {
             tracing::debug!(%error, "old rows were not cleared away");
@@ -296,8 +299,15 @@ impl Backend for Mysql {
         CAPABILITIES
     }
 
-    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(self.attempt(ask))
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions {
+            sql_fence: Some(&self.fence),
+            ..Extensions::NONE
+        }
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
+        certain(self.attempt(ask))
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
@@ -316,10 +326,13 @@ impl Backend for Mysql {
         Box::pin(self.withdraw(ticket))
     }
 
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(self.force_release(name))
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.pool.close();
+        ready(())
     }
+}
 
+impl Operate for Mysql {
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
         Box::pin(self.inspect(name))
     }
@@ -328,30 +341,19 @@ impl Backend for Mysql {
         Box::pin(self.list(pattern, cursor))
     }
 
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.force_release(name))
+    }
+
     fn announce<'a>(
         &'a self,
         client: &'a ClientId,
-        info: &'a ClientInfo,
-        ttl: Duration,
+        info: Option<&'a ClientInfo>,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.announce(client, info, ttl))
+        Box::pin(self.announce(client, info))
     }
 
-    fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move { self.ask(sql::retract(client)).await.map(drop) })
-    }
-
-    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         Box::pin(doctor::examine(self))
-    }
-
-    fn sql_fence(&self, name: &Name, token: FencingToken) -> Option<SqlFence> {
-        let statement = sql::fence(self.pool.database());
-        Some(SqlFence::new(statement, name.as_str(), token))
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.pool.close();
-        Box::pin(std::future::ready(()))
     }
 }

@@ -30,7 +30,6 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::fence::SqlFence;
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::errors::unexpected;
@@ -40,8 +39,9 @@ use crate::store::postgres::errors::RequestError;
 use crate::store::postgres::schema::Sql;
 use crate::store::postgres::wake::NotifyListener;
 use crate::store::{
-    Attempt, AttemptRequest, Backend, BoxFuture, Capabilities, ClientId, Env, Grant, Name, Page,
-    Released, Renewal, Renewed, Store, Ticket, Wait,
+    Attempt, AttemptReply, AttemptRequest, Backend, BoxFuture, CLIENT_INFO_TTL, Capabilities,
+    ClientId, Env, Extensions, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket,
+    certain, ready,
 };
 
 /// The polling interval of a waiter that has no wake.
@@ -81,10 +81,8 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
         listener: Arc::clone(&listener),
         lease: env.lease,
     };
-    Ok(Store {
-        front: Arc::new(face(front)),
-        back: Arc::new(face(connection())),
-    })
+    let (front, back) = (face(front), face(connection()));
+    Ok(Store::new(Arc::new(front), Arc::new(back)))
 }
 
 /// Several processes may come first at the same time: one makes the tables, the others wait for it and find them.
@@ -136,12 +134,12 @@ impl Postgres {
         let Ticket { name, owner, .. } = &ask.ticket;
         let deadline = self.connection.deadline();
         // We arm the wake before we send the statement. Otherwise a release between the two would be missed.
-        let wake = if ask.armed || ask.patience.is_zero() {
-            None
-        } else {
+        let wake = if ask.wants_wake() {
             self.listener
                 .arm(name.as_str(), self.connection.limit() / 2)
                 .await
+        } else {
+            None
         };
         let (name, owner) = (name.as_str(), owner.text());
         let lease = micros(ask.lease);
@@ -166,10 +164,10 @@ impl Postgres {
             return Ok(self.refused(ask, wake, Some(Duration::from_millis(5))));
         };
         match row.get::<_, i32>(0) {
-            1 => Ok(Attempt::Acquired(Grant {
-                token: Some(fencing(row.get(1)).ok_or_else(|| not_a_token(row))?),
-                ..Grant::default()
-            })),
+            1 => {
+                let token = fencing(row.get(1)).ok_or_else(|| not_a_token(row))?;
+                Ok(Attempt::granted(token))
+            }
             0 => {
                 let left = row.get::<_, Option<i64>>(1).unwrap_or(0);
                 // One millisecond more, so that the lease has ended at the recheck.
@@ -189,11 +187,8 @@ impl Postgres {
     ) -> Attempt {
         // A notification can be lost, so every waiter rechecks at least once per lease.
         let recheck = left.unwrap_or(self.lease).min(self.lease);
-        let polls = wake.is_none() && !ask.armed && !ask.patience.is_zero();
-        Attempt::Held(Wait {
-            wake,
-            recheck: Some(if polls { recheck.min(POLL) } else { recheck }),
-        })
+        let polls = wake.is_none() && ask.wants_wake();
+        Attempt::held(wake, if polls { recheck.min(POLL) } else { recheck })
     }
 
     async fn renew_batch(&self, batch: &[Renewal]) -> Result<Vec<Renewed>> {
@@ -267,8 +262,15 @@ impl Backend for Postgres {
         CAPABILITIES
     }
 
-    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(self.decide(ask))
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions {
+            sql_fence: Some(&self.sql.fence),
+            ..Extensions::NONE
+        }
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
+        certain(self.decide(ask))
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
@@ -287,10 +289,14 @@ impl Backend for Postgres {
         Box::pin(self.end(ticket, &self.sql.withdraw))
     }
 
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(self.free(name))
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.listener.close();
+        self.connection.close();
+        ready(())
     }
+}
 
+impl Operate for Postgres {
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
         Box::pin(inspect::at(&self.connection, &self.sql, name))
     }
@@ -299,38 +305,32 @@ impl Backend for Postgres {
         Box::pin(inspect::page(&self.connection, &self.sql, pattern, cursor))
     }
 
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.free(name))
+    }
+
     fn announce<'a>(
         &'a self,
         client: &'a ClientId,
-        info: &'a ClientInfo,
-        ttl: Duration,
+        info: Option<&'a ClientInfo>,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(inspect::announce(
-            &self.connection,
-            &self.sql,
-            client,
-            info,
-            ttl,
-        ))
+        let Self {
+            connection, sql, ..
+        } = self;
+        match info {
+            Some(info) => Box::pin(inspect::announce(
+                connection,
+                sql,
+                client,
+                info,
+                CLIENT_INFO_TTL,
+            )),
+            None => Box::pin(inspect::retract(connection, sql, client)),
+        }
     }
 
-    fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
-        Box::pin(inspect::retract(&self.connection, &self.sql, client))
-    }
-
-    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         Box::pin(doctor::examine(&self.connection, &self.sql, &self.listener))
-    }
-
-    fn sql_fence(&self, name: &Name, token: FencingToken) -> Option<SqlFence> {
-        let statement = self.sql.fence.clone();
-        Some(SqlFence::new(statement, name.as_str(), token))
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.listener.close();
-        self.connection.close();
-        Box::pin(std::future::ready(()))
     }
 }
 

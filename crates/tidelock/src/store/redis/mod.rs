@@ -29,11 +29,12 @@ pub(crate) use crate::store::redis::layouts::Layout;
 use crate::store::redis::pubsub::channel_router::ChannelRouter;
 use crate::store::redis::pubsub::keyspace_events::KeyspaceEvents;
 use crate::store::redis::pubsub::subscriber::{PublishModes, Subscriber};
-use crate::store::redis::replicas::{AckPolicy, PoisonedTickets};
+use crate::store::redis::replicas::AckPolicy;
 use crate::store::redis::topology::router::Router;
 use crate::store::{
-    Attempt, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId, Incarnation,
-    Name, Page, Released, ReleasesSeen, Renewal, Renewed, Ticket, Timers,
+    AttemptReply, AttemptRequest, Backend, Background, BoxFuture, CLIENT_INFO_TTL, Capabilities,
+    ClientId, Extensions, HearReleases, Incarnation, Name, Operate, Page, Released, ReleasesSeen,
+    Renewal, Renewed, ServerRuns, Ticket, Timers, ready,
 };
 
 /// How long a tombstone lives: longer than a request can stay in the buffers of a frozen server.
@@ -56,7 +57,6 @@ struct Shared {
     timers: Timers,
     background: Background,
     warned: Mutex<HashSet<Name>>,
-    poisoned_tickets: PoisonedTickets,
     /// The user is not allowed to run scripts: plain locks use transactions instead.
     unscripted: AtomicBool,
 }
@@ -72,12 +72,16 @@ impl Backend for Redis {
         self.layout.capabilities()
     }
 
-    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
-        self.decide(ask)
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions {
+            server_runs: Some(self),
+            releases: Some(self),
+            ..Extensions::NONE
+        }
     }
 
-    fn in_doubt(&self, ticket: &Ticket) -> bool {
-        self.shared.poisoned_tickets.take(&ticket.owner)
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
+        self.decide(ask)
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
@@ -96,10 +100,44 @@ impl Backend for Redis {
         self.end(ticket, true)
     }
 
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        self.free(name)
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.shared.subscriber.close();
+        self.shared.events.close();
+        self.router.close();
+        self.shared.channel_router.close();
+        ready(())
+    }
+}
+
+impl ServerRuns for Redis {
+    fn server_run(&self) -> BoxFuture<'_, Result<Option<Incarnation>>> {
+        Box::pin(crate::store::redis::topology::server_run::incarnation(
+            &self.router,
+            &self.shared.timers,
+        ))
+    }
+}
+
+impl HearReleases for Redis {
+    fn seen(&self, name: &Name) -> Option<ReleasesSeen> {
+        match self.layout {
+            Layout::Redisson => self
+                .shared
+                .subscriber
+                .releases_seen(|| crate::store::redis::keys::channel(name)),
+            Layout::Plain => self.shared.events.releases_seen(name),
+        }
     }
 
+    fn poll_interval(&self, name: &Name) -> Option<Duration> {
+        match self.layout {
+            Layout::Redisson => None,
+            Layout::Plain => self.shared.events.pause(name),
+        }
+    }
+}
+
+impl Operate for Redis {
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
         match self.layout {
             Layout::Redisson => Box::pin(inspect::at(&self.router, self.shared.ways, name)),
@@ -111,20 +149,27 @@ impl Backend for Redis {
         Box::pin(inspect::page(&self.router, self.layout, pattern, cursor))
     }
 
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        self.free(name)
+    }
+
     fn announce<'a>(
         &'a self,
         client: &'a ClientId,
-        info: &'a ClientInfo,
-        ttl: Duration,
+        info: Option<&'a ClientInfo>,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(inspect::announce(&self.router, client, info, ttl))
+        match info {
+            Some(info) => Box::pin(inspect::announce(
+                &self.router,
+                client,
+                info,
+                CLIENT_INFO_TTL,
+            )),
+            None => Box::pin(inspect::retract(&self.router, client)),
+        }
     }
 
-    fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
-        Box::pin(inspect::retract(&self.router, client))
-    }
-
-    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         let Shared {
             subscriber,
             ways,
@@ -145,46 +190,6 @@ impl Backend for Redis {
             *ways,
             timers,
         ))
-    }
-
-    fn incarnation(&self) -> BoxFuture<'_, Result<Option<Incarnation>>> {
-        Box::pin(crate::store::redis::topology::server_run::incarnation(
-            &self.router,
-            &self.shared.timers,
-        ))
-    }
-
-    fn pause(&self, name: &Name) -> Option<Duration> {
-        match self.layout {
-            Layout::Redisson => None,
-            Layout::Plain => self.shared.events.pause(name),
-        }
-    }
-
-    fn releases_seen(&self, name: &Name) -> Option<ReleasesSeen> {
-        match self.layout {
-            Layout::Redisson => self
-                .shared
-                .subscriber
-                .releases_seen(|| crate::store::redis::keys::channel(name)),
-            Layout::Plain => self.shared.events.releases_seen(name),
-        }
-    }
-
-    fn plain(&self) -> Option<Arc<dyn Backend>> {
-        Some(Arc::new(Self {
-            router: self.router.clone(),
-            shared: Arc::clone(&self.shared),
-            layout: Layout::Plain,
-        }))
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.shared.subscriber.close();
-        self.shared.events.close();
-        self.router.close();
-        self.shared.channel_router.close();
-        Box::pin(std::future::ready(()))
     }
 }
 

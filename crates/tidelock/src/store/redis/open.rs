@@ -11,7 +11,7 @@ use crate::store::redis::layouts::Layout;
 use crate::store::redis::pubsub::channel_router::ChannelRouter;
 use crate::store::redis::pubsub::keyspace_events::KeyspaceEvents;
 use crate::store::redis::pubsub::subscriber::{PublishModes, Subscriber};
-use crate::store::redis::replicas::{AckPolicy, PoisonedTickets};
+use crate::store::redis::replicas::AckPolicy;
 use crate::store::redis::topology::cluster;
 use crate::store::redis::topology::cluster::Cluster;
 use crate::store::redis::topology::connection::{Connection, ConnectionRuntime};
@@ -162,7 +162,7 @@ async fn knows_shards(cluster: &Arc<Cluster>) -> Result<bool> {
 
 fn faces(
     (layout, db): (Layout, i64),
-    router: [Router; 2],
+    [front, back]: [Router; 2],
     channel_router: ChannelRouter,
     ways: PublishModes,
     env: &Env,
@@ -191,15 +191,18 @@ fn faces(
         timers: env.timers.clone(),
         background: env.background.clone(),
         warned: Mutex::default(),
-        poisoned_tickets: PoisonedTickets::default(),
         unscripted: AtomicBool::new(false),
     });
-    let [front, back] = router.map(|router| {
+    let side = |router: &Router, layout| {
         Arc::new(Redis {
-            router,
+            router: router.clone(),
             shared: Arc::clone(&shared),
             layout,
         })
-    });
-    Store { front, back }
+    };
+    let store = |layout| Store::new(side(&front, layout), side(&back, layout));
+    Store {
+        plain: Some(Box::new(store(Layout::Plain))),
+        ..store(layout)
+    }
 }

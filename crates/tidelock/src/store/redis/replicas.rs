@@ -14,7 +14,6 @@
 
 mod batcher;
 mod history;
-mod poisoned_tickets;
 mod policy;
 mod wait_connection;
 
@@ -24,7 +23,6 @@ use std::time::Duration;
 use futures_util::future::join;
 use tokio::sync::oneshot;
 
-pub(crate) use crate::store::redis::replicas::poisoned_tickets::PoisonedTickets;
 pub(crate) use crate::store::redis::replicas::policy::AckPolicy;
 
 use crate::error::{Error, Result};

@@ -56,7 +56,7 @@ pub(crate) async fn attempt(set: &Shared, ask: &AttemptRequest) -> Result<Attemp
         start = SweepStart {
             part,
             patient: true,
-            armed: ask.armed && ask.part == part,
+            armed: ask.armed_by == Some(part),
             wake: wait.wake,
         };
     }
@@ -75,11 +75,11 @@ struct SweepStart {
 
 impl SweepStart {
     fn of(set: &Shared, ask: &AttemptRequest) -> Self {
-        let known = ask.armed && ask.part < set.members.len();
+        let armed_by = ask.armed_by.filter(|part| *part < set.members.len());
         Self {
-            part: if known { ask.part } else { 0 },
+            part: armed_by.unwrap_or(0),
             patient: !ask.patience.is_zero(),
-            armed: known,
+            armed: armed_by.is_some(),
             wake: None,
         }
     }
@@ -151,22 +151,22 @@ async fn ask_part(
     part: usize,
 ) -> Result<Attempt> {
     let first = part == start.part;
+    let armed = first && (start.armed || start.wake.is_some());
     let own = AttemptRequest {
-        spare: 0,
-        delay: Duration::ZERO,
-        ticket: set.members[part].ticket(&ask.ticket),
-        lease: ask.lease,
         patience: if first && start.patient {
             ask.patience
         } else {
             Duration::ZERO
         },
-        armed: first && (start.armed || start.wake.is_some()),
+        armed_by: armed.then_some(0),
         liveness: ask.liveness.clone(),
-        part: 0,
-        wish: ask.wish,
+        ..AttemptRequest::once(set.members[part].ticket(&ask.ticket), ask.lease, ask.wish)
     };
-    set.member(part, Side::Front).attempt(&own).await
+    let reply = set.member(part, Side::Front).attempt(&own).await;
+    if reply.in_doubt {
+        doubt(set, &ask.ticket, part);
+    }
+    reply.outcome
 }
 
 /// Whether a member is the same lock as one that was already taken, by another address: then our own ticket holds it,

@@ -1,4 +1,4 @@
-//! Inspects, lists, force-releases and examines a set.
+//! Inspects, lists, force-releases and diagnoses a set.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -131,29 +131,20 @@ async fn list_of(
 pub(crate) async fn announce(
     set: &Shared,
     client: &ClientId,
-    info: &ClientInfo,
-    ttl: Duration,
+    info: Option<&ClientInfo>,
 ) -> Result<()> {
     for part in 0..set.members.len() {
-        let told = set.member(part, Side::Back).announce(client, info, ttl);
+        let told = set.member(part, Side::Back).announce(client, info);
         told.await.map_err(|error| of_part(set, part, error))?;
     }
     Ok(())
 }
 
-pub(crate) async fn retract(set: &Shared, client: &ClientId) -> Result<()> {
-    for part in 0..set.members.len() {
-        let gone = set.member(part, Side::Back).retract(client);
-        gone.await.map_err(|error| of_part(set, part, error))?;
-    }
-    Ok(())
-}
-
 /// Collects the findings of all members.
-pub(crate) async fn examine(set: &Shared) -> Result<Vec<Finding>> {
+pub(crate) async fn diagnose(set: &Shared) -> Result<Vec<Finding>> {
     let mut all = Vec::new();
     for (part, member) in set.members.iter().enumerate() {
-        let findings = member.store.front.examine().await;
+        let findings = member.store.front.diagnose().await;
         for mut finding in findings.map_err(|error| of_part(set, part, error))? {
             finding.subject = format!("{}: {}", member.label, finding.subject);
             all.push(finding);

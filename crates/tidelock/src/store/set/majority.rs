@@ -205,33 +205,40 @@ impl Votes {
 
 async fn vote(set: &Shared, quorum: &Quorum, ask: &AttemptRequest, part: usize) -> Result<Vote> {
     let own = AttemptRequest {
-        spare: 0,
-        delay: Duration::ZERO,
-        ticket: set.members[part].ticket(&ask.ticket),
-        lease: ask.lease,
-        patience: if ask.armed {
+        patience: if ask.armed_by.is_some() {
             Duration::ZERO
         } else {
             ask.patience
         },
-        armed: ask.armed && ask.part == part,
-        part: 0,
-        wish: ask.wish,
+        armed_by: (ask.armed_by == Some(part)).then_some(0),
         liveness: ask.liveness.clone(),
+        ..AttemptRequest::once(set.members[part].ticket(&ask.ticket), ask.lease, ask.wish)
     };
     let store = Arc::clone(set.member(part, Side::Front));
     let call = Box::pin(async move {
-        match store.attempt(&own).await? {
-            Attempt::Held(wait) => Ok(Err(wait)),
-            // We ask for the server run after the grant, so it is the run that granted, or a later one. A connection
-            // asks only once.
-            Attempt::Acquired(grant) => Ok(Ok((grant.bond, store.incarnation().await))),
-        }
+        let reply = store.attempt(&own).await;
+        // We ask for the server run after the grant, so it is the run that granted, or a later one. A connection asks
+        // only once.
+        let life = match store.extensions().server_runs {
+            Some(runs) if matches!(reply.outcome, Ok(Attempt::Acquired(_))) => {
+                runs.server_run().await
+            }
+            _ => Ok(None),
+        };
+        Ok((reply, life))
     });
-    Ok(match set.bounded(call).await? {
-        Err(wait) => Vote::Held(wait),
-        Ok((bond, life)) if quorum.restart_guard => by_age(set, quorum, part, bond, life),
-        Ok((bond, life)) => Vote::Granted(life.ok().flatten().map(|life| life.id), bond),
+    let (reply, life) = set.bounded(call).await?;
+    if reply.in_doubt {
+        doubt(set, &ask.ticket, part);
+    }
+    Ok(match reply.outcome? {
+        Attempt::Held(wait) => Vote::Held(wait),
+        Attempt::Acquired(grant) if quorum.restart_guard => {
+            by_age(set, quorum, part, grant.bond, life)
+        }
+        Attempt::Acquired(grant) => {
+            Vote::Granted(life.ok().flatten().map(|life| life.id), grant.bond)
+        }
     })
 }
 

@@ -25,8 +25,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::set::in_doubt::InDoubtLog;
 use crate::store::{
-    Attempt, AttemptRequest, Backend, Background, Bond, BoxFuture, Capabilities, ClientId, Grant,
-    Name, Page, Released, Renewal, Renewed, Store, Ticket, Timers,
+    Attempt, AttemptReply, AttemptRequest, Backend, Background, Bond, BoxFuture, Capabilities,
+    ClientId, Extensions, Grant, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket,
+    Timers,
 };
 
 /// Bounds from below the range of the first pause after a collision.
@@ -66,10 +67,7 @@ pub(crate) fn open(plan: Plan) -> Store {
             side,
         }) as Arc<dyn Backend>
     };
-    Store {
-        front: face(Side::Front),
-        back: face(Side::Back),
-    }
+    Store::new(face(Side::Front), face(Side::Back))
 }
 
 /// One store handle of a set.
@@ -139,6 +137,19 @@ impl Shared {
         pauses.pause(retries)
     }
 
+    /// Asks the members. The reply is in doubt if any request of the ticket was not answered, also one of an earlier
+    /// attempt.
+    async fn attempt(&self, ask: &AttemptRequest) -> AttemptReply {
+        let outcome = match &self.rule {
+            Rule::All => all::attempt(self, ask).await,
+            Rule::Majority(quorum) => majority::attempt(self, quorum, ask).await,
+        };
+        AttemptReply {
+            outcome,
+            in_doubt: self.in_doubt_log.in_doubt(&ask.ticket.owner),
+        }
+    }
+
     fn refuse_if_one_is_closed(&self) -> Result<()> {
         for member in &self.members {
             member.refuse_if_closed()?;
@@ -183,17 +194,12 @@ impl Backend for Set {
         }
     }
 
-    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
-        match &self.shared.rule {
-            Rule::All => Box::pin(all::attempt(&self.shared, ask)),
-            Rule::Majority(quorum) => Box::pin(majority::attempt(&self.shared, quorum, ask)),
-        }
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions::NONE
     }
 
-    fn in_doubt(&self, ticket: &Ticket) -> bool {
-        let mut members = self.shared.members.iter();
-        self.shared.in_doubt_log.in_doubt(&ticket.owner)
-            || members.any(|member| member.store.front.in_doubt(&member.ticket(ticket)))
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
+        Box::pin(self.shared.attempt(ask))
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
@@ -217,6 +223,16 @@ impl Backend for Set {
         Box::pin(release::end(&self.shared, self.side, ticket, true))
     }
 
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            for part in 0..self.shared.members.len() {
+                self.shared.member(part, self.side).close().await;
+            }
+        })
+    }
+}
+
+impl Operate for Set {
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
         Box::pin(inspect::force_release(&self.shared, name))
     }
@@ -232,26 +248,13 @@ impl Backend for Set {
     fn announce<'a>(
         &'a self,
         client: &'a ClientId,
-        info: &'a ClientInfo,
-        ttl: Duration,
+        info: Option<&'a ClientInfo>,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(inspect::announce(&self.shared, client, info, ttl))
+        Box::pin(inspect::announce(&self.shared, client, info))
     }
 
-    fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
-        Box::pin(inspect::retract(&self.shared, client))
-    }
-
-    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
-        Box::pin(inspect::examine(&self.shared))
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            for part in 0..self.shared.members.len() {
-                self.shared.member(part, self.side).close().await;
-            }
-        })
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(inspect::diagnose(&self.shared))
     }
 }
 

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::set::{Rule, Shared, Side};
-use crate::store::{Attempt, AttemptRequest, BoxFuture, Liveness, Renewal, Renewed};
+use crate::store::{AttemptRequest, BoxFuture, Renewal, Renewed};
 
 /// Renews a batch at every member. Returns one result for each lock, in order.
 pub(crate) async fn renew(
@@ -137,25 +137,19 @@ fn mend(set: &Arc<Shared>, side: Side, renewal: &Renewal, part: usize) {
     if !set.in_doubt_log.may_mend(&owner, part) {
         return;
     }
-    let ask = AttemptRequest {
-        spare: 0,
-        delay: std::time::Duration::ZERO,
-        ticket: set.members[part].ticket(&renewal.ticket),
-        lease: renewal.lease,
-        patience: std::time::Duration::ZERO,
-        armed: false,
-        part: 0,
-        wish: renewal.wish,
-        liveness: Liveness::default(),
-    };
+    let ticket = set.members[part].ticket(&renewal.ticket);
+    let ask = AttemptRequest::once(ticket, renewal.lease, renewal.wish);
     let set = Arc::clone(set);
     let background = set.background.clone();
     background.spawn(async move {
-        match set.member(part, side).attempt(&ask).await {
-            Ok(Attempt::Acquired(_) | Attempt::Held(_)) => set.in_doubt_log.repaired(&owner, part),
-            Err(error) if !error.outcome_unknown() => set.in_doubt_log.repaired(&owner, part),
+        let reply = set.member(part, side).attempt(&ask).await;
+        match reply.outcome {
             // The outcome is unknown, so the ticket stays in doubt there and the release withdraws it.
-            Err(error) => tracing::debug!(lock = %ask.ticket.name, %error, "not put back"),
+            Err(error) if error.outcome_unknown() => {
+                tracing::debug!(lock = %ask.ticket.name, %error, "not put back");
+            }
+            _ if reply.in_doubt => {}
+            _ => set.in_doubt_log.repaired(&owner, part),
         }
     });
 }

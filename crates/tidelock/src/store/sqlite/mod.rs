@@ -45,8 +45,9 @@ use crate::store::sqlite::connection::{Database, Durable, SharedConnectionState}
 use crate::store::sqlite::holder_bytes::HolderBytes;
 use crate::store::sqlite::wake::{FileWatch, Listening};
 use crate::store::{
-    Attempt, AttemptRequest, Awaited, Backend, BoxFuture, Capabilities, ClientId, Clock, Env,
-    Grant, Name, Page, Released, Renewal, Renewed, Store, Ticket, Wait, WakeChannels,
+    Attempt, AttemptReply, AttemptRequest, Awaited, Backend, BoxFuture, CLIENT_INFO_TTL,
+    Capabilities, ClientId, Clock, Env, Extensions, Grant, Name, Operate, Page, Released, Renewal,
+    Renewed, Store, Ticket, WakeChannels, certain, ready,
 };
 
 /// Bounds the rows that one page of a list reads.
@@ -123,10 +124,8 @@ pub(crate) async fn open(rest: &str, env: &Env) -> Result<Store> {
             paths: Arc::clone(&paths),
         })
     };
-    Ok(Store {
-        front: face(front, listening),
-        back: face(back, Mutex::default()),
-    })
+    let front = face(front, listening);
+    Ok(Store::new(front, face(back, Mutex::default())))
 }
 
 /// Opens a connection before the first request needs it. A file that later gets a second hard link cannot be opened any
@@ -177,7 +176,7 @@ impl Sqlite {
     async fn ask(&self, ask: &AttemptRequest) -> Result<Attempt> {
         let name = ask.ticket.name.as_str();
         // We arm the wake and join the queue before the attempt. Otherwise a release between the two would wake nobody.
-        let wake = (!ask.armed && !ask.patience.is_zero()).then(|| self.signals.arm(name));
+        let wake = ask.wants_wake().then(|| self.signals.arm(name));
         if wake.is_some() {
             self.watch.begin(name, self.clock);
         }
@@ -199,10 +198,7 @@ impl Sqlite {
                     ..Grant::default()
                 }))
             }
-            Decision::Held(left) => Ok(Attempt::Held(Wait {
-                wake,
-                recheck: Some(self.watch.recheck(name, left)),
-            })),
+            Decision::Held(left) => Ok(Attempt::held(wake, self.watch.recheck(name, left))),
             Decision::Withdrawn => {
                 Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"))
             }
@@ -320,8 +316,12 @@ impl Backend for Sqlite {
         CAPABILITIES
     }
 
-    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(self.ask(ask))
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions::NONE
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
+        certain(self.ask(ask))
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
@@ -350,6 +350,27 @@ impl Backend for Sqlite {
         Box::pin(self.end(&ticket.name, move |view| view.withdraw(&mine, &timebase)))
     }
 
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.listening
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        self.worker.close();
+        ready(())
+    }
+}
+
+impl Operate for Sqlite {
+    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
+        let name = name.clone();
+        Box::pin(self.read(move |view| snapshot(view, name.as_str())))
+    }
+
+    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
+        let pattern = pattern.to_owned();
+        Box::pin(self.read(move |view| page(view, &pattern, cursor)))
+    }
+
     fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
         let which = name.clone();
         Box::pin(async move {
@@ -363,46 +384,23 @@ impl Backend for Sqlite {
         })
     }
 
-    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
-        let name = name.clone();
-        Box::pin(self.read(move |view| snapshot(view, name.as_str())))
-    }
-
-    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
-        let pattern = pattern.to_owned();
-        Box::pin(self.read(move |view| page(view, &pattern, cursor)))
-    }
-
     fn announce<'a>(
         &'a self,
         client: &'a ClientId,
-        info: &'a ClientInfo,
-        ttl: Duration,
+        info: Option<&'a ClientInfo>,
     ) -> BoxFuture<'a, Result<()>> {
-        let (client, info, timebase) = (client.clone(), info.clone(), Timebase::new(self.clock));
-        Box::pin(self.write(Durable::No, move |view| {
-            view.announce(&client, &info, ttl, &timebase)
+        let (client, info) = (client.clone(), info.cloned());
+        let timebase = Timebase::new(self.clock);
+        Box::pin(self.write(Durable::No, move |view| match &info {
+            Some(info) => view.announce(&client, info, CLIENT_INFO_TTL, &timebase),
+            None => view.retract(&client),
         }))
     }
 
-    fn retract<'a>(&'a self, client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
-        let client = client.clone();
-        Box::pin(self.write(Durable::No, move |view| view.retract(&client)))
-    }
-
-    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         Box::pin(self.worker.call(|database| {
             let paths = Arc::clone(&database.setting.paths);
             Ok(doctor::examine(&paths, database.connected()?))
         }))
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.listening
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        self.worker.close();
-        Box::pin(std::future::ready(()))
     }
 }

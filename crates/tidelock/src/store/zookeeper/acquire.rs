@@ -22,14 +22,15 @@ use crate::store::zookeeper::entry::{NodePosition, QueueNode, WatchTask};
 use crate::store::zookeeper::keys;
 use crate::store::zookeeper::release::leave;
 use crate::store::zookeeper::{Shared, errors};
-use crate::store::{Attempt, AttemptRequest, BootInstant, Grant, Wait};
+use crate::store::{Attempt, AttemptRequest, BootInstant, Grant};
 
 /// Repeats the step until it decides: the queue may change between our read and the request that relies on it.
 pub(crate) async fn attempt(shared: &Shared, ask: &AttemptRequest) -> Result<Attempt> {
     let deadline = shared.connection.deadline();
-    let waits = !ask.armed && !ask.patience.is_zero();
     // We arm the wake before we read the queue. Otherwise a wake between the two would be lost.
-    let wake = waits.then(|| shared.signals.arm(ask.ticket.owner.text()));
+    let wake = ask
+        .wants_wake()
+        .then(|| shared.signals.arm(ask.ticket.owner.text()));
     let connection = shared.connection_for(&ask.ticket, ask.lease);
     let turn = QueueAttempt {
         shared,
@@ -53,18 +54,8 @@ pub(crate) async fn attempt(shared: &Shared, ask: &AttemptRequest) -> Result<Att
             }
             // No recheck: the watch reports when the node in front is gone, and only the holder's own process knows
             // when its lease ends.
-            Step::Refused => {
-                return Ok(Attempt::Held(Wait {
-                    wake,
-                    recheck: None,
-                }));
-            }
-            Step::Barred(left) => {
-                return Ok(Attempt::Held(Wait {
-                    wake,
-                    recheck: Some(left),
-                }));
-            }
+            Step::Refused => return Ok(Attempt::held(wake, None)),
+            Step::Barred(left) => return Ok(Attempt::held(wake, left)),
             Step::Again => {}
         }
     }

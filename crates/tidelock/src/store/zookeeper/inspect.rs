@@ -71,7 +71,7 @@ fn at_the_least(ends: &[Option<BootInstant>], now: BootInstant) -> Option<Durati
 }
 
 /// Whether that transaction created the first node of the queue, after a `sync` with the leader.
-pub(crate) async fn check(shared: &Shared, name: &Name, generation: FencingToken) -> Result<bool> {
+pub(crate) async fn verify(shared: &Shared, name: &Name, generation: FencingToken) -> Result<bool> {
     let deadline = shared.connection.deadline();
     let session = shared.connection.session(deadline).await?;
     let parent = shared.path(name);

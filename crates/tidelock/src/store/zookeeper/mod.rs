@@ -41,8 +41,9 @@ use crate::store::zookeeper::connection::Connection;
 use crate::store::zookeeper::registry::NodeRegistry;
 use crate::store::zookeeper::single_flight::SingleFlight;
 use crate::store::{
-    Attempt, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId, Env, Name,
-    Page, Released, Renewal, Renewed, Store, Ticket, Timers, TlsFiles, WakeChannels,
+    AttemptReply, AttemptRequest, Backend, Background, BoxFuture, Capabilities, ClientId, Env,
+    Extensions, Name, Operate, Page, Released, Renewal, Renewed, Store, Ticket, Timers, TlsFiles,
+    VerifySequencers, WakeChannels, certain, ready,
 };
 
 /// Bounds the number of extra sessions for short leases: the n-th one serves leases up to the client's lease / 2^n.
@@ -171,8 +172,15 @@ impl Backend for ZooKeeper {
         CAPABILITIES
     }
 
-    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(acquire::attempt(&self.0, ask))
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions {
+            sequencers: Some(self),
+            ..Extensions::NONE
+        }
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
+        certain(acquire::attempt(&self.0, ask))
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {
@@ -191,45 +199,6 @@ impl Backend for ZooKeeper {
         Box::pin(release::leave(&self.0, ticket, true))
     }
 
-    fn check<'a>(
-        &'a self,
-        name: &'a Name,
-        generation: FencingToken,
-    ) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(inspect::check(&self.0, name, generation))
-    }
-
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(release::force(&self.0, name))
-    }
-
-    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
-        Box::pin(inspect::inspect(&self.0, name))
-    }
-
-    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
-        Box::pin(inspect::list(&self.0, pattern, cursor))
-    }
-
-    /// Sends no request: each node created from now on carries the details, and disappears with its session.
-    fn announce<'a>(
-        &'a self,
-        _client: &'a ClientId,
-        info: &'a ClientInfo,
-        _keep: Duration,
-    ) -> BoxFuture<'a, Result<()>> {
-        *self.0.info.lock().unwrap_or_else(PoisonError::into_inner) = Some(info.clone());
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    fn retract<'a>(&'a self, _client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
-        Box::pin(std::future::ready(Ok(()))) // the details are in the nodes of the held locks, and disappear with them
-    }
-
-    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
-        Box::pin(doctor::examine(&self.0))
-    }
-
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             self.0.registry.clear();
@@ -238,5 +207,46 @@ impl Backend for ZooKeeper {
             let connections = self.0.short.iter().chain([&self.0.connection]);
             join_all(connections.map(|connection| connection.close())).await;
         })
+    }
+}
+
+impl VerifySequencers for ZooKeeper {
+    fn verify<'a>(
+        &'a self,
+        name: &'a Name,
+        generation: FencingToken,
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(inspect::verify(&self.0, name, generation))
+    }
+}
+
+impl Operate for ZooKeeper {
+    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
+        Box::pin(inspect::inspect(&self.0, name))
+    }
+
+    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(inspect::list(&self.0, pattern, cursor))
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(release::force(&self.0, name))
+    }
+
+    /// Sends no request: each node created from now on carries the details, and disappears with its session.
+    fn announce<'a>(
+        &'a self,
+        _client: &'a ClientId,
+        info: Option<&'a ClientInfo>,
+    ) -> BoxFuture<'a, Result<()>> {
+        // The details are in the nodes of the held locks and disappear with them, so there is nothing to remove.
+        if let Some(info) = info {
+            *self.0.info.lock().unwrap_or_else(PoisonError::into_inner) = Some(info.clone());
+        }
+        ready(Ok(()))
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(doctor::examine(&self.0))
     }
 }

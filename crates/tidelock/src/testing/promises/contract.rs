@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::error::ErrorKind;
 use crate::owner::OwnerMint;
 use crate::store::{
-    Attempt, AttemptRequest, Backend, Liveness, LockKind, Name, Released, Renewal, Renewed,
-    ReplicaAck, Ticket,
+    Attempt, AttemptRequest, Backend, LockKind, Name, Released, Renewal, Renewed, ReplicaAck,
+    Ticket,
 };
 use crate::testing::fixture::{Fixture, unique};
 
@@ -15,25 +15,16 @@ use crate::testing::fixture::{Fixture, unique};
 const ROUNDS: u32 = 20;
 
 fn ask(mint: &OwnerMint, name: &str, lease: Duration) -> AttemptRequest {
-    AttemptRequest {
-        spare: 0,
-        delay: Duration::ZERO,
-        ticket: Ticket {
-            kind: LockKind::Mutex,
-            name: Name::new(name).expect("a good name"),
-            owner: mint.fresh(),
-        },
-        lease,
-        patience: Duration::ZERO,
-        armed: false,
-        wish: ReplicaAck::Any,
-        part: 0,
-        liveness: Liveness::default(),
-    }
+    let ticket = Ticket {
+        kind: LockKind::Mutex,
+        name: Name::new(name).expect("a good name"),
+        owner: mint.fresh(),
+    };
+    AttemptRequest::once(ticket, lease, ReplicaAck::Any)
 }
 
 async fn acquired(store: &dyn Backend, ask: &AttemptRequest) -> bool {
-    match store.attempt(ask).await.expect("answered") {
+    match store.attempt(ask).await.outcome.expect("answered") {
         Attempt::Acquired(_) => true,
         Attempt::Held(_) => false,
     }
@@ -50,7 +41,7 @@ pub async fn an_acquire_after_its_withdrawal_takes_no_effect(fixture: &Fixture) 
     let late = ask(&mint, &unique("stock"), fixture.lease());
     let withdrawn = store.withdraw(&late.ticket).await.expect("done");
     assert_eq!(withdrawn, Released::NotHeld);
-    let error = store.attempt(&late).await.expect_err("refused");
+    let error = store.attempt(&late).await.outcome.expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Cancelled);
     assert_eq!(left(store, &late.ticket.name).await, None);
     // The withdrawal does not affect other owners.
@@ -78,7 +69,7 @@ pub async fn a_withdrawal_frees_what_was_held(fixture: &Fixture) {
         Released::NotHeld
     );
     assert_eq!(left(store, &held.ticket.name).await, None);
-    assert!(store.attempt(&held).await.is_err());
+    assert!(store.attempt(&held).await.outcome.is_err());
 }
 
 /// A repeated attempt with the same ticket counts once, keeps its token, and never shortens the lease.
@@ -86,7 +77,7 @@ pub async fn a_repeated_attempt_neither_counts_nor_shortens(fixture: &Fixture) {
     let (bare, mint) = (fixture.bare().await, OwnerMint::new());
     let store = &*bare.store.front;
     let long = ask(&mint, &unique("stock"), fixture.lease() * 10);
-    let Ok(Attempt::Acquired(first)) = store.attempt(&long).await else {
+    let Ok(Attempt::Acquired(first)) = store.attempt(&long).await.outcome else {
         panic!("it was free");
     };
     let short = AttemptRequest {
@@ -94,7 +85,7 @@ pub async fn a_repeated_attempt_neither_counts_nor_shortens(fixture: &Fixture) {
         ..long.clone()
     };
     for _ in 0..3 {
-        let Ok(Attempt::Acquired(again)) = store.attempt(&short).await else {
+        let Ok(Attempt::Acquired(again)) = store.attempt(&short).await.outcome else {
             panic!("it is held by this ticket");
         };
         assert_eq!(first.token, again.token);
@@ -123,7 +114,7 @@ pub async fn attempts_of_one_ticket_that_meet_are_one(fixture: &Fixture) {
         // Three tasks, so that any two attempts may meet in any order.
         let attempts = [(); 3].map(|()| {
             let (store, ask) = (Arc::clone(&bare.store.front), ask.clone());
-            tokio::spawn(async move { store.attempt(&ask).await })
+            tokio::spawn(async move { store.attempt(&ask).await.outcome })
         });
         let mut tokens = Vec::new();
         for attempt in attempts {
@@ -289,7 +280,7 @@ pub async fn a_refusal_says_when_to_ask_again(fixture: &Fixture) {
     let mut waiter = held.clone();
     waiter.ticket.owner = mint.fresh();
     waiter.patience = fixture.lease() * 10;
-    let Ok(Attempt::Held(wait)) = store.attempt(&waiter).await else {
+    let Ok(Attempt::Held(wait)) = store.attempt(&waiter).await.outcome else {
         panic!("it is held");
     };
     assert!(

@@ -1,6 +1,6 @@
 //! Waiters that leave the local queue or stop being polled in it, and waiters whose store or client goes away.
 
-use tidelock::store::{Attempt, AttemptRequest, Backend, BoxFuture};
+use tidelock::store::{AttemptReply, AttemptRequest, Backend, BoxFuture};
 use tidelock::testing::{Twist, Twisted};
 use tidelock::{AcquireOptions, ErrorKind, HandOff, LostReason, Result};
 use tokio::sync::Notify;
@@ -256,7 +256,7 @@ impl Twist for Slow {
         &'a self,
         inner: &'a dyn Backend,
         ask: &'a AttemptRequest,
-    ) -> BoxFuture<'a, Result<Attempt>> {
+    ) -> BoxFuture<'a, AttemptReply> {
         Box::pin(async move {
             if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
                 self.asked.notify_one();

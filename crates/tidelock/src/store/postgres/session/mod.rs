@@ -29,8 +29,9 @@ use crate::snapshot::{ClientInfo, Finding, Snapshot};
 use crate::store::postgres::connection::Connection;
 use crate::store::postgres::errors::RequestError;
 use crate::store::{
-    Attempt, AttemptRequest, Backend, Background, BootInstant, BoxFuture, Capabilities, ClientId,
-    Env, Name, OwnerId, Page, Released, Renewal, Renewed, Store, Ticket, Timers,
+    AttemptReply, AttemptRequest, Backend, Background, BootInstant, BoxFuture, Capabilities,
+    ClientId, Env, Extensions, Name, Operate, OwnerId, Page, Released, Renewal, Renewed, Store,
+    Ticket, Timers, certain, ready,
 };
 
 /// What this kind of lock can do.
@@ -179,9 +180,13 @@ impl Backend for Sessions {
         CAPABILITIES
     }
 
-    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions::NONE
+    }
+
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
         let (shared, ask) = (Arc::clone(&self.0), ask.clone());
-        Box::pin(
+        certain(
             self.0
                 .run(async move { verbs::attempt(&shared, &ask).await }),
         )
@@ -209,14 +214,15 @@ impl Backend for Sessions {
         self.release(ticket)
     }
 
-    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
-        let (shared, name) = (Arc::clone(&self.0), name.clone());
-        Box::pin(
-            self.0
-                .run(async move { verbs::force(&shared, &name).await }),
-        )
+    fn close(&self) -> BoxFuture<'_, ()> {
+        if let Some(session) = self.0.slot().take() {
+            session.leave();
+        }
+        ready(())
     }
+}
 
+impl Operate for Sessions {
     fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>> {
         let (shared, name) = (Arc::clone(&self.0), name.clone());
         Box::pin(
@@ -229,30 +235,26 @@ impl Backend for Sessions {
         Box::pin(std::future::ready(Ok(inspect::list(&self.0, pattern))))
     }
 
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>> {
+        let (shared, name) = (Arc::clone(&self.0), name.clone());
+        Box::pin(
+            self.0
+                .run(async move { verbs::force(&shared, &name).await }),
+        )
+    }
+
     /// Does nothing: the server lists its sessions itself.
     fn announce<'a>(
         &'a self,
         _client: &'a ClientId,
-        _info: &'a ClientInfo,
-        _keep: Duration,
+        _info: Option<&'a ClientInfo>,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(std::future::ready(Ok(())))
+        ready(Ok(()))
     }
 
-    fn retract<'a>(&'a self, _client: &'a ClientId) -> BoxFuture<'a, Result<()>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         let shared = Arc::clone(&self.0);
         Box::pin(self.0.run(async move { inspect::examine(&shared).await }))
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        if let Some(session) = self.0.slot().take() {
-            session.leave();
-        }
-        Box::pin(std::future::ready(()))
     }
 }
 

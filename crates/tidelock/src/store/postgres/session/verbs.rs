@@ -13,7 +13,7 @@ use crate::store::postgres::session::inspect;
 use crate::store::postgres::session::life::{GIVE, SIGN, Session, TAKE};
 use crate::store::postgres::session::slots::{ServerLock, ServerLockState};
 use crate::store::{
-    Attempt, AttemptRequest, BootInstant, Grant, Name, Released, Renewal, Renewed, Ticket, Wait,
+    Attempt, AttemptRequest, BootInstant, Grant, Name, Released, Renewal, Renewed, Ticket,
 };
 
 pub(crate) async fn attempt(shared: &Shared, ask: &AttemptRequest) -> Result<Attempt> {
@@ -113,11 +113,9 @@ fn granted(session: &Session) -> Attempt {
 }
 
 fn refused(shared: &Shared, left: Option<Duration>) -> Attempt {
-    Attempt::Held(Wait {
-        wake: None,
-        // One millisecond more, so that the lease has ended at the recheck. Never later than the client's own lease.
-        recheck: left.map(|left| (left + Duration::from_millis(1)).min(shared.span)),
-    })
+    // One millisecond more, so that the lease has ended at the recheck. Never later than the client's own lease.
+    let recheck = left.map(|left| (left + Duration::from_millis(1)).min(shared.span));
+    Attempt::held(None, recheck)
 }
 
 fn busy() -> Error {

@@ -10,7 +10,7 @@ use crate::store::redis::doctor::allowed;
 use crate::store::redis::keys;
 use crate::store::redis::pubsub::keyspace_events;
 use crate::store::{
-    AttemptRequest, Backend, ClientId, Liveness, LockKind, Name, Renewal, ReplicaAck, Ticket,
+    AttemptRequest, Backend, ClientId, LockKind, Name, Renewal, ReplicaAck, Ticket,
 };
 
 use Severity::{Advice, Danger, Good};
@@ -89,27 +89,18 @@ impl Redis {
 
     fn probe(kind: LockKind) -> Result<AttemptRequest> {
         let name = format!("{}probe:{{{}}}", keys::OURS, ClientId::random().as_str());
-        Ok(AttemptRequest {
-            spare: 0,
-            delay: Duration::ZERO,
-            ticket: Ticket {
-                kind,
-                name: Name::new(name)?,
-                owner: OwnerMint::new().fresh(),
-            },
-            lease: LEASE,
-            patience: Duration::ZERO,
-            armed: false,
-            wish: ReplicaAck::Off,
-            part: 0,
-            liveness: Liveness::default(),
-        })
+        let ticket = Ticket {
+            kind,
+            name: Name::new(name)?,
+            owner: OwnerMint::new().fresh(),
+        };
+        Ok(AttemptRequest::once(ticket, LEASE, ReplicaAck::Off))
     }
 
     async fn lock_rights(&self) -> Result<Finding> {
         let ask = Self::probe(LockKind::Mutex)?;
         let tried = async {
-            self.attempt(&ask).await?;
+            self.attempt(&ask).await.outcome?;
             let renewal = Renewal {
                 ticket: ask.ticket.clone(),
                 lease: LEASE,
@@ -141,7 +132,7 @@ impl Redis {
     async fn token_rights(&self) -> Result<Finding> {
         let ask = Self::probe(LockKind::Fenced)?;
         let tried = async {
-            self.attempt(&ask).await?;
+            self.attempt(&ask).await.outcome?;
             self.release(&ask.ticket).await?;
             let counter = keys::plain_token(&ask.ticket.name);
             let gone = crate::store::redis::wire::request::Request::new("DEL").arg(&counter);

@@ -21,12 +21,13 @@ impl Redis {
         pending: Option<PendingAck>,
         deadline: BootInstant,
         counter: fn(&Name) -> String,
+        in_doubt: &mut bool,
     ) -> Result<Attempt> {
         let counter = || counter(&ask.ticket.name);
         let token = tokens::first(ask.ticket.kind, last, more, counter)?;
         let acknowledged = match pending {
             // Boxed because few grants need it.
-            Some(pending) => Box::pin(self.acknowledged(ask, pending, deadline)).await?,
+            Some(pending) => Box::pin(self.acknowledged(ask, pending, deadline, in_doubt)).await?,
             None => None,
         };
         Ok(Attempt::Acquired(Grant {
@@ -38,12 +39,14 @@ impl Redis {
     }
 
     /// Waits for the replicas after a grant. If too few acknowledge, releases the grant and returns an error:
-    /// [`ErrorKind::Unavailable`] if the release succeeded, otherwise [`ErrorKind::OutcomeUnknown`].
+    /// [`ErrorKind::Unavailable`] if the release succeeded, otherwise [`ErrorKind::OutcomeUnknown`], and sets
+    /// `in_doubt`.
     async fn acknowledged(
         &self,
         ask: &AttemptRequest,
         pending: PendingAck,
         deadline: BootInstant,
+        in_doubt: &mut bool,
     ) -> Result<Option<Acknowledged>> {
         let policy = &self.shared.ack_policy;
         let report = policy.report(pending).await;
@@ -60,8 +63,9 @@ impl Redis {
                     Some(Err(error)) => error.to_string(),
                     _ => "no answer in time".to_owned(),
                 };
-                // The release may still arrive and would end a later grant of this ticket. So we poison the ticket.
-                self.shared.poisoned_tickets.note(&ask.ticket.owner);
+                // The release, still in flight on one connection, could arrive after the same ticket was granted again
+                // on another. It would end that grant, and the holder would not notice.
+                *in_doubt = true;
                 Err(Error::new(ErrorKind::OutcomeUnknown).because(format!(
                     "{}; and it could not be given back: {why}",
                     short.detail().unwrap_or_default()

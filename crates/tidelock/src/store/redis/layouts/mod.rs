@@ -12,7 +12,7 @@ pub(crate) mod tokens;
 use crate::error::Result;
 use crate::store::redis::Redis;
 use crate::store::{
-    Attempt, AttemptRequest, BoxFuture, Capabilities, Name, Released, Renewal, Renewed, Ticket,
+    AttemptReply, AttemptRequest, BoxFuture, Capabilities, Name, Released, Renewal, Renewed, Ticket,
 };
 
 /// The form of a lock in the store.
@@ -42,10 +42,18 @@ impl Layout {
 
 /// The layout decides once, here. What follows concerns that layout only.
 impl Redis {
-    pub(crate) fn decide<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, Result<Attempt>> {
+    pub(crate) fn decide<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
         match self.layout {
-            Layout::Redisson => Box::pin(self.attempt_redisson(ask)),
-            Layout::Plain => Box::pin(self.attempt_plain(ask)),
+            Layout::Redisson => Box::pin(async {
+                let mut in_doubt = false;
+                let outcome = self.attempt_redisson(ask, &mut in_doubt).await;
+                AttemptReply { outcome, in_doubt }
+            }),
+            Layout::Plain => Box::pin(async {
+                let mut in_doubt = false;
+                let outcome = self.attempt_plain(ask, &mut in_doubt).await;
+                AttemptReply { outcome, in_doubt }
+            }),
         }
     }
 

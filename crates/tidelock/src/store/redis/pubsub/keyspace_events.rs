@@ -126,7 +126,7 @@ impl KeyspaceEvents {
     pub(crate) async fn wake_for(&self, ask: &AttemptRequest, router: &Router) -> Option<Wake> {
         if ask.patience.is_zero() {
             let channel = || keys::events(self.db, &ask.ticket.name);
-            return (!ask.armed)
+            return (ask.armed_by.is_none())
                 .then(|| self.subscriber.arm_if_live(channel))
                 .flatten();
         }
@@ -138,7 +138,7 @@ impl KeyspaceEvents {
         let channel = keys::events(self.db, &ask.ticket.name);
         let endpoint = self.channel_router.of(&channel)?;
         self.find_out(&endpoint, &ask.ticket.name, router).await;
-        if ask.armed || !settings(&endpoint).are_on() {
+        if ask.armed_by.is_some() || !settings(&endpoint).are_on() {
             return None;
         }
         // At most half of the limit, because the script needs the rest.
@@ -173,7 +173,7 @@ impl KeyspaceEvents {
         }
     }
 
-    /// See [`Backend::pause`](crate::store::Backend::pause).
+    /// See [`HearReleases::poll_interval`](crate::store::HearReleases::poll_interval).
     pub(crate) fn pause(&self, name: &Name) -> Option<Duration> {
         let channel = keys::events(self.db, name);
         let told = self.subscriber.listens(&channel)

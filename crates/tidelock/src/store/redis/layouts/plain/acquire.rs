@@ -12,7 +12,11 @@ use crate::store::redis::{Redis, keys, millis};
 use crate::store::{Attempt, AttemptRequest, BootInstant, LockKind, Wait};
 
 impl Redis {
-    pub(crate) async fn attempt_plain(&self, ask: &AttemptRequest) -> Result<Attempt> {
+    pub(crate) async fn attempt_plain(
+        &self,
+        ask: &AttemptRequest,
+        in_doubt: &mut bool,
+    ) -> Result<Attempt> {
         let name = &ask.ticket.name;
         self.router.check(name)?;
         let deadline = self.router.deadline();
@@ -23,7 +27,7 @@ impl Redis {
             AcquireAnswer::Granted { last, more } => {
                 let tokens = (last, more);
                 return self
-                    .granted(ask, tokens, pending, deadline, keys::plain_token)
+                    .granted(ask, tokens, pending, deadline, keys::plain_token, in_doubt)
                     .await;
             }
             AcquireAnswer::Held(refusal) => refusal,

@@ -11,7 +11,11 @@ use crate::store::redis::{Redis, keys, millis};
 use crate::store::{Attempt, AttemptRequest, BootInstant, LockKind, Wake};
 
 impl Redis {
-    pub(crate) async fn attempt_redisson(&self, ask: &AttemptRequest) -> Result<Attempt> {
+    pub(crate) async fn attempt_redisson(
+        &self,
+        ask: &AttemptRequest,
+        in_doubt: &mut bool,
+    ) -> Result<Attempt> {
         self.router.check(&ask.ticket.name)?;
         let deadline = self.router.deadline();
         // We subscribe before we run the script. Otherwise we would miss a release between the two.
@@ -25,7 +29,7 @@ impl Redis {
                 AcquireAnswer::Granted { last, more } => {
                     let tokens = (last, more);
                     return self
-                        .granted(ask, tokens, pending, deadline, keys::token)
+                        .granted(ask, tokens, pending, deadline, keys::token, in_doubt)
                         .await;
                 }
                 AcquireAnswer::Held(refusal) => refusal,
@@ -39,7 +43,7 @@ impl Redis {
     }
 
     async fn redisson_wake(&self, ask: &AttemptRequest) -> Option<Wake> {
-        if ask.armed {
+        if ask.armed_by.is_some() {
             return None;
         }
         let subscriber = &self.shared.subscriber;

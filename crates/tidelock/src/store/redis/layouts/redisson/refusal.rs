@@ -74,7 +74,7 @@ impl Redis {
             return false;
         }
         let subscriber = &self.shared.subscriber;
-        !(armed || ask.armed) || subscriber.is_deaf(|| keys::channel(&ask.ticket.name))
+        !(armed || ask.armed_by.is_some()) || subscriber.is_deaf(|| keys::channel(&ask.ticket.name))
     }
 }
 

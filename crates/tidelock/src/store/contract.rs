@@ -1,0 +1,213 @@
+//! The contract of a store: what every store answers, what operators need, and what only some stores have.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use crate::error::Result;
+use crate::guard::FencingToken;
+use crate::name::Name;
+use crate::owner::ClientId;
+use crate::snapshot::{ClientInfo, Finding, Snapshot};
+use crate::store::{
+    Attempt, AttemptReply, AttemptRequest, Released, ReleasesSeen, Renewal, Renewed, Ticket,
+};
+
+/// A boxed future. It makes [`Backend`] usable as `dyn`.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What every store answers: single requests. A store does not retry, sets no timer and never waits for a lock.
+///
+/// 1. The server decides `attempt` at one instant. A repeated attempt of the same ticket, after a refusal or a lost
+///    reply, neither queues twice nor counts twice. It never shortens a lease.
+/// 2. If the store wakes and the request [wants a wake](AttemptRequest::wants_wake), a refusal carries one armed
+///    *before* that instant, or none if the store cannot arm at the moment. A store whose wakes cost nothing arms one
+///    without patience too.
+/// 3. `release` ends the ticket's acquisition. `withdraw` does the same, removes anything else that the ticket left (a
+///    position in a queue), and makes any later attempt of the ticket have no effect. Both may be repeated.
+/// 4. No method retries a request that may have taken effect. An error that may have taken effect has the kind
+///    [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown); one that certainly has not has the kind
+///    [`Unavailable`](crate::ErrorKind::Unavailable) or another.
+/// 5. A grant or a renewal without the requested acknowledgements is no success. The grant is undone, and reported as
+///    `Unavailable` if the undo is certain, otherwise as `OutcomeUnknown` and [in doubt](AttemptReply::in_doubt); the
+///    renewal is [`Failed`](Renewed::Failed).
+/// 6. Each call ends within the response timeout of its [`Env`](crate::store::Env), if necessary with an error.
+/// 7. A future may be polled on several runtimes in turn, the last of them the background's. It must not own timers or
+///    sockets of the runtime that first polled it; use [`Timers`](crate::store::Timers).
+/// 8. A grant is valid until its lease or the condition of its [`Bond`](crate::store::Bond) ends; nobody else gets the
+///    lock before. If a store can only detect the end, it severs the bond at that moment.
+/// 9. Tickets of a read-write lock are served in order of arrival. A [`Read`](crate::store::LockKind::Read) ticket
+///    waits until no other kind is ahead of it; all other tickets wait until nothing is ahead. A ticket that was refused
+///    with patience keeps its position until it is withdrawn, or until it makes no attempt for two leases. All kinds on
+///    one name compete with each other, and every grant of a read-write lock has a token.
+pub trait Backend: Operate + fmt::Debug + Send + Sync + 'static {
+    /// The capabilities of the store. They never change.
+    fn capabilities(&self) -> Capabilities;
+    /// The abilities that only some stores have. They never change.
+    fn extensions(&self) -> Extensions<'_>;
+    /// Attempts to acquire the lock for this ticket.
+    fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply>;
+    /// Renews a batch of one lane. The results are in the order of the batch.
+    fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>>;
+    /// The lane of a lock. Lanes fail independently: a batch of renewals never mixes lanes, and a lane that hangs does
+    /// not delay another.
+    fn lane(&self, name: &Name) -> u64;
+    /// Releases the lock of the ticket.
+    fn release<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>>;
+    /// Removes everything that the ticket left, and makes its late requests have no effect.
+    fn withdraw<'a>(&'a self, ticket: &'a Ticket) -> BoxFuture<'a, Result<Released>>;
+    /// Closes connections and subscriptions gracefully.
+    fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// What operators need of every store.
+pub trait Operate {
+    /// Returns the visible state of a lock.
+    fn inspect<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Snapshot>>;
+    /// Lists the names of held locks that match a glob (`*`, `?`), one page at a time, starting with cursor 0.
+    fn list<'a>(&'a self, pattern: &'a str, cursor: u64) -> BoxFuture<'a, Result<Page>>;
+    /// Frees the lock regardless of its holder, and wakes its waiters. Returns false if the lock was free.
+    fn force_release<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool>>;
+    /// Publishes the details of this process for [`CLIENT_INFO_TTL`]. `None`: removes them.
+    fn announce<'a>(
+        &'a self,
+        client: &'a ClientId,
+        info: Option<&'a ClientInfo>,
+    ) -> BoxFuture<'a, Result<()>>;
+    /// Looks for conditions that weaken a lock.
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>>;
+}
+
+/// Bounds how long the details of a process stay in the store after [`Operate::announce`]. The client publishes them
+/// again after a third of this.
+pub const CLIENT_INFO_TTL: Duration = Duration::from_secs(3600);
+
+/// The abilities that only some stores have. `None`: this store does not have it. A wrapper must decide on each.
+#[derive(Clone, Copy)]
+#[allow(
+    missing_debug_implementations,
+    reason = "references to the store itself"
+)]
+pub struct Extensions<'a> {
+    /// Whether a given grant has the lock now: [`Capabilities::sequencers`].
+    pub sequencers: Option<&'a dyn VerifySequencers>,
+    /// The statement of a [`SqlFence`](crate::SqlFence), with the lock's name and a token as its parameters. It fails
+    /// the user's own transaction unless this token is still the newest.
+    pub sql_fence: Option<&'a str>,
+    /// Which run of the server answers now.
+    pub server_runs: Option<&'a dyn ServerRuns>,
+    /// Releases that the client notices without asking for the lock.
+    pub releases: Option<&'a dyn HearReleases>,
+}
+
+impl Extensions<'_> {
+    /// No ability besides the contract.
+    pub const NONE: Self = Self {
+        sequencers: None,
+        sql_fence: None,
+        server_runs: None,
+        releases: None,
+    };
+}
+
+/// See [`Extensions::sequencers`].
+pub trait VerifySequencers: Send + Sync {
+    /// Tells whether the grant with this token has the lock now. It uses a linearizable read, not the state of a server
+    /// that may lag.
+    fn verify<'a>(
+        &'a self,
+        name: &'a Name,
+        generation: FencingToken,
+    ) -> BoxFuture<'a, Result<bool>>;
+}
+
+/// See [`Extensions::server_runs`].
+pub trait ServerRuns: Send + Sync {
+    /// Returns the server run that answers now. After an attempt, this is the run that decided the attempt, or a later
+    /// one. `None`: unknown.
+    fn server_run(&self) -> BoxFuture<'_, Result<Option<Incarnation>>>;
+}
+
+/// See [`Extensions::releases`]. The methods send no request.
+pub trait HearReleases: Send + Sync {
+    /// The releases of this lock that the client has noticed. `None`: the client is not listening.
+    fn seen(&self, name: &Name) -> Option<ReleasesSeen>;
+    /// The poll interval of a waiter that has a [`Wake`](crate::store::Wake), in a store that does not always wake but
+    /// does at the moment. `None`: the same as for a waiter without a wake.
+    fn poll_interval(&self, name: &Name) -> Option<Duration>;
+}
+
+/// The capabilities of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "a table of abilities, not a state"
+)]
+pub struct Capabilities {
+    /// The store wakes waiters. Otherwise the acquire loop polls.
+    pub wakes: bool,
+    /// Grants carry fencing tokens for [`LockKind::Fenced`](crate::store::LockKind::Fenced).
+    pub tokens: bool,
+    /// A refused ticket keeps a position in a queue of the store until it is withdrawn.
+    pub queues: bool,
+    /// Processes of other machines can share the locks.
+    pub shared: bool,
+    /// A reported grant survives a crash of the store.
+    pub durable: bool,
+    /// After a hold that ended without a release, the store can delay the next grant: [`AttemptRequest::delay`].
+    pub delays: bool,
+    /// The store can tell whether a given grant has the lock now. True exactly if it has [`Extensions::sequencers`].
+    pub sequencers: bool,
+    /// The store supports [`LockKind::Read`](crate::store::LockKind::Read) and
+    /// [`LockKind::Write`](crate::store::LockKind::Write).
+    pub read_write: bool,
+}
+
+impl Capabilities {
+    /// Grants and refusals, nothing else.
+    pub const NONE: Self = Self {
+        wakes: false,
+        tokens: false,
+        queues: false,
+        shared: false,
+        durable: false,
+        delays: false,
+        sequencers: false,
+        read_write: false,
+    };
+}
+
+/// One page of [`Operate::list`].
+#[derive(Debug, Default)]
+pub struct Page {
+    /// Names of held locks, in no order. A name may appear twice.
+    pub names: Vec<String>,
+    /// The cursor of the next page. `None`: this was the last page.
+    pub next: Option<u64>,
+}
+
+/// One run of a server process. A server that lost all its state is a new run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Incarnation {
+    /// The id of the run, different for every start.
+    pub id: Arc<str>,
+    /// The minimum time that the server has been up.
+    pub up: Duration,
+}
+
+/// A future that is ready: the answer of a store that asks no server.
+pub fn ready<'a, T: Send + 'a>(value: T) -> BoxFuture<'a, T> {
+    Box::pin(std::future::ready(value))
+}
+
+/// The reply of a store whose attempts are never in doubt.
+pub fn certain<'a>(
+    outcome: impl Future<Output = Result<Attempt>> + Send + 'a,
+) -> BoxFuture<'a, AttemptReply> {
+    // Mapped, because an async block that awaits `outcome` would hold that future twice.
+    Box::pin(outcome.map(Into::into))
+}

@@ -1,0 +1,196 @@
+//! What the acquire loop and a store say to each other: requests and replies, as plain data.
+
+use std::time::Duration;
+
+use crate::acknowledge::{Acknowledged, ReplicaAck};
+use crate::engine::acquire::request::Liveness;
+use crate::engine::lease::bond::Bond;
+use crate::engine::runtime::wakes::Wake;
+use crate::error::{Error, Result};
+use crate::guard::FencingToken;
+use crate::name::Name;
+use crate::owner::OwnerId;
+
+/// The kind of lock that a name is used as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LockKind {
+    /// One holder.
+    Mutex,
+    /// One holder. Every grant has a token larger than all before. Excludes [`Mutex`](Self::Mutex) on the same name.
+    Fenced,
+    /// Any number of holders, all of this kind. Only for stores with
+    /// [`Capabilities::read_write`](crate::store::Capabilities::read_write), as is [`Write`](Self::Write).
+    Read,
+    /// One holder. Excludes every kind on the same name.
+    Write,
+}
+
+impl LockKind {
+    /// True for a side of a read-write lock. A waiter for a side always has a position in a queue of the store, even if
+    /// the store has no queue for other kinds. Otherwise a stream of readers would leave no gap for a writer.
+    pub fn is_read_write(self) -> bool {
+        matches!(self, Self::Read | Self::Write)
+    }
+
+    /// True if both kinds may hold the lock at the same time.
+    pub fn shares_with(self, other: Self) -> bool {
+        self == Self::Read && other == Self::Read
+    }
+}
+
+/// Everything needed to renew, release or clean up one acquisition. It exists before the first byte is sent, so that
+/// cleanup never depends on a reply.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Ticket {
+    /// The kind of the lock.
+    pub kind: LockKind,
+    /// The name of the lock.
+    pub name: Name,
+    /// The owner, used for this one acquisition only.
+    pub owner: OwnerId,
+}
+
+/// One attempt: may this ticket hold the lock now?
+#[derive(Debug, Clone)]
+pub struct AttemptRequest {
+    /// The acquisition and its lock.
+    pub ticket: Ticket,
+    /// The lease of the grant.
+    pub lease: Duration,
+    /// How long the caller waits in total. Zero: the caller only wants one answer, so the store need not arm a wake.
+    pub patience: Duration,
+    /// The caller already has a [`Wake`] for this lock, so the store arms no other. In a set of stores the number is
+    /// the member that armed it; in a single store it is 0.
+    pub armed_by: Option<usize>,
+    /// How many replicas must acknowledge the grant before it is reported. A store without replicas ignores this.
+    pub wish: ReplicaAck,
+    /// How many more fencing tokens to reserve with the grant, for later acquisitions of this process. A store that
+    /// cannot or need not do so reserves none: see [`Grant::more`].
+    pub spare: u32,
+    /// How long nobody may get the lock after this hold ends without a release. A release or a force release ends the
+    /// delay at once. Zero: no delay. Set only if [`Capabilities::delays`](crate::store::Capabilities::delays) is true.
+    pub delay: Duration,
+    /// Tells whether the caller still waits for the answer.
+    pub liveness: Liveness,
+}
+
+impl AttemptRequest {
+    /// An attempt without patience, spare tokens or delay, whose caller waits until the end.
+    pub fn once(ticket: Ticket, lease: Duration, wish: ReplicaAck) -> Self {
+        Self {
+            ticket,
+            lease,
+            patience: Duration::ZERO,
+            armed_by: None,
+            wish,
+            spare: 0,
+            delay: Duration::ZERO,
+            liveness: Liveness::default(),
+        }
+    }
+
+    /// Whether a refusal must carry a wake: the caller waits and has none yet.
+    pub fn wants_wake(&self) -> bool {
+        self.armed_by.is_none() && !self.patience.is_zero()
+    }
+}
+
+/// The reply to an [`AttemptRequest`].
+#[derive(Debug)]
+pub struct AttemptReply {
+    /// A grant, a refusal, or an error.
+    pub outcome: Result<Attempt>,
+    /// A request of this ticket may still take effect, although the attempt was answered. The caller withdraws the
+    /// ticket and makes no further attempt with it. Stores that send one request per attempt are never in doubt.
+    pub in_doubt: bool,
+}
+
+impl From<Result<Attempt>> for AttemptReply {
+    fn from(outcome: Result<Attempt>) -> Self {
+        Self {
+            outcome,
+            in_doubt: false,
+        }
+    }
+}
+
+impl From<Error> for AttemptReply {
+    fn from(error: Error) -> Self {
+        Err(error).into()
+    }
+}
+
+/// What the store decided.
+#[derive(Debug)]
+pub enum Attempt {
+    /// The ticket holds the lock.
+    Acquired(Grant),
+    /// Another ticket holds the lock.
+    Held(Wait),
+}
+
+impl Attempt {
+    /// A grant with this token.
+    pub fn granted(token: impl Into<Option<FencingToken>>) -> Self {
+        Self::Acquired(Grant {
+            token: token.into(),
+            ..Grant::default()
+        })
+    }
+
+    /// A refusal with these details: see [`Wait`].
+    pub fn held(wake: Option<Wake>, recheck: impl Into<Option<Duration>>) -> Self {
+        Self::Held(Wait {
+            wake,
+            recheck: recheck.into(),
+        })
+    }
+}
+
+/// The details of a grant.
+#[derive(Debug, Clone, Default)]
+pub struct Grant {
+    /// The fencing token, if the store counts. Always present for [`LockKind::Fenced`].
+    pub token: Option<FencingToken>,
+    /// How many tokens after this one were reserved with it. No later grant of this lock gets one of them.
+    pub more: u32,
+    /// The acknowledgements reached. `None`: none were requested.
+    pub acknowledged: Option<Acknowledged>,
+    /// A condition that the hold depends on besides its lease. `None`: the lease only.
+    pub bond: Option<Bond>,
+}
+
+/// The details of a refusal.
+#[derive(Debug, Default)]
+pub struct Wait {
+    /// Resolves when the answer may have changed. It is armed before the attempt is decided. `None`: the caller polls.
+    pub wake: Option<Wake>,
+    /// The latest time for the next attempt: the rest of the holder's lease, if known.
+    pub recheck: Option<Duration>,
+}
+
+/// A request to renew one lease.
+#[derive(Debug, Clone)]
+pub struct Renewal {
+    /// The ticket of the lease.
+    pub ticket: Ticket,
+    /// The new minimum length from now. A renewal never shortens a lease.
+    pub lease: Duration,
+    /// How many replicas must acknowledge the renewal before it counts as [`Kept`](Renewed::Kept).
+    pub wish: ReplicaAck,
+}
+
+/// The result of one [`Renewal`].
+#[derive(Debug)]
+pub enum Renewed {
+    /// The ticket holds the lock for the requested lease.
+    Kept,
+    /// The ticket no longer holds the lock.
+    Gone,
+    /// The ticket no longer holds the lock alone: the key is also used by another kind of lock, or holds something
+    /// else.
+    WrongType,
+    /// This renewal failed. The others in the batch are not affected.
+    Failed(Error),
+}
