@@ -1,5 +1,6 @@
 //! The contract between the acquire loop and a store, and the plain data types of that contract.
 
+mod doctor;
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
 #[cfg(feature = "fuzzing")]
