@@ -3,6 +3,7 @@
 #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]
 pub(crate) mod connect_once;
 mod contract;
+mod doctor;
 pub(crate) mod errors;
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;

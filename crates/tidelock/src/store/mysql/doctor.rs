@@ -4,7 +4,32 @@ use std::collections::HashMap;
 
 use crate::error::Result;
 use crate::snapshot::{Finding, Severity};
+use crate::store::doctor::DoctorCheck;
 use crate::store::mysql::{Mysql, text};
+
+const VERSION: DoctorCheck = DoctorCheck {
+    subject: "version",
+    good: "it has what locks need",
+    severity: Severity::Danger,
+    bad: "older than what tidelock is tested with",
+    advice: "use MySQL 8.0, MariaDB 10.6, or later",
+};
+
+const WRITES: DoctorCheck = DoctorCheck {
+    subject: "writes",
+    good: "locks can be taken",
+    severity: Severity::Danger,
+    bad: "it is a replica, or set so: no lock can be taken, renewed or released here",
+    advice: "connect to the primary",
+};
+
+const DURABILITY: DoctorCheck = DoctorCheck {
+    subject: "durability",
+    good: "a grant and its token are on the disk before they are reported",
+    severity: Severity::Advice,
+    bad: "a crash of the machine forgets the last second: a lock that was granted then can be granted again",
+    advice: "set innodb_flush_log_at_trx_commit = 1",
+};
 
 const READ_SETTINGS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
     ('version', 'innodb_flush_log_at_trx_commit', 'read_only', 'wsrep_on', 'sync_binlog', 'log_bin')";
@@ -46,53 +71,19 @@ fn version(version: &str) -> Finding {
     } else {
         (8, 0)
     };
-    if number >= least {
-        return Finding::new(Severity::Good, "version", version, "it has what locks need");
-    }
-    Finding::new(
-        Severity::Danger,
-        "version",
-        version,
-        "older than what tidelock is tested with",
-    )
-    .advise("use MySQL 8.0, MariaDB 10.6, or later")
+    VERSION.judge(number >= least, version)
 }
 
 fn writes(read_only: &str) -> Finding {
-    if matches!(read_only, "OFF" | "0") {
-        return Finding::new(
-            Severity::Good,
-            "writes",
-            "it takes changes",
-            "locks can be taken",
-        );
+    match read_only {
+        "OFF" | "0" => WRITES.good("it takes changes"),
+        other => WRITES.bad(format!("read_only = {other}")),
     }
-    Finding::new(
-        Severity::Danger,
-        "writes",
-        format!("read_only = {read_only}"),
-        "it is a replica, or set so: no lock can be taken, renewed or released here",
-    )
-    .advise("connect to the primary")
 }
 
 fn durability(flush: &str) -> Finding {
     let found = format!("innodb_flush_log_at_trx_commit = {flush}");
-    if flush == "1" {
-        return Finding::new(
-            Severity::Good,
-            "durability",
-            found,
-            "a grant and its token are on the disk before they are reported",
-        );
-    }
-    Finding::new(
-        Severity::Advice,
-        "durability",
-        found,
-        "a crash of the machine forgets the last second: a lock that was granted then can be granted again",
-    )
-    .advise("set innodb_flush_log_at_trx_commit = 1")
+    DURABILITY.judge(flush == "1", found)
 }
 
 fn binlog(on: &str, sync: &str) -> Option<Finding> {

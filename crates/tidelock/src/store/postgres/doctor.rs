@@ -4,10 +4,19 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::snapshot::{Finding, Severity};
+use crate::store::doctor::DoctorCheck;
 use crate::store::postgres::connection::Connection;
 use crate::store::postgres::errors::RequestError;
 use crate::store::postgres::schema::Sql;
 use crate::store::postgres::wake::{ListenState, NotifyListener};
+
+const WAKES: DoctorCheck = DoctorCheck {
+    subject: "wakes",
+    good: "a waiter is woken when the lock is released",
+    severity: Severity::Advice,
+    bad: "waiters ask twenty times a second instead of being woken",
+    advice: "connect past the pooler, or let it keep sessions (pool_mode = session)",
+};
 
 const SETTINGS: &str = "SELECT current_setting('server_version'), pg_is_in_recovery(), \
     current_setting('synchronous_commit'), current_setting('fsync'), current_setting('transaction_isolation'), \
@@ -74,18 +83,7 @@ pub(crate) async fn examine(
 
 async fn hearing(listener: &Arc<NotifyListener>, connection: &Connection) -> Finding {
     match listener.hears(connection.limit() * 2).await {
-        ListenState::Live => Finding::new(
-            Severity::Good,
-            "wakes",
-            "NOTIFY is heard",
-            "a waiter is woken when the lock is released",
-        ),
-        ListenState::Unknown | ListenState::Deaf => Finding::new(
-            Severity::Advice,
-            "wakes",
-            "NOTIFY is not heard",
-            "waiters ask twenty times a second instead of being woken",
-        )
-        .advise("connect past the pooler, or let it keep sessions (pool_mode = session)"),
+        ListenState::Live => WAKES.good("NOTIFY is heard"),
+        ListenState::Unknown | ListenState::Deaf => WAKES.bad("NOTIFY is not heard"),
     }
 }

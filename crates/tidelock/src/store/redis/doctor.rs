@@ -10,11 +10,28 @@ use std::collections::HashMap;
 
 use crate::error::Result;
 use crate::snapshot::{Finding, Severity};
+use crate::store::doctor::DoctorCheck;
 use crate::store::redis::topology::connection::Connection;
 pub(crate) use crate::store::redis::wire::errors::allowed;
 use crate::store::redis::wire::request::Request;
 
 use Severity::{Advice, Danger, Good};
+
+const VERSION: DoctorCheck = DoctorCheck {
+    subject: "version",
+    good: "locks work on it",
+    severity: Danger,
+    bad: "older than what this client is tested with; its scripts may fail",
+    advice: "use Redis 6.2 or later, or Valkey",
+};
+
+const APPEND_ONLY: DoctorCheck = DoctorCheck {
+    subject: "persistence",
+    good: "locks and fencing counters survive a crash of the server",
+    severity: Advice,
+    bad: "a crash may forget the last second of locks and tokens; holders are told at the next renewal",
+    advice: "set appendfsync always if a second is too much",
+};
 
 /// The oldest server that is tested.
 const OLDEST_VERSION: (u32, u32) = (6, 2);
@@ -83,17 +100,7 @@ pub(crate) fn version(info: &Info<'_>) -> Finding {
     } else {
         format!("Valkey {valkey}")
     };
-    if old {
-        Finding::new(
-            Danger,
-            "version",
-            found,
-            "older than what this client is tested with; its scripts may fail",
-        )
-        .advise("use Redis 6.2 or later, or Valkey")
-    } else {
-        Finding::new(Good, "version", found, "locks work on it")
-    }
+    VERSION.judge(!old, found)
 }
 
 pub(crate) fn mode(info: &Info<'_>, clustered: bool) -> Finding {
@@ -155,17 +162,7 @@ async fn persistence(connection: &Connection, info: &Info<'_>) -> Result<Finding
             .await?
             .unwrap_or_else(|| "appendfsync unknown".to_owned());
         let found = format!("append-only file, {fsync}");
-        return Ok(if fsync == "always" {
-            Finding::new(
-                Good,
-                "persistence",
-                found,
-                "locks and fencing counters survive a crash of the server",
-            )
-        } else {
-            Finding::new(Advice, "persistence", found, "a crash may forget the last second of locks and tokens; holders are told at the next renewal")
-                .advise("set appendfsync always if a second is too much")
-        });
+        return Ok(APPEND_ONLY.judge(fsync == "always", found));
     }
     let save = setting(connection, "save").await?;
     let found = match save.as_deref() {

@@ -5,8 +5,42 @@ use std::path::Path;
 use rusqlite::Connection;
 
 use crate::snapshot::{Finding, Severity};
+use crate::store::doctor::DoctorCheck;
 use crate::store::sqlite::file_system;
 use crate::store::sqlite::files::DatabasePaths;
+
+const JOURNAL: DoctorCheck = DoctorCheck {
+    subject: "journal mode",
+    good: "with the write-ahead log, looking never keeps anybody from renewing",
+    severity: Severity::Danger,
+    bad: "with the write-ahead log, looking never keeps anybody from renewing",
+    advice: "let no other tool change the file; stop all that use it and connect again",
+};
+
+const LOG: DoctorCheck = DoctorCheck {
+    subject: "log",
+    good: "started anew now and again",
+    severity: Severity::Advice,
+    bad: "somebody reads the file in one long transaction, so the log cannot be started anew",
+    advice: "end the tool that has the file open",
+};
+
+const FREE_SPACE: DoctorCheck = DoctorCheck {
+    subject: "free space",
+    good: "enough for the log to grow",
+    severity: Severity::Danger,
+    bad: "on a full disk nothing more is granted; what is held is kept as long as the file has room inside",
+    advice: "make room",
+};
+
+#[cfg(unix)]
+const RIGHTS: DoctorCheck = DoctorCheck {
+    subject: "rights",
+    good: "who may write the file may take and free its locks",
+    severity: Severity::Danger,
+    bad: "every user of this machine can take, free and forge locks",
+    advice: "chmod o-rwx the file, its -wal and its -shm",
+};
 
 /// Bytes of free space below which we warn: the lock file may soon be unable to grow.
 const LITTLE_SPACE: u64 = 64 << 20;
@@ -76,82 +110,24 @@ fn journal(connection: &Connection) -> Finding {
     let mode = connection
         .query_row("PRAGMA journal_mode", [], |row| row.get::<_, String>(0))
         .unwrap_or_else(|error| error.to_string());
-    let good = mode.eq_ignore_ascii_case("wal");
-    let finding = Finding::new(
-        if good {
-            Severity::Good
-        } else {
-            Severity::Danger
-        },
-        "journal mode",
-        mode,
-        "with the write-ahead log, looking never keeps anybody from renewing",
-    );
-    if good {
-        finding
-    } else {
-        finding.advise("let no other tool change the file; stop all that use it and connect again")
-    }
+    JOURNAL.judge(mode.eq_ignore_ascii_case("wal"), mode)
 }
 
 fn log_size(wal: &Path) -> Finding {
     let size = std::fs::metadata(wal).map_or(0, |meta| meta.len());
-    let found = format!("{} KB", size / 1024);
-    if size < LONG_LOG {
-        let meaning = "started anew now and again";
-        return Finding::new(Severity::Good, "log", found, meaning);
-    }
-    Finding::new(
-        Severity::Advice,
-        "log",
-        found,
-        "somebody reads the file in one long transaction, so the log cannot be started anew",
-    )
-    .advise("end the tool that has the file open")
+    LOG.judge(size < LONG_LOG, format!("{} KB", size / 1024))
 }
 
 fn free_space(path: &Path) -> Option<Finding> {
     let free = file_system::free_space(path)?;
-    let text = format!("{} MB free", free >> 20);
-    Some(if free < LITTLE_SPACE {
-        Finding::new(
-            Severity::Danger,
-            "free space",
-            text,
-            "on a full disk nothing more is granted; what is held is kept as long as the file has room inside",
-        )
-        .advise("make room")
-    } else {
-        Finding::new(
-            Severity::Good,
-            "free space",
-            text,
-            "enough for the log to grow",
-        )
-    })
+    Some(FREE_SPACE.judge(free >= LITTLE_SPACE, format!("{} MB free", free >> 20)))
 }
 
 #[cfg(unix)]
 fn rights(path: &Path) -> Option<Finding> {
     use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o777;
-    let found = format!("{mode:o}");
-    Some(if mode & 0o002 != 0 {
-        Finding::new(
-            Severity::Danger,
-            "rights",
-            found,
-            "every user of this machine can take, free and forge locks",
-        )
-        .advise("chmod o-rwx the file, its -wal and its -shm")
-    } else {
-        Finding::new(
-            Severity::Good,
-            "rights",
-            found,
-            "who may write the file may take and free its locks",
-        )
-    })
+    Some(RIGHTS.judge(mode & 0o002 == 0, format!("{mode:o}")))
 }
 
 #[cfg(not(unix))]

@@ -7,9 +7,18 @@ use zookeeper_client as zk;
 use crate::error::{ErrorKind, Result};
 use crate::snapshot::{Finding, Severity};
 use crate::store::BootInstant;
+use crate::store::doctor::DoctorCheck;
 use crate::store::zookeeper::acquire::some;
 use crate::store::zookeeper::connection::ZooKeeperSession;
 use crate::store::zookeeper::{Shared, errors};
+
+const RIGHTS: DoctorCheck = DoctorCheck {
+    subject: "rights",
+    good: "only who may write there can take and free locks",
+    severity: Severity::Danger,
+    bad: "no lock can be taken or given back",
+    advice: "log in as a user who may create, read and delete there: zookeeper://user:password@host",
+};
 
 pub(crate) async fn examine(shared: &Shared) -> Result<Vec<Finding>> {
     let deadline = shared.connection.deadline();
@@ -108,20 +117,20 @@ async fn rights(
     deadline: BootInstant,
 ) -> Result<Finding> {
     let base = &shared.connection.address().base;
-    let subject = "rights";
+    let closed = || RIGHTS.bad(format!("{base} is closed to this user"));
     let acl = shared
         .timers
         .until(deadline, session.client.get_acl(base))
         .await;
     let acl = match acl.ok_or_else(|| errors::late(ErrorKind::Unavailable))? {
         // A user who may not read the rights may not create nodes there either.
-        Err(zk::Error::NoAuth) => return Ok(barred(base)),
+        Err(zk::Error::NoAuth) => return Ok(closed()),
         acl => some(acl)?,
     };
     let Some((acl, _)) = acl else {
         return Ok(Finding::new(
             Severity::Good,
-            subject,
+            RIGHTS.subject,
             base.as_str(),
             "is made with the first lock",
         ));
@@ -132,11 +141,15 @@ async fn rights(
     if !open {
         let user = shared.connection.user();
         let usable = may_queue(&acl, user.as_deref());
-        return Ok(if usable { closed(base) } else { barred(base) });
+        return Ok(if usable {
+            RIGHTS.good(format!("{base} is not open to the world"))
+        } else {
+            closed()
+        });
     }
     Ok(Finding::new(
         Severity::Advice,
-        subject,
+        RIGHTS.subject,
         format!("{base} is open to the world"),
         "whoever reaches the servers can take and free locks",
     )
@@ -159,27 +172,6 @@ fn may_queue(acl: &[zk::Acl], user: Option<&str>) -> bool {
         let mut ours = acl.iter().filter(concerns);
         ours.any(|one| one.permission().has(need))
     })
-}
-
-fn barred(base: &str) -> Finding {
-    Finding::new(
-        Severity::Danger,
-        "rights",
-        format!("{base} is closed to this user"),
-        "no lock can be taken or given back",
-    )
-    .advise(
-        "log in as a user who may create, read and delete there: zookeeper://user:password@host",
-    )
-}
-
-fn closed(base: &str) -> Finding {
-    Finding::new(
-        Severity::Good,
-        "rights",
-        format!("{base} is not open to the world"),
-        "only who may write there can take and free locks",
-    )
 }
 
 #[cfg(test)]

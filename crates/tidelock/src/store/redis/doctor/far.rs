@@ -5,14 +5,31 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::error::Result;
 use crate::snapshot::{Finding, Severity};
 use crate::store::Timers;
+use crate::store::doctor::DoctorCheck;
 use crate::store::redis::doctor::{allowed, unseen};
 use crate::store::redis::topology::connection::Connection;
 use crate::store::redis::wire::request::Request;
 
-use Severity::{Advice, Good};
+const CLOCK: DoctorCheck = DoctorCheck {
+    subject: "clock",
+    good: "leases do not depend on it, as long as neither clock is stepped",
+    severity: Severity::Advice,
+    bad: "leases do not depend on the distance, but a clock that is set right by a step ends or prolongs every lease at once",
+    advice: "keep both clocks disciplined (NTP, chrony), slewing instead of stepping",
+};
+
+const DISTANCE: DoctorCheck = DoctorCheck {
+    subject: "distance",
+    good: "time of one trip; a lock costs two",
+    severity: Severity::Advice,
+    bad: "each acquire and each release takes that long, and so much of every lease is lost",
+    advice: "keep the server near its clients, and leases well above this",
+};
 
 /// A clock offset of this size or more is a finding.
 const FAR_OFF: Duration = Duration::from_secs(2);
+/// A round trip of this time or more is a finding.
+const FAR_AWAY: Duration = Duration::from_millis(50);
 
 /// The findings about clock and distance, in this order.
 pub(crate) async fn findings(connection: &Connection, timers: &Timers) -> Result<[Finding; 2]> {
@@ -44,17 +61,7 @@ async fn clock(connection: &Connection) -> Result<Finding> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let off = now.unwrap_or_default().abs_diff(server);
     let found = format!("{} s from ours", off.as_secs());
-    Ok(if off < FAR_OFF {
-        Finding::new(
-            Good,
-            "clock",
-            found,
-            "leases do not depend on it, as long as neither clock is stepped",
-        )
-    } else {
-        Finding::new(Advice, "clock", found, "leases do not depend on the distance, but a clock that is set right by a step ends or prolongs every lease at once")
-            .advise("keep both clocks disciplined (NTP, chrony), slewing instead of stepping")
-    })
+    Ok(CLOCK.judge(off < FAR_OFF, found))
 }
 
 /// The shortest of a few round trips. Others may include unrelated delays.
@@ -78,20 +85,5 @@ async fn distance(connection: &Connection, timers: &Timers) -> Result<Finding> {
         best = best.min(timers.now().since(sent));
     }
     let found = format!("{:.2} ms", best.as_secs_f64() * 1000.0);
-    Ok(if best < Duration::from_millis(50) {
-        Finding::new(
-            Good,
-            "distance",
-            found,
-            "time of one trip; a lock costs two",
-        )
-    } else {
-        Finding::new(
-            Advice,
-            "distance",
-            found,
-            "each acquire and each release takes that long, and so much of every lease is lost",
-        )
-        .advise("keep the server near its clients, and leases well above this")
-    })
+    Ok(DISTANCE.judge(best < FAR_AWAY, found))
 }

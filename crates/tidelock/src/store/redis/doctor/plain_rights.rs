@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::owner::OwnerMint;
 use crate::snapshot::{Finding, Severity};
+use crate::store::doctor::DoctorCheck;
 use crate::store::redis::Redis;
 use crate::store::redis::doctor::allowed;
 use crate::store::redis::keys;
@@ -14,6 +15,22 @@ use crate::store::{
 };
 
 use Severity::{Advice, Danger, Good};
+
+const LOCKS: DoctorCheck = DoctorCheck {
+    subject: "rights: locks",
+    good: "the user may run what plain locks need",
+    severity: Danger,
+    bad: "this user cannot lock",
+    advice: "allow the keys of your locks and tidelock:*, and +evalsha +eval +exists +get +set +del +pttl +pexpire",
+};
+
+const TOKENS: DoctorCheck = DoctorCheck {
+    subject: "rights: fencing",
+    good: "tokens are there for those who ask for them",
+    severity: Advice,
+    bad: "locks with tokens fail; others work",
+    advice: "allow ~tidelock:token:* and +incr +get; this try also needs +del",
+};
 
 const EVENTS: &str = "keyspace events";
 
@@ -110,22 +127,14 @@ impl Redis {
             self.withdraw(&ask.ticket).await
         };
         Ok(match allowed(tried.await)? {
-            Some(_) if self.may_script() => Finding::new(
-                Good,
-                "rights: locks",
-                "a lock was taken, kept and freed by scripts",
-                "the user may run what plain locks need",
-            ),
-            Some(_) => Finding::new(
+            Some(_) if !self.may_script() => Finding::new(
                 Advice,
                 "rights: locks",
                 "a lock was taken, kept and freed by transactions",
                 "locks work, with a trip more each, one after the other, and without asking replicas",
             )
             .advise("allow +evalsha +eval"),
-            None => Finding::new(Danger, "rights: locks", "refused", "this user cannot lock").advise(
-                "allow the keys of your locks and tidelock:*, and +evalsha +eval +exists +get +set +del +pttl +pexpire",
-            ),
+            done => LOCKS.allowed(done.is_some(), "a lock was taken, kept and freed by scripts"),
         })
     }
 
@@ -140,20 +149,7 @@ impl Redis {
                 .ask(&counter, &gone, self.router.deadline())
                 .await
         };
-        Ok(match allowed(tried.await)? {
-            Some(_) => Finding::new(
-                Good,
-                "rights: fencing",
-                "a counter was moved and removed",
-                "tokens are there for those who ask for them",
-            ),
-            None => Finding::new(
-                Advice,
-                "rights: fencing",
-                "refused",
-                "locks with tokens fail; others work",
-            )
-            .advise("allow ~tidelock:token:* and +incr +get; this try also needs +del"),
-        })
+        let is_allowed = allowed(tried.await)?.is_some();
+        Ok(TOKENS.allowed(is_allowed, "a counter was moved and removed"))
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::snapshot::{Finding, Severity};
+use crate::store::doctor::DoctorCheck;
 use crate::store::redis::doctor::allowed;
 use crate::store::redis::keys;
 use crate::store::redis::layouts::renew::renewed;
@@ -14,6 +15,46 @@ use crate::store::redis::wire::request::Request;
 use crate::store::{ClientId, Name, Renewed};
 
 use Severity::{Advice, Danger, Good};
+
+const SCRIPTS: DoctorCheck = DoctorCheck {
+    subject: "rights: scripts",
+    good: "the user may run what locks need",
+    severity: Danger,
+    bad: "this user cannot lock",
+    advice: "allow the keys of your locks and tidelock:*, and +evalsha +eval +exists +hget +hset +hexists +hdel +pttl +pexpire +set",
+};
+
+const FENCING: DoctorCheck = DoctorCheck {
+    subject: "rights: fencing",
+    good: "fenced locks work",
+    severity: Advice,
+    bad: "fenced locks fail; others work",
+    advice: "allow ~redisson_lock_token:* and +incr +get; this try also needs +del",
+};
+
+const OTHER_LOCKS: DoctorCheck = DoctorCheck {
+    subject: "rights: other locks",
+    good: "waiters of Redisson's fair and read-write locks under a name of ours are woken",
+    severity: Advice,
+    bad: "locks work; waiters of Redisson's fair or read-write locks under a name of ours may sleep until a lease ends",
+    advice: "allow ~redisson_lock_*:* and &redisson_*:* with +hlen +hrandfield +lindex +zscore",
+};
+
+const REPLICAS: DoctorCheck = DoctorCheck {
+    subject: "rights: replicas",
+    good: "a lock is given when replicas have it, where there are any",
+    severity: Advice,
+    bad: "replicas cannot be asked whether they have a lock: a failover may forget what was granted just before it, and who acknowledges by majority or all gets nothing",
+    advice: "allow +wait",
+};
+
+const OPERATORS: DoctorCheck = DoctorCheck {
+    subject: "rights: operators",
+    good: "`tidelock show`, `ls` and `unlock` work",
+    severity: Advice,
+    bad: "locks work; who wants to look at them, or to break one, is refused this",
+    advice: "leave it so, or allow what is named",
+};
 
 pub(crate) async fn findings(
     router: &Router,
@@ -83,17 +124,8 @@ async fn scripts_work(router: &Router) -> Result<Finding> {
             )
             .await
     };
-    Ok(match allowed(tried.await)? {
-        Some(_) => Finding::new(
-            Good,
-            "rights: scripts",
-            "a lock was taken, kept and freed",
-            "the user may run what locks need",
-        ),
-        None => Finding::new(Danger, "rights: scripts", "refused", "this user cannot lock").advise(
-            "allow the keys of your locks and tidelock:*, and +evalsha +eval +exists +hget +hset +hexists +hdel +pttl +pexpire +set",
-        ),
-    })
+    let is_allowed = allowed(tried.await)?.is_some();
+    Ok(SCRIPTS.allowed(is_allowed, "a lock was taken, kept and freed"))
 }
 
 /// Publishes on the channel of an unused lock, in each form, and subscribes to it.
@@ -201,19 +233,7 @@ async fn fencing(router: &Router, counter: &str) -> Result<Finding> {
             "fenced locks work, but pass from task to task of one client by way of the server",
         )
         .advise("allow +incrby"),
-        Some(_) => Finding::new(
-            Good,
-            "rights: fencing",
-            "a counter was moved and removed",
-            "fenced locks work",
-        ),
-        None => Finding::new(
-            Advice,
-            "rights: fencing",
-            "refused",
-            "fenced locks fail; others work",
-        )
-        .advise("allow ~redisson_lock_token:* and +incr +get; this try also needs +del"),
+        moved => FENCING.allowed(moved.is_some(), "a counter was moved and removed"),
     })
 }
 
@@ -240,22 +260,8 @@ async fn others(router: &Router, ways: PublishModes, name: &Name) -> Result<Find
             refused.push(what);
         }
     }
-    Ok(if refused.is_empty() {
-        Finding::new(
-            Good,
-            "rights: other locks",
-            "a fair queue and what a read-write lock leaves can be looked at",
-            "waiters of Redisson's fair and read-write locks under a name of ours are woken",
-        )
-    } else {
-        Finding::new(
-            Advice,
-            "rights: other locks",
-            format!("refused: {}", refused.join(", ")),
-            "locks work; waiters of Redisson's fair or read-write locks under a name of ours may sleep until a lease ends",
-        )
-        .advise("allow ~redisson_lock_*:* and &redisson_*:* with +hlen +hrandfield +lindex +zscore")
-    })
+    let found = "a fair queue and what a read-write lock leaves can be looked at";
+    Ok(OTHER_LOCKS.none_refused(&refused, found))
 }
 
 /// `WAIT` for 0 replicas replies at once.
@@ -264,22 +270,12 @@ async fn replicas(router: &Router, counter: &str) -> Result<Finding> {
     let asked = allowed(router.ask(counter, &nobody, router.deadline()).await);
     // A replica rejects WAIT. Another check reports that the server is a replica.
     let of_a_replica = |error: &Error| error.detail().is_some_and(|why| why.contains("replica"));
-    Ok(match asked {
+    let is_allowed = match asked {
         Err(error) if !of_a_replica(&error) => return Err(error),
-        Ok(None) => Finding::new(
-            Advice,
-            "rights: replicas",
-            "refused",
-            "replicas cannot be asked whether they have a lock: a failover may forget what was granted just before it, and who acknowledges by majority or all gets nothing",
-        )
-        .advise("allow +wait"),
-        _ => Finding::new(
-            Good,
-            "rights: replicas",
-            "they can be asked",
-            "a lock is given when replicas have it, where there are any",
-        ),
-    })
+        Ok(answer) => answer.is_some(),
+        Err(_) => true,
+    };
+    Ok(REPLICAS.allowed(is_allowed, "they can be asked"))
 }
 
 /// The rights that only operators need: to inspect, list and break locks.
@@ -336,20 +332,5 @@ async fn operators(
             .await;
         note("unlock (+type +del)", freed.map(drop))?;
     }
-    Ok(if refused.is_empty() {
-        Finding::new(
-            Good,
-            "rights: operators",
-            "a lock was looked at, listed and broken",
-            "`tidelock show`, `ls` and `unlock` work",
-        )
-    } else {
-        Finding::new(
-            Advice,
-            "rights: operators",
-            format!("refused: {}", refused.join(", ")),
-            "locks work; who wants to look at them, or to break one, is refused this",
-        )
-        .advise("leave it so, or allow what is named")
-    })
+    Ok(OPERATORS.none_refused(&refused, "a lock was looked at, listed and broken"))
 }

@@ -5,12 +5,29 @@ use futures_util::future::try_join_all;
 use crate::error::Result;
 use crate::snapshot::{Finding, Severity};
 use crate::store::Timers;
+use crate::store::doctor::DoctorCheck;
 use crate::store::redis::doctor;
 use crate::store::redis::doctor::{allowed, far};
 use crate::store::redis::pubsub::subscriber::PublishModes;
 use crate::store::redis::topology::cluster::Cluster;
 use crate::store::redis::topology::router::Router;
 use crate::store::redis::wire::request::Request;
+
+const VIEWS: DoctorCheck = DoctorCheck {
+    subject: "rights: cluster",
+    good: "one that is cut off is told from the others",
+    severity: Severity::Advice,
+    bad: "a node that is cut off is believed when it is asked: for a moment its locks may be looked for at the wrong place, and connections be given up in vain",
+    advice: "allow +cluster|info",
+};
+
+const SLOTS: DoctorCheck = DoctorCheck {
+    subject: "slots",
+    good: "each lock has a node; the locks of a node that fails cannot be had until a replica has taken over",
+    severity: Severity::Danger,
+    bad: "locks whose names fall in them cannot be had",
+    advice: "see what `CLUSTER NODES` says, and give the slots to a node",
+};
 
 /// Runs the checks on every server that has locks, and the checks of the user's rights.
 pub(crate) async fn examine(
@@ -46,39 +63,15 @@ pub(crate) async fn examine(
 async fn views(router: &Router) -> Result<Finding> {
     let info = Request::new("CLUSTER").arg("INFO");
     let asked = router.ask("", &info, router.deadline()).await;
-    Ok(match allowed(asked)? {
-        Some(_) => Finding::new(
-            Severity::Good,
-            "rights: cluster",
-            "nodes say how many changes they have seen",
-            "one that is cut off is told from the others",
-        ),
-        None => Finding::new(
-            Severity::Advice,
-            "rights: cluster",
-            "refused",
-            "a node that is cut off is believed when it is asked: for a moment its locks may be looked for at the wrong place, and connections be given up in vain",
-        )
-        .advise("allow +cluster|info"),
-    })
+    let is_allowed = allowed(asked)?.is_some();
+    Ok(VIEWS.allowed(is_allowed, "nodes say how many changes they have seen"))
 }
 
 fn slots(cluster: &Cluster, nodes: usize) -> Finding {
     let found = format!("{nodes} nodes have slots");
     match cluster.bare_slots() {
-        0 => Finding::new(
-            Severity::Good,
-            "slots",
-            found,
-            "each lock has a node; the locks of a node that fails cannot be had until a replica has taken over",
-        ),
-        bare => Finding::new(
-            Severity::Danger,
-            "slots",
-            format!("{found}, {bare} slots have none"),
-            "locks whose names fall in them cannot be had",
-        )
-        .advise("see what `CLUSTER NODES` says, and give the slots to a node"),
+        0 => SLOTS.good(found),
+        bare => SLOTS.bad(format!("{found}, {bare} slots have none")),
     }
 }
 
