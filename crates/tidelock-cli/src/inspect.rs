@@ -115,7 +115,7 @@ pub(crate) async fn unlock(args: &StoreArgs, what: UnlockArgs) -> Outcome {
 pub(crate) async fn doctor(args: &StoreArgs, what: DoctorArgs) -> Outcome {
     let store = Shown::of(args)?;
     with_client(args, async |client| {
-        let findings = client.examine().await?;
+        let findings = client.diagnose().await?;
         for finding in &findings {
             let severity = match finding.severity {
                 Severity::Good => "good",

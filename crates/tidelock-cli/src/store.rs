@@ -24,13 +24,17 @@ pub(crate) async fn connect_within(args: &StoreArgs, limit: Duration) -> Outcome
 /// Like [`connect`], but publishes no details in the store.
 pub(crate) async fn connect_silently(args: &StoreArgs) -> Outcome<Client> {
     make_default(args)?;
-    connect_by(args, builder(args)?.details(false)).await
+    connect_by(args, builder(args)?.publish_process_info(false)).await
 }
 
 /// Connects for commands that acquire no lock; a missing store is an error. With a wrong path they would otherwise
 /// create an empty store and report every lock in it as free.
 pub(crate) async fn connect_to_look(args: &StoreArgs) -> Outcome<Client> {
-    connect_by(args, builder(args)?.details(false).create(false)).await
+    connect_by(
+        args,
+        builder(args)?.publish_process_info(false).create(false),
+    )
+    .await
 }
 
 async fn connect_by(args: &StoreArgs, builder: ClientBuilder) -> Outcome<Client> {

@@ -30,6 +30,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use crate::Client as AsyncClient;
 use crate::engine::runtime::background::Blocker;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -37,7 +38,6 @@ use crate::error::Result;
 use crate::options::AcquireOptions;
 use crate::owner::Owner;
 use crate::snapshot::{Finding, Snapshot};
-use crate::{Client as AsyncClient, ClientBuilder};
 
 pub use self::guard::Guard;
 pub use self::read_write::ReadWriteLock;
@@ -76,73 +76,27 @@ impl Client {
     /// # }
     /// ```
     pub fn connect(url: &str) -> Result<Self> {
-        Self::build(ClientBuilder::default(), url)
+        Self::from_async(AsyncClient::connect(url))
     }
 
-    /// Connects with the settings of a builder.
+    /// Runs an async connect to its end, for settings other than the defaults and for stores without a URL.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// The errors of `connecting`, and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
     ///
     /// # Examples
     /// ```
     /// # fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
+    /// use tidelock::{Client, blocking};
     ///
-    /// let settings = tidelock::Client::builder().lease(Duration::from_secs(10));
-    /// let client = tidelock::blocking::Client::build(settings, "memory:")?;
+    /// let settings = Client::builder().lease(Duration::from_secs(10));
+    /// let client = blocking::Client::from_async(settings.connect("memory:"))?;
     /// # drop(client);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn build(settings: ClientBuilder, url: &str) -> Result<Self> {
-        Self::start(settings.connect(url))
-    }
-
-    /// Connects to servers without a URL. See [`Topology`](crate::Topology).
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
-    ///
-    /// # Examples
-    /// ```
-    /// use tidelock::{Client, ErrorKind, Topology};
-    ///
-    /// let servers = Topology::one("no host at all");
-    /// let error = tidelock::blocking::Client::connect_servers(Client::builder(), servers).unwrap_err();
-    /// assert_eq!(error.kind(), ErrorKind::InvalidOptions); // nothing was connected to
-    /// ```
-    #[cfg(feature = "redis")]
-    pub fn connect_servers(settings: ClientBuilder, servers: crate::Topology) -> Result<Self> {
-        Self::start(settings.connect_servers(servers))
-    }
-
-    /// Connects to a custom store.
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect), and the errors of `open`.
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// use tidelock::{Client, Error, ErrorKind};
-    ///
-    /// let error = tidelock::blocking::Client::connect_with(Client::builder(), async |_env| {
-    ///     Err(Error::new(ErrorKind::Unavailable).because("nobody at home")) // or a `backend::Store` of your own
-    /// });
-    /// assert_eq!(error.unwrap_err().kind(), ErrorKind::Unavailable);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[cfg(feature = "unstable-backend")]
-    pub fn connect_with(
-        settings: ClientBuilder,
-        open: impl AsyncFnOnce(&crate::store::Env) -> Result<crate::store::Store>,
-    ) -> Result<Self> {
-        Self::start(settings.connect_to(open))
-    }
-
-    fn start(connecting: impl Future<Output = Result<AsyncClient>>) -> Result<Self> {
+    pub fn from_async(connecting: impl Future<Output = Result<AsyncClient>>) -> Result<Self> {
         let blocker = Blocker::start()?;
         let client = blocker.run(connecting)??;
         Ok(Self {
@@ -166,24 +120,6 @@ impl Client {
     /// ```
     pub fn lock(&self, name: &str) -> Lock {
         self.locked(self.client.lock(name))
-    }
-
-    /// A lock whose every grant has a [`FencingToken`](crate::FencingToken). See
-    /// [`Client::fenced_lock`](crate::Client::fenced_lock).
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
-    /// let ledger = client.fenced_lock("ledger");
-    /// let first = ledger.acquire()?.token(); // the guard goes at once, and its lock with it
-    /// let second = ledger.acquire()?.token();
-    /// assert!(second > first);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn fenced_lock(&self, name: &str) -> Lock {
-        self.locked(self.client.fenced_lock(name))
     }
 
     /// A lock that is one plain key of Redis. See [`Client::plain_lock`](crate::Client::plain_lock).
@@ -260,12 +196,12 @@ impl Client {
     ///
     /// let servers = [Client::connect("memory:")?, Client::connect("memory:")?, Client::connect("memory:")?];
     /// let redlock = RedLock::new(servers.iter().map(|server| server.as_async().clone()))?;
-    /// let nightly = servers[0].adopt(redlock.lock("nightly"));
+    /// let nightly = servers[0].wrap(redlock.lock("nightly"));
     /// nightly.acquire()?.release()?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn adopt(&self, lock: crate::Lock) -> Lock {
+    pub fn wrap(&self, lock: crate::Lock) -> Lock {
         self.locked(lock)
     }
 
@@ -327,10 +263,10 @@ impl Client {
         self.blocker.run(self.client.list(pattern, most))?
     }
 
-    /// See [`Client::check`](crate::Client::check).
+    /// See [`Client::verify`](crate::Client::verify).
     ///
     /// # Errors
-    /// As [`Client::check`](crate::Client::check), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// As [`Client::verify`](crate::Client::verify), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
     ///
     /// # Examples
     /// ```
@@ -338,33 +274,33 @@ impl Client {
     /// # let client = tidelock::blocking::Client::connect("memory:")?;
     /// let guard = client.lock("primary").acquire()?;
     /// let header = guard.sequencer()?.to_string();
-    /// assert!(client.check(&header.parse()?)?);
+    /// assert!(client.verify(&header.parse()?)?);
     /// guard.release()?;
-    /// assert!(!client.check(&header.parse()?)?);
+    /// assert!(!client.verify(&header.parse()?)?);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn check(&self, sequencer: &crate::Sequencer) -> Result<bool> {
-        self.blocker.run(self.client.check(sequencer))?
+    pub fn verify(&self, sequencer: &crate::Sequencer) -> Result<bool> {
+        self.blocker.run(self.client.verify(sequencer))?
     }
 
-    /// See [`Client::examine`](crate::Client::examine).
+    /// See [`Client::diagnose`](crate::Client::diagnose).
     ///
     /// # Errors
-    /// As [`Client::examine`](crate::Client::examine), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// As [`Client::diagnose`](crate::Client::diagnose), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
     ///
     /// # Examples
     /// ```
     /// # fn main() -> tidelock::Result<()> {
     /// # let client = tidelock::blocking::Client::connect("memory:")?;
-    /// for finding in client.examine()? {
+    /// for finding in client.diagnose()? {
     ///     println!("{:?} {}: {}", finding.severity, finding.subject, finding.meaning);
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    pub fn examine(&self) -> Result<Vec<Finding>> {
-        self.blocker.run(self.client.examine())?
+    pub fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.blocker.run(self.client.diagnose())?
     }
 
     /// Closes the client and all its clones; see [`Client::close`](crate::Client::close). Returns the number of locks
@@ -424,7 +360,7 @@ impl Lock {
     /// # fn main() -> tidelock::Result<()> {
     /// use tidelock::{Client, blocking};
     ///
-    /// let client = blocking::Client::build(Client::builder().prefix("shop:"), "memory:")?;
+    /// let client = blocking::Client::from_async(Client::builder().prefix("shop:").connect("memory:"))?;
     /// assert_eq!(client.lock("stock").name(), "shop:stock");
     /// # Ok(())
     /// # }
@@ -521,7 +457,7 @@ impl Lock {
         Ok(self.blocker.run(asked)??.map(|guard| self.guard(guard)))
     }
 
-    /// As [`acquire`](Self::acquire), with options. An explicit owner replaces the thread. A [`Cancel`](crate::Cancel)
+    /// As [`acquire`](Self::acquire), with options. An explicit owner replaces the thread. A [`CancelToken`](crate::CancelToken)
     /// in the options stops the wait from another thread.
     ///
     /// # Errors
@@ -530,17 +466,17 @@ impl Lock {
     /// # Examples
     /// ```
     /// # fn main() -> tidelock::Result<()> {
-    /// use tidelock::{AcquireOptions, Cancel, ErrorKind, blocking::Client};
+    /// use tidelock::{AcquireOptions, CancelToken, ErrorKind, blocking::Client};
     ///
     /// let client = Client::connect("memory:")?;
     /// let lock = client.lock("report");
     /// let held = lock.acquire()?;
-    /// let cancel = Cancel::new();
+    /// let cancel = CancelToken::new();
     /// let waiter = std::thread::spawn({
     ///     let (lock, options) = (lock.clone(), AcquireOptions::new().cancel(&cancel));
     ///     move || lock.acquire_with(options).map(drop)
     /// });
-    /// cancel.fire();
+    /// cancel.cancel();
     /// assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Cancelled);
     /// held.release()?;
     /// # Ok(())
@@ -635,7 +571,7 @@ fn owner_of_this_thread(client: &Arc<Blocker>) -> Owner {
             if let Some((_, owner)) = known {
                 return owner.clone();
             }
-            let owner = Owner::default();
+            let owner = Owner::new();
             owners.push((Arc::downgrade(client), owner.clone()));
             owner
         })

@@ -45,7 +45,7 @@ pub struct ClientBuilder {
     prefix: String,
     tls: TlsFiles,
     credentials: Option<Arc<dyn Fn() -> Credentials + Send + Sync>>,
-    details: bool,
+    publish_process_info: bool,
     create: bool,
     acknowledge: ReplicaAck,
     acknowledge_within: Duration,
@@ -63,7 +63,7 @@ impl Default for ClientBuilder {
             prefix: String::new(),
             tls: TlsFiles::default(),
             credentials: None,
-            details: true,
+            publish_process_info: true,
             create: true,
             acknowledge: ReplicaAck::default(),
             acknowledge_within: Duration::from_secs(1),
@@ -280,7 +280,7 @@ impl ClientBuilder {
     /// # Examples
     /// ```
     /// # async fn f() -> tidelock::Result<()> {
-    /// let discreet = tidelock::Client::builder().details(false).connect("memory:").await?;
+    /// let discreet = tidelock::Client::builder().publish_process_info(false).connect("memory:").await?;
     /// let lock = discreet.lock("job");
     /// let guard = lock.acquire().await?;
     /// assert!(lock.inspect().await?.holders[0].client.is_none()); // nobody learns which process it is
@@ -289,8 +289,8 @@ impl ClientBuilder {
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
     /// ```
-    pub fn details(mut self, leave: bool) -> Self {
-        self.details = leave;
+    pub fn publish_process_info(mut self, publish: bool) -> Self {
+        self.publish_process_info = publish;
         self
     }
 
@@ -463,30 +463,14 @@ impl ClientBuilder {
         .await
     }
 
-    /// Connects to servers described without a URL. See [`Topology`](crate::Topology).
-    ///
-    /// # Errors
-    /// The errors of [`connect`](Self::connect).
-    ///
-    /// # Cancel safety
-    /// Cancel safe. If the future is dropped, its connections are closed.
-    ///
-    /// # Examples
-    /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// use tidelock::{Client, ErrorKind, Topology};
-    ///
-    /// let error = Client::builder().connect_servers(Topology::one("no host at all")).await.unwrap_err();
-    /// assert_eq!(error.kind(), ErrorKind::InvalidOptions); // nothing was connected to
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
-    /// ```
     #[cfg(feature = "redis")]
-    pub async fn connect_servers(self, servers: crate::Topology) -> Result<Client> {
+    pub(crate) async fn connect_topology(
+        self,
+        topology: &crate::redis::Topology,
+    ) -> Result<Client> {
         let limit = self.connect_within;
         self.connect_with(async move |env: &Env| {
-            let once = || registry::connect_servers(&servers, env);
+            let once = || registry::connect_topology(topology, env);
             retry::within(limit, &env.timers, once).await
         })
         .await
@@ -576,7 +560,7 @@ impl ClientBuilder {
             steward,
             closed: CloseFlag::default(),
         });
-        if self.details {
+        if self.publish_process_info {
             process_info::publish(&core);
         }
         Ok(Client::new(core))

@@ -14,7 +14,6 @@ use crate::error::Result;
 use crate::guard::LostReason;
 use crate::lock::Lock;
 use crate::multi;
-use crate::owner::Owner;
 use crate::read_write::ReadWriteLock;
 use crate::sequencer::{self, Sequencer};
 use crate::snapshot::Finding;
@@ -97,6 +96,7 @@ impl Client {
     }
 
     /// A lock of that name. Sends nothing. If no store could keep the name, the operations of the lock fail.
+    /// [`fenced`](Lock::fenced) adds fencing tokens.
     ///
     /// # Examples
     /// ```
@@ -114,30 +114,6 @@ impl Client {
     /// ```
     pub fn lock(&self, name: &str) -> Lock {
         Lock::new(&self.0, LockKind::Mutex, name)
-    }
-
-    /// A lock whose every grant has a [`FencingToken`](crate::FencingToken) larger than all earlier ones. It excludes
-    /// [`lock`](Self::lock) on the same name. On Redis it is Redisson's `RFencedLock`.
-    ///
-    /// On a store that cannot count, its operations fail with [`Unsupported`](crate::ErrorKind::Unsupported) before any
-    /// traffic.
-    ///
-    /// # Examples
-    /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
-    /// let lock = client.fenced_lock("ledger");
-    /// let first = lock.acquire().await?;
-    /// let earlier = first.token().expect("a fenced lock has tokens");
-    /// first.release().await?;
-    /// let second = lock.acquire().await?;
-    /// assert!(second.token().expect("as above") > earlier);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
-    /// ```
-    pub fn fenced_lock(&self, name: &str) -> Lock {
-        Lock::new(&self.0, LockKind::Fenced, name)
     }
 
     /// A lock that is one plain key of Redis, `SET name owner NX PX ms`: the lock of redis-py, redsync, node-redlock,
@@ -217,28 +193,6 @@ impl Client {
         multi::lock_of_all(&self.0, locks)
     }
 
-    /// A new owner, which may re-enter the locks it holds; see [`Owner`].
-    ///
-    /// # Examples
-    /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
-    /// use tidelock::AcquireOptions;
-    ///
-    /// let me = client.owner();
-    /// let job = client.lock("job");
-    /// let outer = job.acquire_with(AcquireOptions::new().owner(&me)).await?;
-    /// assert!(job.try_acquire().await?.is_none()); // anybody else
-    /// assert!(job.try_acquire_with(AcquireOptions::new().owner(&me)).await?.is_some());
-    /// # drop(outer);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
-    /// ```
-    pub fn owner(&self) -> Owner {
-        Owner::default()
-    }
-
     /// This client's identity on the wire: a UUID, the part before the colon of every owner it writes.
     ///
     /// # Examples
@@ -310,14 +264,14 @@ impl Client {
     /// # let client = tidelock::Client::connect("memory:").await?;
     /// # let header = "tidelock1:exclusive:7:primary";
     /// // `header` came with a request: is its sender still the primary?
-    /// if !client.check(&header.parse()?).await? {
+    /// if !client.verify(&header.parse()?).await? {
     ///     println!("refused: you are not the primary any more");
     /// }
     /// # Ok(())
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
     /// ```
-    pub async fn check(&self, sequencer: &Sequencer) -> Result<bool> {
+    pub async fn verify(&self, sequencer: &Sequencer) -> Result<bool> {
         let (name, generation) = sequencer.parts();
         let front = self.0.home.front();
         let asked = async {
@@ -343,14 +297,14 @@ impl Client {
     /// ```
     /// # async fn f() -> tidelock::Result<()> {
     /// # let client = tidelock::Client::connect("memory:").await?;
-    /// for finding in client.examine().await? {
+    /// for finding in client.diagnose().await? {
     ///     println!("{:?} {}: {}", finding.severity, finding.subject, finding.meaning);
     /// }
     /// # Ok(())
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
     /// ```
-    pub async fn examine(&self) -> Result<Vec<Finding>> {
+    pub async fn diagnose(&self) -> Result<Vec<Finding>> {
         self.0.refuse_if_closed()?;
         self.0.home.front().examine().await
     }

@@ -42,7 +42,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// The lock was not free within the caller's time limit.
     TimedOut,
-    /// The caller's [`Cancel`](crate::Cancel) was fired, or the attempt was withdrawn before.
+    /// The caller's [`CancelToken`](crate::CancelToken) was cancelled, or the attempt was withdrawn before.
     Cancelled,
     /// The lock was lost before this call; [`Error::lost_reason`] tells how.
     Lost,

@@ -14,7 +14,7 @@ use crate::guard::FencingToken;
 /// ```no_run
 /// # async fn f() -> tidelock::Result<()> {
 /// let client = tidelock::Client::connect("postgres://localhost/shop").await?;
-/// let guard = client.fenced_lock("ledger").acquire().await?;
+/// let guard = client.lock("ledger").fenced().acquire().await?;
 /// let fence = guard.sql_fence()?;
 /// // In your transaction, first: execute(&fence.statement, &[&fence.name, &fence.token])
 /// println!("{} with {} and {}", fence.statement, fence.name, fence.token);

@@ -26,7 +26,7 @@ use crate::store::{LockKind, Renewal, Renewed};
 /// ```
 /// # async fn f() -> tidelock::Result<()> {
 /// # let client = tidelock::Client::connect("memory:").await?;
-/// let ledger = client.fenced_lock("ledger");
+/// let ledger = client.lock("ledger").fenced();
 /// let late = ledger.acquire().await?.token(); // released at once
 /// let now = ledger.acquire().await?.token();
 /// assert!(late < now); // so the resource, which has seen `now`, refuses `late`
@@ -57,7 +57,7 @@ impl FencingToken {
     /// ```
     /// # async fn f() -> tidelock::Result<()> {
     /// # let client = tidelock::Client::connect("memory:").await?;
-    /// let guard = client.fenced_lock("ledger").acquire().await?;
+    /// let guard = client.lock("ledger").fenced().acquire().await?;
     /// let column: Option<u64> = guard.token().map(|token| token.get());
     /// assert!(column.is_some());
     /// # Ok(())
@@ -220,14 +220,14 @@ impl Guard {
         self.0.ticket.owner.to_string()
     }
 
-    /// The fencing token. Always present on a [fenced lock](crate::Client::fenced_lock); on other locks if the store
+    /// The fencing token. Always present on a [fenced lock](crate::Lock::fenced); on other locks if the store
     /// counts anyway. Renewals and re-entries do not change it.
     ///
     /// # Examples
     /// ```
     /// # async fn f() -> tidelock::Result<()> {
     /// # let client = tidelock::Client::connect("memory:").await?;
-    /// let guard = client.fenced_lock("ledger").acquire().await?;
+    /// let guard = client.lock("ledger").fenced().acquire().await?;
     /// let token = guard.token().expect("a fenced lock has tokens").get();
     /// // UPDATE ledger SET …, token = $token WHERE id = $id AND token <= $token
     /// # let _ = token;
@@ -493,7 +493,7 @@ impl Guard {
     /// # let client = tidelock::Client::connect("memory:").await?;
     /// use tidelock::ErrorKind;
     ///
-    /// let guard = client.fenced_lock("ledger").acquire().await?;
+    /// let guard = client.lock("ledger").fenced().acquire().await?;
     /// let error = guard.sql_fence().unwrap_err(); // `memory:` has no transactions; see `SqlFence` for one that has
     /// assert_eq!(error.kind(), ErrorKind::Unsupported);
     /// # Ok(())

@@ -23,7 +23,7 @@ use crate::store::{LockKind, Name};
 /// with Redisson. Two acquisitions of one task exclude each other too, unless one [`Owner`](crate::Owner) makes both.
 /// *Cost*: on Redis, one round trip to acquire and one to release; a waiter sleeps until it is woken. *Limits*: see the
 /// [guarantees](https://docs.rs/tidelock). Above all, a holder may be frozen past its lease. It is told, but cannot be
-/// stopped: use a [fenced lock](crate::Client::fenced_lock) for work that must never happen twice.
+/// stopped: use a [fenced lock](Lock::fenced) for work that must never happen twice.
 ///
 /// # Examples
 /// ```
@@ -89,18 +89,24 @@ impl Lock {
         }
     }
 
-    /// The same lock with fencing tokens: [`Client::fenced_lock`](crate::Client::fenced_lock) for any lock. A [plain
-    /// lock](crate::Client::plain_lock) counts its tokens in a second key, and only for clients that ask for tokens.
+    /// The same lock with fencing tokens: every grant has a [`FencingToken`](crate::FencingToken) larger than all
+    /// earlier ones. It excludes the lock without tokens on the same name. On Redis it is Redisson's `RFencedLock`; a
+    /// [plain lock](crate::Client::plain_lock) counts its tokens in a second key, and only for clients that ask for
+    /// tokens.
     ///
     /// On a store that cannot count, and for a set of locks, its operations fail with
-    /// [`Unsupported`](ErrorKind::Unsupported). Grants of a [read-write lock](crate::ReadWriteLock) have tokens anyway.
+    /// [`Unsupported`](ErrorKind::Unsupported) before any traffic. Grants of a [read-write lock](crate::ReadWriteLock)
+    /// have tokens anyway.
     ///
     /// # Examples
     /// ```
     /// # async fn f() -> tidelock::Result<()> {
     /// # let client = tidelock::Client::connect("memory:").await?;
-    /// let guard = client.lock("ledger").fenced().acquire().await?;
-    /// assert!(guard.token().is_some());
+    /// let ledger = client.lock("ledger").fenced();
+    /// let first = ledger.acquire().await?;
+    /// let earlier = first.token();
+    /// first.release().await?;
+    /// assert!(ledger.acquire().await?.token() > earlier);
     /// # Ok(())
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();

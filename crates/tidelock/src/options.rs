@@ -32,7 +32,7 @@ pub struct AcquireOptions {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) lock_delay: Option<Duration>,
     pub(crate) owner: Option<Owner>,
-    pub(crate) cancel: Option<Cancel>,
+    pub(crate) cancel: Option<CancelToken>,
     pub(crate) acknowledge: Option<ReplicaAck>,
 }
 
@@ -179,9 +179,9 @@ impl AcquireOptions {
     /// ```
     /// # async fn f() -> tidelock::Result<()> {
     /// # let client = tidelock::Client::connect("memory:").await?;
-    /// use tidelock::AcquireOptions;
+    /// use tidelock::{AcquireOptions, Owner};
     ///
-    /// let (job, me) = (client.lock("job"), client.owner());
+    /// let (job, me) = (client.lock("job"), Owner::new());
     /// let mine = || AcquireOptions::new().owner(&me);
     /// let outer = job.acquire_with(mine()).await?;
     /// let inner = job.acquire_with(mine()).await?; // at once, without a trip
@@ -195,26 +195,26 @@ impl AcquireOptions {
         self
     }
 
-    /// Stops waiting with [`ErrorKind::Cancelled`] when the token is fired, from any thread. Async callers can also
+    /// Stops waiting with [`ErrorKind::Cancelled`] when the token is cancelled, from any thread. Async callers can also
     /// drop the future.
     ///
     /// # Examples
     /// ```
     /// # async fn f() -> tidelock::Result<()> {
     /// # let client = tidelock::Client::connect("memory:").await?;
-    /// use tidelock::{AcquireOptions, Cancel, ErrorKind};
+    /// use tidelock::{AcquireOptions, CancelToken, ErrorKind};
     ///
     /// let held = client.lock("job").acquire().await?;
-    /// let cancel = Cancel::new();
+    /// let cancel = CancelToken::new();
     /// let waiting = client.lock("job").acquire_with(AcquireOptions::new().cancel(&cancel));
-    /// cancel.fire();
+    /// cancel.cancel();
     /// assert_eq!(waiting.await.unwrap_err().kind(), ErrorKind::Cancelled);
     /// # drop(held);
     /// # Ok(())
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
     /// ```
-    pub fn cancel(mut self, cancel: &Cancel) -> Self {
+    pub fn cancel(mut self, cancel: &CancelToken) -> Self {
         self.cancel = Some(cancel.clone());
         self
     }
@@ -331,31 +331,31 @@ impl Default for Drift {
 ///
 /// # Examples
 /// ```
-/// use tidelock::{AcquireOptions, Cancel};
+/// use tidelock::{AcquireOptions, CancelToken};
 ///
-/// let cancel = Cancel::new();
+/// let cancel = CancelToken::new();
 /// let options = AcquireOptions::new().cancel(&cancel);
-/// cancel.fire(); // an acquire with these options fails with `Cancelled`
+/// cancel.cancel(); // an acquire with these options fails with `Cancelled`
 /// # let _ = options;
 /// ```
 #[derive(Clone, Default)]
-pub struct Cancel(Arc<CancelState>);
+pub struct CancelToken(Arc<CancelState>);
 
 #[derive(Default)]
 struct CancelState {
-    fired: AtomicBool,
+    cancelled: AtomicBool,
     notify: Arc<tokio::sync::Notify>,
 }
 
-impl Cancel {
-    /// A token that has not been fired.
+impl CancelToken {
+    /// A token that is not cancelled.
     ///
     /// # Examples
     /// ```
     /// use tidelock::Cancel;
     ///
-    /// let cancel = Cancel::new();
-    /// assert!(!cancel.is_fired());
+    /// let cancel = CancelToken::new();
+    /// assert!(!cancel.is_cancelled());
     /// ```
     pub fn new() -> Self {
         Self::default()
@@ -367,48 +367,48 @@ impl Cancel {
     /// ```
     /// use tidelock::Cancel;
     ///
-    /// let cancel = Cancel::new();
+    /// let cancel = CancelToken::new();
     /// let elsewhere = cancel.clone();
-    /// std::thread::spawn(move || elsewhere.fire()).join().unwrap();
-    /// assert!(cancel.is_fired());
+    /// std::thread::spawn(move || elsewhere.cancel()).join().unwrap();
+    /// assert!(cancel.is_cancelled());
     /// ```
-    pub fn fire(&self) {
+    pub fn cancel(&self) {
         // We set the flag before we notify. Otherwise a waiter that registers in between would read `false` and
         // never wake.
-        self.0.fired.store(true, Ordering::SeqCst);
+        self.0.cancelled.store(true, Ordering::SeqCst);
         self.0.notify.notify_waiters();
     }
 
-    /// Whether the token was fired.
+    /// Whether the token was cancelled.
     ///
     /// # Examples
     /// ```
     /// use tidelock::Cancel;
     ///
-    /// let cancel = Cancel::new();
-    /// cancel.fire();
-    /// cancel.fire(); // as often as you like
-    /// assert!(cancel.is_fired());
+    /// let cancel = CancelToken::new();
+    /// cancel.cancel();
+    /// cancel.cancel(); // as often as you like
+    /// assert!(cancel.is_cancelled());
     /// ```
-    pub fn is_fired(&self) -> bool {
-        self.0.fired.load(Ordering::SeqCst)
+    pub fn is_cancelled(&self) -> bool {
+        self.0.cancelled.load(Ordering::SeqCst)
     }
 
-    /// Resolves when the token is fired.
-    pub(crate) async fn fired(self) {
+    /// Resolves when the token is cancelled.
+    pub(crate) async fn cancelled(self) {
         let notify = Arc::clone(&self.0.notify).notified_owned();
         let mut notify = std::pin::pin!(notify);
         notify.as_mut().enable(); // before we read the flag; otherwise a `fire` in between would be missed
-        if !self.is_fired() {
+        if !self.is_cancelled() {
             notify.await;
         }
     }
 }
 
-impl fmt::Debug for Cancel {
+impl fmt::Debug for CancelToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cancel")
-            .field("fired", &self.is_fired())
+        f.debug_struct("CancelToken")
+            .field("cancelled", &self.is_cancelled())
             .finish()
     }
 }

@@ -38,9 +38,9 @@ const EXCLUSIVE: &str = "exclusive";
 ///
 /// let received: Sequencer = header.parse()?; // at the server
 /// assert_eq!(received.name(), "primary");
-/// assert!(servers_own_client.check(&received).await?);
+/// assert!(servers_own_client.verify(&received).await?);
 /// guard.release().await?;
-/// assert!(!servers_own_client.check(&received).await?);
+/// assert!(!servers_own_client.verify(&received).await?);
 /// # Ok(())
 /// # }
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();

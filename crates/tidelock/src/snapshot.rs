@@ -234,7 +234,7 @@ pub enum Severity {
     Danger,
 }
 
-/// One result of [`Client::examine`](crate::Client::examine): the observation, its meaning for a lock, and the remedy.
+/// One result of [`Client::diagnose`](crate::Client::diagnose): the observation, its meaning for a lock, and the remedy.
 ///
 /// # Examples
 /// ```
@@ -242,7 +242,7 @@ pub enum Severity {
 /// # let client = tidelock::Client::connect("memory:").await?;
 /// use tidelock::Severity;
 ///
-/// for finding in client.examine().await? {
+/// for finding in client.diagnose().await? {
 ///     if finding.severity == Severity::Danger {
 ///         eprintln!("{}: {}, {}", finding.subject, finding.found, finding.meaning);
 ///     }

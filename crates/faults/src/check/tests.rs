@@ -71,7 +71,9 @@ async fn run(name: &str, flaw: Option<Flaw>, lie: Lie, event: Event) -> Vec<Brea
             crowd: 0,
             all_replicas: false,
         };
-        for mut task in tasks(&plan, 0, &recorder, &stop, |name| client.fenced_lock(name)) {
+        for mut task in tasks(&plan, 0, &recorder, &stop, |name| {
+            client.lock(name).fenced()
+        }) {
             task.lie = lie;
             running.spawn(task.run());
         }

@@ -15,7 +15,9 @@ use crate::world::{SOON, eventually, patient, within};
 async fn works_without(primary: &RedisServer, name: &str) -> Result<()> {
     let logs = Logs::gather();
     let builder = Client::builder().credentials(Credentials::new("app", "secret"));
-    let client = builder.lease(Duration::from_millis(900)).details(false);
+    let client = builder
+        .lease(Duration::from_millis(900))
+        .publish_process_info(false);
     let client = client.connect(&primary.url()).await?;
     for policy in [Any, Off, Any] {
         let guard = client.lock(name).acquire_with(patient(policy)).await?;

@@ -74,7 +74,7 @@ async fn with_lock(
     signals: &mut Signals,
 ) -> Outcome<(u8, Option<Guard>)> {
     let lock = if job.fenced {
-        client.fenced_lock(&job.name)
+        client.lock(&job.name).fenced()
     } else {
         client.lock(&job.name)
     };

@@ -99,7 +99,7 @@ impl Guard {
     /// ```
     /// # fn main() -> tidelock::Result<()> {
     /// # let client = tidelock::blocking::Client::connect("memory:")?;
-    /// let guard = client.fenced_lock("ledger").acquire()?;
+    /// let guard = client.lock("ledger").fenced().acquire()?;
     /// let token = guard.token().expect("a fenced lock has tokens").get();
     /// // UPDATE ledger SET …, token = $token WHERE id = $id AND token <= $token
     /// # let _ = token;

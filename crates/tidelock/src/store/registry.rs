@@ -64,8 +64,11 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
 
 /// Opens the store on servers that are described without a URL.
 #[cfg(feature = "redis")]
-pub(crate) async fn connect_servers(servers: &crate::Topology, env: &Env) -> Result<Store> {
-    crate::store::redis::connect_servers(servers, env).await
+pub(crate) async fn connect_topology(
+    topology: &crate::redis::Topology,
+    env: &Env,
+) -> Result<Store> {
+    crate::store::redis::connect_topology(topology, env).await
 }
 
 fn unknown(scheme: &str) -> Error {

@@ -13,7 +13,7 @@ use crate::engine::lease::steward::StewardCommand;
 use crate::engine::runtime::background;
 use crate::engine::runtime::timers::Timer;
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::Cancel;
+use crate::options::CancelToken;
 use crate::store::{BoxFuture, LockKind, Name};
 
 /// A lazy, `Send` acquire future. `None`: the lock is not free, and the wait is zero.
@@ -67,7 +67,7 @@ impl Acquisition {
         self.cancel = options
             .cancel
             .clone()
-            .map(|cancel| Box::pin(Cancel::fired(cancel)) as _);
+            .map(|cancel| Box::pin(CancelToken::cancelled(cancel)) as _);
         let request = Arc::clone(request);
         Ok(AcquireLoop { request }.enter())
     }
@@ -151,7 +151,11 @@ fn check(request: &AcquireRequest) -> Result<()> {
         return Err(Error::new(ErrorKind::Unsupported)
             .because("this store cannot keep a lock back after its hold has ended (lock_delay)"));
     }
-    if options.cancel.as_ref().is_some_and(Cancel::is_fired) {
+    if options
+        .cancel
+        .as_ref()
+        .is_some_and(CancelToken::is_cancelled)
+    {
         return Err(Error::new(ErrorKind::Cancelled));
     }
     Ok(())

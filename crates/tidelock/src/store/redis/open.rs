@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::servers::{PubSubMode, Topology};
+use crate::redis::topology::{PubSubMode, Topology};
 use crate::store::redis::address::{Address, ClusterNodes, ServerAddress};
 use crate::store::redis::layouts::plain;
 use crate::store::redis::layouts::plain::Layout;
@@ -31,7 +31,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
 }
 
 /// Like [`connect`], from parts.
-pub(crate) async fn connect_servers(servers: &Topology, env: &Env) -> Result<Store> {
+pub(crate) async fn connect_topology(servers: &Topology, env: &Env) -> Result<Store> {
     let layout = if servers.plain_locks {
         Layout::Plain
     } else {

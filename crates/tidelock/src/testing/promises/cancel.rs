@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::client::Client;
 use crate::error::ErrorKind;
 use crate::options::AcquireOptions;
+use crate::owner::Owner;
 use crate::testing::fixture::{Fixture, eventually, unique, within};
 use crate::testing::history::History;
 use crate::testing::polls::{Polled, poll_times};
@@ -320,7 +321,7 @@ pub async fn an_owner_that_leaves_blocks_nobody(fixture: &Fixture) {
         fixture.client(fixture.builder()).await,
         fixture.client(fixture.builder()).await,
     );
-    let owner = a.owner();
+    let owner = Owner::new();
     let guard = b.lock(&name).acquire().await.expect("free");
     for polls in 0..6 {
         let waiting = a

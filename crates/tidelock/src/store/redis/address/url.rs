@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::servers::PubSubMode;
+use crate::redis::topology::PubSubMode;
 use crate::store::percent;
 use crate::store::redis::address::build::{AddressError, AddressResult, UrlLogin};
 use crate::store::redis::address::{Address, HostAddress, ServerAddress};
