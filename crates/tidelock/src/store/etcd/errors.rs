@@ -146,6 +146,28 @@ pub(crate) fn unsent(why: impl fmt::Display) -> Error {
     Error::new(ErrorKind::Unavailable).because(why.to_string())
 }
 
+/// Converts the error of a request that may have changed the lock: `Unavailable` becomes `OutcomeUnknown`.
+pub(crate) fn unclear(failure: RequestError) -> Error {
+    let error = failure.error();
+    match error.kind() {
+        ErrorKind::Unavailable => {
+            Error::new(ErrorKind::OutcomeUnknown).because(error.detail().unwrap_or_default())
+        }
+        _ => error,
+    }
+}
+
+/// Converts the error of a request that cannot have changed a lock: `OutcomeUnknown` becomes `Unavailable`.
+pub(crate) fn untouched(failure: RequestError) -> Error {
+    let error = failure.error();
+    match error.kind() {
+        ErrorKind::OutcomeUnknown => {
+            Error::new(ErrorKind::Unavailable).because(error.detail().unwrap_or_default())
+        }
+        _ => error,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,10 +9,10 @@ use futures_util::future::join;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::etcd::Etcd;
-use crate::store::etcd::acquire::{QueueKeys, untouched};
+use crate::store::etcd::acquire::QueueKeys;
 use crate::store::etcd::api::{KeyValue, Op, TxnRequest};
 use crate::store::etcd::calls::{created, found, get, ops, put, says, whole_seconds};
-use crate::store::etcd::errors::{RequestError, unexpected};
+use crate::store::etcd::errors::{RequestError, unexpected, untouched};
 use crate::store::etcd::ticket_leases::Lease;
 use crate::store::{BootInstant, Renewal, Renewed, Ticket};
 

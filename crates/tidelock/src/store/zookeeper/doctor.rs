@@ -7,8 +7,8 @@ use zookeeper_client as zk;
 use crate::error::{ErrorKind, Result};
 use crate::snapshot::{Finding, Severity};
 use crate::store::BootInstant;
-use crate::store::zookeeper::acquire::some;
 use crate::store::zookeeper::connection::ZooKeeperSession;
+use crate::store::zookeeper::queue::some;
 use crate::store::zookeeper::{Shared, errors};
 
 pub(crate) async fn examine(shared: &Shared) -> Result<Vec<Finding>> {

@@ -21,6 +21,7 @@ pub(crate) mod fuzz;
 mod inspect;
 mod keys;
 mod note;
+mod queue;
 mod registry;
 mod release;
 mod renew;
@@ -112,7 +113,7 @@ struct Shared {
     registry: NodeRegistry,
     sightings: delay::DelaySightings,
     /// Single flight: callers that read the same queue share one request.
-    reads: SingleFlight<acquire::At, acquire::SharedView>,
+    reads: SingleFlight<queue::At, queue::SharedView>,
     /// One channel per ticket, so that a watch wakes only its own waiter.
     signals: WakeChannels,
     timers: Timers,
