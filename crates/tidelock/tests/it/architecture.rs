@@ -1,5 +1,7 @@
-//! Which modules may use which, and the size limit of a file.
+//! Which modules may use which, and the size limits of files and functions.
 
+mod functions;
+mod glossary;
 mod rooms;
 
 use std::collections::BTreeSet;
