@@ -10,15 +10,13 @@
 //! ```
 //! use tidelock::blocking::Client;
 //!
-//! # fn main() -> tidelock::Result<()> {
 //! let client = Client::connect("memory:")?;
 //! let stock = client.lock("stock:42");
 //! let outer = stock.acquire()?;
 //! let inner = stock.acquire()?; // the same thread: at once
 //! drop(inner);
 //! outer.release()?;
-//! # Ok(())
-//! # }
+//! # Ok::<(), tidelock::Error>(())
 //! ```
 
 mod guard;
@@ -46,11 +44,9 @@ pub use self::read_write::ReadWriteLock;
 ///
 /// # Examples
 /// ```
-/// # fn main() -> tidelock::Result<()> {
 /// let client = tidelock::blocking::Client::connect("memory:")?;
 /// assert!(client.lock("nightly").try_acquire()?.is_some());
-/// # Ok(())
-/// # }
+/// # Ok::<(), tidelock::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct Client {
@@ -66,14 +62,12 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
     /// use tidelock::{ErrorKind, blocking::Client};
     ///
     /// let client = Client::connect("memory:")?;
     /// assert!(!client.lock("stock:42").inspect()?.is_locked());
     /// assert_eq!(Client::connect("nonsense:").unwrap_err().kind(), ErrorKind::InvalidOptions);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn connect(url: &str) -> Result<Self> {
         Self::from_async(AsyncClient::connect(url))
@@ -86,15 +80,12 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     /// use tidelock::{Client, blocking};
     ///
     /// let settings = Client::builder().lease(Duration::from_secs(10));
     /// let client = blocking::Client::from_async(settings.connect("memory:"))?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn from_async(connecting: impl Future<Output = Result<AsyncClient>>) -> Result<Self> {
         let blocker = Blocker::start()?;
@@ -109,14 +100,12 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let stock = client.lock("stock:42");
     /// let guard = stock.acquire()?;
     /// assert_eq!(client.list("stock:*", 10)?, ["stock:42"]);
     /// guard.release()?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn lock(&self, name: &str) -> Lock {
         self.locked(self.client.lock(name))
@@ -126,15 +115,13 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
     /// use tidelock::ErrorKind;
     ///
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// // Only Redis and Valkey have plain locks.
     /// let error = client.plain_lock("stock:42").acquire().unwrap_err();
     /// assert_eq!(error.kind(), ErrorKind::Unsupported);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn plain_lock(&self, name: &str) -> Lock {
         self.locked(self.client.plain_lock(name))
@@ -149,13 +136,11 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let prices = client.read_write_lock("prices")?;
     /// let reader = prices.read().acquire()?;
     /// reader.release()?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn read_write_lock(&self, name: &str) -> Result<ReadWriteLock> {
         let sides = self.client.read_write_lock(name)?;
@@ -172,14 +157,12 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let (from, to) = (client.lock("account:1"), client.lock("account:2"));
     /// let both = client.multi_lock([&from, &to])?.acquire()?;
     /// assert!(from.inspect()?.is_locked() && to.inspect()?.is_locked());
     /// both.release()?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn multi_lock<'a>(&self, locks: impl IntoIterator<Item = &'a Lock>) -> Result<Lock> {
         let parts = locks.into_iter().map(|lock| &lock.lock);
@@ -191,15 +174,13 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
     /// use tidelock::{RedLock, blocking::Client};
     ///
     /// let servers = [Client::connect("memory:")?, Client::connect("memory:")?, Client::connect("memory:")?];
     /// let redlock = RedLock::new(servers.iter().map(|server| server.as_async().clone()))?;
     /// let nightly = servers[0].wrap(redlock.lock("nightly"));
     /// nightly.acquire()?.release()?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn wrap(&self, lock: crate::Lock) -> Lock {
         self.locked(lock)
@@ -216,12 +197,10 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let guard = client.lock("job").acquire()?;
     /// assert!(guard.owner_id().starts_with(client.id()));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn id(&self) -> &str {
         self.client.id()
@@ -231,13 +210,10 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let guard = client.lock("job").acquire()?;
     /// assert_eq!(client.as_async().id(), client.id()); // one client, two APIs
-    /// # guard.release()?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn as_async(&self) -> &AsyncClient {
         &self.client
@@ -250,14 +226,11 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let guard = client.lock("stock:1").acquire()?;
     /// assert_eq!(client.list("stock:*", 100)?, ["stock:1"]);
     /// assert!(client.list("ledger:*", 100)?.is_empty());
-    /// # guard.release()?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn list(&self, pattern: &str, most: usize) -> Result<Vec<String>> {
         self.blocker.run(self.client.list(pattern, most))?
@@ -270,15 +243,13 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let guard = client.lock("primary").acquire()?;
     /// let header = guard.sequencer()?.to_string();
     /// assert!(client.verify(&header.parse()?)?);
     /// guard.release()?;
     /// assert!(!client.verify(&header.parse()?)?);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn verify(&self, sequencer: &crate::Sequencer) -> Result<bool> {
         self.blocker.run(self.client.verify(sequencer))?
@@ -291,13 +262,11 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// for finding in client.diagnose()? {
     ///     println!("{:?} {}: {}", finding.severity, finding.subject, finding.meaning);
     /// }
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn diagnose(&self) -> Result<Vec<Finding>> {
         self.blocker.run(self.client.diagnose())?
@@ -311,16 +280,14 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
     /// use std::time::Duration;
     ///
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let guard = client.lock("job").acquire()?;
     /// guard.release()?;
     /// assert_eq!(client.close(Duration::from_secs(1))?, 0); // no lock was left
     /// assert!(client.lock("job").acquire().is_err());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn close(&self, grace: Duration) -> Result<usize> {
         let left = self.blocker.run(self.client.close(grace))?;
@@ -339,7 +306,7 @@ impl fmt::Debug for Client {
 ///
 /// # Examples
 /// ```
-/// # let client = tidelock::blocking::Client::connect("memory:")?;
+/// let client = tidelock::blocking::Client::connect("memory:")?;
 /// let stock = client.lock("stock:42");
 /// let held = stock.acquire()?;
 /// assert!(stock.try_acquire()?.is_some()); // this thread has it already
@@ -357,13 +324,11 @@ impl Lock {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
     /// use tidelock::{Client, blocking};
     ///
     /// let client = blocking::Client::from_async(Client::builder().prefix("shop:").connect("memory:"))?;
     /// assert_eq!(client.lock("stock").name(), "shop:stock");
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn name(&self) -> &str {
         self.lock.name()
@@ -373,12 +338,10 @@ impl Lock {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let guard = client.lock("ledger").fenced().acquire()?;
     /// assert!(guard.token().is_some());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     #[must_use]
     pub fn fenced(self) -> Self {
@@ -395,15 +358,13 @@ impl Lock {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let stock = client.lock("stock:42");
     /// let outer = stock.acquire()?;
     /// let inner = stock.acquire()?; // the same thread: at once
     /// outer.release()?;
     /// assert!(inner.is_held());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     #[track_caller]
     pub fn acquire(&self) -> Result<Guard> {
@@ -417,16 +378,13 @@ impl Lock {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let nightly = client.lock("nightly");
     /// let held = nightly.acquire()?;
     /// let other = nightly.clone();
     /// let got = std::thread::spawn(move || other.try_acquire().map(|guard| guard.is_some()));
     /// assert!(!got.join().unwrap()?); // another thread, another owner
-    /// # held.release()?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     #[track_caller]
     pub fn try_acquire(&self) -> Result<Option<Guard>> {
@@ -440,16 +398,14 @@ impl Lock {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
     /// use std::time::Duration;
     /// use tidelock::AcquireOptions;
     ///
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let minute = AcquireOptions::new().expires_after(Duration::from_secs(60));
     /// let guard = client.lock("warm-up").try_acquire_with(minute)?.expect("nobody has it");
     /// assert!(guard.valid_for() <= Duration::from_secs(60));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     #[track_caller]
     pub fn try_acquire_with(&self, options: AcquireOptions) -> Result<Option<Guard>> {
@@ -465,7 +421,6 @@ impl Lock {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
     /// use tidelock::{AcquireOptions, CancelToken, ErrorKind, blocking::Client};
     ///
     /// let client = Client::connect("memory:")?;
@@ -479,8 +434,7 @@ impl Lock {
     /// cancel.cancel();
     /// assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Cancelled);
     /// held.release()?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     #[track_caller]
     pub fn acquire_with(&self, options: AcquireOptions) -> Result<Guard> {
@@ -495,14 +449,12 @@ impl Lock {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let report = client.lock("report");
     /// let guard = report.acquire()?;
     /// let seen = report.inspect()?;
     /// assert_eq!(seen.holders[0].owner, guard.owner_id());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn inspect(&self) -> Result<Snapshot> {
         self.blocker.run(self.lock.inspect())?
@@ -516,15 +468,13 @@ impl Lock {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let report = client.lock("report");
     /// assert!(!report.force_release()?); // nobody held it
     /// let guard = report.acquire()?;
     /// assert!(report.force_release()?);
     /// drop(guard); // it no longer holds the lock
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn force_release(&self) -> Result<bool> {
         self.blocker.run(self.lock.force_release())?

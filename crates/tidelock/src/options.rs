@@ -21,7 +21,6 @@ const MAX_DURATION: Duration = Duration::from_secs(366 * 24 * 3600);
 ///
 /// let patient = AcquireOptions::new().wait(Duration::from_secs(5));
 /// let fixed = AcquireOptions::new().expires_after(Duration::from_secs(60)); // ends then, is never renewed
-/// # let _ = (patient, fixed);
 /// ```
 #[derive(Debug, Clone, Default)]
 #[must_use = "options do nothing until they are given to `acquire_with`"]
@@ -41,15 +40,13 @@ impl AcquireOptions {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::AcquireOptions;
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let guard = client.lock("job").acquire_with(AcquireOptions::new()).await?; // as `acquire` does
     /// assert!(guard.is_held());
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn new() -> Self {
         Self::default()
@@ -59,18 +56,15 @@ impl AcquireOptions {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     /// use tidelock::AcquireOptions;
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let held = client.lock("job").acquire().await?;
     /// let briefly = AcquireOptions::new().wait(Duration::from_millis(5));
     /// assert!(client.lock("job").acquire_with(briefly).await.unwrap_err().is_timeout());
-    /// # drop(held);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = Some(limit);
@@ -82,17 +76,15 @@ impl AcquireOptions {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     /// use tidelock::AcquireOptions;
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let short = AcquireOptions::new().lease(Duration::from_secs(6)); // renewed every 2 s
     /// let guard = client.lock("leader").acquire_with(short).await?;
     /// assert!(guard.valid_for() <= Duration::from_secs(6));
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn lease(mut self, length: Duration) -> Self {
         self.lease = Some(length);
@@ -104,17 +96,15 @@ impl AcquireOptions {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     /// use tidelock::{AcquireOptions, LostReason};
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let fixed = AcquireOptions::new().expires_after(Duration::from_millis(100));
     /// let guard = client.lock("import").acquire_with(fixed).await?;
     /// assert_eq!(guard.lost().await, LostReason::Expired);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn expires_after(mut self, time: Duration) -> Self {
         self.expires_after = Some(time);
@@ -127,17 +117,15 @@ impl AcquireOptions {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     /// use tidelock::{AcquireOptions, LostReason};
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let briefly = AcquireOptions::new().max_hold(Duration::from_millis(50));
     /// let guard = client.lock("report").acquire_with(briefly).await?;
     /// assert_eq!(guard.lost().await, LostReason::MaxHold);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn max_hold(mut self, cap: Duration) -> Self {
         self.max_hold = Some(cap);
@@ -154,18 +142,16 @@ impl AcquireOptions {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     /// use tidelock::AcquireOptions;
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let careful = AcquireOptions::new().lock_delay(Duration::from_secs(30));
     /// let guard = client.lock("primary").acquire_with(careful).await?;
     /// guard.release().await?; // in good order: no delay
     /// assert!(client.lock("primary").try_acquire().await?.is_some());
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn lock_delay(mut self, time: Duration) -> Self {
         self.lock_delay = Some(time);
@@ -177,18 +163,16 @@ impl AcquireOptions {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::{AcquireOptions, Owner};
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let (job, me) = (client.lock("job"), Owner::new());
     /// let mine = || AcquireOptions::new().owner(&me);
     /// let outer = job.acquire_with(mine()).await?;
     /// let inner = job.acquire_with(mine()).await?; // at once, without a trip
     /// assert_eq!(inner.owner_id(), outer.owner_id());
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
@@ -200,19 +184,16 @@ impl AcquireOptions {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::{AcquireOptions, CancelToken, ErrorKind};
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let held = client.lock("job").acquire().await?;
     /// let cancel = CancelToken::new();
     /// let waiting = client.lock("job").acquire_with(AcquireOptions::new().cancel(&cancel));
     /// cancel.cancel();
     /// assert_eq!(waiting.await.unwrap_err().kind(), ErrorKind::Cancelled);
-    /// # drop(held);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn cancel(mut self, cancel: &CancelToken) -> Self {
         self.cancel = Some(cancel.clone());
@@ -224,16 +205,14 @@ impl AcquireOptions {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::{ReplicaAck, AcquireOptions};
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let careful = AcquireOptions::new().acknowledge(ReplicaAck::All);
     /// let guard = client.lock("ledger").acquire_with(careful).await?;
     /// assert!(guard.is_held()); // a store without replicas fulfils every policy
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn acknowledge(mut self, policy: ReplicaAck) -> Self {
         self.acknowledge = Some(policy);
@@ -336,7 +315,6 @@ impl Default for Drift {
 /// let cancel = CancelToken::new();
 /// let options = AcquireOptions::new().cancel(&cancel);
 /// cancel.cancel(); // an acquire with these options fails with `Cancelled`
-/// # let _ = options;
 /// ```
 #[derive(Clone, Default)]
 pub struct CancelToken(Arc<CancelState>);
@@ -352,7 +330,7 @@ impl CancelToken {
     ///
     /// # Examples
     /// ```
-    /// use tidelock::Cancel;
+    /// use tidelock::CancelToken;
     ///
     /// let cancel = CancelToken::new();
     /// assert!(!cancel.is_cancelled());
@@ -365,7 +343,7 @@ impl CancelToken {
     ///
     /// # Examples
     /// ```
-    /// use tidelock::Cancel;
+    /// use tidelock::CancelToken;
     ///
     /// let cancel = CancelToken::new();
     /// let elsewhere = cancel.clone();
@@ -383,7 +361,7 @@ impl CancelToken {
     ///
     /// # Examples
     /// ```
-    /// use tidelock::Cancel;
+    /// use tidelock::CancelToken;
     ///
     /// let cancel = CancelToken::new();
     /// cancel.cancel();

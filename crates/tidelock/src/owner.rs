@@ -176,7 +176,7 @@ impl OwnerMint {
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
 /// use tidelock::{AcquireOptions, Client, Owner};
 ///
 /// let client = Client::connect("memory:").await?;
@@ -186,9 +186,7 @@ impl OwnerMint {
 /// let inner = stock.acquire_with(AcquireOptions::new().owner(&me)).await?; // at once: the same owner
 /// drop(outer); // still held by `inner`
 /// inner.release().await?;
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[derive(Clone, Default)]
 pub struct Owner(Arc<Mutex<OwnerSlots>>);
@@ -202,19 +200,16 @@ impl Owner {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::{AcquireOptions, Owner};
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let me = Owner::new();
     /// let job = client.lock("job");
     /// let outer = job.acquire_with(AcquireOptions::new().owner(&me)).await?;
     /// assert!(job.try_acquire().await?.is_none()); // another owner
     /// assert!(job.try_acquire_with(AcquireOptions::new().owner(&me)).await?.is_some());
-    /// # drop(outer);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn new() -> Self {
         Self::default()

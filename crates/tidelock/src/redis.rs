@@ -23,14 +23,12 @@ impl Topology {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::{Client, ErrorKind, redis::Topology};
     ///
     /// let error = Topology::one("no host at all").connect(Client::builder()).await.unwrap_err();
     /// assert_eq!(error.kind(), ErrorKind::InvalidOptions); // nothing was connected to
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub async fn connect(self, settings: ClientBuilder) -> Result<Client> {
         settings.connect_topology(&self).await

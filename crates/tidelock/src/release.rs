@@ -22,16 +22,14 @@ use crate::store::BoxFuture;
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
-/// # let client = tidelock::Client::connect("memory:").await?;
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// let client = tidelock::Client::connect("memory:").await?;
 /// let lock = client.lock("job");
 /// let guard = lock.acquire().await?;
 /// let release: tidelock::Release = guard.release();
 /// tokio::spawn(release).await.expect("no panic")?; // borrows nothing; dropped, it goes on in the background
 /// assert!(lock.try_acquire().await?.is_some());
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[must_use = "futures do nothing unless awaited"]
 pub struct Release(ReleaseState);

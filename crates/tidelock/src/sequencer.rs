@@ -28,8 +28,8 @@ const EXCLUSIVE: &str = "exclusive";
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
-/// # let client = tidelock::Client::connect("memory:").await?;
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// let client = tidelock::Client::connect("memory:").await?;
 /// # let servers_own_client = client.clone();
 /// use tidelock::Sequencer;
 ///
@@ -41,9 +41,7 @@ const EXCLUSIVE: &str = "exclusive";
 /// assert!(servers_own_client.verify(&received).await?);
 /// guard.release().await?;
 /// assert!(!servers_own_client.verify(&received).await?);
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Sequencer {

@@ -11,19 +11,17 @@ use crate::credentials::Credentials;
 /// [`SocketAddr`](std::net::SocketAddr). Invalid values make the connect fail, not these methods.
 ///
 /// # Examples
-/// ```
+/// ```no_run
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
 /// use tidelock::{Client, Credentials, redis::Topology};
 ///
-/// # async fn f() -> tidelock::Result<()> {
 /// let topology = Topology::sentinels("shop", ["one:26379", "two", "[::1]:26379"])
 ///     .tls(true)
 ///     .database(2)
 ///     .sentinel_credentials(Credentials::new("watcher", "p@ss/word"));
 /// let settings = Client::builder().credentials(Credentials::new("locks", "secret"));
 /// let client = topology.connect(settings).await?;
-/// # let _ = client;
-/// # Ok(())
-/// # }
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a description does nothing until it is connected to"]
@@ -54,7 +52,6 @@ pub(crate) enum TopologyKind {
 /// use tidelock::redis::{PubSubMode, Topology};
 ///
 /// let servers = Topology::cluster(["one", "two:7000"]).pubsub_mode(PubSubMode::Both);
-/// # let _ = servers;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -77,13 +74,11 @@ impl Topology {
     ///
     /// # Examples
     /// ```no_run
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::{Client, redis::Topology};
     ///
     /// let client = Topology::one("10.0.0.1:6380").connect(Client::builder()).await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
+    /// # Ok(()) }
     /// ```
     pub fn one(host: impl Into<String>) -> Self {
         Self::on(TopologyKind::One(host.into()))
@@ -93,13 +88,11 @@ impl Topology {
     ///
     /// # Examples
     /// ```no_run
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::{Client, redis::Topology};
     ///
     /// let client = Topology::socket("/run/redis/redis.sock").connect(Client::builder()).await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
+    /// # Ok(()) }
     /// ```
     pub fn socket(path: impl Into<PathBuf>) -> Self {
         Self::on(TopologyKind::Socket(path.into()))
@@ -130,13 +123,11 @@ impl Topology {
     ///
     /// # Examples
     /// ```no_run
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::{Client, redis::Topology};
     ///
     /// let client = Topology::cluster(["one:7000", "two:7000"]).connect(Client::builder()).await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
+    /// # Ok(()) }
     /// ```
     pub fn cluster<H: Into<String>>(hosts: impl IntoIterator<Item = H>) -> Self {
         Self::on(TopologyKind::Cluster(
@@ -160,14 +151,12 @@ impl Topology {
     ///
     /// # Examples
     /// ```no_run
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::{Client, redis::Topology};
     ///
     /// let builder = Client::builder().tls_ca("/etc/shop/ca.pem");
     /// let client = Topology::one("locks.internal").tls(true).connect(builder).await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
+    /// # Ok(()) }
     /// ```
     pub fn tls(mut self, yes: bool) -> Self {
         self.tls = yes;
@@ -193,14 +182,12 @@ impl Topology {
     ///
     /// # Examples
     /// ```no_run
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::{Client, redis::Topology};
     ///
     /// let shared_with_python = Topology::one("localhost").plain_locks(true); // as `redis://localhost?locks=plain`
     /// let client = shared_with_python.connect(Client::builder()).await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
+    /// # Ok(()) }
     /// ```
     pub fn plain_locks(mut self, yes: bool) -> Self {
         self.plain_locks = yes;
@@ -232,7 +219,6 @@ impl Topology {
     ///
     /// // Where some clients listen to plain messages at replicas.
     /// let servers = Topology::cluster(["one", "two"]).pubsub_mode(PubSubMode::Both);
-    /// # drop(servers);
     /// ```
     pub fn pubsub_mode(mut self, mode: PubSubMode) -> Self {
         self.pubsub_mode = Some(mode);
