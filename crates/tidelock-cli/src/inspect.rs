@@ -91,7 +91,7 @@ pub(crate) async fn ls(args: &StoreArgs, what: LsArgs) -> Outcome {
 pub(crate) async fn unlock(args: &StoreArgs, what: UnlockArgs) -> Outcome {
     if !what.force {
         return Err(Failure::usage(format!(
-            "{}: not unlocked: whoever holds it would go on believing so for up to a third of its lease; if that is what you want, say --force",
+            "{}: not unlocked: the holder would believe for up to a third of its lease that it still has the lock; repeat with --force to unlock it",
             what.name
         )));
     }

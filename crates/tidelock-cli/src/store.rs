@@ -71,7 +71,7 @@ fn make_default(args: &StoreArgs) -> Outcome<()> {
     let folder = default_folder()?;
     std::fs::create_dir_all(&folder).map_err(|error| {
         Failure::usage(format!(
-            "the default store's folder {} cannot be made: {error}; name a store with --store",
+            "cannot create the folder {} of the default store: {error}; set another store with --store",
             folder.display()
         ))
     })
@@ -163,7 +163,7 @@ fn credentials(builder: ClientBuilder, args: &StoreArgs) -> Outcome<ClientBuilde
         // We open the file once here, so that a wrong path is reported as such and not as a wrong password.
         std::fs::File::open(&file).map_err(|error| {
             Failure::usage(format!(
-                "the password file {} cannot be read: {error}",
+                "cannot read the password file {}: {error}",
                 file.display()
             ))
         })?;

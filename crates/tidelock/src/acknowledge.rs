@@ -91,8 +91,9 @@ impl FromStr for ReplicaAck {
         all.into_iter()
             .find(|policy| policy.word() == word)
             .ok_or_else(|| {
-                Error::new(ErrorKind::InvalidOptions)
-                    .because(format!("{word:?} is none of off, any, majority and all"))
+                Error::new(ErrorKind::InvalidOptions).because(format!(
+                    "unknown policy {word:?}; use off, any, majority or all"
+                ))
             })
     }
 }

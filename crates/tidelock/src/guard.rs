@@ -477,7 +477,9 @@ impl Guard {
             .ok_or_else(|| {
                 Error::new(crate::ErrorKind::Unsupported)
                     .on_lock(self.name())
-                    .because("its store is no database with transactions of yours; compare the token yourself")
+                    .because(
+                        "only PostgreSQL and MySQL have an SQL fence; compare the token yourself",
+                    )
             })
     }
 

@@ -92,7 +92,7 @@ impl HandOff {
         options::within("hand_off within", self.within, Duration::ZERO)?;
         if self.times > MAX_HAND_OFFS {
             return Err(Error::new(ErrorKind::InvalidOptions).because(format!(
-                "hand_off of {} times in a row; {MAX_HAND_OFFS} is the most, because so many fencing tokens are reserved",
+                "hand_off allows {} hand-offs in a row; the maximum is {MAX_HAND_OFFS}, because the client reserves a fencing token for each",
                 self.times
             )));
         }

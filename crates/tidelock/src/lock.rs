@@ -338,7 +338,7 @@ impl Lock {
             Err(LockRefusal::Name(refused)) => Name::new(Arc::clone(refused)),
             Err(LockRefusal::Plain(name)) => Err(Error::new(ErrorKind::Unsupported)
                 .on_lock(name)
-                .because("this store has no plain locks; Redis and Valkey have")),
+                .because("this store has no plain locks; use Redis or Valkey")),
         }
     }
 }

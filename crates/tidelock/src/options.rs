@@ -232,7 +232,9 @@ impl AcquireOptions {
         }
         let (what, length, renewed) = match (self.lease, self.expires_after) {
             (Some(_), Some(_)) => {
-                return Err(invalid("lease and expires_after exclude each other: the first is renewed, the second never is".to_owned()));
+                return Err(invalid(
+                    "set either lease, which is renewed, or expires_after, which is not".to_owned(),
+                ));
             }
             (None, Some(length)) => ("expires_after", length, false),
             (Some(length), None) => ("lease", length, true),
@@ -248,7 +250,7 @@ pub(crate) fn check_lease(what: &str, length: Duration, drift: &Drift) -> Result
     within(what, length, Duration::from_millis(1))?;
     if drift.proved(length).is_zero() {
         return Err(invalid(format!(
-            "{what} of {length:?} is not longer than the allowance for clock drift; nothing could be proved"
+            "{what} of {length:?} is not longer than the allowance for clock drift, so the lock could never be proved; set a longer one"
         )));
     }
     Ok(())
@@ -258,12 +260,12 @@ pub(crate) fn check_lease(what: &str, length: Duration, drift: &Drift) -> Result
 pub(crate) fn within(what: &str, given: Duration, least: Duration) -> Result<()> {
     if given < least {
         return Err(invalid(format!(
-            "{what} of {given:?} is too short; {least:?} is the least"
+            "{what} of {given:?} is too short; the minimum is {least:?}"
         )));
     }
     if given > MAX_DURATION {
         return Err(invalid(format!(
-            "{what} of {} s is more than a year; a mistake in units?",
+            "{what} of {} s is longer than a year; check the unit",
             given.as_secs()
         )));
     }

@@ -57,7 +57,7 @@ impl ReadWriteLock {
         if !core.home.front().capabilities().read_write {
             return Err(Error::new(ErrorKind::Unsupported)
                 .on_lock(&name)
-                .because("this store has no read-write locks; ZooKeeper has"));
+                .because("this store has no read-write locks; use ZooKeeper"));
         }
         Ok(Self {
             read: side(LockKind::Read),

@@ -212,9 +212,7 @@ impl RedLockBuilder {
     /// ```
     pub fn build(self) -> Result<RedLock> {
         let Some(first) = self.clients.first() else {
-            return Err(invalid(
-                "a majority of no servers; give it at least one client",
-            ));
+            return Err(invalid("a RedLock needs at least one client"));
         };
         let core = Arc::clone(first.core());
         let lease = core.settings.lease;
@@ -227,7 +225,7 @@ impl RedLockBuilder {
         ids.sort_unstable();
         if ids.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(invalid(
-                "the same client twice; each server has one vote, so each needs a client of its own",
+                "the same client is given twice; give the RedLock one client for each server",
             ));
         }
         let identity = format!("majority of {ids:?}");
@@ -235,7 +233,7 @@ impl RedLockBuilder {
         if count.is_multiple_of(2) {
             tracing::warn!(
                 servers = count,
-                "an even number of servers survives no more failures than one less"
+                "an even number of servers tolerates no more failures than one server less"
             );
         }
         let members = self.clients.iter().enumerate().map(|(n, client)| {

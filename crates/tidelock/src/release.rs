@@ -89,9 +89,8 @@ impl Future for Release {
             *rest = Some((context, Box::pin(release::settle(hold))));
         }
         let Some((_, running)) = rest else {
-            return Poll::Ready(Err(
-                Error::new(ErrorKind::NotHeld).because("polled again after it was done")
-            ));
+            return Poll::Ready(Err(Error::new(ErrorKind::NotHeld)
+                .because("the future was polled after it had completed")));
         };
         let result = std::task::ready!(running.as_mut().poll(cx));
         *rest = None;

@@ -130,12 +130,12 @@ impl FromStr for Sequencer {
 /// The error for a store that cannot check sequencers.
 pub(crate) fn unsupported() -> Error {
     Error::new(ErrorKind::Unsupported)
-        .because("this store cannot say later whether a grant still has the lock; hand out the fencing token instead")
+        .because("this store cannot verify a sequencer; use the fencing token instead")
 }
 
 /// The error for a text that is no sequencer. It does not repeat the text, which comes from outside and may be long.
 fn unreadable(why: &str) -> Error {
-    Error::new(ErrorKind::InvalidOptions).because(format!("this is no sequencer: {why}"))
+    Error::new(ErrorKind::InvalidOptions).because(format!("not a sequencer: {why}"))
 }
 
 /// Keeps letters, digits and a few signs that are safe everywhere, and percent-encodes all other bytes (`%41`).

@@ -125,5 +125,5 @@ async fn a_certificate_must_be_good_and_for_this_host() -> Result<()> {
 async fn a_server_without_tls_is_refused_where_tls_is_wanted() -> Result<()> {
     let server = MariaDb::start()?;
     let asked = url(&server, "ssl-mode=REQUIRED");
-    fails(builder(), &asked, "speaks no TLS").await
+    fails(builder(), &asked, "has no TLS").await
 }

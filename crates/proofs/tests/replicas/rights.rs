@@ -26,7 +26,7 @@ async fn works_without(primary: &RedisServer, name: &str) -> Result<()> {
         ensure!(guard.is_held(), "it is renewed");
         guard.release().await?;
     }
-    let said = logs.with("replicas are not asked");
+    let said = logs.with("cannot ask the replicas");
     ensure!(said.len() == 1, "{said:?}");
     for policy in [Majority, All] {
         let refused = client.lock(name).acquire_with(patient(policy));

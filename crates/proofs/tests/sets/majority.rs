@@ -99,7 +99,7 @@ async fn t39_servers_that_forgot_make_no_second_majority() -> Result<()> {
     let one = RedLock::new(clients(&servers, lease).await?)?;
     let two = RedLock::new(clients(&servers, lease).await?)?;
     let young = one.lock("stock").try_acquire().await.unwrap_err();
-    ensure!(young.to_string().contains("restart guard"), "{young}");
+    ensure!(young.to_string().contains("restart_guard"), "{young}");
     let guard = within(
         SOON,
         "the servers are old enough",
@@ -143,7 +143,7 @@ async fn t39_servers_that_are_all_new_are_waited_for() -> Result<()> {
     let lock = settings.build()?.lock("stock");
     let young = lock.try_acquire().await.unwrap_err();
     ensure!(young.kind() == ErrorKind::Unavailable, "{young}");
-    ensure!(young.to_string().contains("restart guard"), "{young}");
+    ensure!(young.to_string().contains("restart_guard"), "{young}");
     let guard = within(SOON, "they are old enough", lock.acquire()).await??;
     for server in servers.nodes() {
         let info: String = server.query(&["INFO", "server"])?;

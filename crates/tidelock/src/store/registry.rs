@@ -73,7 +73,7 @@ pub(crate) async fn connect_topology(
 
 fn unknown(scheme: &str) -> Error {
     Error::new(ErrorKind::InvalidOptions).because(format!(
-        "no store for URLs that begin with {scheme:?}; there are memory:, sqlite:PATH, redis://, rediss://, redis+unix:, redis+sentinel://, redis+cluster://, \
+        "no store has the URL scheme {scheme:?}; use memory:, sqlite:PATH, redis://, rediss://, redis+unix:, redis+sentinel://, redis+cluster://, \
          postgres://, mysql://, mariadb://, zookeeper://, etcd://, etcds:// and memcached:// \
          (a store may be missing because its cargo feature is off)"
     ))

@@ -170,10 +170,7 @@ async fn a_part_that_was_lost_unheard_is_named_by_the_release() {
     assert!(parts[1].force_release().await.unwrap());
     let error = guard.release().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
-    assert!(
-        error.to_string().contains("not held any more: y"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("no longer held: y"), "{error}");
     assert!(is_free(&parts[0]).await);
 }
 

@@ -69,7 +69,7 @@ impl Face {
 fn decide(shelf: &mut Shelf, ask: &AttemptRequest, now: BootInstant) -> Result<Attempt> {
     let Ticket { name, owner, .. } = &ask.ticket;
     if shelf.withdrawn.contains(owner) {
-        return Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"));
+        return Err(Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before"));
     }
     let token = match shelf.holder(name, now) {
         // A repeated attempt counts once, and never shortens its lease.

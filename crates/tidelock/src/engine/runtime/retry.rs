@@ -36,7 +36,7 @@ where
             done => return done,
         };
         tries += 1;
-        tracing::debug!(%error, tries, "the store cannot be reached; trying again");
+        tracing::debug!(%error, tries, "cannot connect to the store; retrying");
         timers.until(end, timers.after(pause(tries))).await;
         if timers.now() >= end {
             return Err(out_of_time(error, limit));
@@ -48,7 +48,7 @@ where
 
 fn out_of_time(error: Error, limit: Duration) -> Error {
     let why = error.detail().unwrap_or_default().to_owned();
-    error.because(format!("{why}; tried again for {limit:?}"))
+    error.because(format!("{why}; retried for {limit:?}"))
 }
 
 #[cfg(test)]

@@ -53,21 +53,21 @@ pub(crate) fn decide(
         }
         let last = range(2).map(|last| &*last.kvs).unwrap_or_default();
         let before = last.iter().find(|kv| !is_own(kv));
-        let before = before.ok_or_else(|| unexpected("a queue without a first"))?;
+        let before = before.ok_or_else(|| unexpected("a queue without a first key"))?;
         return Ok(QueuePosition::Behind(before.clone(), now));
     }
-    let own = range(0).ok_or_else(|| unexpected("nothing was looked up"))?;
+    let own = range(0).ok_or_else(|| unexpected("the reply lacks the key of the ticket"))?;
     let first = range(1).and_then(|first| first.kvs.first());
     let Some(own) = own.kvs.first() else {
         return if ask.patience.is_zero() {
             Ok(QueuePosition::Nowhere)
         } else {
-            Err(unexpected("the key is there and is not"))
+            Err(unexpected("the key exists and does not exist"))
         };
     };
     if own.value != ask.ticket.owner.text().as_bytes() {
         return Err(Error::new(ErrorKind::WrongType)
-            .because("somebody else's key has the name that this ticket's must have"));
+            .because("a key of another client has the name of this ticket's key"));
     }
     if first.as_ref().is_some_and(is_own) {
         return Ok(QueuePosition::First(own.create_revision));
@@ -138,7 +138,7 @@ impl Etcd {
             claims.ended(&ask.ticket, lease.id);
         }
         Err(unsent(
-            "the server ends leases as soon as it has granted them",
+            "the server ended every lease right after it had granted it",
         ))
     }
 
@@ -232,7 +232,7 @@ impl Etcd {
     /// The ticket's key and queue. An error: the ticket has no lease yet, so its key has no name.
     fn queue_keys(&self, ticket: &Ticket) -> Result<QueueKeys> {
         let queue_keys = QueueKeys::of(self, ticket);
-        queue_keys.ok_or_else(|| unsent("a ticket without a lease"))
+        queue_keys.ok_or_else(|| unsent("the ticket has no lease"))
     }
 
     async fn alive(&self, lease: Lease, deadline: BootInstant) -> Result<bool, RequestError> {

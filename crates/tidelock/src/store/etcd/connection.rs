@@ -83,8 +83,8 @@ impl Endpoint {
                 // The callback may block, and this may be the steward's thread. So it runs on a thread for blocking
                 // work.
                 let given = background::blocking(move || ask()).await;
-                let given =
-                    given.ok_or_else(|| unsent("the source of the credentials panicked"))?;
+                let given = given
+                    .ok_or_else(|| unsent("the function given to credentials_from panicked"))?;
                 given.user.zip(given.password)
             }
             None => self.login.clone(),
@@ -123,7 +123,8 @@ impl Endpoint {
                 None => last_error = Some(late()),
             }
         }
-        let last_error = last_error.unwrap_or_else(|| unsent(format_args!("{self}: no member")));
+        let last_error = last_error
+            .unwrap_or_else(|| unsent(format_args!("{self}: no member could be reached")));
         // A login changes no lock, so an unknown outcome is not reported as one.
         if last_error.outcome_unknown() {
             return Err(unsent(last_error.detail().unwrap_or_default()));
@@ -202,7 +203,7 @@ impl Connection {
             })?;
             let entered = answered
                 .await
-                .map_err(|_| unsent("the runtime has gone"))??;
+                .map_err(|_| unsent("the runtime has shut down"))??;
             let conn = Arc::new(entered);
             self.put(Some(Arc::clone(&conn)));
             Ok(conn)

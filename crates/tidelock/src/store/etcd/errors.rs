@@ -138,7 +138,7 @@ impl std::error::Error for TransportFailure {}
 /// The error for an answer that does not fit its request. It never counts as a success.
 pub(crate) fn unexpected(what: &str) -> Error {
     Error::new(ErrorKind::OutcomeUnknown)
-        .because(format!("the server's answer makes no sense: {what}"))
+        .because(format!("unexpected reply from the server: {what}"))
 }
 
 /// The error for a request that certainly had no effect.

@@ -20,9 +20,7 @@ pub(crate) fn unanswered(why: impl fmt::Display) -> Error {
 pub(crate) fn unexpected(reply: &Reply) -> Error {
     match reply {
         Reply::Server(text) => server_error(text),
-        other => unanswered(format_args!(
-            "the server's answer makes no sense: {other:?}"
-        )),
+        other => unanswered(format_args!("unexpected reply from the server: {other:?}")),
     }
 }
 

@@ -124,24 +124,21 @@ fn meaning(code: u16) -> (ErrorKind, &'static str) {
         ),
         3159 => (
             ErrorKind::Refused,
-            "the server wants TLS: write ssl-mode=VERIFY_IDENTITY",
+            "the server requires TLS: write ssl-mode=VERIFY_IDENTITY",
         ),
         1049 => (ErrorKind::InvalidOptions, "there is no such database"),
         1054 | 1064 | 1136 | 1193 | 1231 | 1364 => (
             ErrorKind::Unsupported,
-            "the server is too old, or the tables are not as tidelock makes them",
+            "the server is too old, or the tables differ from those that tidelock creates",
         ),
-        1146 => (ErrorKind::Refused, "tidelock's tables are not there"),
+        1146 => (ErrorKind::Refused, "tidelock's tables do not exist"),
         // Nothing else is counted up.
         1690 => (
             ErrorKind::WrongType,
-            "the fencing token of this lock has no next one; nothing was acquired; set it back in the tables to the largest token that was given out",
+            "the fencing token of this lock has no next token. The lock was not acquired; set the counter in the tables to the largest token in use",
         ),
         // Anything else may have come after a part of the work.
-        _ => (
-            ErrorKind::OutcomeUnknown,
-            "an error this client does not know",
-        ),
+        _ => (ErrorKind::OutcomeUnknown, "unknown error"),
     }
 }
 

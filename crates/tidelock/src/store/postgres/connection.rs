@@ -153,7 +153,7 @@ impl Connection {
         });
         match answered.await {
             Ok(client) => client,
-            Err(_) => Err(RequestError::Unsent("the client is going".to_owned())),
+            Err(_) => Err(RequestError::Unsent("the client is closing".to_owned())),
         }
     }
 

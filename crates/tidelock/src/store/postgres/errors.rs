@@ -87,7 +87,7 @@ impl RequestError {
             Self::Refused(why) => {
                 let (kind, mut advice) = meaning(why.code());
                 if kind == ErrorKind::Refused && wants_tls(why.message()) {
-                    advice = "; the server wants TLS: write sslmode=verify-full";
+                    advice = "; the server requires TLS: write sslmode=verify-full";
                 }
                 Error::new(kind).because(format!("{}{advice}", why.message()))
             }
@@ -140,5 +140,6 @@ fn meaning(code: &SqlState) -> (ErrorKind, &'static str) {
 }
 
 pub(crate) fn unexpected(what: &impl std::fmt::Debug) -> Error {
-    Error::new(ErrorKind::OutcomeUnknown).because(format!("an answer to something else: {what:?}"))
+    Error::new(ErrorKind::OutcomeUnknown)
+        .because(format!("unexpected reply from the server: {what:?}"))
 }

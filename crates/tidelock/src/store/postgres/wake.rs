@@ -113,7 +113,7 @@ async fn listen(listener: Weak<NotifyListener>) {
             }
             Err(why) => {
                 if !std::mem::replace(&mut told, true) {
-                    tracing::warn!(store = %listener.connection, %why, "releases are not heard of: waiters ask again and again instead of being woken");
+                    tracing::warn!(store = %listener.connection, %why, "cannot listen for releases; waiters poll instead of being woken");
                 }
                 listener.state.send_replace(ListenState::Deaf);
                 if why.is_pooled {

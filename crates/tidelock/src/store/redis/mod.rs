@@ -104,7 +104,8 @@ impl Redis {
                     Ok(Attempt::Held(self.wait(ask, wake, refusal)))
                 }
                 AcquireAnswer::Withdrawn => {
-                    Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"))
+                    Err(Error::new(ErrorKind::Cancelled)
+                        .because("the attempt was withdrawn before"))
                 }
                 AcquireAnswer::Stranger { mode: Some(mode) } => {
                     Err(crate::store::redis::layouts::answer::read_write(mode))

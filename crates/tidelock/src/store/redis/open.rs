@@ -43,7 +43,7 @@ pub(crate) async fn connect_topology(servers: &Topology, env: &Env) -> Result<St
 async fn open(layout: Layout, target: Address, env: &Env) -> Result<Store> {
     if !target.is_tls() && tls::is_wanted(&env.tls) {
         return Err(Error::new(ErrorKind::InvalidOptions).because(
-            "certificates are given, but no TLS is asked for; write rediss:// instead of redis://, or Servers::tls",
+            "TLS certificates are set, but the address does not use TLS; write rediss:// instead of redis://, or call redis::Topology::tls",
         ));
     }
     let entry = EndpointLogin {
@@ -156,7 +156,7 @@ async fn knows_shards(cluster: &Arc<Cluster>) -> Result<bool> {
         // We return the error instead of a guess: with a wrong guess, some waiters would not be woken.
         Err(error) if error.kind() == ErrorKind::Unavailable => Err(error),
         Err(error) => {
-            tracing::debug!(%error, "no sharded messages");
+            tracing::debug!(%error, "the server has no sharded pub/sub; using plain messages");
             Ok(false)
         }
     }

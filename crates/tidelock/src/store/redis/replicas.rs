@@ -290,7 +290,7 @@ impl AckDemand {
             return Ok(());
         }
         Err(Error::new(why.kind()).because(format!(
-            "whether replicas have a lock cannot be known here; acknowledge `any` or `off` works without: {}",
+            "this server cannot tell which replicas have a lock; use the policy `any` or `off`: {}",
             why.detail().unwrap_or_default()
         )))
     }

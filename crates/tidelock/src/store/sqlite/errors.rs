@@ -85,7 +85,7 @@ pub(crate) fn explain(error: rusqlite::Error, stage: TransactionStage) -> Error 
         ),
         Some(ErrorCode::NotADatabase) => (
             ErrorKind::InvalidOptions,
-            "the file is not an SQLite database; it was left as it is",
+            "the file is not an SQLite database; it was not changed",
         ),
         Some(ErrorCode::DatabaseCorrupt) => (
             ErrorKind::Unavailable,

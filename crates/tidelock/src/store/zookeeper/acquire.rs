@@ -373,7 +373,7 @@ impl QueueAttempt<'_> {
             .await?;
         answer.map_err(|error| match error {
             zk::Error::NoNode => Error::new(ErrorKind::Unavailable)
-                .because("a node above the lock went while it was made"),
+                .because("a parent node of the lock was deleted during the request"),
             // A parent that may or may not exist does no harm, so this failure never counts as an unknown outcome.
             other => errors::unread(other),
         })

@@ -64,8 +64,9 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
 /// Connects to the servers and opens the store. TLS files are refused with `InvalidOptions`.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     if env.tls != TlsFiles::default() {
-        return Err(Error::new(ErrorKind::InvalidOptions)
-            .because("certificates are given, but this client speaks no TLS to ZooKeeper"));
+        return Err(Error::new(ErrorKind::InvalidOptions).because(
+            "TLS certificates are set, but tidelock has no TLS for ZooKeeper; remove them",
+        ));
     }
     let address = Address::parse(url)?;
     let connection = |lease| Arc::new(Connection::new(env, address.clone(), lease));

@@ -55,7 +55,7 @@ impl Layout {
 }
 
 /// The error for a key of another type.
-pub(crate) const STRANGER: &str = "WRONGTYPE: the key is no plain lock, which is a string; it may be a lock of Redisson, a hash; it was left as it is";
+pub(crate) const STRANGER: &str = "WRONGTYPE: the key is not a plain lock, which is a string; it may be a lock of Redisson, which is a hash; it was not changed";
 
 /// Takes `locks=plain` from the options of the URL. Returns the layout, and the URL without that option.
 pub(crate) fn layout(url: &str) -> Result<(Layout, String)> {
@@ -154,7 +154,7 @@ impl Redis {
         let forbidden = without_lua::forbids_scripts(error);
         if forbidden && !self.shared.unscripted.swap(true, Ordering::SeqCst) {
             tracing::debug!(
-                "scripts are forbidden: plain locks are taken by WATCH, MULTI and EXEC"
+                "the user may not run scripts; plain locks use WATCH, MULTI and EXEC instead"
             );
         }
         forbidden
@@ -316,7 +316,7 @@ impl Redis {
 
 fn without_scripts() -> Error {
     Error::new(ErrorKind::Refused)
-        .because("the user may not run scripts, and replicas are asked about scripts only")
+        .because("replicas acknowledge only scripts, and the user may not run scripts")
 }
 
 /// Whether a string may be a lock: it has a time to live, and is as short as an owner. Nothing else distinguishes it

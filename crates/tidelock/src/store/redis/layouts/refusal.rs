@@ -118,7 +118,7 @@ impl Redis {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if warned.len() < MOST_WARNINGS && warned.insert(name.clone()) {
-            tracing::warn!(lock = %name, "its key has no time to live: if its holder has died, only a forced release frees it");
+            tracing::warn!(lock = %name, "the key of the lock has no time to live; if its holder has died, free it with a force release");
         }
     }
 }

@@ -26,7 +26,7 @@ impl AckResult {
                 match (replicas.needed(policy, demand.purpose), *reached) {
                     (0, _) => Ok(None),
                     (needed, reached) if reached < needed => short(format!(
-                        "{reached} of {} replicas acknowledged, {needed} must,",
+                        "{reached} of {} replicas acknowledged, but {needed} must,",
                         replicas.count
                     )),
                     (needed, reached) => Ok(Some(Acknowledged { needed, reached })),
@@ -63,7 +63,7 @@ impl Redis {
         let acknowledged = receipt.acknowledged().await;
         match &acknowledged {
             AckResult::Forbidden(why) if !self.shared.unasked.swap(true, Ordering::SeqCst) => {
-                tracing::warn!(%why, "replicas are not asked whether they have a lock: a failover may forget what was granted just before it");
+                tracing::warn!(%why, "cannot ask the replicas for acknowledgements; a failover may lose a lock that was granted just before it");
             }
             AckResult::Count { replicas, reached } => {
                 if let Some(server) = &replicas.server {
@@ -102,7 +102,7 @@ impl Redis {
         if wish > ReplicaAck::Any && *reached < wish.needed(all) {
             let left = replica_history.who_left(server, purpose, now);
             return Err(unsent(format_args!(
-                "{reached} of {all} replicas acknowledged: the server has lost sight of {missed} ({left}), of which one may be about to replace it"
+                "{reached} of {all} replicas acknowledged: {missed} have left the server ({left}), and one of them may become the primary"
             )));
         }
         Ok(())
@@ -133,7 +133,7 @@ impl Redis {
                 && self.shared.replica_history.had_any(server, now, lease) =>
             {
                 Err(unsent(
-                    "the server has lost its last replica: its word alone is not enough for a lease that another may have heard of",
+                    "the server has lost its last replica, which may be the primary now; the renewal does not count",
                 ))
             }
             _ => Ok(()),
@@ -170,7 +170,7 @@ impl Redis {
                 // The release may still arrive and would end a later grant of this ticket. So we poison the ticket.
                 self.shared.poisoned_tickets.note(&ask.ticket.owner);
                 Err(Error::new(ErrorKind::OutcomeUnknown).because(format!(
-                    "{}; and it could not be given back: {why}",
+                    "{}; and the grant could not be released: {why}",
                     short.detail().unwrap_or_default()
                 )))
             }

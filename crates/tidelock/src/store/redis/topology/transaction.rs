@@ -55,7 +55,7 @@ impl Connection {
     ) -> Result<Reply> {
         if asking {
             return Err(unsent(
-                "the slot of this lock is on its way to another node",
+                "the slot of this lock is being migrated to another node",
             ));
         }
         let transactions = self.transactions();
@@ -64,7 +64,9 @@ impl Connection {
             .until(deadline, transactions.next_node.lock())
             .await
         else {
-            return Err(unsent("other transactions were not answered in time"));
+            return Err(unsent(
+                "earlier transactions on this connection did not finish in time",
+            ));
         };
         let connection = transactions.connection.get_or_init(|| self.sibling());
         for _ in 0..MAX_TRANSACTION_RETRIES {
@@ -72,7 +74,7 @@ impl Connection {
                 return Ok(answer);
             }
         }
-        Err(unsent("the key changes again and again"))
+        Err(unsent("the key changed during every try"))
     }
 
     async fn transact_once(
