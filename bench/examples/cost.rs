@@ -37,12 +37,12 @@ async fn main() -> Result<()> {
 async fn pairs(server: &RedisServer) -> Result<()> {
     const TIMES: u32 = 20_000;
     let client = Client::builder()
-        .details(false)
+        .publish_process_info(false)
         .connect(&server.url())
         .await?;
     for (what, lock) in [
         ("acquire and release", client.lock(NAME)),
-        ("the same, fenced", client.fenced_lock(NAME)),
+        ("the same, fenced", client.lock(NAME).fenced()),
     ] {
         lock.acquire().await?.release().await?;
         let before = Books::read(server)?;
@@ -60,7 +60,7 @@ async fn renewals(server: &RedisServer) -> Result<()> {
     const LOCKS: u32 = 10_000;
     const PERIODS: u32 = 4;
     let lease = Duration::from_secs(6);
-    let builder = Client::builder().details(false).lease(lease);
+    let builder = Client::builder().publish_process_info(false).lease(lease);
     let client = builder.connect(&server.url()).await?;
     let mut held = Vec::new();
     for number in 0..LOCKS {
@@ -87,7 +87,9 @@ async fn turns(server: &RedisServer) -> Result<()> {
     const TIMES: u32 = 2_000;
     let mut tasks = Vec::new();
     for _ in 0..2 {
-        let builder = Client::builder().details(false).hand_off(HandOff::OFF);
+        let builder = Client::builder()
+            .publish_process_info(false)
+            .hand_off(HandOff::OFF);
         let lock = builder.connect(&server.url()).await?.lock(NAME);
         tasks.push(lock);
     }

@@ -27,7 +27,10 @@ fn main() -> Result<()> {
         let mut tasks = JoinSet::new();
         match side.as_str() {
             "ours" => {
-                let client = Client::builder().details(false).connect(url).await?;
+                let client = Client::builder()
+                    .publish_process_info(false)
+                    .connect(url)
+                    .await?;
                 for task in 0..TASKS {
                     let lock = client.lock(&format!("pairs {task}"));
                     tasks.spawn(async move {

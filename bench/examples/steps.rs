@@ -43,7 +43,7 @@ async fn main() -> Result<()> {
 }
 
 async fn connect(server: &RedisServer) -> Result<Client> {
-    let builder = Client::builder().details(false);
+    let builder = Client::builder().publish_process_info(false);
     Ok(builder.connect(&server.url()).await?)
 }
 

@@ -5,6 +5,7 @@ mod faults;
 mod flames;
 mod full;
 mod fuzz;
+mod house;
 mod platforms;
 mod servers;
 mod sh;
@@ -30,6 +31,8 @@ enum Task {
     Bench(bench::Args),
     /// Draws flame graphs of where the time of a lock goes, next to docs/performance.md
     Flames,
+    /// Counts how easily a stranger finds things in the library, and writes docs/house.md
+    House(house::Args),
     /// Runs mixed faults on one Redis for a long time, with Redisson
     Soak(soak::Args),
     /// Causes every fault of the catalogue on every store
@@ -44,6 +47,7 @@ fn main() -> Result<()> {
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Flames => flames::run(),
+        Task::House(args) => house::run(&args),
         Task::Soak(args) => soak::run(&args),
         Task::Faults(args) => faults::run(&args),
     }

@@ -36,15 +36,15 @@ complete -c tidelock -n "__fish_tidelock_needs_command" -s v -l verbose -d 'Prin
 complete -c tidelock -n "__fish_tidelock_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tidelock -n "__fish_tidelock_needs_command" -s V -l version -d 'Print version'
 complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "run" -d 'Run a command while holding a lock: `flock` across machines'
-complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "try" -d 'The same as `run`, without waiting: exit code 75 if somebody else holds the lock, 69 if the store cannot be reached now'
-complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "show" -d 'Show the holders of locks, since when they are connected, the time left, and the waiters'
+complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "try" -d 'The same as `run`, without waiting: exit code 75 if the lock is held, 69 if the store cannot be reached'
+complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "show" -d 'Show the holders of locks, when they connected, the time left, and the number of waiters'
 complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "ls" -d 'List the names of held locks'
 complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "watch" -d 'Print every change of a lock until interrupted'
-complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "unlock" -d 'Break a lock that somebody else holds, and wake its waiters'
+complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "unlock" -d 'Release a lock that another process holds, and wake its waiters'
 complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "doctor" -d 'Check whether this store can keep its guarantees; exit code 1 if locks are in danger'
 complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "demo" -d 'Sell one stock from several processes: without a lock, with a lock, and with fencing'
 complete -c tidelock -n "__fish_tidelock_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l wait -d 'Give up after this time, connecting included; default: wait as long as somebody holds the lock' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l wait -d 'Give up after this time, connecting included; default: wait without a limit' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l max-hold -d 'Terminate the command after it has held the lock for this time' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l on-lost -d 'What to do when the lock is lost while the command runs' -r -f -a "kill\t'Terminate the command before anybody else can get the lock'
 warn\t'Print a message and let the command run on'"
@@ -57,7 +57,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l password-file 
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
-complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l fenced -d 'Take a fenced lock (Redisson\'s RFencedLock): TIDELOCK_TOKEN is always set; a store without tokens is an error'
+complete -c tidelock -n "__fish_tidelock_using_subcommand run" -l fenced -d 'Acquire a fenced lock (Redisson\'s RFencedLock): TIDELOCK_TOKEN is always set; a store without tokens is an error'
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -s v -l verbose -d 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tidelock -n "__fish_tidelock_using_subcommand run" -s V -l version -d 'Print version'
@@ -73,7 +73,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l password-file 
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
-complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l fenced -d 'Take a fenced lock (Redisson\'s RFencedLock): TIDELOCK_TOKEN is always set; a store without tokens is an error'
+complete -c tidelock -n "__fish_tidelock_using_subcommand try" -l fenced -d 'Acquire a fenced lock (Redisson\'s RFencedLock): TIDELOCK_TOKEN is always set; a store without tokens is an error'
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -s v -l verbose -d 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tidelock -n "__fish_tidelock_using_subcommand try" -s V -l version -d 'Print version'
@@ -89,7 +89,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand show" -l json -d 'One 
 complete -c tidelock -n "__fish_tidelock_using_subcommand show" -s v -l verbose -d 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
 complete -c tidelock -n "__fish_tidelock_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tidelock -n "__fish_tidelock_using_subcommand show" -s V -l version -d 'Print version'
-complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l most -d 'The most names to print' -r
+complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l most -d 'Maximum number of names to print' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l store -d 'Where the locks are: `sqlite:PATH`, `sqlite:machine`, `redis://host:port/db`, `rediss://…`, `redis+unix:///path`, `redis+sentinel://host,…/service`, `redis+cluster://host,…`, `redis://…?locks=plain`, `postgres://host/database`, `mysql://host/database`, `zookeeper://host,…/base`, `etcd://host,…/prefix`, `memcached://host:port`. Default: a file of your own, which excludes neither other users of this machine nor other machines' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l lease -d 'Length of the lease, which is renewed every third of it while the lock is held; default: 30s' -r
 complete -c tidelock -n "__fish_tidelock_using_subcommand ls" -l prefix -d 'Prefix of every lock name [env: TIDELOCK_PREFIX]' -r
@@ -124,7 +124,7 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l password-fi
 complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l tls-ca -d 'Trust the certificate authorities in this PEM file instead of the public ones [env: TIDELOCK_TLS_CA]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l tls-cert -d 'Present this certificate to the store [env: TIDELOCK_TLS_CERT]' -r -F
 complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l tls-key -d 'Private key of the certificate [env: TIDELOCK_TLS_KEY]' -r -F
-complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l force -d 'Confirm: the current holder believes it still has the lock for up to a third of its lease'
+complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -l force -d 'Confirm the release. The current holder may believe for up to a third of its lease that it still has the lock'
 complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -s v -l verbose -d 'Print on stderr which store is used, which users it covers, and what happens; twice for more'
 complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tidelock -n "__fish_tidelock_using_subcommand unlock" -s V -l version -d 'Print version'
@@ -156,11 +156,11 @@ complete -c tidelock -n "__fish_tidelock_using_subcommand demo" -s v -l verbose 
 complete -c tidelock -n "__fish_tidelock_using_subcommand demo" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tidelock -n "__fish_tidelock_using_subcommand demo" -s V -l version -d 'Print version'
 complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try show ls watch unlock doctor demo help" -f -a "run" -d 'Run a command while holding a lock: `flock` across machines'
-complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try show ls watch unlock doctor demo help" -f -a "try" -d 'The same as `run`, without waiting: exit code 75 if somebody else holds the lock, 69 if the store cannot be reached now'
-complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try show ls watch unlock doctor demo help" -f -a "show" -d 'Show the holders of locks, since when they are connected, the time left, and the waiters'
+complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try show ls watch unlock doctor demo help" -f -a "try" -d 'The same as `run`, without waiting: exit code 75 if the lock is held, 69 if the store cannot be reached'
+complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try show ls watch unlock doctor demo help" -f -a "show" -d 'Show the holders of locks, when they connected, the time left, and the number of waiters'
 complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try show ls watch unlock doctor demo help" -f -a "ls" -d 'List the names of held locks'
 complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try show ls watch unlock doctor demo help" -f -a "watch" -d 'Print every change of a lock until interrupted'
-complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try show ls watch unlock doctor demo help" -f -a "unlock" -d 'Break a lock that somebody else holds, and wake its waiters'
+complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try show ls watch unlock doctor demo help" -f -a "unlock" -d 'Release a lock that another process holds, and wake its waiters'
 complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try show ls watch unlock doctor demo help" -f -a "doctor" -d 'Check whether this store can keep its guarantees; exit code 1 if locks are in danger'
 complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try show ls watch unlock doctor demo help" -f -a "demo" -d 'Sell one stock from several processes: without a lock, with a lock, and with fencing'
 complete -c tidelock -n "__fish_tidelock_using_subcommand help; and not __fish_seen_subcommand_from run try show ls watch unlock doctor demo help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

@@ -15,7 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 /// Runs a program under a lock that is shared by many machines, shows the holders and waiters of locks, and breaks a
 /// lock in an emergency. Shares its locks with Java's Redisson when the store is Redis or Valkey.
 ///
-/// A lock excludes those who use the same store. Name it with --store or TIDELOCK_STORE, the same for all of them: without
+/// Locks exclude each other only on the same store, so use the same --store or TIDELOCK_STORE everywhere. Without
 /// either, locks are in a file of the user who runs the command, and exclude neither other users nor other machines.
 /// For the users of one machine, root sets up --store sqlite:machine once, for a group:
 /// install -d -m 2770 -g GROUP /var/lib/tidelock
@@ -102,7 +102,7 @@ pub(crate) enum Command {
     ///
     /// A supervisor process (`lock-supervisor` in process lists) terminates the command and its whole process group
     /// before anybody else can get the lock: TERM, then KILL after the grace. It also does so when this process is
-    /// frozen or killed, or when the store is out of reach. This process does the same when the supervisor is frozen or
+    /// frozen or killed, or when the store cannot be reached. This process does the same when the supervisor is frozen or
     /// killed. When the command exits, any process still in its group is terminated before the lock is released.
     ///
     /// Not covered are a process that leaves the group on purpose (setsid, daemons) and a process of another user
@@ -113,16 +113,15 @@ pub(crate) enum Command {
     /// At a terminal the command gets Ctrl-C and the keyboard input. Ctrl-Z does not stop it: a stopped command would
     /// keep the lock. Started with `&`, it waits for `fg` when it reads from the terminal.
     Run(RunArgs),
-    /// The same as `run`, without waiting: exit code 75 if somebody else holds the lock, 69 if the store cannot be
-    /// reached now
+    /// The same as `run`, without waiting: exit code 75 if the lock is held, 69 if the store cannot be reached
     Try(TryArgs),
-    /// Show the holders of locks, since when they are connected, the time left, and the waiters
+    /// Show the holders of locks, when they connected, the time left, and the number of waiters
     Show(ShowArgs),
     /// List the names of held locks
     Ls(LsArgs),
     /// Print every change of a lock until interrupted
     Watch(WatchArgs),
-    /// Break a lock that somebody else holds, and wake its waiters
+    /// Release a lock that another process holds, and wake its waiters
     Unlock(UnlockArgs),
     /// Check whether this store can keep its guarantees; exit code 1 if locks are in danger
     Doctor(DoctorArgs),
@@ -144,7 +143,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Give up after this time, connecting included; default: wait as long as somebody holds the lock
+    /// Give up after this time, connecting included; default: wait without a limit
     ///
     /// If the store cannot be reached, is starting or is full of clients, the connect is retried within this time, and
     /// for half a minute if there is no limit. The limit does not cut the first attempt short, which ends after
@@ -175,7 +174,7 @@ pub(crate) struct JobArgs {
     /// Time between TERM and KILL; shorter if the lease ends earlier
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
     pub(crate) grace: Duration,
-    /// Take a fenced lock (Redisson's RFencedLock): TIDELOCK_TOKEN is always set; a store without tokens is an error
+    /// Acquire a fenced lock (Redisson's RFencedLock): TIDELOCK_TOKEN is always set; a store without tokens is an error
     #[arg(long)]
     pub(crate) fenced: bool,
     /// The command and its arguments
@@ -206,7 +205,7 @@ pub(crate) struct LsArgs {
     /// Pattern of names, with `*` and `?`
     #[arg(default_value = "*")]
     pub(crate) pattern: String,
-    /// The most names to print
+    /// Maximum number of names to print
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(crate) most: usize,
     /// Also print the mode (exclusive, read or write) and the number of holders; costs one request per lock
@@ -233,7 +232,7 @@ pub(crate) struct WatchArgs {
 pub(crate) struct UnlockArgs {
     /// Name of the lock
     pub(crate) name: String,
-    /// Confirm: the current holder believes it still has the lock for up to a third of its lease
+    /// Confirm the release. The current holder may believe for up to a third of its lease that it still has the lock
     #[arg(long)]
     pub(crate) force: bool,
 }

@@ -91,7 +91,7 @@ pub(crate) async fn ls(args: &StoreArgs, what: LsArgs) -> Outcome {
 pub(crate) async fn unlock(args: &StoreArgs, what: UnlockArgs) -> Outcome {
     if !what.force {
         return Err(Failure::usage(format!(
-            "{}: not unlocked: whoever holds it would go on believing so for up to a third of its lease; if that is what you want, say --force",
+            "{}: not unlocked: the holder would believe for up to a third of its lease that it still has the lock; repeat with --force to unlock it",
             what.name
         )));
     }
@@ -115,7 +115,7 @@ pub(crate) async fn unlock(args: &StoreArgs, what: UnlockArgs) -> Outcome {
 pub(crate) async fn doctor(args: &StoreArgs, what: DoctorArgs) -> Outcome {
     let store = Shown::of(args)?;
     with_client(args, async |client| {
-        let findings = client.examine().await?;
+        let findings = client.diagnose().await?;
         for finding in &findings {
             let severity = match finding.severity {
                 Severity::Good => "good",

@@ -24,13 +24,17 @@ pub(crate) async fn connect_within(args: &StoreArgs, limit: Duration) -> Outcome
 /// Like [`connect`], but publishes no details in the store.
 pub(crate) async fn connect_silently(args: &StoreArgs) -> Outcome<Client> {
     make_default(args)?;
-    connect_by(args, builder(args)?.details(false)).await
+    connect_by(args, builder(args)?.publish_process_info(false)).await
 }
 
 /// Connects for commands that acquire no lock; a missing store is an error. With a wrong path they would otherwise
 /// create an empty store and report every lock in it as free.
 pub(crate) async fn connect_to_look(args: &StoreArgs) -> Outcome<Client> {
-    connect_by(args, builder(args)?.details(false).create(false)).await
+    connect_by(
+        args,
+        builder(args)?.publish_process_info(false).create(false),
+    )
+    .await
 }
 
 async fn connect_by(args: &StoreArgs, builder: ClientBuilder) -> Outcome<Client> {
@@ -67,7 +71,7 @@ fn make_default(args: &StoreArgs) -> Outcome<()> {
     let folder = default_folder()?;
     std::fs::create_dir_all(&folder).map_err(|error| {
         Failure::usage(format!(
-            "the default store's folder {} cannot be made: {error}; name a store with --store",
+            "cannot create the folder {} of the default store: {error}; set another store with --store",
             folder.display()
         ))
     })
@@ -159,7 +163,7 @@ fn credentials(builder: ClientBuilder, args: &StoreArgs) -> Outcome<ClientBuilde
         // We open the file once here, so that a wrong path is reported as such and not as a wrong password.
         std::fs::File::open(&file).map_err(|error| {
             Failure::usage(format!(
-                "the password file {} cannot be read: {error}",
+                "cannot read the password file {}: {error}",
                 file.display()
             ))
         })?;

@@ -23,7 +23,7 @@ impl Ledger {
 #[tokio::main]
 async fn main() -> Result<()> {
     let client = Client::connect("memory:").await?;
-    let (lock, ledger) = (client.fenced_lock("ledger"), Ledger::default());
+    let (lock, ledger) = (client.lock("ledger").fenced(), Ledger::default());
 
     let short = AcquireOptions::new().expires_after(Duration::from_millis(50));
     let slow = lock.acquire_with(short).await?;

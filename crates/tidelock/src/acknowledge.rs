@@ -29,7 +29,7 @@ use crate::guard::Guard;
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
 /// use tidelock::{AcquireOptions, ReplicaAck, Client};
 ///
 /// let client = Client::builder().acknowledge(ReplicaAck::Majority).connect("memory:").await?;
@@ -37,9 +37,7 @@ use crate::guard::Guard;
 /// let guard = client.lock("ledger").acquire_with(careful).await?;
 /// assert!(guard.acknowledged().is_none()); // this store has no replicas
 /// assert_eq!("all".parse::<ReplicaAck>()?, ReplicaAck::All);
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -93,8 +91,9 @@ impl FromStr for ReplicaAck {
         all.into_iter()
             .find(|policy| policy.word() == word)
             .ok_or_else(|| {
-                Error::new(ErrorKind::InvalidOptions)
-                    .because(format!("{word:?} is none of off, any, majority and all"))
+                Error::new(ErrorKind::InvalidOptions).because(format!(
+                    "unknown policy {word:?}; use off, any, majority or all"
+                ))
             })
     }
 }
@@ -103,14 +102,13 @@ impl FromStr for ReplicaAck {
 ///
 /// # Examples
 /// ```no_run
-/// # async fn f() -> tidelock::Result<()> {
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
 /// let client = tidelock::Client::connect("redis+sentinel://one:26379/shop").await?;
 /// let guard = client.lock("ledger").acquire().await?;
 /// if let Some(replicas) = guard.acknowledged() {
 ///     assert!(replicas.reached >= replicas.needed);
 /// }
-/// # Ok(())
-/// # }
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -127,16 +125,14 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let guard = client.lock("job").acquire().await?;
     /// match guard.acknowledged() {
     ///     Some(replicas) => println!("{} of at least {}", replicas.reached, replicas.needed),
     ///     None => println!("known to one server only"),
     /// }
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn acknowledged(&self) -> Option<Acknowledged> {
         self.0.acknowledged

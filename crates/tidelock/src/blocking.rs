@@ -10,15 +10,13 @@
 //! ```
 //! use tidelock::blocking::Client;
 //!
-//! # fn main() -> tidelock::Result<()> {
 //! let client = Client::connect("memory:")?;
 //! let stock = client.lock("stock:42");
 //! let outer = stock.acquire()?;
 //! let inner = stock.acquire()?; // the same thread: at once
 //! drop(inner);
 //! outer.release()?;
-//! # Ok(())
-//! # }
+//! # Ok::<(), tidelock::Error>(())
 //! ```
 
 mod guard;
@@ -30,6 +28,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use crate::Client as AsyncClient;
 use crate::engine::runtime::background::Blocker;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -37,7 +36,6 @@ use crate::error::Result;
 use crate::options::AcquireOptions;
 use crate::owner::Owner;
 use crate::snapshot::{Finding, Snapshot};
-use crate::{Client as AsyncClient, ClientBuilder};
 
 pub use self::guard::Guard;
 pub use self::read_write::ReadWriteLock;
@@ -46,11 +44,9 @@ pub use self::read_write::ReadWriteLock;
 ///
 /// # Examples
 /// ```
-/// # fn main() -> tidelock::Result<()> {
 /// let client = tidelock::blocking::Client::connect("memory:")?;
 /// assert!(client.lock("nightly").try_acquire()?.is_some());
-/// # Ok(())
-/// # }
+/// # Ok::<(), tidelock::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct Client {
@@ -66,83 +62,32 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
     /// use tidelock::{ErrorKind, blocking::Client};
     ///
     /// let client = Client::connect("memory:")?;
     /// assert!(!client.lock("stock:42").inspect()?.is_locked());
     /// assert_eq!(Client::connect("nonsense:").unwrap_err().kind(), ErrorKind::InvalidOptions);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn connect(url: &str) -> Result<Self> {
-        Self::build(ClientBuilder::default(), url)
+        Self::from_async(AsyncClient::connect(url))
     }
 
-    /// Connects with the settings of a builder.
+    /// Runs an async connect to its end, for settings other than the defaults and for stores without a URL.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// The errors of `connecting`, and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
+    /// use tidelock::{Client, blocking};
     ///
-    /// let settings = tidelock::Client::builder().lease(Duration::from_secs(10));
-    /// let client = tidelock::blocking::Client::build(settings, "memory:")?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
+    /// let settings = Client::builder().lease(Duration::from_secs(10));
+    /// let client = blocking::Client::from_async(settings.connect("memory:"))?;
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
-    pub fn build(settings: ClientBuilder, url: &str) -> Result<Self> {
-        Self::start(settings.connect(url))
-    }
-
-    /// Connects to servers without a URL. See [`Topology`](crate::Topology).
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
-    ///
-    /// # Examples
-    /// ```
-    /// use tidelock::{Client, ErrorKind, Topology};
-    ///
-    /// let servers = Topology::one("no host at all");
-    /// let error = tidelock::blocking::Client::connect_servers(Client::builder(), servers).unwrap_err();
-    /// assert_eq!(error.kind(), ErrorKind::InvalidOptions); // nothing was connected to
-    /// ```
-    #[cfg(feature = "redis")]
-    pub fn connect_servers(settings: ClientBuilder, servers: crate::Topology) -> Result<Self> {
-        Self::start(settings.connect_servers(servers))
-    }
-
-    /// Connects to a custom store.
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect), and the errors of `open`.
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// use tidelock::{Client, Error, ErrorKind};
-    ///
-    /// let error = tidelock::blocking::Client::connect_with(Client::builder(), async |_env| {
-    ///     Err(Error::new(ErrorKind::Unavailable).because("nobody at home")) // or a `backend::Store` of your own
-    /// });
-    /// assert_eq!(error.unwrap_err().kind(), ErrorKind::Unavailable);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[cfg(feature = "unstable-backend")]
-    pub fn connect_with(
-        settings: ClientBuilder,
-        open: impl AsyncFnOnce(&crate::store::Env) -> Result<crate::store::Store>,
-    ) -> Result<Self> {
-        Self::start(settings.connect_to(open))
-    }
-
-    fn start(connecting: impl Future<Output = Result<AsyncClient>>) -> Result<Self> {
+    pub fn from_async(connecting: impl Future<Output = Result<AsyncClient>>) -> Result<Self> {
         let blocker = Blocker::start()?;
         let client = blocker.run(connecting)??;
         Ok(Self {
@@ -155,50 +100,28 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let stock = client.lock("stock:42");
     /// let guard = stock.acquire()?;
     /// assert_eq!(client.list("stock:*", 10)?, ["stock:42"]);
     /// guard.release()?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn lock(&self, name: &str) -> Lock {
         self.locked(self.client.lock(name))
-    }
-
-    /// A lock whose every grant has a [`FencingToken`](crate::FencingToken). See
-    /// [`Client::fenced_lock`](crate::Client::fenced_lock).
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
-    /// let ledger = client.fenced_lock("ledger");
-    /// let first = ledger.acquire()?.token(); // the guard goes at once, and its lock with it
-    /// let second = ledger.acquire()?.token();
-    /// assert!(second > first);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn fenced_lock(&self, name: &str) -> Lock {
-        self.locked(self.client.fenced_lock(name))
     }
 
     /// A lock that is one plain key of Redis. See [`Client::plain_lock`](crate::Client::plain_lock).
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
     /// use tidelock::ErrorKind;
     ///
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// // Only Redis and Valkey have plain locks.
     /// let error = client.plain_lock("stock:42").acquire().unwrap_err();
     /// assert_eq!(error.kind(), ErrorKind::Unsupported);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn plain_lock(&self, name: &str) -> Lock {
         self.locked(self.client.plain_lock(name))
@@ -213,13 +136,11 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let prices = client.read_write_lock("prices")?;
     /// let reader = prices.read().acquire()?;
     /// reader.release()?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn read_write_lock(&self, name: &str) -> Result<ReadWriteLock> {
         let sides = self.client.read_write_lock(name)?;
@@ -236,14 +157,12 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let (from, to) = (client.lock("account:1"), client.lock("account:2"));
     /// let both = client.multi_lock([&from, &to])?.acquire()?;
     /// assert!(from.inspect()?.is_locked() && to.inspect()?.is_locked());
     /// both.release()?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn multi_lock<'a>(&self, locks: impl IntoIterator<Item = &'a Lock>) -> Result<Lock> {
         let parts = locks.into_iter().map(|lock| &lock.lock);
@@ -255,17 +174,15 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
     /// use tidelock::{RedLock, blocking::Client};
     ///
     /// let servers = [Client::connect("memory:")?, Client::connect("memory:")?, Client::connect("memory:")?];
     /// let redlock = RedLock::new(servers.iter().map(|server| server.as_async().clone()))?;
-    /// let nightly = servers[0].adopt(redlock.lock("nightly"));
+    /// let nightly = servers[0].wrap(redlock.lock("nightly"));
     /// nightly.acquire()?.release()?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
-    pub fn adopt(&self, lock: crate::Lock) -> Lock {
+    pub fn wrap(&self, lock: crate::Lock) -> Lock {
         self.locked(lock)
     }
 
@@ -280,12 +197,10 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let guard = client.lock("job").acquire()?;
     /// assert!(guard.owner_id().starts_with(client.id()));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn id(&self) -> &str {
         self.client.id()
@@ -295,13 +210,10 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let guard = client.lock("job").acquire()?;
     /// assert_eq!(client.as_async().id(), client.id()); // one client, two APIs
-    /// # guard.release()?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn as_async(&self) -> &AsyncClient {
         &self.client
@@ -314,57 +226,50 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let guard = client.lock("stock:1").acquire()?;
     /// assert_eq!(client.list("stock:*", 100)?, ["stock:1"]);
     /// assert!(client.list("ledger:*", 100)?.is_empty());
-    /// # guard.release()?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn list(&self, pattern: &str, most: usize) -> Result<Vec<String>> {
         self.blocker.run(self.client.list(pattern, most))?
     }
 
-    /// See [`Client::check`](crate::Client::check).
+    /// See [`Client::verify`](crate::Client::verify).
     ///
     /// # Errors
-    /// As [`Client::check`](crate::Client::check), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// As [`Client::verify`](crate::Client::verify), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let guard = client.lock("primary").acquire()?;
     /// let header = guard.sequencer()?.to_string();
-    /// assert!(client.check(&header.parse()?)?);
+    /// assert!(client.verify(&header.parse()?)?);
     /// guard.release()?;
-    /// assert!(!client.check(&header.parse()?)?);
-    /// # Ok(())
-    /// # }
+    /// assert!(!client.verify(&header.parse()?)?);
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
-    pub fn check(&self, sequencer: &crate::Sequencer) -> Result<bool> {
-        self.blocker.run(self.client.check(sequencer))?
+    pub fn verify(&self, sequencer: &crate::Sequencer) -> Result<bool> {
+        self.blocker.run(self.client.verify(sequencer))?
     }
 
-    /// See [`Client::examine`](crate::Client::examine).
+    /// See [`Client::diagnose`](crate::Client::diagnose).
     ///
     /// # Errors
-    /// As [`Client::examine`](crate::Client::examine), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
+    /// As [`Client::diagnose`](crate::Client::diagnose), and [`Runtime`](ErrorKind::Runtime) inside an async runtime.
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
-    /// for finding in client.examine()? {
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// for finding in client.diagnose()? {
     ///     println!("{:?} {}: {}", finding.severity, finding.subject, finding.meaning);
     /// }
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
-    pub fn examine(&self) -> Result<Vec<Finding>> {
-        self.blocker.run(self.client.examine())?
+    pub fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.blocker.run(self.client.diagnose())?
     }
 
     /// Closes the client and all its clones; see [`Client::close`](crate::Client::close). Returns the number of locks
@@ -375,16 +280,14 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
     /// use std::time::Duration;
     ///
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let guard = client.lock("job").acquire()?;
     /// guard.release()?;
     /// assert_eq!(client.close(Duration::from_secs(1))?, 0); // no lock was left
     /// assert!(client.lock("job").acquire().is_err());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn close(&self, grace: Duration) -> Result<usize> {
         let left = self.blocker.run(self.client.close(grace))?;
@@ -403,7 +306,7 @@ impl fmt::Debug for Client {
 ///
 /// # Examples
 /// ```
-/// # let client = tidelock::blocking::Client::connect("memory:")?;
+/// let client = tidelock::blocking::Client::connect("memory:")?;
 /// let stock = client.lock("stock:42");
 /// let held = stock.acquire()?;
 /// assert!(stock.try_acquire()?.is_some()); // this thread has it already
@@ -421,13 +324,11 @@ impl Lock {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
     /// use tidelock::{Client, blocking};
     ///
-    /// let client = blocking::Client::build(Client::builder().prefix("shop:"), "memory:")?;
+    /// let client = blocking::Client::from_async(Client::builder().prefix("shop:").connect("memory:"))?;
     /// assert_eq!(client.lock("stock").name(), "shop:stock");
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn name(&self) -> &str {
         self.lock.name()
@@ -437,12 +338,10 @@ impl Lock {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let guard = client.lock("ledger").fenced().acquire()?;
     /// assert!(guard.token().is_some());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     #[must_use]
     pub fn fenced(self) -> Self {
@@ -459,15 +358,13 @@ impl Lock {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let stock = client.lock("stock:42");
     /// let outer = stock.acquire()?;
     /// let inner = stock.acquire()?; // the same thread: at once
     /// outer.release()?;
     /// assert!(inner.is_held());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     #[track_caller]
     pub fn acquire(&self) -> Result<Guard> {
@@ -481,16 +378,13 @@ impl Lock {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let nightly = client.lock("nightly");
     /// let held = nightly.acquire()?;
     /// let other = nightly.clone();
     /// let got = std::thread::spawn(move || other.try_acquire().map(|guard| guard.is_some()));
     /// assert!(!got.join().unwrap()?); // another thread, another owner
-    /// # held.release()?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     #[track_caller]
     pub fn try_acquire(&self) -> Result<Option<Guard>> {
@@ -504,16 +398,14 @@ impl Lock {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
     /// use std::time::Duration;
     /// use tidelock::AcquireOptions;
     ///
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let minute = AcquireOptions::new().expires_after(Duration::from_secs(60));
     /// let guard = client.lock("warm-up").try_acquire_with(minute)?.expect("nobody has it");
     /// assert!(guard.valid_for() <= Duration::from_secs(60));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     #[track_caller]
     pub fn try_acquire_with(&self, options: AcquireOptions) -> Result<Option<Guard>> {
@@ -521,7 +413,7 @@ impl Lock {
         Ok(self.blocker.run(asked)??.map(|guard| self.guard(guard)))
     }
 
-    /// As [`acquire`](Self::acquire), with options. An explicit owner replaces the thread. A [`Cancel`](crate::Cancel)
+    /// As [`acquire`](Self::acquire), with options. An explicit owner replaces the thread. A [`CancelToken`](crate::CancelToken)
     /// in the options stops the wait from another thread.
     ///
     /// # Errors
@@ -529,22 +421,20 @@ impl Lock {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// use tidelock::{AcquireOptions, Cancel, ErrorKind, blocking::Client};
+    /// use tidelock::{AcquireOptions, CancelToken, ErrorKind, blocking::Client};
     ///
     /// let client = Client::connect("memory:")?;
     /// let lock = client.lock("report");
     /// let held = lock.acquire()?;
-    /// let cancel = Cancel::new();
+    /// let cancel = CancelToken::new();
     /// let waiter = std::thread::spawn({
     ///     let (lock, options) = (lock.clone(), AcquireOptions::new().cancel(&cancel));
     ///     move || lock.acquire_with(options).map(drop)
     /// });
-    /// cancel.fire();
+    /// cancel.cancel();
     /// assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Cancelled);
     /// held.release()?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     #[track_caller]
     pub fn acquire_with(&self, options: AcquireOptions) -> Result<Guard> {
@@ -559,14 +449,12 @@ impl Lock {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let report = client.lock("report");
     /// let guard = report.acquire()?;
     /// let seen = report.inspect()?;
     /// assert_eq!(seen.holders[0].owner, guard.owner_id());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn inspect(&self) -> Result<Snapshot> {
         self.blocker.run(self.lock.inspect())?
@@ -580,15 +468,13 @@ impl Lock {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let report = client.lock("report");
     /// assert!(!report.force_release()?); // nobody held it
     /// let guard = report.acquire()?;
     /// assert!(report.force_release()?);
     /// drop(guard); // it no longer holds the lock
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn force_release(&self) -> Result<bool> {
         self.blocker.run(self.lock.force_release())?
@@ -635,7 +521,7 @@ fn owner_of_this_thread(client: &Arc<Blocker>) -> Owner {
             if let Some((_, owner)) = known {
                 return owner.clone();
             }
-            let owner = Owner::default();
+            let owner = Owner::new();
             owners.push((Arc::downgrade(client), owner.clone()));
             owner
         })

@@ -27,15 +27,13 @@ use crate::store::{Clock, Env, Timers, TlsFiles, registry};
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
 /// use std::time::Duration;
 /// use tidelock::Client;
 ///
 /// let client = Client::builder().lease(Duration::from_secs(10)).prefix("shop:").connect("memory:").await?;
 /// assert_eq!(client.lock("stock").name(), "shop:stock");
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[derive(Clone)]
 #[must_use = "a builder does nothing until `connect`"]
@@ -46,7 +44,7 @@ pub struct ClientBuilder {
     prefix: String,
     tls: TlsFiles,
     credentials: Option<Arc<dyn Fn() -> Credentials + Send + Sync>>,
-    details: bool,
+    publish_process_info: bool,
     create: bool,
     acknowledge: ReplicaAck,
     acknowledge_within: Duration,
@@ -64,7 +62,7 @@ impl Default for ClientBuilder {
             prefix: String::new(),
             tls: TlsFiles::default(),
             credentials: None,
-            details: true,
+            publish_process_info: true,
             create: true,
             acknowledge: ReplicaAck::default(),
             acknowledge_within: Duration::from_secs(1),
@@ -82,15 +80,13 @@ impl ClientBuilder {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     ///
     /// let client = tidelock::Client::builder().lease(Duration::from_secs(10)).connect("memory:").await?;
     /// let guard = client.lock("job").acquire().await?;
     /// assert!(guard.valid_for() <= Duration::from_secs(10)); // renewed every 3.3 s
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
@@ -101,16 +97,13 @@ impl ClientBuilder {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     ///
     /// // A server in the next rack answers in a millisecond, or not at all.
     /// let quick = tidelock::Client::builder().response_timeout(Duration::from_millis(500));
     /// let client = quick.connect("memory:").await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn response_timeout(mut self, limit: Duration) -> Self {
         self.response_timeout = limit;
@@ -125,15 +118,13 @@ impl ClientBuilder {
     ///
     /// # Examples
     /// ```no_run
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     ///
     /// // A service that may be started before its Redis.
     /// let patient = tidelock::Client::builder().connect_within(Duration::from_secs(60));
     /// let client = patient.connect("redis://127.0.0.1").await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
+    /// # Ok(()) }
     /// ```
     pub fn connect_within(mut self, limit: Duration) -> Self {
         self.connect_within = limit;
@@ -146,15 +137,13 @@ impl ClientBuilder {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     ///
     /// let careful = tidelock::Client::builder().lease(Duration::from_secs(10)).drift(0.1, Duration::from_millis(100));
     /// let guard = careful.connect("memory:").await?.lock("job").acquire().await?;
     /// assert!(guard.valid_for() <= Duration::from_millis(8_900)); // 10 s less a tenth and 0.1 s
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn drift(mut self, share: f64, fixed: Duration) -> Self {
         self.drift = Drift { share, fixed };
@@ -166,15 +155,12 @@ impl ClientBuilder {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::{Client, HandOff};
     ///
     /// // Every release goes to the store: other processes wait for nobody's turn but their own.
     /// let client = Client::builder().hand_off(HandOff::OFF).connect("memory:").await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn hand_off(mut self, rules: HandOff) -> Self {
         self.hand_off = rules;
@@ -185,12 +171,10 @@ impl ClientBuilder {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// let client = tidelock::Client::builder().prefix("shop:").connect("memory:").await?;
     /// assert_eq!(client.lock("stock").name(), "shop:stock");
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
@@ -201,14 +185,12 @@ impl ClientBuilder {
     ///
     /// # Examples
     /// ```no_run
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::{Client, Credentials};
     ///
     /// let locks = Credentials::new("locks", "p@ss/word"); // needs no escapes, unlike in a URL
     /// let client = Client::builder().credentials(locks).connect("redis://127.0.0.1").await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
+    /// # Ok(()) }
     /// ```
     pub fn credentials(self, credentials: Credentials) -> Self {
         self.credentials_from(move || credentials.clone())
@@ -237,13 +219,11 @@ impl ClientBuilder {
     ///
     /// # Examples
     /// ```no_run
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::Client;
     ///
     /// let client = Client::builder().tls_ca("/etc/shop/ca.pem").connect("rediss://locks.internal").await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
+    /// # Ok(()) }
     /// ```
     pub fn tls_ca(mut self, pem: impl Into<PathBuf>) -> Self {
         self.tls.ca = Some(pem.into());
@@ -255,15 +235,13 @@ impl ClientBuilder {
     ///
     /// # Examples
     /// ```no_run
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// let client = tidelock::Client::builder()
     ///     .tls_ca("/etc/shop/ca.pem")
     ///     .tls_identity("/etc/shop/client.pem", "/etc/shop/client.key")
     ///     .connect("rediss://locks.internal")
     ///     .await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
+    /// # Ok(()) }
     /// ```
     pub fn tls_identity(
         mut self,
@@ -280,18 +258,15 @@ impl ClientBuilder {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// let discreet = tidelock::Client::builder().details(false).connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let discreet = tidelock::Client::builder().publish_process_info(false).connect("memory:").await?;
     /// let lock = discreet.lock("job");
     /// let guard = lock.acquire().await?;
     /// assert!(lock.inspect().await?.holders[0].client.is_none()); // nobody learns which process it is
-    /// # drop(guard);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
-    pub fn details(mut self, leave: bool) -> Self {
-        self.details = leave;
+    pub fn publish_process_info(mut self, publish: bool) -> Self {
+        self.publish_process_info = publish;
         self
     }
 
@@ -301,18 +276,14 @@ impl ClientBuilder {
     ///
     /// # Examples
     /// ```
-    /// # #[cfg(feature = "sqlite")]
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::{Client, ErrorKind};
     ///
     /// let folder = std::env::temp_dir();
     /// let url = format!("sqlite:{}", folder.join("no-such-file.db").display());
     /// let error = Client::builder().create(false).connect(&url).await.unwrap_err();
     /// assert_eq!(error.kind(), ErrorKind::InvalidOptions);
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(feature = "sqlite")]
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
@@ -325,15 +296,12 @@ impl ClientBuilder {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::{ReplicaAck, Client};
     ///
     /// // Slower, and survives a failover whichever replica is promoted.
     /// let client = Client::builder().acknowledge(ReplicaAck::All).connect("memory:").await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn acknowledge(mut self, policy: ReplicaAck) -> Self {
         self.acknowledge = policy;
@@ -345,16 +313,13 @@ impl ClientBuilder {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     /// use tidelock::{ReplicaAck, Client};
     ///
     /// let builder = Client::builder().acknowledge(ReplicaAck::Majority).acknowledge_within(Duration::from_millis(200));
     /// let client = builder.connect("memory:").await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn acknowledge_within(mut self, limit: Duration) -> Self {
         self.acknowledge_within = limit;
@@ -371,12 +336,10 @@ impl ClientBuilder {
     ///
     /// # Examples
     /// ```no_run
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// // TIDELOCK_LEASE_MS=10000 TIDELOCK_PREFIX=shop: TIDELOCK_PASSWORD_FILE=/run/secrets/redis
     /// let client = tidelock::Client::builder().from_env()?.connect("redis://127.0.0.1").await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
+    /// # Ok(()) }
     /// ```
     pub fn from_env(mut self) -> Result<Self> {
         self.lease = millis_from_env("TIDELOCK_LEASE_MS")?.unwrap_or(self.lease);
@@ -416,7 +379,7 @@ impl ClientBuilder {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     /// use tidelock::{AcquireOptions, Client, LostReason};
     ///
@@ -425,9 +388,7 @@ impl ClientBuilder {
     /// let hour = AcquireOptions::new().max_hold(Duration::from_secs(3600));
     /// let guard = client.lock("report").acquire_with(hour).await?;
     /// assert_eq!(guard.lost().await, LostReason::MaxHold);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     #[cfg(feature = "testing")]
     pub fn simulated_time(mut self) -> Self {
@@ -445,16 +406,13 @@ impl ClientBuilder {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::{Client, ErrorKind};
     ///
     /// let client = Client::builder().connect("memory:").await?;
     /// let error = Client::builder().connect("nonsense:").await.unwrap_err();
     /// assert_eq!(error.kind(), ErrorKind::InvalidOptions);
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub async fn connect(self, url: &str) -> Result<Client> {
         let (url, limit) = (url.to_owned(), self.connect_within);
@@ -464,30 +422,14 @@ impl ClientBuilder {
         .await
     }
 
-    /// Connects to servers described without a URL. See [`Topology`](crate::Topology).
-    ///
-    /// # Errors
-    /// The errors of [`connect`](Self::connect).
-    ///
-    /// # Cancel safety
-    /// Cancel safe. If the future is dropped, its connections are closed.
-    ///
-    /// # Examples
-    /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// use tidelock::{Client, ErrorKind, Topology};
-    ///
-    /// let error = Client::builder().connect_servers(Topology::one("no host at all")).await.unwrap_err();
-    /// assert_eq!(error.kind(), ErrorKind::InvalidOptions); // nothing was connected to
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
-    /// ```
     #[cfg(feature = "redis")]
-    pub async fn connect_servers(self, servers: crate::Topology) -> Result<Client> {
+    pub(crate) async fn connect_topology(
+        self,
+        topology: &crate::redis::Topology,
+    ) -> Result<Client> {
         let limit = self.connect_within;
         self.connect_with(async move |env: &Env| {
-            let once = || registry::connect_servers(&servers, env);
+            let once = || registry::connect_topology(topology, env);
             retry::within(limit, &env.timers, once).await
         })
         .await
@@ -503,16 +445,14 @@ impl ClientBuilder {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::{Client, Error, ErrorKind};
     ///
     /// let error = Client::builder().connect_to(async |_env| {
     ///     Err(Error::new(ErrorKind::Unavailable).because("nobody at home")) // or a `backend::Store` of your own
     /// });
     /// assert_eq!(error.await.unwrap_err().kind(), ErrorKind::Unavailable);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     #[cfg(feature = "unstable-backend")]
     pub async fn connect_to(
@@ -577,7 +517,7 @@ impl ClientBuilder {
             steward,
             closed: Flag::default(),
         });
-        if self.details {
+        if self.publish_process_info {
             process_info::publish(&core);
         }
         Ok(Client::new(core))

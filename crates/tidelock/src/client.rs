@@ -14,7 +14,6 @@ use crate::error::Result;
 use crate::guard::LostReason;
 use crate::lock::Lock;
 use crate::multi;
-use crate::owner::Owner;
 use crate::read_write::ReadWriteLock;
 use crate::sequencer::{self, Sequencer};
 use crate::snapshot::Finding;
@@ -24,14 +23,12 @@ use crate::store::LockKind;
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
 /// let client = tidelock::Client::connect("memory:").await?;
 /// let guard = client.lock("stock:42").acquire().await?;
 /// guard.release().await?;
 /// client.close(std::time::Duration::from_secs(1)).await;
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[derive(Clone)]
 pub struct Client(Arc<ClientInner>);
@@ -64,16 +61,14 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::{Client, ErrorKind};
     ///
     /// let client = Client::connect("memory:").await?;
     /// assert!(client.lock("job").try_acquire().await?.is_some());
     /// let error = Client::connect("nonsense:").await.unwrap_err();
     /// assert_eq!(error.kind(), ErrorKind::InvalidOptions);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub async fn connect(url: &str) -> Result<Self> {
         Self::builder().connect(url).await
@@ -83,61 +78,33 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     ///
     /// let client = tidelock::Client::builder().lease(Duration::from_secs(10)).connect("memory:").await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
 
     /// A lock of that name. Sends nothing. If no store could keep the name, the operations of the lock fail.
+    /// [`fenced`](Lock::fenced) adds fencing tokens.
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::ErrorKind;
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let stock = client.lock("stock:42");
     /// assert_eq!(stock.name(), "stock:42");
     /// let error = client.lock("").acquire().await.unwrap_err(); // `acquire` reports it
     /// assert_eq!(error.kind(), ErrorKind::InvalidName);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn lock(&self, name: &str) -> Lock {
         Lock::new(&self.0, LockKind::Mutex, name)
-    }
-
-    /// A lock whose every grant has a [`FencingToken`](crate::FencingToken) larger than all earlier ones. It excludes
-    /// [`lock`](Self::lock) on the same name. On Redis it is Redisson's `RFencedLock`.
-    ///
-    /// On a store that cannot count, its operations fail with [`Unsupported`](crate::ErrorKind::Unsupported) before any
-    /// traffic.
-    ///
-    /// # Examples
-    /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
-    /// let lock = client.fenced_lock("ledger");
-    /// let first = lock.acquire().await?;
-    /// let earlier = first.token().expect("a fenced lock has tokens");
-    /// first.release().await?;
-    /// let second = lock.acquire().await?;
-    /// assert!(second.token().expect("as above") > earlier);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
-    /// ```
-    pub fn fenced_lock(&self, name: &str) -> Lock {
-        Lock::new(&self.0, LockKind::Fenced, name)
     }
 
     /// A lock that is one plain key of Redis, `SET name owner NX PX ms`: the lock of redis-py, redsync, node-redlock,
@@ -150,15 +117,14 @@ impl Client {
     ///
     /// # Examples
     /// ```no_run
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// let client = tidelock::Client::connect("redis://127.0.0.1").await?;
     /// let shared_with_python = client.plain_lock("stock:42");
     /// let guard = shared_with_python.acquire().await?;
     /// guard.release().await?;
     /// let counted = client.plain_lock("ledger").fenced().acquire().await?;
     /// assert!(counted.token().is_some());
-    /// # Ok(())
-    /// # }
+    /// # Ok(()) }
     /// ```
     pub fn plain_lock(&self, name: &str) -> Lock {
         Lock::plain(&self.0, name)
@@ -174,16 +140,13 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let prices = client.read_write_lock("prices")?;
     /// let one = prices.read().acquire().await?;
     /// let other = prices.read().acquire().await?; // together
     /// assert!(prices.write().try_acquire().await?.is_none());
-    /// # drop((one, other));
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn read_write_lock(&self, name: &str) -> Result<ReadWriteLock> {
         ReadWriteLock::new(&self.0, name)
@@ -203,52 +166,26 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let (from, to) = (client.lock("account:1"), client.lock("account:2"));
     /// let both = client.multi_lock([&from, &to])?.acquire().await?;
     /// assert!(from.try_acquire().await?.is_none());
     /// both.release().await?;
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn multi_lock<L: Borrow<Lock>>(&self, locks: impl IntoIterator<Item = L>) -> Result<Lock> {
         multi::lock_of_all(&self.0, locks)
-    }
-
-    /// A new owner, which may re-enter the locks it holds; see [`Owner`].
-    ///
-    /// # Examples
-    /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
-    /// use tidelock::AcquireOptions;
-    ///
-    /// let me = client.owner();
-    /// let job = client.lock("job");
-    /// let outer = job.acquire_with(AcquireOptions::new().owner(&me)).await?;
-    /// assert!(job.try_acquire().await?.is_none()); // anybody else
-    /// assert!(job.try_acquire_with(AcquireOptions::new().owner(&me)).await?.is_some());
-    /// # drop(outer);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
-    /// ```
-    pub fn owner(&self) -> Owner {
-        Owner::default()
     }
 
     /// This client's identity on the wire: a UUID, the part before the colon of every owner it writes.
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// assert_eq!(client.id().len(), 36);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn id(&self) -> &str {
         self.0.mint.client().as_str()
@@ -264,14 +201,12 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let held = client.lock("stock:1").acquire().await?;
     /// assert_eq!(client.list("stock:*", 100).await?, ["stock:1"]);
     /// held.release().await?;
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub async fn list(&self, pattern: &str, most: usize) -> Result<Vec<String>> {
         self.0.refuse_if_closed()?;
@@ -306,18 +241,16 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// # let header = "tidelock1:exclusive:7:primary";
     /// // `header` came with a request: is its sender still the primary?
-    /// if !client.check(&header.parse()?).await? {
+    /// if !client.verify(&header.parse()?).await? {
     ///     println!("refused: you are not the primary any more");
     /// }
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
-    pub async fn check(&self, sequencer: &Sequencer) -> Result<bool> {
+    pub async fn verify(&self, sequencer: &Sequencer) -> Result<bool> {
         let (name, generation) = sequencer.parts();
         let sequencers = self.0.home.front().extensions().sequencers;
         let asked = async {
@@ -339,16 +272,14 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
-    /// for finding in client.examine().await? {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// for finding in client.diagnose().await? {
     ///     println!("{:?} {}: {}", finding.severity, finding.subject, finding.meaning);
     /// }
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
-    pub async fn examine(&self) -> Result<Vec<Finding>> {
+    pub async fn diagnose(&self) -> Result<Vec<Finding>> {
         self.0.refuse_if_closed()?;
         self.0.home.front().diagnose().await
     }
@@ -367,15 +298,13 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let guard = client.lock("job").acquire().await?;
     /// let left = client.close(std::time::Duration::from_millis(10)).await;
     /// assert_eq!(left, 1); // the guard did not go in time, so its lock was released
     /// assert!(!guard.is_held());
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub async fn close(&self, grace: Duration) -> usize {
         let core = &self.0;
@@ -406,14 +335,12 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let guard = client.lock("job").acquire().await?;
     /// assert!(!client.is_idle());
     /// guard.release().await?;
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     #[cfg(feature = "testing")]
     pub fn is_idle(&self) -> bool {

@@ -21,28 +21,25 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
-/// # let client = tidelock::Client::connect("memory:").await?;
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
 /// use std::time::Duration;
 /// use tidelock::{AcquireOptions, ErrorKind};
 ///
+/// let client = tidelock::Client::connect("memory:").await?;
 /// let held = client.lock("job").acquire().await?;
 /// let asked = client.lock("job").acquire_with(AcquireOptions::new().wait(Duration::from_millis(5)));
 /// match asked.await.map_err(|error| error.kind()) {
 ///     Err(ErrorKind::TimedOut) => { /* somebody else has it: come again */ }
 ///     other => panic!("{other:?}"),
 /// }
-/// # drop(held);
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The lock was not free within the caller's time limit.
     TimedOut,
-    /// The caller's [`Cancel`](crate::Cancel) was fired, or the attempt was withdrawn before.
+    /// The caller's [`CancelToken`](crate::CancelToken) was cancelled, or the attempt was withdrawn before.
     Cancelled,
     /// The lock was lost before this call; [`Error::lost_reason`] tells how.
     Lost,
@@ -94,19 +91,17 @@ impl ErrorKind {
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
-/// # let client = tidelock::Client::connect("memory:").await?;
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
 /// use tidelock::ErrorKind;
 ///
+/// let client = tidelock::Client::connect("memory:").await?;
 /// let error = client.lock("").acquire().await.unwrap_err();
 /// match error.kind() {
 ///     ErrorKind::InvalidName => println!("{error}"),
 ///     ErrorKind::Unavailable | ErrorKind::OutcomeUnknown => println!("try again later: {error}"),
 ///     _ => return Err(error),
 /// }
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 pub struct Error(Box<ErrorInner>);
 
@@ -220,15 +215,13 @@ impl Error {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::ErrorKind;
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let error = client.lock(&"x".repeat(513)).acquire().await.unwrap_err();
     /// assert_eq!(error.kind(), ErrorKind::InvalidName); // 512 bytes are the most
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
@@ -238,13 +231,11 @@ impl Error {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let error = client.plain_lock("stock:42").acquire().await.unwrap_err();
     /// assert_eq!(error.lock_name(), Some("stock:42"));
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn lock_name(&self) -> Option<&str> {
         self.0.lock.as_deref()
@@ -254,17 +245,15 @@ impl Error {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::LostReason;
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let guard = client.lock("job").acquire().await?;
     /// client.close(std::time::Duration::ZERO).await;
     /// let error = guard.release().await.unwrap_err();
     /// assert_eq!(error.lost_reason(), Some(LostReason::Closed));
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn lost_reason(&self) -> Option<LostReason> {
         self.0.lost
@@ -274,19 +263,16 @@ impl Error {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     /// use tidelock::AcquireOptions;
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let held = client.lock("job").acquire().await?;
     /// let briefly = AcquireOptions::new().wait(Duration::from_millis(5));
     /// let error = client.lock("job").acquire_with(briefly).await.unwrap_err();
     /// assert!(error.is_timeout());
-    /// # drop(held);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn is_timeout(&self) -> bool {
         self.0.kind == ErrorKind::TimedOut

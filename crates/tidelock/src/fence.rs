@@ -12,14 +12,13 @@ use crate::guard::FencingToken;
 ///
 /// # Examples
 /// ```no_run
-/// # async fn f() -> tidelock::Result<()> {
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
 /// let client = tidelock::Client::connect("postgres://localhost/shop").await?;
-/// let guard = client.fenced_lock("ledger").acquire().await?;
+/// let guard = client.lock("ledger").fenced().acquire().await?;
 /// let fence = guard.sql_fence()?;
 /// // In your transaction, first: execute(&fence.statement, &[&fence.name, &fence.token])
 /// println!("{} with {} and {}", fence.statement, fence.name, fence.token);
-/// # Ok(())
-/// # }
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

@@ -24,15 +24,13 @@ use crate::store::{LockKind, Renewal, Renewed};
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
-/// # let client = tidelock::Client::connect("memory:").await?;
-/// let ledger = client.fenced_lock("ledger");
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// let client = tidelock::Client::connect("memory:").await?;
+/// let ledger = client.lock("ledger").fenced();
 /// let late = ledger.acquire().await?.token(); // released at once
 /// let now = ledger.acquire().await?.token();
 /// assert!(late < now); // so the resource, which has seen `now`, refuses `late`
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
@@ -55,14 +53,12 @@ impl FencingToken {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
-    /// let guard = client.fenced_lock("ledger").acquire().await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let guard = client.lock("ledger").fenced().acquire().await?;
     /// let column: Option<u64> = guard.token().map(|token| token.get());
     /// assert!(column.is_some());
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn get(self) -> u64 {
         self.0
@@ -84,19 +80,17 @@ impl fmt::Display for FencingToken {
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
-/// # let client = tidelock::Client::connect("memory:").await?;
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
 /// use tidelock::LostReason;
 ///
+/// let client = tidelock::Client::connect("memory:").await?;
 /// let guard = client.lock("job").acquire().await?;
 /// client.close(std::time::Duration::ZERO).await;
 /// match guard.lost().await {
 ///     LostReason::Closed => println!("this program ends"),
 ///     reason => panic!("{reason}"),
 /// }
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -167,17 +161,15 @@ impl std::error::Error for LostReason {}
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
-/// # let client = tidelock::Client::connect("memory:").await?;
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// let client = tidelock::Client::connect("memory:").await?;
 /// let guard = client.lock("stock:42").acquire().await?;
 /// let sold = tokio::spawn(async move {
 ///     let sold = guard.while_held(async { 1 }).await; // stops when the lock is lost
 ///     guard.release().await.map(|()| sold)
 /// });
 /// assert_eq!(sold.await.expect("no panic")?, Ok(1));
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[must_use = "if unused, the lock is released at once"]
 #[clippy::has_significant_drop]
@@ -192,13 +184,11 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let guard = client.lock("stock:42").acquire().await?;
     /// assert_eq!(guard.name(), "stock:42");
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn name(&self) -> &str {
         self.0.ticket.name.as_str()
@@ -208,32 +198,27 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let guard = client.lock("job").acquire().await?;
     /// assert_eq!(guard.owner_id(), format!("{}:1", client.id())); // this client's first acquisition
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn owner_id(&self) -> String {
         self.0.ticket.owner.to_string()
     }
 
-    /// The fencing token. Always present on a [fenced lock](crate::Client::fenced_lock); on other locks if the store
+    /// The fencing token. Always present on a [fenced lock](crate::Lock::fenced); on other locks if the store
     /// counts anyway. Renewals and re-entries do not change it.
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
-    /// let guard = client.fenced_lock("ledger").acquire().await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let guard = client.lock("ledger").fenced().acquire().await?;
     /// let token = guard.token().expect("a fenced lock has tokens").get();
     /// // UPDATE ledger SET …, token = $token WHERE id = $id AND token <= $token
-    /// # let _ = token;
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn token(&self) -> Option<FencingToken> {
         self.0.token
@@ -244,17 +229,15 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let guard = client.lock("job").acquire().await?;
     /// assert!(guard.is_held());
     /// client.close(Duration::ZERO).await; // releases what is left
     /// assert!(!guard.is_held());
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn is_held(&self) -> bool {
         self.0.is_held()
@@ -270,14 +253,12 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let guard = client.lock("primary").acquire().await?;
     /// let header = guard.sequencer()?.to_string();
     /// assert_eq!(header, "tidelock1:exclusive:1:primary");
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn sequencer(&self) -> Result<Sequencer> {
         let hold = &self.0;
@@ -298,19 +279,17 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::HoldState;
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let guard = client.lock("leader").acquire().await?;
     /// match guard.state() {
     ///     HoldState::Held => { /* begin the next piece of work */ }
     ///     HoldState::Unsure => { /* finish what was begun, accept nothing new */ }
     ///     HoldState::Lost => { /* stop */ }
     /// }
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn state(&self) -> HoldState {
         self.0.status.state()
@@ -320,14 +299,12 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let guard = client.lock("job").acquire().await?;
     /// assert!(guard.is_held());
     /// assert!(guard.valid_for() > std::time::Duration::from_secs(29)); // of a lease of 30 s
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn valid_for(&self) -> Duration {
         if self.0.is_held() {
@@ -349,17 +326,15 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let guard = client.lock("job").acquire().await?;
     /// let work = async { /* … */ };
     /// tokio::select! {
     ///     () = work => guard.release().await?,
     ///     reason = guard.lost() => eprintln!("stopped: {reason}"),
     /// }
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn lost(&self) -> Lost {
         Lost::new(Arc::clone(&self.0.status))
@@ -381,14 +356,12 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let guard = client.lock("report").acquire().await?;
     /// let pages = guard.while_held(async { 12 }).await.expect("nobody took it");
     /// assert_eq!(pages, 12);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn while_held<F: Future>(&self, work: F) -> WhileHeld<F> {
         WhileHeld::new(self.lost(), work)
@@ -398,15 +371,13 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let outer = client.lock("job").acquire().await?;
     /// let inner = outer.reenter();
     /// drop(outer);
     /// assert!(inner.is_held()); // released when `inner` goes
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn reenter(&self) -> Guard {
         Guard(Arc::clone(&self.0))
@@ -425,18 +396,16 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     /// use tidelock::AcquireOptions;
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let minute = AcquireOptions::new().expires_after(Duration::from_secs(60));
     /// let guard = client.lock("import").acquire_with(minute).await?;
     /// guard.extend(Duration::from_secs(120)).await?;
     /// assert!(guard.valid_for() > Duration::from_secs(60));
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub async fn extend(&self, lease: Duration) -> Result<()> {
         let (hold, core) = (&self.0, &self.0.context.core);
@@ -489,16 +458,14 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::ErrorKind;
     ///
-    /// let guard = client.fenced_lock("ledger").acquire().await?;
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let guard = client.lock("ledger").fenced().acquire().await?;
     /// let error = guard.sql_fence().unwrap_err(); // `memory:` has no transactions; see `SqlFence` for one that has
     /// assert_eq!(error.kind(), ErrorKind::Unsupported);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn sql_fence(&self) -> Result<SqlFence> {
         let statement = self.0.context.store.front().extensions().sql_fence;
@@ -506,7 +473,9 @@ impl Guard {
             (Some(statement), Some(token)) => Ok(SqlFence::new(statement, self.name(), token)),
             _ => Err(Error::new(crate::ErrorKind::Unsupported)
                 .on_lock(self.name())
-                .because("its store is no database with transactions of yours; compare the token yourself")),
+                .because(
+                    "only PostgreSQL and MySQL have an SQL fence; compare the token yourself",
+                )),
         }
     }
 
@@ -525,17 +494,15 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let guard = client.lock("job").acquire().await?;
     /// match guard.release().await {
     ///     Ok(()) => {}
     ///     Err(error) if error.lost_reason().is_some() => eprintln!("it had been lost: {error}"),
     ///     Err(error) => return Err(error),
     /// }
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn release(self) -> Release {
         Release::of(self.0)

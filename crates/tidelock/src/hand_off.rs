@@ -24,17 +24,14 @@ use crate::options;
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
 /// use std::time::Duration;
 /// use tidelock::{Client, HandOff};
 ///
 /// let gentle = HandOff::default().times(16).within(Duration::from_millis(2));
 /// let client = Client::builder().hand_off(gentle).connect("memory:").await?;
 /// let strict = Client::builder().hand_off(HandOff::OFF).connect("memory:").await?; // each turn is the store's
-/// # let _ = (client, strict);
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandOff {
@@ -47,14 +44,11 @@ impl HandOff {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::{Client, HandOff};
     ///
     /// let strict = Client::builder().hand_off(HandOff::OFF).connect("memory:").await?;
-    /// # drop(strict);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub const OFF: Self = Self {
         times: 0,
@@ -69,7 +63,6 @@ impl HandOff {
     ///
     /// let gentle = HandOff::default().times(16);
     /// assert_eq!(HandOff::default().times(1000), HandOff::default());
-    /// # let _ = gentle;
     /// ```
     #[must_use]
     pub const fn times(mut self, times: u32) -> Self {
@@ -99,7 +92,7 @@ impl HandOff {
         options::within("hand_off within", self.within, Duration::ZERO)?;
         if self.times > MAX_HAND_OFFS {
             return Err(Error::new(ErrorKind::InvalidOptions).because(format!(
-                "hand_off of {} times in a row; {MAX_HAND_OFFS} is the most, because so many fencing tokens are reserved",
+                "hand_off allows {} hand-offs in a row; the maximum is {MAX_HAND_OFFS}, because the client reserves a fencing token for each",
                 self.times
             )));
         }

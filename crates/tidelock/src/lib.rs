@@ -33,11 +33,11 @@ mod name;
 mod options;
 mod owner;
 mod read_write;
+#[cfg(feature = "redis")]
+pub mod redis;
 mod redlock;
 mod release;
 mod sequencer;
-#[cfg(feature = "redis")]
-mod servers;
 mod snapshot;
 mod state;
 #[cfg(feature = "unstable-backend")]
@@ -57,13 +57,11 @@ pub use guard::{FencingToken, Guard, LostReason};
 pub use hand_off::HandOff;
 pub use lock::{Acquire, Lock, TryAcquire};
 pub use loss::{Lost, WhileHeld};
-pub use options::{AcquireOptions, Cancel};
+pub use options::{AcquireOptions, CancelToken};
 pub use owner::Owner;
 pub use read_write::ReadWriteLock;
 pub use redlock::{RedLock, RedLockBuilder};
 pub use release::Release;
 pub use sequencer::Sequencer;
-#[cfg(feature = "redis")]
-pub use servers::{PubSubMode, Topology};
 pub use snapshot::{ClientInfo, Finding, Holder, Mode, Severity, Snapshot};
 pub use state::HoldState;

@@ -23,19 +23,17 @@ use crate::store::{LockKind, Name};
 /// with Redisson. Two acquisitions of one task exclude each other too, unless one [`Owner`](crate::Owner) makes both.
 /// *Cost*: on Redis, one round trip to acquire and one to release; a waiter sleeps until it is woken. *Limits*: see the
 /// [guarantees](https://docs.rs/tidelock). Above all, a holder may be frozen past its lease. It is told, but cannot be
-/// stopped: use a [fenced lock](crate::Client::fenced_lock) for work that must never happen twice.
+/// stopped: use a [fenced lock](Lock::fenced) for work that must never happen twice.
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
-/// # let client = tidelock::Client::connect("memory:").await?;
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// let client = tidelock::Client::connect("memory:").await?;
 /// let stock = client.lock("stock:42");
 /// let held = stock.acquire().await?;
 /// assert!(stock.try_acquire().await?.is_none()); // also for this task: it is held
 /// held.release().await?;
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 pub struct Lock {
     pub(crate) context: Arc<LockContext>,
@@ -89,21 +87,25 @@ impl Lock {
         }
     }
 
-    /// The same lock with fencing tokens: [`Client::fenced_lock`](crate::Client::fenced_lock) for any lock. A [plain
-    /// lock](crate::Client::plain_lock) counts its tokens in a second key, and only for clients that ask for tokens.
+    /// The same lock with fencing tokens: every grant has a [`FencingToken`](crate::FencingToken) larger than all
+    /// earlier ones. It excludes the lock without tokens on the same name. On Redis it is Redisson's `RFencedLock`; a
+    /// [plain lock](crate::Client::plain_lock) counts its tokens in a second key, and only for clients that ask for
+    /// tokens.
     ///
     /// On a store that cannot count, and for a set of locks, its operations fail with
-    /// [`Unsupported`](ErrorKind::Unsupported). Grants of a [read-write lock](crate::ReadWriteLock) have tokens anyway.
+    /// [`Unsupported`](ErrorKind::Unsupported) before any traffic. Grants of a [read-write lock](crate::ReadWriteLock)
+    /// have tokens anyway.
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
-    /// let guard = client.lock("ledger").fenced().acquire().await?;
-    /// assert!(guard.token().is_some());
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let ledger = client.lock("ledger").fenced();
+    /// let first = ledger.acquire().await?;
+    /// let earlier = first.token();
+    /// first.release().await?;
+    /// assert!(ledger.acquire().await?.token() > earlier);
+    /// # Ok(()) }
     /// ```
     #[must_use]
     pub fn fenced(mut self) -> Self {
@@ -136,12 +138,10 @@ impl Lock {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// let client = tidelock::Client::builder().prefix("shop:").connect("memory:").await?;
     /// assert_eq!(client.lock("stock").name(), "shop:stock");
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn name(&self) -> &str {
         match &self.name {
@@ -167,14 +167,12 @@ impl Lock {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// let client = tidelock::Client::connect("memory:").await?;
     /// let guard = client.lock("stock:42").acquire().await?;
     /// // one process at a time
     /// guard.release().await?;
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     #[track_caller]
     pub fn acquire(&self) -> Acquire {
@@ -194,15 +192,13 @@ impl Lock {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// if let Some(guard) = client.lock("nightly").try_acquire().await? {
     ///     // it is ours tonight
     ///     guard.release().await?;
     /// }
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     #[track_caller]
     pub fn try_acquire(&self) -> TryAcquire {
@@ -219,17 +215,15 @@ impl Lock {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     /// use tidelock::AcquireOptions;
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let ten_minutes = AcquireOptions::new().expires_after(Duration::from_secs(600));
     /// let guard = client.lock("warm-up").try_acquire_with(ten_minutes).await?;
     /// assert!(guard.is_some());
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     #[track_caller]
     pub fn try_acquire_with(&self, options: AcquireOptions) -> TryAcquire {
@@ -247,19 +241,16 @@ impl Lock {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     /// use tidelock::AcquireOptions;
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let lock = client.lock("report");
     /// let held = lock.acquire().await?;
     /// let error = lock.acquire_with(AcquireOptions::new().wait(Duration::from_millis(5))).await.unwrap_err();
     /// assert!(error.is_timeout());
-    /// # drop(held);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     #[track_caller]
     pub fn acquire_with(&self, options: AcquireOptions) -> Acquire {
@@ -287,16 +278,14 @@ impl Lock {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let lock = client.lock("report");
     /// let guard = lock.acquire().await?;
     /// let seen = lock.inspect().await?;
     /// assert_eq!(seen.holders[0].owner, guard.owner_id());
     /// guard.release().await?;
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub async fn inspect(&self) -> Result<Snapshot> {
         let name = self.checked_name()?;
@@ -321,16 +310,14 @@ impl Lock {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let lock = client.lock("report");
     /// let guard = lock.acquire().await?;
     /// assert!(lock.force_release().await?);
     /// assert!(lock.try_acquire().await?.is_some());
     /// drop(guard); // it no longer holds the lock
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub async fn force_release(&self) -> Result<bool> {
         let name = self.checked_name()?;
@@ -351,7 +338,7 @@ impl Lock {
             Err(LockRefusal::Name(refused)) => Name::new(Arc::clone(refused)),
             Err(LockRefusal::Plain(name)) => Err(Error::new(ErrorKind::Unsupported)
                 .on_lock(name)
-                .because("this store has no plain locks; Redis and Valkey have")),
+                .because("this store has no plain locks; use Redis or Valkey")),
         }
     }
 }
@@ -382,17 +369,14 @@ impl fmt::Debug for Lock {
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
-/// # let client = tidelock::Client::connect("memory:").await?;
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// let client = tidelock::Client::connect("memory:").await?;
 /// let lock = client.lock("job");
 /// let asked: tidelock::Acquire = lock.acquire(); // nothing is sent yet
 /// assert!(!lock.inspect().await?.is_locked());
 /// let guard = asked.await?;
 /// assert!(lock.inspect().await?.is_locked());
-/// # drop(guard);
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[must_use = "nothing is asked for until the future is awaited"]
 pub struct Acquire(Acquisition);
@@ -415,16 +399,13 @@ impl Future for Acquire {
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
-/// # let client = tidelock::Client::connect("memory:").await?;
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// let client = tidelock::Client::connect("memory:").await?;
 /// let lock = client.lock("job");
 /// let asked: tidelock::TryAcquire = lock.try_acquire(); // nothing is sent yet
 /// let guard = lock.acquire().await?;
 /// assert!(asked.await?.is_none()); // too late
-/// # drop(guard);
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[must_use = "nothing is asked for until the future is awaited"]
 pub struct TryAcquire(Acquisition);

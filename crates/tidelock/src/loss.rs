@@ -19,19 +19,17 @@ use crate::guard::LostReason;
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
-/// # let client = tidelock::Client::connect("memory:").await?;
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
 /// use tidelock::{Lost, LostReason};
 ///
+/// let client = tidelock::Client::connect("memory:").await?;
 /// let guard = client.lock("job").acquire().await?;
 /// let lost: Lost = guard.lost();
 /// let watcher = tokio::spawn(lost.clone()); // borrows nothing from the guard
 /// client.close(std::time::Duration::ZERO).await;
 /// assert_eq!(lost.await, LostReason::Closed);
 /// assert_eq!(watcher.await.ok(), Some(LostReason::Closed));
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[must_use = "futures do nothing unless awaited"]
 pub struct Lost {
@@ -78,18 +76,16 @@ impl fmt::Debug for Lost {
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
-/// # let client = tidelock::Client::connect("memory:").await?;
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
 /// use std::future::pending;
 /// use tidelock::{AcquireOptions, LostReason};
 ///
+/// let client = tidelock::Client::connect("memory:").await?;
 /// let briefly = AcquireOptions::new().max_hold(std::time::Duration::from_millis(50));
 /// let guard = client.lock("report").acquire_with(briefly).await?;
 /// let endless = guard.while_held(pending::<()>());
 /// assert_eq!(endless.await, Err(LostReason::MaxHold)); // and the work was dropped
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[must_use = "futures do nothing unless awaited"]
 pub struct WhileHeld<F> {

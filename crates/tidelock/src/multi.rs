@@ -29,20 +29,23 @@ pub(crate) fn lock_of_all<L: Borrow<Lock>>(
     for lock in locks {
         let lock = lock.borrow();
         if lock.kind == LockKind::Fenced {
-            return Err(Error::new(ErrorKind::Unsupported).on_lock(lock.name()).because(
-                "a set of locks has no fencing token; take a fenced lock by itself, beside the set",
-            ));
+            return Err(Error::new(ErrorKind::Unsupported)
+                .on_lock(lock.name())
+                .because("a multi lock has no fencing token; acquire the fenced lock separately"));
         }
         if lock.kind.is_read_write() {
-            return Err(Error::new(ErrorKind::Unsupported).on_lock(lock.name()).because(
-                "a set of locks has no readers and writers; take a read-write lock by itself, beside the set",
-            ));
+            return Err(Error::new(ErrorKind::Unsupported)
+                .on_lock(lock.name())
+                .because(
+                    "a read-write lock cannot be part of a multi lock; acquire it separately",
+                ));
         }
         parts.push((lock.checked_name()?, lock.clone()));
     }
     if parts.is_empty() {
-        return Err(Error::new(ErrorKind::InvalidOptions)
-            .because("a set of no locks excludes nobody; give it at least one"));
+        return Err(
+            Error::new(ErrorKind::InvalidOptions).because("a multi lock needs at least one lock")
+        );
     }
     // A common order avoids collisions between sets that overlap. Correctness does not depend on it: Redisson and
     // others use other orders.

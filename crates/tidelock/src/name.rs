@@ -56,9 +56,9 @@ impl Name {
         let wrong = if name.is_empty() {
             "is empty; give it at least one character".to_owned()
         } else if name.len() > MAX_NAME_BYTES {
-            format!("has {} bytes; {MAX_NAME_BYTES} are the most", name.len())
+            format!("has {} bytes; the maximum is {MAX_NAME_BYTES}", name.len())
         } else if name.contains('\0') {
-            "contains a NUL byte, which not every store can keep".to_owned()
+            "contains a NUL byte, which some stores cannot store".to_owned()
         } else {
             static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
             let hash = KEY.hash_one(&*name);

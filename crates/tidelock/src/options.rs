@@ -21,7 +21,6 @@ const MAX_DURATION: Duration = Duration::from_secs(366 * 24 * 3600);
 ///
 /// let patient = AcquireOptions::new().wait(Duration::from_secs(5));
 /// let fixed = AcquireOptions::new().expires_after(Duration::from_secs(60)); // ends then, is never renewed
-/// # let _ = (patient, fixed);
 /// ```
 #[derive(Debug, Clone, Default)]
 #[must_use = "options do nothing until they are given to `acquire_with`"]
@@ -32,7 +31,7 @@ pub struct AcquireOptions {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) lock_delay: Option<Duration>,
     pub(crate) owner: Option<Owner>,
-    pub(crate) cancel: Option<Cancel>,
+    pub(crate) cancel: Option<CancelToken>,
     pub(crate) acknowledge: Option<ReplicaAck>,
 }
 
@@ -41,15 +40,13 @@ impl AcquireOptions {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::AcquireOptions;
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let guard = client.lock("job").acquire_with(AcquireOptions::new()).await?; // as `acquire` does
     /// assert!(guard.is_held());
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn new() -> Self {
         Self::default()
@@ -59,18 +56,15 @@ impl AcquireOptions {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     /// use tidelock::AcquireOptions;
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let held = client.lock("job").acquire().await?;
     /// let briefly = AcquireOptions::new().wait(Duration::from_millis(5));
     /// assert!(client.lock("job").acquire_with(briefly).await.unwrap_err().is_timeout());
-    /// # drop(held);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = Some(limit);
@@ -82,17 +76,15 @@ impl AcquireOptions {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     /// use tidelock::AcquireOptions;
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let short = AcquireOptions::new().lease(Duration::from_secs(6)); // renewed every 2 s
     /// let guard = client.lock("leader").acquire_with(short).await?;
     /// assert!(guard.valid_for() <= Duration::from_secs(6));
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn lease(mut self, length: Duration) -> Self {
         self.lease = Some(length);
@@ -104,17 +96,15 @@ impl AcquireOptions {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     /// use tidelock::{AcquireOptions, LostReason};
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let fixed = AcquireOptions::new().expires_after(Duration::from_millis(100));
     /// let guard = client.lock("import").acquire_with(fixed).await?;
     /// assert_eq!(guard.lost().await, LostReason::Expired);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn expires_after(mut self, time: Duration) -> Self {
         self.expires_after = Some(time);
@@ -127,17 +117,15 @@ impl AcquireOptions {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     /// use tidelock::{AcquireOptions, LostReason};
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let briefly = AcquireOptions::new().max_hold(Duration::from_millis(50));
     /// let guard = client.lock("report").acquire_with(briefly).await?;
     /// assert_eq!(guard.lost().await, LostReason::MaxHold);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn max_hold(mut self, cap: Duration) -> Self {
         self.max_hold = Some(cap);
@@ -154,18 +142,16 @@ impl AcquireOptions {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     /// use tidelock::AcquireOptions;
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let careful = AcquireOptions::new().lock_delay(Duration::from_secs(30));
     /// let guard = client.lock("primary").acquire_with(careful).await?;
     /// guard.release().await?; // in good order: no delay
     /// assert!(client.lock("primary").try_acquire().await?.is_some());
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn lock_delay(mut self, time: Duration) -> Self {
         self.lock_delay = Some(time);
@@ -177,44 +163,39 @@ impl AcquireOptions {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
-    /// use tidelock::AcquireOptions;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// use tidelock::{AcquireOptions, Owner};
     ///
-    /// let (job, me) = (client.lock("job"), client.owner());
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let (job, me) = (client.lock("job"), Owner::new());
     /// let mine = || AcquireOptions::new().owner(&me);
     /// let outer = job.acquire_with(mine()).await?;
     /// let inner = job.acquire_with(mine()).await?; // at once, without a trip
     /// assert_eq!(inner.owner_id(), outer.owner_id());
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
         self
     }
 
-    /// Stops waiting with [`ErrorKind::Cancelled`] when the token is fired, from any thread. Async callers can also
+    /// Stops waiting with [`ErrorKind::Cancelled`] when the token is cancelled, from any thread. Async callers can also
     /// drop the future.
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
-    /// use tidelock::{AcquireOptions, Cancel, ErrorKind};
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// use tidelock::{AcquireOptions, CancelToken, ErrorKind};
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let held = client.lock("job").acquire().await?;
-    /// let cancel = Cancel::new();
+    /// let cancel = CancelToken::new();
     /// let waiting = client.lock("job").acquire_with(AcquireOptions::new().cancel(&cancel));
-    /// cancel.fire();
+    /// cancel.cancel();
     /// assert_eq!(waiting.await.unwrap_err().kind(), ErrorKind::Cancelled);
-    /// # drop(held);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
-    pub fn cancel(mut self, cancel: &Cancel) -> Self {
+    pub fn cancel(mut self, cancel: &CancelToken) -> Self {
         self.cancel = Some(cancel.clone());
         self
     }
@@ -224,16 +205,14 @@ impl AcquireOptions {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::{ReplicaAck, AcquireOptions};
     ///
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let careful = AcquireOptions::new().acknowledge(ReplicaAck::All);
     /// let guard = client.lock("ledger").acquire_with(careful).await?;
     /// assert!(guard.is_held()); // a store without replicas fulfils every policy
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn acknowledge(mut self, policy: ReplicaAck) -> Self {
         self.acknowledge = Some(policy);
@@ -253,7 +232,9 @@ impl AcquireOptions {
         }
         let (what, length, renewed) = match (self.lease, self.expires_after) {
             (Some(_), Some(_)) => {
-                return Err(invalid("lease and expires_after exclude each other: the first is renewed, the second never is".to_owned()));
+                return Err(invalid(
+                    "set either lease, which is renewed, or expires_after, which is not".to_owned(),
+                ));
             }
             (None, Some(length)) => ("expires_after", length, false),
             (Some(length), None) => ("lease", length, true),
@@ -269,7 +250,7 @@ pub(crate) fn check_lease(what: &str, length: Duration, drift: &Drift) -> Result
     within(what, length, Duration::from_millis(1))?;
     if drift.proved(length).is_zero() {
         return Err(invalid(format!(
-            "{what} of {length:?} is not longer than the allowance for clock drift; nothing could be proved"
+            "{what} of {length:?} is not longer than the allowance for clock drift, so the lock could never be proved; set a longer one"
         )));
     }
     Ok(())
@@ -279,12 +260,12 @@ pub(crate) fn check_lease(what: &str, length: Duration, drift: &Drift) -> Result
 pub(crate) fn within(what: &str, given: Duration, least: Duration) -> Result<()> {
     if given < least {
         return Err(invalid(format!(
-            "{what} of {given:?} is too short; {least:?} is the least"
+            "{what} of {given:?} is too short; the minimum is {least:?}"
         )));
     }
     if given > MAX_DURATION {
         return Err(invalid(format!(
-            "{what} of {} s is more than a year; a mistake in units?",
+            "{what} of {} s is longer than a year; check the unit",
             given.as_secs()
         )));
     }
@@ -331,25 +312,24 @@ impl Default for Drift {
 ///
 /// # Examples
 /// ```
-/// use tidelock::{AcquireOptions, Cancel};
+/// use tidelock::{AcquireOptions, CancelToken};
 ///
-/// let cancel = Cancel::new();
+/// let cancel = CancelToken::new();
 /// let options = AcquireOptions::new().cancel(&cancel);
-/// cancel.fire(); // an acquire with these options fails with `Cancelled`
-/// # let _ = options;
+/// cancel.cancel(); // an acquire with these options fails with `Cancelled`
 /// ```
 #[derive(Clone, Default)]
-pub struct Cancel(Arc<Flag>);
+pub struct CancelToken(Arc<Flag>);
 
-impl Cancel {
-    /// A token that has not been fired.
+impl CancelToken {
+    /// A token that is not cancelled.
     ///
     /// # Examples
     /// ```
-    /// use tidelock::Cancel;
+    /// use tidelock::CancelToken;
     ///
-    /// let cancel = Cancel::new();
-    /// assert!(!cancel.is_fired());
+    /// let cancel = CancelToken::new();
+    /// assert!(!cancel.is_cancelled());
     /// ```
     pub fn new() -> Self {
         Self::default()
@@ -359,42 +339,42 @@ impl Cancel {
     ///
     /// # Examples
     /// ```
-    /// use tidelock::Cancel;
+    /// use tidelock::CancelToken;
     ///
-    /// let cancel = Cancel::new();
+    /// let cancel = CancelToken::new();
     /// let elsewhere = cancel.clone();
-    /// std::thread::spawn(move || elsewhere.fire()).join().unwrap();
-    /// assert!(cancel.is_fired());
+    /// std::thread::spawn(move || elsewhere.cancel()).join().unwrap();
+    /// assert!(cancel.is_cancelled());
     /// ```
-    pub fn fire(&self) {
+    pub fn cancel(&self) {
         self.0.set();
     }
 
-    /// Whether the token was fired.
+    /// Whether the token was cancelled.
     ///
     /// # Examples
     /// ```
-    /// use tidelock::Cancel;
+    /// use tidelock::CancelToken;
     ///
-    /// let cancel = Cancel::new();
-    /// cancel.fire();
-    /// cancel.fire(); // as often as you like
-    /// assert!(cancel.is_fired());
+    /// let cancel = CancelToken::new();
+    /// cancel.cancel();
+    /// cancel.cancel(); // as often as you like
+    /// assert!(cancel.is_cancelled());
     /// ```
-    pub fn is_fired(&self) -> bool {
+    pub fn is_cancelled(&self) -> bool {
         self.0.is_set()
     }
 
-    /// Resolves when the token is fired.
-    pub(crate) async fn fired(self) {
+    /// Resolves when the token is cancelled.
+    pub(crate) async fn cancelled(self) {
         self.0.happened().await;
     }
 }
 
-impl fmt::Debug for Cancel {
+impl fmt::Debug for CancelToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cancel")
-            .field("fired", &self.is_fired())
+        f.debug_struct("CancelToken")
+            .field("cancelled", &self.is_cancelled())
             .finish()
     }
 }

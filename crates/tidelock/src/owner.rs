@@ -176,19 +176,17 @@ impl OwnerMint {
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
-/// use tidelock::{AcquireOptions, Client};
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// use tidelock::{AcquireOptions, Client, Owner};
 ///
 /// let client = Client::connect("memory:").await?;
-/// let me = client.owner();
+/// let me = Owner::new();
 /// let stock = client.lock("stock:42");
 /// let outer = stock.acquire_with(AcquireOptions::new().owner(&me)).await?;
 /// let inner = stock.acquire_with(AcquireOptions::new().owner(&me)).await?; // at once: the same owner
 /// drop(outer); // still held by `inner`
 /// inner.release().await?;
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[derive(Clone, Default)]
 pub struct Owner(Arc<Mutex<OwnerSlots>>);
@@ -198,6 +196,25 @@ pub struct Owner(Arc<Mutex<OwnerSlots>>);
 type OwnerSlots = HashMap<(ClientId, Option<Arc<str>>, LockKind, Name), Arc<OwnerSlot>>;
 
 impl Owner {
+    /// A new owner. It may acquire locks of any client.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// use tidelock::{AcquireOptions, Owner};
+    ///
+    /// let client = tidelock::Client::connect("memory:").await?;
+    /// let me = Owner::new();
+    /// let job = client.lock("job");
+    /// let outer = job.acquire_with(AcquireOptions::new().owner(&me)).await?;
+    /// assert!(job.try_acquire().await?.is_none()); // another owner
+    /// assert!(job.try_acquire_with(AcquireOptions::new().owner(&me)).await?.is_some());
+    /// # Ok(()) }
+    /// ```
+    pub fn new() -> Self {
+        Self::default()
+    }
+
     /// Returns the slot of this owner for one name. The slot lives while it is in use.
     pub(crate) fn slot(
         &self,

@@ -32,8 +32,8 @@ use crate::store::LockKind;
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
-/// # let client = tidelock::Client::connect("memory:").await?;
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// let client = tidelock::Client::connect("memory:").await?;
 /// let prices = client.read_write_lock("prices")?;
 /// let one = prices.read().acquire().await?;
 /// let other = prices.read().acquire().await?; // readers share
@@ -42,10 +42,7 @@ use crate::store::LockKind;
 /// other.release().await?;
 /// let writer = prices.write().acquire().await?;
 /// assert!(prices.read().try_acquire().await?.is_none());
-/// # drop(writer);
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[derive(Clone)]
 pub struct ReadWriteLock {
@@ -60,7 +57,7 @@ impl ReadWriteLock {
         if !core.home.front().capabilities().read_write {
             return Err(Error::new(ErrorKind::Unsupported)
                 .on_lock(&name)
-                .because("this store has no read-write locks; ZooKeeper has"));
+                .because("this store has no read-write locks; use ZooKeeper"));
         }
         Ok(Self {
             read: side(LockKind::Read),
@@ -72,15 +69,12 @@ impl ReadWriteLock {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let prices = client.read_write_lock("prices")?;
     /// let guard = prices.read().acquire().await?;
     /// assert!(prices.read().try_acquire().await?.is_some());
-    /// # drop(guard);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn read(&self) -> Lock {
         self.read.clone()
@@ -90,16 +84,13 @@ impl ReadWriteLock {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let prices = client.read_write_lock("prices")?;
     /// let guard = prices.write().acquire().await?;
     /// assert!(prices.read().try_acquire().await?.is_none());
     /// assert!(prices.write().try_acquire().await?.is_none());
-    /// # drop(guard);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn write(&self) -> Lock {
         self.write.clone()
@@ -109,12 +100,10 @@ impl ReadWriteLock {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// let client = tidelock::Client::builder().prefix("shop:").connect("memory:").await?;
     /// assert_eq!(client.read_write_lock("prices")?.name(), "shop:prices");
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn name(&self) -> &str {
         self.write.name()

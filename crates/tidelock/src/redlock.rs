@@ -29,7 +29,7 @@ use crate::store::set::{Host, Member, Quorum, Rule};
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
 /// use tidelock::{Client, RedLock};
 ///
 /// let mut servers = Vec::new();
@@ -39,9 +39,7 @@ use crate::store::set::{Host, Member, Quorum, Rule};
 /// let redlock = RedLock::new(servers)?;
 /// let guard = redlock.lock("nightly").acquire().await?;
 /// guard.release().await?;
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[derive(Clone)]
 pub struct RedLock {
@@ -58,15 +56,13 @@ impl RedLock {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::{Client, ErrorKind, RedLock};
     ///
     /// let one = Client::connect("memory:").await?; // each server has one vote, and a client of its own
     /// let error = RedLock::new([one.clone(), one]).unwrap_err();
     /// assert_eq!(error.kind(), ErrorKind::InvalidOptions);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn new(clients: impl IntoIterator<Item = Client>) -> Result<Self> {
         Self::builder(clients).build()
@@ -76,16 +72,13 @@ impl RedLock {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     /// use tidelock::{Client, RedLock};
     ///
     /// let servers = [Client::connect("memory:").await?, Client::connect("memory:").await?, Client::connect("memory:").await?];
     /// let redlock = RedLock::builder(servers).longest_lease(Duration::from_secs(60)).build()?;
-    /// # drop(redlock);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn builder(clients: impl IntoIterator<Item = Client>) -> RedLockBuilder {
         RedLockBuilder {
@@ -100,17 +93,14 @@ impl RedLock {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::{Client, RedLock};
     ///
     /// let servers = [Client::connect("memory:").await?, Client::connect("memory:").await?, Client::connect("memory:").await?];
     /// let nightly = RedLock::new(servers)?.lock("nightly");
     /// let guard = nightly.acquire().await?;
     /// assert!(nightly.try_acquire().await?.is_none());
-    /// # drop(guard);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn lock(&self, name: &str) -> Lock {
         Lock::at(Arc::clone(&self.core), Arc::clone(&self.store), name)
@@ -129,16 +119,13 @@ impl fmt::Debug for RedLock {
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
 /// use std::time::Duration;
 /// use tidelock::{Client, RedLock};
 ///
 /// let servers = [Client::connect("memory:").await?, Client::connect("memory:").await?, Client::connect("memory:").await?];
 /// let redlock = RedLock::builder(servers).node_timeout(Duration::from_millis(100)).build()?;
-/// # let _ = redlock;
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[derive(Clone)]
 #[must_use = "a builder does nothing until `build`"]
@@ -155,16 +142,13 @@ impl RedLockBuilder {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     /// use tidelock::{Client, RedLock};
     ///
     /// let servers = [Client::connect("memory:").await?]; // a frozen one costs each request 100 ms
     /// let redlock = RedLock::builder(servers).node_timeout(Duration::from_millis(100)).build()?;
-    /// # drop(redlock);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn node_timeout(mut self, limit: Duration) -> Self {
         self.node_timeout = Some(limit);
@@ -176,16 +160,13 @@ impl RedLockBuilder {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use std::time::Duration;
     /// use tidelock::{Client, RedLock};
     ///
     /// let servers = [Client::connect("memory:").await?]; // other programs lock for five minutes there
     /// let redlock = RedLock::builder(servers).longest_lease(Duration::from_secs(300)).build()?;
-    /// # drop(redlock);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn longest_lease(mut self, lease: Duration) -> Self {
         self.longest_lease = Some(lease);
@@ -202,15 +183,13 @@ impl RedLockBuilder {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::{Client, RedLock};
     ///
     /// let servers = [Client::connect("memory:").await?]; // with `appendfsync always`, they forget nothing
     /// let redlock = RedLock::builder(servers).restart_guard(false).build()?;
     /// assert!(redlock.lock("nightly").try_acquire().await?.is_some());
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn restart_guard(mut self, on: bool) -> Self {
         self.restart_guard = on;
@@ -224,20 +203,16 @@ impl RedLockBuilder {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
     /// use tidelock::{ErrorKind, RedLock};
     ///
     /// let error = RedLock::builder([]).build().unwrap_err();
     /// assert_eq!(error.kind(), ErrorKind::InvalidOptions); // no servers, no majority
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn build(self) -> Result<RedLock> {
         let Some(first) = self.clients.first() else {
-            return Err(invalid(
-                "a majority of no servers; give it at least one client",
-            ));
+            return Err(invalid("a RedLock needs at least one client"));
         };
         let core = Arc::clone(first.core());
         let lease = core.settings.lease;
@@ -250,7 +225,7 @@ impl RedLockBuilder {
         ids.sort_unstable();
         if ids.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(invalid(
-                "the same client twice; each server has one vote, so each needs a client of its own",
+                "the same client is given twice; give the RedLock one client for each server",
             ));
         }
         let identity = format!("majority of {ids:?}");
@@ -258,7 +233,7 @@ impl RedLockBuilder {
         if count.is_multiple_of(2) {
             tracing::warn!(
                 servers = count,
-                "an even number of servers survives no more failures than one less"
+                "an even number of servers tolerates no more failures than one server less"
             );
         }
         let members = self.clients.iter().enumerate().map(|(n, client)| {

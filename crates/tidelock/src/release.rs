@@ -22,16 +22,14 @@ use crate::store::BoxFuture;
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
-/// # let client = tidelock::Client::connect("memory:").await?;
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// let client = tidelock::Client::connect("memory:").await?;
 /// let lock = client.lock("job");
 /// let guard = lock.acquire().await?;
 /// let release: tidelock::Release = guard.release();
 /// tokio::spawn(release).await.expect("no panic")?; // borrows nothing; dropped, it goes on in the background
 /// assert!(lock.try_acquire().await?.is_some());
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[must_use = "futures do nothing unless awaited"]
 pub struct Release(ReleaseState);
@@ -91,9 +89,8 @@ impl Future for Release {
             *rest = Some((context, Box::pin(release::settle(hold))));
         }
         let Some((_, running)) = rest else {
-            return Poll::Ready(Err(
-                Error::new(ErrorKind::NotHeld).because("polled again after it was done")
-            ));
+            return Poll::Ready(Err(Error::new(ErrorKind::NotHeld)
+                .because("the future was polled after it had completed")));
         };
         let result = std::task::ready!(running.as_mut().poll(cx));
         *rest = None;

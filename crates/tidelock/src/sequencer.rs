@@ -28,8 +28,8 @@ const EXCLUSIVE: &str = "exclusive";
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
-/// # let client = tidelock::Client::connect("memory:").await?;
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// let client = tidelock::Client::connect("memory:").await?;
 /// # let servers_own_client = client.clone();
 /// use tidelock::Sequencer;
 ///
@@ -38,12 +38,10 @@ const EXCLUSIVE: &str = "exclusive";
 ///
 /// let received: Sequencer = header.parse()?; // at the server
 /// assert_eq!(received.name(), "primary");
-/// assert!(servers_own_client.check(&received).await?);
+/// assert!(servers_own_client.verify(&received).await?);
 /// guard.release().await?;
-/// assert!(!servers_own_client.check(&received).await?);
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// assert!(!servers_own_client.verify(&received).await?);
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Sequencer {
@@ -132,12 +130,12 @@ impl FromStr for Sequencer {
 /// The error for a store that cannot check sequencers.
 pub(crate) fn unsupported() -> Error {
     Error::new(ErrorKind::Unsupported)
-        .because("this store cannot say later whether a grant still has the lock; hand out the fencing token instead")
+        .because("this store cannot verify a sequencer; use the fencing token instead")
 }
 
 /// The error for a text that is no sequencer. It does not repeat the text, which comes from outside and may be long.
 fn unreadable(why: &str) -> Error {
-    Error::new(ErrorKind::InvalidOptions).because(format!("this is no sequencer: {why}"))
+    Error::new(ErrorKind::InvalidOptions).because(format!("not a sequencer: {why}"))
 }
 
 /// Keeps letters, digits and a few signs that are safe everywhere, and percent-encodes all other bytes (`%41`).

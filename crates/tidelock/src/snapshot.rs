@@ -10,8 +10,8 @@ use crate::store::LockKind;
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
-/// # let client = tidelock::Client::connect("memory:").await?;
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// let client = tidelock::Client::connect("memory:").await?;
 /// let guard = client.lock("report").acquire().await?;
 /// let seen = client.lock("report").inspect().await?;
 /// for holder in &seen.holders {
@@ -20,9 +20,7 @@ use crate::store::LockKind;
 /// }
 /// assert!(seen.is_locked());
 /// guard.release().await?;
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -47,16 +45,13 @@ impl Snapshot {
     ///
     /// # Examples
     /// ```
-    /// # async fn f() -> tidelock::Result<()> {
-    /// # let client = tidelock::Client::connect("memory:").await?;
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// let client = tidelock::Client::connect("memory:").await?;
     /// let lock = client.lock("report");
     /// assert!(!lock.inspect().await?.is_locked());
     /// let guard = lock.acquire().await?;
     /// assert!(lock.inspect().await?.is_locked());
-    /// # drop(guard);
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+    /// # Ok(()) }
     /// ```
     pub fn is_locked(&self) -> bool {
         !self.holders.is_empty()
@@ -67,19 +62,16 @@ impl Snapshot {
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
-/// # let client = tidelock::Client::connect("memory:").await?;
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
 /// use tidelock::Mode;
 ///
+/// let client = tidelock::Client::connect("memory:").await?;
 /// let prices = client.read_write_lock("prices")?;
 /// let readers = [prices.read().acquire().await?, prices.read().acquire().await?];
 /// let seen = prices.read().inspect().await?;
 /// assert_eq!(seen.holders.len(), 2);
 /// assert!(seen.holders.iter().all(|holder| holder.mode == Mode::Read));
-/// # drop(readers);
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -106,15 +98,13 @@ impl From<LockKind> for Mode {
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
-/// # let client = tidelock::Client::connect("memory:").await?;
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// let client = tidelock::Client::connect("memory:").await?;
 /// let guard = client.lock("report").acquire().await?;
 /// let seen = client.lock("report").inspect().await?;
 /// assert_eq!(seen.holders[0].owner, guard.owner_id());
 /// assert_eq!(seen.holders[0].holds, 1);
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -155,18 +145,15 @@ impl Holder {
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
-/// # let client = tidelock::Client::connect("memory:").await?;
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// let client = tidelock::Client::connect("memory:").await?;
 /// let guard = client.lock("report").acquire().await?;
 /// let seen = client.lock("report").inspect().await?;
 /// if let Some(process) = &seen.holders[0].client {
 ///     println!("{} ({}) on {}", process.program, process.pid, process.host);
 ///     assert_eq!(process.pid, std::process::id());
 /// }
-/// # drop(guard);
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -234,22 +221,20 @@ pub enum Severity {
     Danger,
 }
 
-/// One result of [`Client::examine`](crate::Client::examine): the observation, its meaning for a lock, and the remedy.
+/// One result of [`Client::diagnose`](crate::Client::diagnose): the observation, its meaning for a lock, and the remedy.
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
-/// # let client = tidelock::Client::connect("memory:").await?;
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
 /// use tidelock::Severity;
 ///
-/// for finding in client.examine().await? {
+/// let client = tidelock::Client::connect("memory:").await?;
+/// for finding in client.diagnose().await? {
 ///     if finding.severity == Severity::Danger {
 ///         eprintln!("{}: {}, {}", finding.subject, finding.found, finding.meaning);
 ///     }
 /// }
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

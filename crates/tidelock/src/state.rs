@@ -11,18 +11,16 @@ use std::fmt;
 ///
 /// # Examples
 /// ```
-/// # async fn f() -> tidelock::Result<()> {
-/// # let client = tidelock::Client::connect("memory:").await?;
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
 /// use tidelock::HoldState;
 ///
+/// let client = tidelock::Client::connect("memory:").await?;
 /// let guard = client.lock("leader").acquire().await?;
 /// assert_eq!(guard.state(), HoldState::Held);
 /// client.close(std::time::Duration::ZERO).await; // releases what is left
 /// assert_eq!(guard.state(), HoldState::Lost);
 /// assert_eq!(HoldState::Unsure.to_string(), "held, but the store has not confirmed it lately");
-/// # Ok(())
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f()).unwrap();
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HoldState {

@@ -345,7 +345,7 @@ impl Connected {
         match &self.majority {
             Some(majority) => majority.lock(name),
             None if plan.no_tokens => self.clients[0].lock(name),
-            None => self.clients[0].fenced_lock(name),
+            None => self.clients[0].lock(name).fenced(),
         }
     }
 }

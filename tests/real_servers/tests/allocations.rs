@@ -42,7 +42,11 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 fn a_pair_allocates_what_a_profile_excuses() -> Result<()> {
     let server = RedisServer::start()?;
     let runtime = runtime()?;
-    let client = runtime.block_on(Client::builder().details(false).connect(&server.url()))?;
+    let client = runtime.block_on(
+        Client::builder()
+            .publish_process_info(false)
+            .connect(&server.url()),
+    )?;
     let lock = client.lock("a");
     let pair = allocations(&runtime, || async {
         lock.acquire().await.unwrap().release().await.unwrap();
@@ -61,7 +65,9 @@ fn a_hand_over_within_the_process_allocates_what_is_asked_for() -> Result<()> {
     let endless = HandOff::default()
         .times(1_000_000)
         .within(Duration::from_secs(60));
-    let builder = Client::builder().details(false).hand_off(endless);
+    let builder = Client::builder()
+        .publish_process_info(false)
+        .hand_off(endless);
     let lock = runtime.block_on(builder.connect("memory:"))?.lock("a");
     let turns = || {
         let mut tasks = JoinSet::new();
@@ -103,7 +109,11 @@ fn bytes_each<T>(make: impl FnOnce() -> Vec<T>) -> (i64, Vec<T>) {
 fn a_held_lock_takes_less_than_a_kibibyte() -> Result<()> {
     let server = RedisServer::start()?;
     let runtime = runtime()?;
-    let client = runtime.block_on(Client::builder().details(false).connect(&server.url()))?;
+    let client = runtime.block_on(
+        Client::builder()
+            .publish_process_info(false)
+            .connect(&server.url()),
+    )?;
     let names = (0..MANY).map(|number| format!("shop:item:{number}"));
     let (bytes, _guards) = bytes_each(|| {
         let acquire = |name: String| runtime.block_on(client.lock(&name).acquire()).unwrap();
@@ -118,7 +128,11 @@ fn a_held_lock_takes_less_than_a_kibibyte() -> Result<()> {
 fn a_waiting_task_takes_less_than_two_kibibytes() -> Result<()> {
     let server = RedisServer::start()?;
     let runtime = runtime()?;
-    let client = runtime.block_on(Client::builder().details(false).connect(&server.url()))?;
+    let client = runtime.block_on(
+        Client::builder()
+            .publish_process_info(false)
+            .connect(&server.url()),
+    )?;
     let lock = client.lock("a");
     let guard = runtime.block_on(lock.acquire())?;
     let (bytes, tasks) = bytes_each(|| {

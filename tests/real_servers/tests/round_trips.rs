@@ -12,7 +12,7 @@ use futures_util::poll;
 use testkit::proxy::{Logged, Proxy, Then, When};
 use testkit::servers::RedisServer;
 use tidelock::store::redis_scripts;
-use tidelock::{AcquireOptions, Client, Guard, HandOff};
+use tidelock::{AcquireOptions, Client, Guard, HandOff, Owner};
 use tokio::task::JoinSet;
 
 /// Longer than any of these tests takes on a busy machine.
@@ -31,7 +31,7 @@ impl Shop {
         let server = RedisServer::start()?;
         let proxy = Proxy::start(server.addr())?;
         let client = async |url: &str| {
-            let client = Client::builder().details(false).lease(lease);
+            let client = Client::builder().publish_process_info(false).lease(lease);
             let client = client.connect(url).await?;
             // Opens two connections and loads the scripts first, so that they are not counted.
             let warm = client.lock("warm");
@@ -107,7 +107,7 @@ const LEASE: Duration = Duration::from_secs(30);
 async fn an_uncontended_lock_costs_one_and_one() -> Result<()> {
     in_time(async {
         let shop = Shop::open(LEASE).await?;
-        for lock in [shop.counted.lock("a"), shop.counted.fenced_lock("b")] {
+        for lock in [shop.counted.lock("a"), shop.counted.lock("b").fenced()] {
             shop.proxy.reset_counts();
             let guard = lock.acquire().await?;
             shop.assert_spent(1, 0);
@@ -184,7 +184,9 @@ async fn without_hand_off_a_turn_costs_one_and_one() -> Result<()> {
     const TASKS: u64 = 5;
     in_time(async {
         let shop = Shop::open(LEASE).await?;
-        let strict = Client::builder().details(false).hand_off(HandOff::OFF);
+        let strict = Client::builder()
+            .publish_process_info(false)
+            .hand_off(HandOff::OFF);
         let strict = strict.connect(&shop.proxy.url()).await?;
         let held = shop.other.lock("a").acquire().await?;
         shop.proxy.reset_counts();
@@ -235,7 +237,7 @@ async fn giving_up_costs_nothing_more() -> Result<()> {
 async fn a_reentry_costs_nothing() -> Result<()> {
     in_time(async {
         let shop = Shop::open(LEASE).await?;
-        let me = shop.counted.owner();
+        let me = Owner::new();
         let (lock, mine) = (shop.counted.lock("a"), AcquireOptions::new().owner(&me));
         let outer = lock.acquire_with(mine.clone()).await?;
         shop.assert_spent(1, 0);

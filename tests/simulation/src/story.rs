@@ -126,7 +126,7 @@ async fn cast(plan: &Plan, dice: &mut Rng) -> tidelock::Result<Cast> {
                 names.map(simple).to_vec()
             }
             _ => {
-                let fenced = |name: &str| (name.to_owned(), parts[0].0.fenced_lock(name));
+                let fenced = |name: &str| (name.to_owned(), parts[0].0.lock(name).fenced());
                 names.map(fenced).to_vec()
             }
         });
@@ -164,7 +164,7 @@ async fn client(
         .lease(lease)
         .hand_off(hand_off)
         .response_timeout(lease / 5)
-        .details(false);
+        .publish_process_info(false);
     Ok((builder.connect_to(open).await?, plug))
 }
 

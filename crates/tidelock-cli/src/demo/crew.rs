@@ -20,8 +20,7 @@ pub(crate) struct Seller {
 
 impl Seller {
     pub(crate) fn start(stage: &Stage<'_>, manner: Manner, name: &str) -> Outcome<Self> {
-        let failed =
-            |error| Failure::internal(format!("demo: a seller cannot be started: {error}"));
+        let failed = |error| Failure::internal(format!("demo: cannot start a seller: {error}"));
         let program = std::env::current_exe().map_err(failed)?;
         let mut command = Command::new(program);
         store::hand_down(stage.store, &mut command)?;
@@ -65,7 +64,7 @@ impl Seller {
 
     pub(crate) async fn tell_to_go(&mut self) -> Outcome<()> {
         let told = self.orders.write_all(b"go\n").await;
-        told.map_err(|error| Failure::internal(format!("demo: a seller has gone: {error}")))
+        told.map_err(|error| Failure::internal(format!("demo: a seller has exited: {error}")))
     }
 
     /// Continues a seller that has frozen itself.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use tidelock::{AcquireOptions, Cancel, Client, ErrorKind, Lock};
+use tidelock::{AcquireOptions, CancelToken, Client, ErrorKind, Lock};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::task::JoinSet;
 
@@ -189,13 +189,13 @@ async fn sell_in_turn(
     let fenced = what.manner == Manner::Fenced;
     let shop = Shop {
         lock: if fenced {
-            client.fenced_lock(&what.lock)
+            client.lock(&what.lock).fenced()
         } else {
             client.lock(&what.lock)
         },
         fenced,
         sold: Arc::default(),
-        sold_out: Cancel::new(),
+        sold_out: CancelToken::new(),
     };
     let mut workers = JoinSet::new();
     let stocks = (0..what.workers)
@@ -218,7 +218,7 @@ struct Shop {
     fenced: bool,
     sold: Arc<AtomicU64>,
     /// Fired when a worker finds nothing left: the others stop waiting for a lock that would show them the same.
-    sold_out: Cancel,
+    sold_out: CancelToken,
 }
 
 /// The result of one attempt to sell.
@@ -249,7 +249,7 @@ impl Shop {
                 Ok(sale) => match sale? {
                     Sale::Sold => drop(self.sold.fetch_add(1, Ordering::Relaxed)),
                     Sale::Refused => sales.refused += 1,
-                    Sale::NothingLeft => self.sold_out.fire(),
+                    Sale::NothingLeft => self.sold_out.cancel(),
                 },
                 Err(_lost) => continue,
             }
@@ -257,7 +257,7 @@ impl Shop {
                 Err(error) if error.kind() != ErrorKind::Lost => return Err(error.into()),
                 _ => {}
             }
-            if self.sold_out.is_fired() {
+            if self.sold_out.is_cancelled() {
                 return Ok(sales);
             }
         }
@@ -301,7 +301,7 @@ async fn sell_late(
     orders: &mut Lines<BufReader<Stdin>>,
 ) -> Outcome<Option<Sales>> {
     let options = AcquireOptions::new().lease(SHORT_LEASE);
-    let guard = match client.fenced_lock(&what.lock).acquire_with(options).await {
+    let guard = match client.lock(&what.lock).fenced().acquire_with(options).await {
         Ok(guard) => guard,
         Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(None),
         Err(error) => return Err(error.into()),

@@ -10,7 +10,7 @@ use rustix::process::{
 use super::link::News;
 
 /// The message for a group that cannot be terminated.
-pub(crate) const BEYOND_OUR_RIGHTS: &str = "something the command has started runs as another user, and may not be ended by this one; start tidelock as that user instead";
+pub(crate) const BEYOND_OUR_RIGHTS: &str = "a process that the command has started runs as another user and cannot be terminated; start tidelock as that user instead";
 
 /// A process group, identified by its leader.
 #[derive(Debug, Clone, Copy)]

@@ -63,7 +63,7 @@ pub(crate) fn supervise() -> Outcome {
     let child = start(&orders, input)
         .map_err(|error| Failure::new(exit::CANNOT_EXECUTE, format!("{}: {error}", orders.name)))?;
     let Some(group) = i32::try_from(child.id()).ok().and_then(Group::of) else {
-        return Err(Failure::internal("a process without a number"));
+        return Err(Failure::internal("the process of the command has no id"));
     };
     // The shim stops before it becomes the command, so the command never runs in a group that the wrapper does not
     // know. If this process is killed, the wrapper terminates the group.
@@ -276,7 +276,7 @@ impl Supervisor {
             self.why = why;
         } else if !std::mem::replace(&mut self.told, true) {
             say(format!(
-                "{}: {why}; the command goes on without it",
+                "{}: {why}; the command continues without the lock",
                 self.name
             ));
         }

@@ -59,7 +59,7 @@ async fn explain_delay(store: &StoreArgs, name: &str, patience: Duration) -> Inf
     tokio::time::sleep(Duration::from_secs(1)).await;
     if covers::is_watched(store) && !patience.is_zero() {
         say(format!(
-            "{name}: the store has not let us in yet; trying again for {}",
+            "{name}: cannot connect to the store yet; retrying for {}",
             humantime::format_duration(patience)
         ));
     }
@@ -74,7 +74,7 @@ async fn with_lock(
     signals: &mut Signals,
 ) -> Outcome<(u8, Option<Guard>)> {
     let lock = if job.fenced {
-        client.fenced_lock(&job.name)
+        client.lock(&job.name).fenced()
     } else {
         client.lock(&job.name)
     };

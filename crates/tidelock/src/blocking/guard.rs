@@ -26,15 +26,13 @@ use crate::state::HoldState;
 ///
 /// # Examples
 /// ```
-/// # fn main() -> tidelock::Result<()> {
-/// # let client = tidelock::blocking::Client::connect("memory:")?;
+/// let client = tidelock::blocking::Client::connect("memory:")?;
 /// let guard = client.lock("stock:42").acquire()?;
 /// if guard.is_held() {
 ///     // look, decide, write
 /// }
 /// guard.release()?;
-/// # Ok(())
-/// # }
+/// # Ok::<(), tidelock::Error>(())
 /// ```
 #[must_use = "if unused, the lock is released at once"]
 #[clippy::has_significant_drop]
@@ -50,12 +48,10 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let guard = client.lock("stock:42").acquire()?;
     /// assert_eq!(guard.name(), "stock:42");
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn name(&self) -> &str {
         self.inner.name()
@@ -65,14 +61,12 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let guard = client.lock("job").acquire()?;
     /// let (uuid, number) = guard.owner_id().split_once(':').map(|(u, n)| (u.to_owned(), n.to_owned())).unwrap();
     /// assert_eq!(uuid, client.id());
     /// assert_eq!(number, "1"); // this client's first acquisition
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn owner_id(&self) -> String {
         self.inner.owner_id()
@@ -82,12 +76,10 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let guard = client.lock("job").acquire()?;
     /// assert!(guard.acknowledged().is_none()); // this store has no replicas
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn acknowledged(&self) -> Option<crate::Acknowledged> {
         self.inner.acknowledged()
@@ -97,14 +89,11 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
-    /// let guard = client.fenced_lock("ledger").acquire()?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let guard = client.lock("ledger").fenced().acquire()?;
     /// let token = guard.token().expect("a fenced lock has tokens").get();
     /// // UPDATE ledger SET …, token = $token WHERE id = $id AND token <= $token
-    /// # let _ = token;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn token(&self) -> Option<FencingToken> {
         self.inner.token()
@@ -117,12 +106,10 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let guard = client.lock("primary").acquire()?;
     /// assert_eq!(guard.sequencer()?.name(), "primary");
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn sequencer(&self) -> Result<crate::Sequencer> {
         self.inner.sequencer()
@@ -132,17 +119,15 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
     /// use tidelock::HoldState;
     ///
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let guard = client.lock("leader").acquire()?;
     /// if guard.state() == HoldState::Held {
     ///     // begin the next piece of work
     /// }
     /// guard.release()?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn state(&self) -> HoldState {
         self.inner.state()
@@ -152,15 +137,13 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let lock = client.lock("job");
     /// let guard = lock.acquire()?;
     /// assert!(guard.is_held());
     /// client.close(std::time::Duration::ZERO)?; // releases what is left
     /// assert!(!guard.is_held());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn is_held(&self) -> bool {
         self.inner.is_held()
@@ -170,14 +153,12 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
     /// use std::time::Duration;
     ///
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let guard = client.lock("job").acquire()?;
     /// assert!(guard.valid_for() > Duration::from_secs(29)); // of a lease of 30 s
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn valid_for(&self) -> Duration {
         self.inner.valid_for()
@@ -190,16 +171,14 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
     /// use std::time::Duration;
     /// use tidelock::{AcquireOptions, LostReason};
     ///
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let briefly = AcquireOptions::new().max_hold(Duration::from_millis(50));
     /// let guard = client.lock("report").acquire_with(briefly)?;
     /// assert_eq!(guard.wait_lost(Duration::from_secs(10))?, Some(LostReason::MaxHold));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn wait_lost(&self, limit: Duration) -> Result<Option<LostReason>> {
         self.blocker.run(self.inner.lost_within(limit))
@@ -210,18 +189,16 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
     /// use std::{sync::mpsc, time::Duration};
     /// use tidelock::{AcquireOptions, LostReason};
     ///
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let (tell, told) = mpsc::channel();
     /// let briefly = AcquireOptions::new().max_hold(Duration::from_millis(50));
     /// let guard = client.lock("report").acquire_with(briefly)?;
     /// guard.on_lost(move |reason| tell.send(reason).unwrap_or_default());
     /// assert_eq!(told.recv(), Ok(LostReason::MaxHold));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn on_lost(&self, call: impl FnOnce(LostReason) + Send + 'static) {
         let lost = self.inner.lost();
@@ -236,17 +213,15 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
     /// use std::time::Duration;
     /// use tidelock::AcquireOptions;
     ///
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let minute = AcquireOptions::new().expires_after(Duration::from_secs(60));
     /// let guard = client.lock("import").acquire_with(minute)?;
     /// guard.extend(Duration::from_secs(120))?;
     /// assert!(guard.valid_for() > Duration::from_secs(60));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn extend(&self, lease: Duration) -> Result<()> {
         self.blocker.run(self.inner.extend(lease))?
@@ -261,13 +236,11 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let job = client.lock("job");
     /// job.acquire()?.release()?;
     /// assert!(!job.inspect()?.is_locked()); // the store has confirmed it
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn release(self) -> Result<()> {
         let Self { inner, blocker, .. } = self;

@@ -6,10 +6,9 @@ use super::Lock;
 ///
 /// # Examples
 /// ```
-/// # fn main() -> tidelock::Result<()> {
-/// # let client = tidelock::blocking::Client::connect("memory:")?;
 /// use tidelock::ErrorKind;
 ///
+/// let client = tidelock::blocking::Client::connect("memory:")?;
 /// let prices = client.read_write_lock("prices")?;
 /// let writer = prices.write().acquire()?;
 /// let reader = prices.read().acquire()?; // the same thread
@@ -20,9 +19,7 @@ use super::Lock;
 /// let reader = prices.read().acquire()?;
 /// let error = prices.write().acquire().unwrap_err(); // it would wait for itself
 /// assert_eq!(error.kind(), ErrorKind::InvalidOptions);
-/// # drop(reader);
-/// # Ok(())
-/// # }
+/// # Ok::<(), tidelock::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct ReadWriteLock {
@@ -35,13 +32,11 @@ impl ReadWriteLock {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let prices = client.read_write_lock("prices")?;
     /// let guard = prices.read().acquire()?;
     /// guard.release()?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn read(&self) -> Lock {
         self.read.clone()
@@ -51,13 +46,11 @@ impl ReadWriteLock {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// let prices = client.read_write_lock("prices")?;
     /// let guard = prices.write().acquire()?;
     /// guard.release()?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn write(&self) -> Lock {
         self.write.clone()
@@ -67,11 +60,9 @@ impl ReadWriteLock {
     ///
     /// # Examples
     /// ```
-    /// # fn main() -> tidelock::Result<()> {
-    /// # let client = tidelock::blocking::Client::connect("memory:")?;
+    /// let client = tidelock::blocking::Client::connect("memory:")?;
     /// assert_eq!(client.read_write_lock("prices")?.name(), "prices");
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), tidelock::Error>(())
     /// ```
     pub fn name(&self) -> &str {
         self.write.name()

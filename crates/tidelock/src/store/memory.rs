@@ -195,7 +195,7 @@ impl Memory {
         let mut records = self.world.lock();
         if records.withdrawn.contains_key(owner) {
             return Err(crate::Error::new(crate::ErrorKind::Cancelled)
-                .because("the attempt had been withdrawn"));
+                .because("the attempt was withdrawn before"));
         }
         // A retry of a ticket that holds the lock: extend its lease, keep its token.
         let held = records.queue(name, now).and_then(|queue| {

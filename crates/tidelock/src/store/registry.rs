@@ -87,13 +87,16 @@ pub(crate) async fn connect(text: &str, env: &Env) -> Result<Store> {
 
 /// Opens the store on servers that are described without a URL.
 #[cfg(feature = "redis")]
-pub(crate) async fn connect_servers(servers: &crate::Topology, env: &Env) -> Result<Store> {
-    crate::store::redis::connect_servers(servers, env).await
+pub(crate) async fn connect_topology(
+    topology: &crate::redis::Topology,
+    env: &Env,
+) -> Result<Store> {
+    crate::store::redis::connect_topology(topology, env).await
 }
 
 fn unknown(scheme: &str) -> Error {
     Error::new(ErrorKind::InvalidOptions).because(format!(
-        "no store for URLs that begin with {scheme:?}; there are memory:, sqlite:PATH, redis://, rediss://, redis+unix:, redis+sentinel://, redis+cluster://, \
+        "no store has the URL scheme {scheme:?}; use memory:, sqlite:PATH, redis://, rediss://, redis+unix:, redis+sentinel://, redis+cluster://, \
          postgres://, mysql://, mariadb://, zookeeper://, etcd://, etcds:// and memcached:// \
          (a store may be missing because its cargo feature is off)"
     ))

@@ -210,7 +210,7 @@ impl Fixture {
         Client::builder()
             .lease(self.lease)
             .response_timeout(self.lease * 2)
-            .details(false)
+            .publish_process_info(false)
     }
 
     /// A client with these settings.
@@ -263,7 +263,7 @@ impl Fixture {
             return Party::blocking(move || {
                 let open =
                     async move |env: &Env| this.store(env).await.map(|store| around(env, store));
-                crate::blocking::Client::connect_with(builder, open)
+                crate::blocking::Client::from_async(builder.connect_to(open))
             })
             .await;
         }

@@ -55,29 +55,17 @@ impl Party {
         }
     }
 
-    /// The fenced lock with this name.
-    pub fn fenced_lock(&self, name: &str) -> PartyMember {
-        PartyMember {
-            lock: self.client.fenced_lock(name),
-            #[cfg(feature = "blocking")]
-            blocking: self
-                .blocking
-                .as_ref()
-                .map(|client| client.fenced_lock(name)),
-        }
-    }
-
     /// Asks the store whether the sequencer's hold still has the lock.
     ///
     /// # Errors
     /// As the API under test.
-    pub async fn check(&self, sequencer: &Sequencer) -> Result<bool> {
+    pub async fn verify(&self, sequencer: &Sequencer) -> Result<bool> {
         #[cfg(feature = "blocking")]
         if let Some(client) = self.blocking.clone() {
             let sequencer = sequencer.clone();
-            return threads::apart(move || client.check(&sequencer)).await;
+            return threads::apart(move || client.verify(&sequencer)).await;
         }
-        self.client.check(sequencer).await
+        self.client.verify(sequencer).await
     }
 
     /// The read side of the read-write lock with this name.
@@ -137,6 +125,16 @@ impl PartyMember {
     /// The lock underneath, for methods that only the async API has, and to inspect it.
     pub fn lock(&self) -> &Lock {
         &self.lock
+    }
+
+    /// The same lock with fencing tokens.
+    #[must_use]
+    pub fn fenced(self) -> Self {
+        Self {
+            lock: self.lock.fenced(),
+            #[cfg(feature = "blocking")]
+            blocking: self.blocking.map(crate::blocking::Lock::fenced),
+        }
     }
 
     /// Acquires the lock; waits if it is held.

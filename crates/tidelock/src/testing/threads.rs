@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use crate::blocking::Guard;
 use crate::error::Result;
 use crate::guard::LostReason;
-use crate::options::{AcquireOptions, Cancel};
+use crate::options::{AcquireOptions, CancelToken};
 
 type Command = Box<dyn FnOnce(&mut Option<Guard>) + Send>;
 
@@ -16,11 +16,11 @@ type Command = Box<dyn FnOnce(&mut Option<Guard>) + Send>;
 pub struct ThreadHeld(mpsc::Sender<Command>);
 
 /// Cancels the thread's wait when the caller leaves, as a drop of the future would.
-struct FireOnDrop(Cancel);
+struct CancelOnDrop(CancelToken);
 
-impl Drop for FireOnDrop {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        self.0.fire();
+        self.0.cancel();
     }
 }
 
@@ -29,8 +29,11 @@ impl ThreadHeld {
         mut options: AcquireOptions,
         acquire: impl FnOnce(AcquireOptions) -> Result<Option<Guard>> + Send + 'static,
     ) -> Result<Option<Self>> {
-        let leaving = options.cancel.is_none().then(|| FireOnDrop(Cancel::new()));
-        if let Some(FireOnDrop(cancel)) = &leaving {
+        let leaving = options
+            .cancel
+            .is_none()
+            .then(|| CancelOnDrop(CancelToken::new()));
+        if let Some(CancelOnDrop(cancel)) = &leaving {
             options = options.cancel(cancel);
         }
         let (tell, told) = oneshot::channel();

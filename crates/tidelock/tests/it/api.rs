@@ -27,7 +27,7 @@ fn public_types_go_anywhere() {
         Sequencer,
         Lost,
         AcquireOptions,
-        Cancel,
+        CancelToken,
         Owner,
         ReadWriteLock,
         RedLock,
@@ -64,8 +64,8 @@ fn futures_of_methods_are_send() {
         let (lock, hour) = (client.lock("a"), std::time::Duration::from_secs(3600));
         check(Client::connect("memory:"));
         check(client.list("*", 1));
-        check(client.examine());
-        check(client.check(&guard.sequencer().unwrap()));
+        check(client.diagnose());
+        check(client.verify(&guard.sequencer().unwrap()));
         check(client.close(hour));
         check(lock.inspect());
         check(lock.force_release());
@@ -97,11 +97,9 @@ fn faces() -> Vec<(String, String)> {
             found.push((name, fs::read_to_string(&path).unwrap()));
         }
     }
-    let contract = "store/mod.rs";
-    found.push((
-        contract.into(),
-        fs::read_to_string(source.join(contract)).unwrap(),
-    ));
+    for file in ["redis/topology.rs", "store/mod.rs"] {
+        found.push((file.into(), fs::read_to_string(source.join(file)).unwrap()));
+    }
     found
 }
 

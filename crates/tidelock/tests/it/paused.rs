@@ -169,7 +169,11 @@ async fn a_release_outlasts_an_extension_without_an_answer() {
     let plug = Plug::default();
     let hand = plug.clone();
     let store = format!("memory:{}", unique());
-    let builder = || Client::builder().simulated_time().details(false);
+    let builder = || {
+        Client::builder()
+            .simulated_time()
+            .publish_process_info(false)
+    };
     let client = builder()
         .lease(Duration::from_secs(3))
         .connect_to(async |env| {
@@ -206,7 +210,7 @@ async fn an_acquisition_that_is_done_keeps_nothing_of_its_client() {
     let part = Part(Arc::default());
     let client = Client::builder()
         .simulated_time()
-        .details(false)
+        .publish_process_info(false)
         .connect_to(async |env| {
             let store = format!("memory:{}", unique());
             let store = tidelock::testing::open(&store, env).await?;

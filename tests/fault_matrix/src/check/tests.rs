@@ -60,7 +60,9 @@ async fn run(name: &str, flaw: Option<Flaw>, lie: Lie, event: Event) -> Vec<Brea
         let recorder = Recorder::create(&file).unwrap();
         let client = client(store.clone(), flaw).await;
         let plan = plan(process, &store, &file, name);
-        for mut task in tasks(&plan, 0, &recorder, &stop, |name| client.fenced_lock(name)) {
+        for mut task in tasks(&plan, 0, &recorder, &stop, |name| {
+            client.lock(name).fenced()
+        }) {
             task.lie = lie;
             running.spawn(task.run());
         }

@@ -49,7 +49,7 @@ async fn main() -> Result<()> {
     }
     let client = &clients[0];
     let lock = match &*plan.kind {
-        "fenced" => client.fenced_lock(&plan.name),
+        "fenced" => client.lock(&plan.name).fenced(),
         "multi" => client.multi_lock(plan.name.split('+').map(|name| client.lock(name)))?,
         "majority" => {
             // The servers have just started, so the restart guard would refuse to grant.

@@ -99,7 +99,7 @@ impl Peer {
 
     fn lock(&self, name: &str, options: &[&str]) -> Lock {
         if options.contains(&"fenced") {
-            self.client.fenced_lock(name)
+            self.client.lock(name).fenced()
         } else {
             self.client.lock(name)
         }

@@ -84,7 +84,7 @@ async fn names_whose_keys_would_part_are_refused_before_any_traffic() -> Result<
 async fn the_doctor_looks_at_all_of_it() -> Result<()> {
     let cluster = shared(); // the cluster ends with the last test that uses it
     let client = builder(ms(2000)).connect(&cluster.url()).await?;
-    let findings = client.examine().await?;
+    let findings = client.diagnose().await?;
     for subject in [
         "slots",
         "messages",

@@ -156,7 +156,7 @@ async fn t34_planned_failovers_of_all_shards_harm_nobody() -> Result<()> {
         };
         let history = History::default();
         let each = crowd.clients.iter().map(|client| {
-            let lock = client.fenced_lock(&name);
+            let lock = client.lock(&name).fenced();
             tokio::spawn(hammer(lock, history.clone(), stopped.clone()))
         });
         let each: Vec<_> = each.collect();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use testkit::servers::{Cluster, RedisServer};
-use tidelock::{PubSubMode, Topology};
+use tidelock::redis::{PubSubMode, Topology};
 
 use real_servers::{SOON, builder, insist, within};
 
@@ -27,10 +27,8 @@ async fn locks_of_a_cluster_on_ipv6_follow_slots_and_failovers() -> Result<()> {
     let client = builder(Duration::from_secs(6)).connect(&seed).await?;
     // The same cluster, given as a topology instead of a URL.
     let parts =
-        Topology::cluster([cluster.nodes()[1].addr().to_string()]).messages(PubSubMode::Auto);
-    let other = builder(Duration::from_secs(6))
-        .connect_servers(parts)
-        .await?;
+        Topology::cluster([cluster.nodes()[1].addr().to_string()]).pubsub_mode(PubSubMode::Auto);
+    let other = parts.connect(builder(Duration::from_secs(6))).await?;
     let guard = client.lock("stock").acquire().await?;
     ensure!(other.lock("stock").try_acquire().await?.is_none());
     let (slot, old) = (cluster.slot_of("stock")?, cluster.node_of("stock")?);

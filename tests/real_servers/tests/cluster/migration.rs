@@ -189,7 +189,7 @@ async fn t35_a_slot_that_goes_to_and_fro_harms_nobody() -> Result<()> {
     let mut crowd = Vec::new();
     for _ in 0..4 {
         let client = builder(LEASE).connect(&cluster.url()).await?;
-        let lock = client.fenced_lock("{shop}crowd");
+        let lock = client.lock("{shop}crowd").fenced();
         crowd.push(tokio::spawn(hammer(lock, history.clone(), stopped.clone())));
     }
     let slot = cluster.slot_of("{shop}")?;
@@ -215,7 +215,7 @@ async fn t36_a_slot_that_is_torn_is_waited_for() -> Result<()> {
     let _alone = crate::alone().await;
     let client = builder(LEASE).connect(&cluster.url()).await?;
     // Its fencing counter does not migrate.
-    let first = client.fenced_lock("{shop}torn").acquire().await?;
+    let first = client.lock("{shop}torn").fenced().acquire().await?;
     let token = first.token().map(FencingToken::get);
     let slot = cluster.slot_of("{shop}")?;
     let target = elsewhere(&cluster)?;
@@ -224,13 +224,13 @@ async fn t36_a_slot_that_is_torn_is_waited_for() -> Result<()> {
     first.release().await?;
     let short = AcquireOptions::new().wait(ms(400));
     let begun = boot_time();
-    let refused = client.fenced_lock("{shop}torn").acquire_with(short).await;
+    let refused = client.lock("{shop}torn").fenced().acquire_with(short).await;
     let took = boot_time() - begun;
     let error = refused.map(drop).unwrap_err();
     ensure!(error.kind() == ErrorKind::Unavailable, "{error}");
     ensure!(error.to_string().contains("TRYAGAIN"), "{error}");
     ensure!(took < ms(700), "{took:?}");
-    let waiter = tokio::spawn(client.fenced_lock("{shop}torn").acquire());
+    let waiter = tokio::spawn(client.lock("{shop}torn").fenced().acquire());
     sleep(ms(300)).await;
     migration.move_keys()?;
     migration.finish()?;

@@ -60,12 +60,12 @@ async fn t27_the_rights_for_a_cluster_are_enough() -> Result<()> {
     };
     let (one, two) = (connect().await?, connect().await?);
     a_node_is_refused(&cluster, certs).await?;
-    for finding in one.examine().await? {
+    for finding in one.diagnose().await? {
         let rights = finding.subject.contains("rights") || finding.found.contains("cannot see");
         ensure!(!rights || finding.severity == Severity::Good, "{finding:?}");
     }
-    let guard = one.fenced_lock("shop:1").acquire().await?;
-    let waiter = tokio::spawn(two.fenced_lock("shop:1").acquire());
+    let guard = one.lock("shop:1").fenced().acquire().await?;
+    let waiter = tokio::spawn(two.lock("shop:1").fenced().acquire());
     crate::heard_at(cluster.node_of("shop:1")?, "{shop:1}", SOON)?;
     ensure!(one.list("shop:*", 10).await? == ["shop:1"]);
     let seen = one.lock("shop:1").inspect().await?;
@@ -91,10 +91,15 @@ async fn t27_the_rights_for_a_cluster_are_enough() -> Result<()> {
     for node in cluster.nodes() {
         node.admin(&["ACL", "SETUSER", "locks", "-cluster|info"])?;
     }
-    let findings = one.examine().await?;
+    let findings = one.diagnose().await?;
     let finding = findings.iter().find(|one| one.subject == "rights: cluster");
     let advice = finding.and_then(|finding| finding.advice.as_deref());
     ensure!(advice == Some("allow +cluster|info"), "{findings:?}");
-    one.fenced_lock("shop:2").acquire().await?.release().await?;
+    one.lock("shop:2")
+        .fenced()
+        .acquire()
+        .await?
+        .release()
+        .await?;
     Ok(())
 }

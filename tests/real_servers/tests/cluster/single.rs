@@ -6,7 +6,8 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use testkit::proxy::Proxy;
 use testkit::servers::{Cluster, RedisServer, Sentinels};
-use tidelock::{Error, ErrorKind, Topology};
+use tidelock::redis::Topology;
+use tidelock::{Error, ErrorKind};
 
 use crate::shared;
 use real_servers::{builder, eventually, ms, within};
@@ -57,7 +58,7 @@ async fn t70_a_node_of_a_cluster_is_refused_as_a_single_server() -> Result<()> {
         Topology::socket(node.socket()),
     ];
     for servers in parts {
-        let Err(error) = builder(ms(2000)).connect_servers(servers.clone()).await else {
+        let Err(error) = servers.clone().connect(builder(ms(2000))).await else {
             anyhow::bail!("{servers:?}: let in");
         };
         is_refused(&error)?;

@@ -72,7 +72,7 @@ fn t76_a_store_that_stays_away_is_told_when_the_wait_is_over() -> Result<()> {
     server.kill()?;
     let begun = Instant::now();
     let wait = ["run", "--wait", "700ms", "job", "--", "true"];
-    say(&url, &wait)?.must(69, "tried again for 700ms")?;
+    say(&url, &wait)?.must(69, "retried for 700ms")?;
     ensure!(begun.elapsed() >= AWAY && begun.elapsed() < AWAY * 3);
     let begun = Instant::now();
     say(&url, &["try", "job", "--", "true"])?.must(69, "cannot be reached")?;

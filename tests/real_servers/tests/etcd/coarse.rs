@@ -25,7 +25,7 @@ async fn t60_a_silent_server_makes_its_holders_unsure() {
     let builder = Client::builder()
         .lease(ms(6000))
         .response_timeout(ms(500))
-        .details(false);
+        .publish_process_info(false);
     let client = builder.connect(&server.url()).await.unwrap();
     let guard = client.lock("till").acquire().await.unwrap();
     assert_eq!(guard.state(), HoldState::Held);
@@ -51,21 +51,21 @@ async fn a_sequencer_is_checked_by_anothers_client_on_etcd() {
     assert_eq!(Some(its.generation()), guard.token().map(FencingToken::get));
     let waiter = waits(&b, "till");
     let keys = until_keys(&server, 2).await;
-    assert!(b.check(&its).await.unwrap());
+    assert!(b.verify(&its).await.unwrap());
     let other = format!("tidelock1:exclusive:{}:till", its.generation() + 1);
-    assert!(!b.check(&other.parse().unwrap()).await.unwrap());
+    assert!(!b.verify(&other.parse().unwrap()).await.unwrap());
     // The key moves to another lease and remains the same key.
     guard.extend(ms(9000)).await.unwrap();
-    assert!(b.check(&its).await.unwrap());
+    assert!(b.verify(&its).await.unwrap());
     let lease = lease_of(&server, &keys[0]);
     server.admin(&["lease", "revoke", &lease]).unwrap();
-    assert!(!b.check(&its).await.unwrap(), "before its holder knows");
+    assert!(!b.verify(&its).await.unwrap(), "before its holder knows");
     let (next, _) = soon("the waiter", waiter).await.unwrap();
-    assert!(!b.check(&its).await.unwrap());
-    assert!(a.check(&next.sequencer().unwrap()).await.unwrap());
+    assert!(!b.verify(&its).await.unwrap());
+    assert!(a.verify(&next.sequencer().unwrap()).await.unwrap());
     next.release().await.unwrap();
     server.admin(&["put", "till/1f", "foreign"]).unwrap();
-    assert!(!b.check(&its).await.unwrap());
+    assert!(!b.verify(&its).await.unwrap());
 }
 
 /// Another process, with leases of two seconds.
@@ -148,7 +148,7 @@ async fn a_marker_goes_with_a_release_and_by_force() {
     let its = guard.sequencer().unwrap();
     let waiter = waits(&b, "till");
     let keys = until_places(&server, 3).await;
-    assert!(b.check(&its).await.unwrap());
+    assert!(b.verify(&its).await.unwrap());
     assert_eq!(b.lock("till").inspect().await.unwrap().waiters, Some(1));
     let key = keys
         .iter()
@@ -159,7 +159,7 @@ async fn a_marker_goes_with_a_release_and_by_force() {
     assert_ne!(lease, lease_of(&server, &marker));
     server.admin(&["lease", "revoke", &lease]).unwrap();
     until_places(&server, 2).await;
-    assert!(!b.check(&its).await.unwrap());
+    assert!(!b.verify(&its).await.unwrap());
     let seen = b.lock("till").inspect().await.unwrap();
     assert!(!seen.is_locked() && seen.waiters == Some(1), "{seen:?}");
     soon("the loss", guard.lost()).await;

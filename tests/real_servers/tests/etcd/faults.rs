@@ -102,12 +102,12 @@ async fn t60_a_server_restart_loses_nothing() {
             .response_timeout(ms(1000))
     };
     let a = builder()
-        .details(false)
+        .publish_process_info(false)
         .connect(&server.url())
         .await
         .unwrap();
     let b = builder()
-        .details(false)
+        .publish_process_info(false)
         .connect(&server.url())
         .await
         .unwrap();
@@ -147,7 +147,9 @@ async fn t60_a_leader_that_dies_takes_no_lock_with_it() {
     let cluster = EtcdCluster::start(3).unwrap();
     let builder = || {
         let builder = tidelock::Client::builder().lease(ms(9000));
-        builder.response_timeout(ms(1000)).details(false)
+        builder
+            .response_timeout(ms(1000))
+            .publish_process_info(false)
     };
     let a = builder().connect(&cluster.url()).await.unwrap();
     let b = builder().connect(&cluster.url()).await.unwrap();

@@ -20,7 +20,7 @@ async fn t27_a_right_that_is_missing_is_named_and_found() {
 
     let clerk = client(&url("clerk")).await;
     let held = clerk.lock("till").acquire().await.unwrap();
-    let findings = clerk.examine().await.unwrap();
+    let findings = clerk.diagnose().await.unwrap();
     let danger = |one: &tidelock::Finding| one.severity == Severity::Danger;
     assert!(!findings.iter().any(danger), "{findings:#?}");
 
@@ -29,7 +29,7 @@ async fn t27_a_right_that_is_missing_is_named_and_found() {
 
     let reader = client(&url("reader")).await;
     assert!(reader.lock("till").inspect().await.unwrap().is_locked());
-    let findings = reader.examine().await.unwrap();
+    let findings = reader.diagnose().await.unwrap();
     let rights = findings.iter().find(|one| one.subject == "rights");
     assert_eq!(rights.unwrap().severity, Severity::Danger, "{findings:#?}");
     for name in ["till", "safe"] {

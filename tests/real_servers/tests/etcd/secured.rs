@@ -18,7 +18,7 @@ fn builder() -> ClientBuilder {
     Client::builder()
         .lease(ms(4000))
         .response_timeout(ms(2000))
-        .details(false)
+        .publish_process_info(false)
 }
 
 async fn locks(client: &Client) {

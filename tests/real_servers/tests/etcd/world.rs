@@ -17,7 +17,7 @@ pub(crate) async fn client(url: &str) -> Client {
     let builder = Client::builder()
         .lease(ms(2000))
         .response_timeout(ms(1000))
-        .details(false);
+        .publish_process_info(false);
     builder.connect(url).await.unwrap()
 }
 

@@ -7,7 +7,7 @@ use crate::world::World;
 #[test]
 fn tokens_of_java_and_rust_grow_strictly() {
     let world = World::new(RedissonVersion::Newest);
-    let lock = world.client.fenced_lock("fence");
+    let lock = world.client.lock("fence").fenced();
     let java = world.java.fenced_lock("a", "fence");
     let mut tokens = Vec::new();
     for _ in 0..3 {
@@ -51,7 +51,10 @@ fn tokens_of_java_and_rust_grow_strictly() {
 #[test]
 fn plain_and_fenced_locks_of_a_name_exclude_each_other() {
     let world = World::new(RedissonVersion::Newest);
-    let (plain, fenced) = (world.client.lock("both"), world.client.fenced_lock("both"));
+    let (plain, fenced) = (
+        world.client.lock("both"),
+        world.client.lock("both").fenced(),
+    );
     let java = (
         world.java.lock("a", "both"),
         world.java.fenced_lock("b", "both"),
@@ -72,7 +75,7 @@ fn plain_and_fenced_locks_of_a_name_exclude_each_other() {
 
 fn seen(world: &World) -> Option<u64> {
     let snapshot = world
-        .run(world.client.fenced_lock("fence").inspect())
+        .run(world.client.lock("fence").fenced().inspect())
         .unwrap();
     snapshot.token.map(tidelock::FencingToken::get)
 }

@@ -24,7 +24,7 @@ fn a_fenced_lock_leaves_what_redisson_leaves() {
     let mut stage = Stage::new(RedissonVersion::Newest, 30);
     for name in NAMES {
         stage.begins();
-        let lock = stage.client.fenced_lock(name);
+        let lock = stage.client.lock(name).fenced();
         let guard = stage.runtime.block_on(lock.acquire()).unwrap();
         assert_eq!(guard.token().unwrap().get(), 1);
         stage.same_with(&format!("fenced: lockAndGetToken {name}"), &guard);

@@ -20,7 +20,7 @@ fn spent(server: &MemcachedServer) -> Result<[u64; 3]> {
 
 async fn client(server: &MemcachedServer) -> Result<Client> {
     let builder = Client::builder()
-        .details(false)
+        .publish_process_info(false)
         .lease(Duration::from_secs(30));
     Ok(builder.connect(&server.url()).await?)
 }

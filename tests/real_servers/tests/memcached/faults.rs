@@ -13,7 +13,7 @@ async fn client(server: &MemcachedServer) -> Result<Client> {
     let builder = Client::builder()
         .lease(LEASE)
         .response_timeout(Duration::from_millis(500))
-        .details(false);
+        .publish_process_info(false);
     Ok(builder.connect(&server.url()).await?)
 }
 
@@ -59,7 +59,7 @@ async fn t61_an_eviction_is_told_at_the_next_renewal() -> Result<()> {
         n += 2000;
     }
     assert_eq!(told(&guard).await?, LostReason::Taken);
-    let findings = client.examine().await?;
+    let findings = client.diagnose().await?;
     let memory = findings.iter().find(|finding| finding.subject == "memory");
     assert_eq!(
         memory.map(|finding| finding.severity),
@@ -95,7 +95,7 @@ async fn t61_a_release_that_is_overtaken_deletes_nothing() -> Result<()> {
     let proxy = Proxy::start_opaque(server.addr())?;
     let builder = Client::builder().lease(Duration::from_secs(30));
     let url = format!("memcached://{}", proxy.addr());
-    let client = builder.details(false).connect(&url).await?;
+    let client = builder.publish_process_info(false).connect(&url).await?;
     let guard = client.lock("stock").acquire().await?;
     let looks = server.stat("get_hits")?;
     proxy.set(Way::ToClient, Mode::Hold);
@@ -173,7 +173,7 @@ async fn t61_waiting_at_a_full_server_takes_the_lock_from_nobody() -> Result<()>
     let error = two.lock("other").try_acquire().await.map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     guard.release().await?;
-    let findings = two.examine().await?;
+    let findings = two.diagnose().await?;
     let memory = findings.iter().find(|finding| finding.subject == "memory");
     assert!(memory.is_some_and(|finding| finding.found.contains("-M")));
     Ok(())
@@ -185,7 +185,8 @@ async fn tokens_are_refused_before_any_traffic() -> Result<()> {
     let client = client(&server).await?;
     let before = (server.stat("cmd_get")?, server.stat("cmd_set")?);
     let error = client
-        .fenced_lock("stock")
+        .lock("stock")
+        .fenced()
         .acquire()
         .await
         .map(drop)

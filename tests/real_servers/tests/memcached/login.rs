@@ -10,7 +10,10 @@ use tidelock::{Client, ErrorKind};
 async fn a_login_that_nobody_asked_for_is_not_kept() -> Result<()> {
     let server = MemcachedServer::start()?;
     let url = format!("memcached://me:hunter2@127.0.0.1:{}", server.port());
-    let client = Client::builder().details(false).connect(&url).await?;
+    let client = Client::builder()
+        .publish_process_info(false)
+        .connect(&url)
+        .await?;
     client.lock("stock").acquire().await?.release().await?;
     let kept = server.stat("curr_items")?;
     ensure!(kept == 0, "{kept} items are left");
@@ -22,7 +25,10 @@ async fn a_login_is_taken_where_it_is_asked_for() -> Result<()> {
     let server = MemcachedServer::start_guarded("me", "hunter2")?;
     for (password, good) in [("hunter2", true), ("hunter3", false)] {
         let url = format!("memcached://me:{password}@127.0.0.1:{}", server.port());
-        let client = Client::builder().details(false).connect(&url).await;
+        let client = Client::builder()
+            .publish_process_info(false)
+            .connect(&url)
+            .await;
         match client {
             Ok(client) => {
                 ensure!(good, "{password} is not the password");

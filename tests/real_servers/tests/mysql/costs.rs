@@ -70,7 +70,10 @@ async fn relay(client: TcpStream, server: SocketAddr, counted: Arc<AtomicU64>) -
 }
 
 async fn client(url: &str) -> Result<Client> {
-    Ok(Client::builder().details(false).connect(url).await?)
+    Ok(Client::builder()
+        .publish_process_info(false)
+        .connect(url)
+        .await?)
 }
 
 /// Each verb takes one round trip once a connection is open.
@@ -79,7 +82,7 @@ async fn each_verb_costs_one_trip() -> Result<()> {
     let server = MariaDb::start()?;
     let counter = Counter::before(server.addr()).await?;
     let a = client(&server.url_at(counter.addr, "tide")).await?;
-    let lock = a.fenced_lock("stock");
+    let lock = a.lock("stock").fenced();
     // The dropped guard is released on the second connection. After this, both connections are open.
     drop(lock.acquire().await?);
     soon("the lock is free", lock.acquire())
@@ -113,7 +116,7 @@ async fn a_hundred_renewals_cost_one_trip() -> Result<()> {
     let server = MariaDb::start()?;
     let counter = Counter::before(server.addr()).await?;
     let builder = Client::builder()
-        .details(false)
+        .publish_process_info(false)
         .lease(Duration::from_secs(6));
     let a = builder
         .connect(&server.url_at(counter.addr, "tide"))

@@ -141,7 +141,7 @@ async fn a_lock_outlives_the_server() -> Result<()> {
     let holder = tidelock::Client::builder().lease(Duration::from_secs(15));
     let a = holder.connect(&server.url()).await?;
     let b = client(&server.url()).await?;
-    let guard = a.fenced_lock("stock").acquire().await?;
+    let guard = a.lock("stock").fenced().acquire().await?;
     let token = guard.token();
     server.kill()?;
     let error = b.lock("stock").try_acquire().await.unwrap_err();
@@ -150,7 +150,7 @@ async fn a_lock_outlives_the_server() -> Result<()> {
     assert!(b.lock("stock").try_acquire().await?.is_none());
     assert!(guard.is_held());
     guard.release().await?;
-    let next = soon("the next holder", b.fenced_lock("stock").acquire()).await?;
+    let next = soon("the next holder", b.lock("stock").fenced().acquire()).await?;
     assert!(next.token() > token);
     Ok(())
 }

@@ -84,17 +84,17 @@ async fn a_fence_holds_up_grants_and_nothing_else() -> Result<()> {
     let server = MariaDb::start()?;
     let (a, b) = (client(&server.url()).await?, client(&server.url()).await?);
     let mut session = Session::open(&server)?;
-    let guard = a.fenced_lock("it's stöck").acquire().await?;
+    let guard = a.lock("it's stöck").fenced().acquire().await?;
     let answer = session.begin(&guard).await?;
     assert_eq!(answer, PASSES);
     tokio::time::sleep(LEASE * 2).await;
     assert!(guard.is_held(), "it was renewed");
     guard.release().await?;
     let patience = AcquireOptions::new().wait(Duration::from_secs(1));
-    let early = b.fenced_lock("it's stöck").acquire_with(patience).await;
+    let early = b.lock("it's stöck").fenced().acquire_with(patience).await;
     assert!(early.is_err(), "the transaction is still open");
     session.ask("COMMIT; SELECT 'done'").await?;
-    let next = soon("the next holder", b.fenced_lock("it's stöck").acquire()).await?;
+    let next = soon("the next holder", b.lock("it's stöck").fenced().acquire()).await?;
     next.release().await?;
     Ok(())
 }
@@ -106,12 +106,12 @@ async fn an_older_token_fails_the_transaction() -> Result<()> {
     let (a, b) = (client(&server.url()).await?, client(&server.url()).await?);
     let mut session = Session::open(&server)?;
     let once = AcquireOptions::new().expires_after(Duration::from_millis(300));
-    let old = a.fenced_lock("stock").acquire_with(once).await?;
+    let old = a.lock("stock").fenced().acquire_with(once).await?;
     old.lost().await;
     // Nobody has acquired the lock since, so the token of the expired lease is still the newest one and passes.
     assert_eq!(session.begin(&old).await?, PASSES);
     session.ask("ROLLBACK; SELECT 'done'").await?;
-    let new = soon("the next holder", b.fenced_lock("stock").acquire()).await?;
+    let new = soon("the next holder", b.lock("stock").fenced().acquire()).await?;
     let refused = session.begin(&old).await?;
     assert!(
         refused.contains("a_newer_tidelock_token_exists"),
@@ -142,7 +142,7 @@ async fn an_older_token_fails_the_transaction() -> Result<()> {
 async fn t68_a_token_without_a_next_one_is_refused_and_nothing_is_taken() -> Result<()> {
     let server = MariaDb::start()?;
     let client = client(&server.url()).await?;
-    let lock = client.fenced_lock("stock");
+    let lock = client.lock("stock").fenced();
     lock.acquire().await?.release().await?;
     server.query("UPDATE tidelock_locks SET token = 18446744073709551615")?;
     let patient = AcquireOptions::new().wait(Duration::from_secs(20));

@@ -20,7 +20,7 @@ async fn client(url: &str) -> tidelock::Result<Client> {
     Client::builder()
         .lease(LEASE)
         .response_timeout(Duration::from_millis(1200))
-        .details(false)
+        .publish_process_info(false)
         .connect(url)
         .await
 }

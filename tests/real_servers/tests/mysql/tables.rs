@@ -24,7 +24,7 @@ async fn many_who_come_first_make_the_tables_together() -> Result<()> {
         .collect();
     let mut tokens = Vec::new();
     for client in clients {
-        let guard = client.await??.fenced_lock("stock").acquire().await?;
+        let guard = client.await??.lock("stock").fenced().acquire().await?;
         tokens.push(guard.token().context("it counts")?);
         guard.release().await?;
     }
@@ -36,7 +36,11 @@ async fn many_who_come_first_make_the_tables_together() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn looking_makes_no_table() -> Result<()> {
     let server = MariaDb::start()?;
-    let look = || tidelock::Client::builder().details(false).create(false);
+    let look = || {
+        tidelock::Client::builder()
+            .publish_process_info(false)
+            .create(false)
+    };
     let error = look().connect(&server.url()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
     assert!(error.to_string().contains("tables"), "{error}");
@@ -69,7 +73,7 @@ async fn the_least_rights_are_enough() -> Result<()> {
     let least = client(&server.url_at(server.addr(), "least")).await?;
     let url_of_least = server.url_at(server.addr(), "least");
     let detailed = tidelock::Client::builder().connect(&url_of_least).await?;
-    let guard = least.fenced_lock("stock").acquire().await?;
+    let guard = least.lock("stock").fenced().acquire().await?;
     assert!(guard.token().is_some());
     assert_eq!(least.list("*", 100).await?, ["stock"]);
     assert!(least.lock("stock").inspect().await?.is_locked());
@@ -80,7 +84,7 @@ async fn the_least_rights_are_enough() -> Result<()> {
         .await?
         .release()
         .await?;
-    assert!(!least.examine().await?.is_empty());
+    assert!(!least.diagnose().await?.is_empty());
     detailed.close(Duration::from_secs(1)).await;
     // Without the privilege to update rows nothing is granted, and the error names the missing privilege.
     let error = client(&url)
@@ -128,15 +132,15 @@ async fn strangers_are_refused_and_no_password_is_told() -> Result<()> {
 async fn dropped_tables_are_a_loss_and_no_end() -> Result<()> {
     let server = MariaDb::start()?;
     let (a, b) = (client(&server.url()).await?, client(&server.url()).await?);
-    let guard = a.fenced_lock("stock").acquire().await?;
+    let guard = a.lock("stock").fenced().acquire().await?;
     server.query("DROP TABLE tidelock_locks, tidelock_counter, tidelock_clients")?;
     assert_eq!(soon("the loss", guard.lost()).await, LostReason::Taken);
-    let next = soon("the next holder", b.fenced_lock("stock").acquire()).await?;
+    let next = soon("the next holder", b.lock("stock").fenced().acquire()).await?;
     assert!(next.token() > guard.token());
     // Only the counter table is missing.
     next.release().await?;
     server.query("DELETE FROM tidelock_locks; DELETE FROM tidelock_counter")?;
-    let last = soon("the last holder", b.fenced_lock("stock").acquire()).await?;
+    let last = soon("the last holder", b.lock("stock").fenced().acquire()).await?;
     assert!(last.token() > guard.token());
     Ok(())
 }
@@ -148,7 +152,7 @@ async fn old_rows_go_and_tokens_grow_on() -> Result<()> {
     let a = client(&server.url()).await?;
     let mut newest = None;
     for _ in 0..3 {
-        let guard = a.fenced_lock("old").acquire().await?;
+        let guard = a.lock("old").fenced().acquire().await?;
         newest = guard.token();
         guard.release().await?;
     }
@@ -167,7 +171,7 @@ async fn old_rows_go_and_tokens_grow_on() -> Result<()> {
     };
     soon("the row goes", cleared).await?;
     assert!(young.is_held());
-    let guard = details.fenced_lock("old").acquire().await?;
+    let guard = details.lock("old").fenced().acquire().await?;
     assert!(guard.token().context("it counts")?.get() > newest);
     Ok(())
 }

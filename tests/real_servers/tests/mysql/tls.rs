@@ -14,7 +14,7 @@ fn start(cert: ServerCert, client_certs: bool) -> Result<(MariaDb, Certs)> {
 
 fn builder() -> ClientBuilder {
     Client::builder()
-        .details(false)
+        .publish_process_info(false)
         .response_timeout(Duration::from_secs(4))
 }
 
@@ -125,5 +125,5 @@ async fn a_certificate_must_be_good_and_for_this_host() -> Result<()> {
 async fn a_server_without_tls_is_refused_where_tls_is_wanted() -> Result<()> {
     let server = MariaDb::start()?;
     let asked = url(&server, "ssl-mode=REQUIRED");
-    fails(builder(), &asked, "speaks no TLS").await
+    fails(builder(), &asked, "has no TLS").await
 }

@@ -100,8 +100,8 @@ async fn t56_no_transaction_is_left_open() {
 async fn t56_a_restarted_server_keeps_what_was_granted() {
     let server = server();
     let (a, b) = (client(&server.url()).await, client(&server.url()).await);
-    let guard = a.fenced_lock("till").acquire().await.unwrap();
-    let lock = b.fenced_lock("till");
+    let guard = a.lock("till").fenced().acquire().await.unwrap();
+    let lock = b.lock("till").fenced();
     let waiting = tokio::spawn(async move { lock.acquire().await });
     until(
         &server,
@@ -142,7 +142,7 @@ async fn t56_behind_a_transaction_pooler_waiters_ask() {
     let pooler = Pgbouncer::start(&server).unwrap();
     let url = server.url_at(pooler.addr());
     let (a, b) = (client(&url).await, client(&url).await);
-    let findings = a.examine().await.unwrap();
+    let findings = a.diagnose().await.unwrap();
     let wakes = findings.iter().find(|one| one.subject == "wakes").unwrap();
     assert_eq!(wakes.severity, Severity::Advice, "{wakes:?}");
     for _ in 0..20 {

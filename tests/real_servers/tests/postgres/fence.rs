@@ -90,7 +90,7 @@ async fn a_store_without_transactions_has_no_fence() {
 async fn t68_a_sequence_without_a_next_token_is_refused_and_nothing_is_taken() {
     let server = server();
     let client = client(&server.url()).await;
-    let lock = client.fenced_lock("stock");
+    let lock = client.lock("stock").fenced();
     lock.acquire().await.unwrap().release().await.unwrap();
     let set = |value: i64| {
         let statement = format!("SELECT setval('tidelock_locks_tokens', {value})");

@@ -179,13 +179,13 @@ async fn a_pooler_that_keeps_sessions_is_as_good_as_none() {
 async fn what_it_cannot_do_is_said() {
     let server = server();
     let (a, b) = (client(&url(&server)).await, client(&url(&server)).await);
-    let error = a.fenced_lock("till").acquire().await.unwrap_err();
+    let error = a.lock("till").fenced().acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     let guard = a.lock("till").acquire().await.unwrap();
     assert!(guard.sql_fence().is_err());
     let seen = b.lock("till").inspect().await.unwrap();
     assert!(seen.holders[0].owner.starts_with("session "), "{seen:?}");
-    let findings = b.examine().await.unwrap();
+    let findings = b.diagnose().await.unwrap();
     let silence = findings.iter().find(|one| one.subject == "silence");
     assert_eq!(silence.unwrap().severity, Severity::Good, "{findings:?}");
     // The server terminates the holder's session, because no other session can release the lock.

@@ -19,7 +19,7 @@ async fn each_verb_costs_one_statement() {
         .unwrap();
     server.query("SELECT pg_reload_conf()").unwrap();
     let a = Client::builder()
-        .details(false)
+        .publish_process_info(false)
         .connect(&server.url())
         .await
         .unwrap();
@@ -58,7 +58,7 @@ async fn processes_that_come_first_together_make_one_table() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn looking_makes_no_table() {
     let server = server();
-    let look = || Client::builder().details(false).create(false);
+    let look = || Client::builder().publish_process_info(false).create(false);
     let error = look().connect(&server.url()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
     assert!(error.to_string().contains("tidelock_locks"), "{error}");
@@ -96,11 +96,11 @@ async fn the_rights_that_are_named_are_enough() {
         )
         .unwrap();
     let a = client(&url).await;
-    let guard = a.fenced_lock("till").acquire().await.unwrap();
+    let guard = a.lock("till").fenced().acquire().await.unwrap();
     assert!(a.lock("till").inspect().await.unwrap().is_locked());
     assert_eq!(a.list("*", 10).await.unwrap(), ["till"]);
     guard.release().await.unwrap();
-    assert!(!a.examine().await.unwrap().is_empty());
+    assert!(!a.diagnose().await.unwrap().is_empty());
 }
 
 #[tokio::test]

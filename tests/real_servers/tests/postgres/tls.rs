@@ -17,7 +17,7 @@ fn start(cert: ServerCert, client_certs: bool) -> (PostgresServer, Certs) {
 
 fn builder() -> ClientBuilder {
     Client::builder()
-        .details(false)
+        .publish_process_info(false)
         .response_timeout(Duration::from_secs(4))
 }
 

@@ -20,7 +20,7 @@ const END: u64 = i64::MAX as u64;
 async fn t68_tokens_grow_beyond_what_scripts_count_exactly() -> Result<()> {
     let server = RedisServer::start()?;
     let client = client(&server.url()).await?;
-    let lock = client.fenced_lock("ledger");
+    let lock = client.lock("ledger").fenced();
     for start in [EXACT - 2, EXACT * 2 + 1, END - 6] {
         server.admin(&["SET", COUNTER, &start.to_string()])?;
         for expected in start + 1..=start + 6 {
@@ -39,7 +39,7 @@ async fn t68_tokens_grow_beyond_what_scripts_count_exactly() -> Result<()> {
 async fn t68_reserved_tokens_are_exact_too() -> Result<()> {
     let server = RedisServer::start()?;
     let client = Client::builder()
-        .details(false)
+        .publish_process_info(false)
         .hand_off(HandOff::default());
     let client = client.connect(&server.url()).await?;
     let start = EXACT - 2;
@@ -47,7 +47,7 @@ async fn t68_reserved_tokens_are_exact_too() -> Result<()> {
     let held = client.lock("ledger").acquire().await?;
     let tasks: Vec<_> = (0..8)
         .map(|_| {
-            let lock = client.fenced_lock("ledger");
+            let lock = client.lock("ledger").fenced();
             tokio::spawn(async move {
                 let guard = lock.acquire().await?;
                 let token = guard.token().context("a token")?.get();
@@ -81,7 +81,7 @@ async fn t68_reserved_tokens_are_exact_too() -> Result<()> {
 async fn t68_a_counter_without_a_next_token_is_refused_and_nothing_is_taken() -> Result<()> {
     let server = RedisServer::start()?;
     let client = client(&server.url()).await?;
-    let (lock, plain) = (client.fenced_lock("ledger"), client.lock("ledger"));
+    let (lock, plain) = (client.lock("ledger").fenced(), client.lock("ledger"));
     for value in [
         "9223372036854775807",
         "9223372036854775808",
@@ -134,7 +134,7 @@ async fn t68_a_counter_without_a_next_token_is_refused_and_nothing_is_taken() ->
 async fn t68_the_last_token_is_given_out_once() -> Result<()> {
     let server = RedisServer::start()?;
     let client = client(&server.url()).await?;
-    let lock = client.fenced_lock("ledger");
+    let lock = client.lock("ledger").fenced();
     server.admin(&["SET", COUNTER, &(END - 1).to_string()])?;
     let guard = lock.acquire().await?;
     assert_eq!(guard.token().map(FencingToken::get), Some(END));

@@ -9,7 +9,7 @@ use tidelock::{Client, Finding, Severity};
 use crate::{client, eventually};
 
 async fn said(client: &Client, subject: &str) -> Result<Finding> {
-    let findings = client.examine().await?;
+    let findings = client.diagnose().await?;
     let found = findings.iter().find(|finding| finding.subject == subject);
     found
         .cloned()
@@ -26,7 +26,7 @@ async fn a_server_that_throws_keys_away_is_a_danger() -> Result<()> {
     server.admin(&["CONFIG", "SET", "maxmemory", "100mb"])?;
     assert_eq!(said(&client, "eviction").await?.severity, Severity::Danger);
     for finding in client
-        .examine()
+        .diagnose()
         .await?
         .iter()
         .filter(|finding| finding.subject != "eviction")

@@ -44,7 +44,7 @@ async fn complaints(server: &RedisServer) -> Result<Vec<String>> {
         Ok(client) => client,
         Err(error) => return Ok(vec![format!("connect: {error}")]),
     };
-    for finding in client.examine().await? {
+    for finding in client.diagnose().await? {
         // Persistence has nothing to do with the user's rights.
         let blind = finding.found.contains("cannot see");
         if blind || finding.subject.contains("rights") && finding.severity != Severity::Good {
@@ -82,7 +82,7 @@ async fn lock(server: &RedisServer, client: &Client) -> Result<()> {
 }
 
 async fn fenced(client: &Client) -> Result<()> {
-    let guard = client.fenced_lock("shop:2").acquire().await?;
+    let guard = client.lock("shop:2").fenced().acquire().await?;
     ensure!(guard.token().is_some(), "no token");
     Ok(guard.release().await?)
 }
@@ -96,7 +96,7 @@ async fn forced(client: &Client) -> Result<()> {
 }
 
 async fn look(client: &Client) -> Result<()> {
-    let guard = client.fenced_lock("shop:4").acquire().await?;
+    let guard = client.lock("shop:4").fenced().acquire().await?;
     let seen = client.lock("shop:4").inspect().await?;
     ensure!(seen.is_locked() && seen.token == guard.token(), "{seen:?}");
     ensure!(seen.waiters == Some(0), "{seen:?}");

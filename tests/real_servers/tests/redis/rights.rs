@@ -119,7 +119,7 @@ async fn t30_a_rotated_password_is_taken_up_at_the_next_connect() -> Result<()> 
     let source = Arc::clone(&password);
     let client = Client::builder()
         .lease(Duration::from_secs(2))
-        .details(false)
+        .publish_process_info(false)
         .credentials_from(move || Credentials::new("shop", *source.lock().unwrap()))
         .connect(&server.url())
         .await?;

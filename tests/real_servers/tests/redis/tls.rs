@@ -21,7 +21,7 @@ fn start(cert: ServerCert, client_certs: bool) -> Result<(RedisServer, Certs)> {
 
 fn builder() -> ClientBuilder {
     Client::builder()
-        .details(false)
+        .publish_process_info(false)
         .response_timeout(Duration::from_secs(2))
 }
 

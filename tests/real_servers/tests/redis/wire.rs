@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use testkit::servers::RedisServer;
-use tidelock::{AcquireOptions, Client, ErrorKind, FencingToken, Topology};
+use tidelock::redis::Topology;
+use tidelock::{AcquireOptions, Client, ErrorKind, FencingToken};
 
 use crate::{channels, client, eventually, listeners};
 
@@ -33,7 +34,7 @@ async fn a_fenced_lock_counts_where_redisson_counts() -> Result<()> {
         ("{a}:b", "redisson_lock_token:{a}:b"),
     ] {
         for expected in 1..=3_u64 {
-            let guard = client.fenced_lock(name).acquire().await?;
+            let guard = client.lock(name).fenced().acquire().await?;
             assert_eq!(guard.token().map(FencingToken::get), Some(expected));
             assert_eq!(server.query::<u64, _>(&["GET", key])?, expected);
             guard.release().await?;
@@ -124,7 +125,7 @@ async fn what_is_no_plain_lock_is_refused_and_left_as_it_is() -> Result<()> {
             "{name}"
         );
     }
-    let error = client.fenced_lock("odd").try_acquire().await.unwrap_err();
+    let error = client.lock("odd").fenced().try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
     assert_eq!(
         server.keys()?,
@@ -199,7 +200,7 @@ async fn a_database_that_is_not_there_is_said_at_once() -> Result<()> {
 fn servers_named_in_parts_are_reached_without_async_too() -> Result<()> {
     let server = RedisServer::start()?;
     let parts = Topology::one(server.addr().to_string());
-    let client = tidelock::blocking::Client::connect_servers(Client::builder(), parts)?;
+    let client = tidelock::blocking::Client::from_async(parts.connect(Client::builder()))?;
     let guard = client.lock("stock").acquire()?;
     let fields: BTreeMap<String, String> = server.query(&["HGETALL", "stock"])?;
     assert_eq!(fields, BTreeMap::from([(guard.owner_id(), "1".to_owned())]));

@@ -94,7 +94,7 @@ async fn t44_a_suspended_holder_is_told_before_it_works_on() -> Result<()> {
     holder.ask(&work, "written till")?;
     machine.suspend(&holder)?;
     let since = testkit::process::boot_time();
-    let lock = shop.client.fenced_lock("till");
+    let lock = shop.client.lock("till").fenced();
     let next = within(shop.lease + FAST, "the next holder", lock.acquire()).await??;
     let token = next.token().map_or(0, tidelock::FencingToken::get);
     ensure!(token > first.number("token")?, "token {token}");

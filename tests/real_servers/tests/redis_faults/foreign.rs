@@ -34,7 +34,8 @@ async fn t22_a_java_hold_is_respected_and_shown() -> Result<()> {
     ensure!(lock.try_acquire().await?.is_none());
     ensure!(
         shop.client
-            .fenced_lock("till")
+            .lock("till")
+            .fenced()
             .try_acquire()
             .await?
             .is_none()

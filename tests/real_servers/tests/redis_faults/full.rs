@@ -46,7 +46,10 @@ fn make_room(server: &RedisServer) -> Result<()> {
 /// An acquire fails with an error that names the disk, and leaves nothing: no lock, no counter.
 async fn refused(shop: &Shop) -> Result<()> {
     let patience = || AcquireOptions::new().wait(ms(300));
-    for lock in [shop.client.lock("other"), shop.client.fenced_lock("other")] {
+    for lock in [
+        shop.client.lock("other"),
+        shop.client.lock("other").fenced(),
+    ] {
         let asked = within(SOON, "an answer", lock.acquire_with(patience())).await?;
         let error = asked.err().context("it was granted")?;
         ensure!(error.kind() == ErrorKind::Unavailable, "{error}");
@@ -75,7 +78,7 @@ async fn t26_a_full_disk_stops_grants_and_is_told() -> Result<()> {
     let mut shop = shop_on(server, ms(2400)).await?;
     shop.client = wary_builder(shop.lease).connect(&shop.proxy.url()).await?;
     let rival = shop.direct().await?;
-    let held = shop.client.fenced_lock("stock").acquire().await?;
+    let held = shop.client.lock("stock").fenced().acquire().await?;
     let first = held.token();
     let given_up = shop.client.lock("till").acquire().await?;
     let told = listen(&held);
@@ -92,7 +95,7 @@ async fn t26_a_full_disk_stops_grants_and_is_told() -> Result<()> {
     let late = held.release().await.map_err(|error| error.kind());
     ensure!(late == Err(ErrorKind::Lost), "{late:?}");
     make_room(&shop.server)?;
-    let next = within(SOON, "a grant", rival.fenced_lock("stock").acquire()).await??;
+    let next = within(SOON, "a grant", rival.lock("stock").fenced().acquire()).await??;
     ensure!(next.token() > first, "{:?}", next.token());
     shop.next_renewal("stock")?;
     next.release().await?;
@@ -112,7 +115,7 @@ async fn t25_a_lock_that_is_thrown_away_is_told_at_the_next_renewal() -> Result<
     let set = |name, value| shop.server.admin(&["CONFIG", "SET", name, value]).map(drop);
     set("maxmemory-policy", "allkeys-lru")?;
     set("maxmemory", "100mb")?;
-    let findings = shop.client.examine().await?;
+    let findings = shop.client.diagnose().await?;
     ensure!(
         findings
             .iter()

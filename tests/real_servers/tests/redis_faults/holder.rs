@@ -18,7 +18,7 @@ async fn t01_a_killed_holder_blocks_for_its_lease_only() -> Result<()> {
     let first = peer
         .ask("acquire till fenced", "acquired till")?
         .number("token")?;
-    let lock = shop.client.fenced_lock("till");
+    let lock = shop.client.lock("till").fenced();
     let waiter = tokio::spawn(async move {
         let guard = lock.acquire().await?;
         anyhow::Ok((guard, boot_time()))

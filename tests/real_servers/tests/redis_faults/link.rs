@@ -178,7 +178,7 @@ async fn t13_a_storm_of_resets_stops_nobody() -> Result<()> {
     let (halt, stopped) = tokio::sync::watch::channel(false);
     let workers: Vec<_> = (0..4)
         .map(|n| {
-            let lock = clients[n % 2].fenced_lock("busy");
+            let lock = clients[n % 2].lock("busy").fenced();
             tokio::spawn(hammer(lock, history.clone(), stopped.clone()))
         })
         .collect();

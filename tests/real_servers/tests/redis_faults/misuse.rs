@@ -136,7 +136,7 @@ async fn t54_a_client_that_waits_for_itself_says_so_with_both_places() -> anyhow
     let wait = AcquireOptions::new().wait(Duration::from_millis(20));
     let (waiting_line, refused) = (line!(), lock.acquire_with(wait).await);
     assert!(refused.is_err_and(|error| error.is_timeout()));
-    let said = logs.with("waits for a lock");
+    let said = logs.with("waits for a guard of the same client");
     assert_eq!(said.len(), 1, "{said:?}");
     for line in [held_line, waiting_line] {
         assert!(said[0].contains(&format!("misuse.rs:{line}:")), "{said:?}");

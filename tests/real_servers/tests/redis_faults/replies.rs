@@ -29,7 +29,7 @@ async fn lost_grant(then: Then) -> Result<()> {
     let guard = within(
         shop.lease,
         "it asks again",
-        shop.client.fenced_lock("seat").acquire(),
+        shop.client.lock("seat").fenced().acquire(),
     )
     .await??;
     ensure!(rule.count() == 1);

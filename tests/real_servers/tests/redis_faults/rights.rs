@@ -51,7 +51,7 @@ async fn t28_without_channel_rights_locks_work_and_waiters_poll() -> Result<()> 
     let lease = Duration::from_millis(1200);
     let shop = shop_for("~* resetchannels +@all", &password, lease).await?;
     let other = login(&shop.proxy, &password, lease).await?;
-    let findings = shop.client.examine().await?;
+    let findings = shop.client.diagnose().await?;
     let channels = findings
         .iter()
         .find(|found| found.subject.contains("channels"));

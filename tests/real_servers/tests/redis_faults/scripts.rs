@@ -16,7 +16,7 @@ const LEASE: Duration = Duration::from_millis(900);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t19_a_forgotten_script_is_sent_again() -> Result<()> {
     let shop = shop(LEASE).await?;
-    let lock = shop.client.fenced_lock("till");
+    let lock = shop.client.lock("till").fenced();
     let flush = || shop.server.admin(&["SCRIPT", "FLUSH"]);
     for round in 1..=3_u64 {
         flush()?;

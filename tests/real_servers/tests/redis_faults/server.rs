@@ -48,7 +48,7 @@ async fn t04_a_short_freeze_of_the_server_is_survived() -> Result<()> {
 async fn t05_a_long_freeze_of_the_server_is_told() -> Result<()> {
     let shop = wary(ms(1500)).await?;
     let rival = shop.direct().await?;
-    let guard = shop.client.fenced_lock("stock").acquire().await?;
+    let guard = shop.client.lock("stock").fenced().acquire().await?;
     let told = listen(&guard);
     let ends = shop.next_renewal("stock")?;
     shop.server.freeze()?;
@@ -58,7 +58,7 @@ async fn t05_a_long_freeze_of_the_server_is_told() -> Result<()> {
         "proved {:?} too long",
         proved + shop.lease / 20 + ms(1) - ends
     );
-    let lock = rival.fenced_lock("stock");
+    let lock = rival.lock("stock").fenced();
     let waiter = tokio::spawn(async move {
         let guard = insist(lock).await?;
         anyhow::Ok((guard, boot_time()))
@@ -101,7 +101,7 @@ async fn t05_a_long_freeze_of_the_server_is_told() -> Result<()> {
 async fn t06_a_server_that_lost_its_data_is_noticed() -> Result<()> {
     let shop = shop(ms(1500)).await?;
     let rival = shop.direct().await?;
-    let guard = shop.client.fenced_lock("stock").acquire().await?;
+    let guard = shop.client.lock("stock").fenced().acquire().await?;
     let told = listen(&guard);
     shop.next_renewal("stock")?;
     shop.server.kill()?;
@@ -115,7 +115,7 @@ async fn t06_a_server_that_lost_its_data_is_noticed() -> Result<()> {
         "told {:?} after the server was back",
         at - back
     );
-    let lock = rival.fenced_lock("stock");
+    let lock = rival.lock("stock").fenced();
     let second = within(ms(1000), "the lock is free", lock.acquire()).await??;
     ensure!(second.token().is_some_and(|token| token.get() == 1));
     let late = guard.release().await.map_err(|error| error.kind());
@@ -131,18 +131,18 @@ async fn t06_a_server_that_lost_its_data_is_noticed() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t07_with_every_write_on_disk_the_lock_survives() -> Result<()> {
     let shop = shop_on(RedisServer::builder().appendonly(true), ms(1800)).await?;
-    let guard = shop.client.fenced_lock("stock").acquire().await?;
+    let guard = shop.client.lock("stock").fenced().acquire().await?;
     let told = listen(&guard);
     shop.next_renewal("stock")?;
     shop.server.restart()?;
     ensure!(shop.holders("stock")? == [(guard.owner_id(), 1)]);
     let rival = shop.direct().await?;
-    ensure!(rival.fenced_lock("stock").try_acquire().await?.is_none());
+    ensure!(rival.lock("stock").fenced().try_acquire().await?.is_none());
     shop.next_renewal("stock")?;
     ensure!(guard.is_held() && told.is_quiet());
     let first = guard.token();
     guard.release().await?;
-    let second = rival.fenced_lock("stock").acquire().await?;
+    let second = rival.lock("stock").fenced().acquire().await?;
     ensure!(
         second.token() > first,
         "{:?} after {first:?}",
@@ -163,7 +163,7 @@ async fn t07_a_grant_that_never_reached_the_disk_is_told() -> Result<()> {
     shop.warm_up().await?;
     let file = append_file(&shop.server)?;
     let before = std::fs::metadata(&file)?.len();
-    let guard = shop.client.fenced_lock("stock").acquire().await?;
+    let guard = shop.client.lock("stock").fenced().acquire().await?;
     let told = listen(&guard);
     shop.server.kill()?;
     std::fs::File::options()
@@ -183,7 +183,7 @@ async fn t07_a_grant_that_never_reached_the_disk_is_told() -> Result<()> {
         "told {:?} after the server was back",
         at - back
     );
-    let second = shop.client.fenced_lock("stock").acquire().await?;
+    let second = shop.client.lock("stock").fenced().acquire().await?;
     let late = guard.release().await.map_err(|error| error.kind());
     ensure!(late == Err(ErrorKind::Lost), "{late:?}");
     shop.next_renewal("stock")?;

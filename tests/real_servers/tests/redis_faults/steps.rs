@@ -31,12 +31,12 @@ async fn shop_with_a_clock(lease: Duration) -> Result<Shop> {
 async fn t41_a_clock_that_jumps_ahead_is_told_at_the_next_renewal() -> Result<()> {
     let shop = shop_with_a_clock(ms(1800)).await?;
     let rival = shop.direct().await?;
-    let held = shop.client.fenced_lock("stock").acquire().await?;
+    let held = shop.client.lock("stock").fenced().acquire().await?;
     let told = listen(&held);
     shop.next_renewal("stock")?;
     shop.server.shift_clock(60)?;
     let jumped = boot_time();
-    let lock = rival.fenced_lock("stock");
+    let lock = rival.lock("stock").fenced();
     let next = within(FAST, "the lock is free", lock.acquire()).await??;
     ensure!(next.token() > held.token(), "{:?}", next.token());
     let (at, reason) = told.told(shop.lease).await?;

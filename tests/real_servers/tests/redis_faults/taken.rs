@@ -67,7 +67,7 @@ async fn t20_a_waiter_notices_a_vanished_key() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t20_tokens_grow_unless_their_counter_is_flushed() -> Result<()> {
     let shop = shop(LEASE).await?;
-    let lock = shop.client.fenced_lock("till");
+    let lock = shop.client.lock("till").fenced();
     let held = lock.acquire().await?;
     let first = held.token().context("a token")?;
     shop.server.admin(&["DEL", "till"])?;
@@ -91,7 +91,7 @@ async fn t20_tokens_grow_unless_their_counter_is_flushed() -> Result<()> {
 async fn t21_a_key_of_the_wrong_type_is_named_and_left() -> Result<()> {
     let shop = shop(LEASE).await?;
     shop.server.admin(&["SET", "till", "x"])?;
-    let (lock, fenced) = (shop.client.lock("till"), shop.client.fenced_lock("till"));
+    let (lock, fenced) = (shop.client.lock("till"), shop.client.lock("till").fenced());
     let asked = Instant::now();
     let errors = [
         ("acquire", lock.acquire().await.map(drop).unwrap_err()),

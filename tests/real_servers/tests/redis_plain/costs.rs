@@ -9,7 +9,7 @@ use testkit::servers::RedisServer;
 use tidelock::Client;
 
 async fn client(proxy: &Proxy, lease: Duration) -> Result<Client> {
-    let builder = Client::builder().details(false).lease(lease);
+    let builder = Client::builder().publish_process_info(false).lease(lease);
     let client = builder.connect(&proxy.url()).await?;
     let warm = client.plain_lock("warm");
     // Opens both connections and loads the scripts first, so that only the steady-state cost is counted.

@@ -20,7 +20,7 @@ async fn open(scripts: bool) -> Result<(RedisServer, Client)> {
     let url = format!("redis://app:secret@127.0.0.1:{}?locks=plain", server.port());
     let client = Client::builder()
         .lease(Duration::from_secs(1))
-        .details(false)
+        .publish_process_info(false)
         .connect(&url)
         .await?;
     Ok((server, client))

@@ -69,7 +69,7 @@ type Had = Result<(Guard, Instant), tidelock::Error>;
 async fn client(url: &str) -> Result<Client> {
     let builder = Client::builder()
         .lease(Duration::from_secs(60))
-        .details(false);
+        .publish_process_info(false);
     Ok(builder.connect(url).await?)
 }
 
@@ -319,7 +319,7 @@ async fn in_a_cluster_the_node_of_the_key_tells() -> Result<()> {
 }
 
 async fn said(client: &Client) -> Result<Finding> {
-    let found = client.examine().await?.into_iter();
+    let found = client.diagnose().await?.into_iter();
     let mut found = found.filter(|finding| finding.subject == "keyspace events");
     found.next().context("nothing about events")
 }

@@ -10,7 +10,7 @@ async fn client(url: &str) -> Result<Client> {
     let builder = Client::builder()
         .lease(Duration::from_secs(1))
         .response_timeout(Duration::from_millis(400))
-        .details(false);
+        .publish_process_info(false);
     Ok(builder.connect(url).await?)
 }
 

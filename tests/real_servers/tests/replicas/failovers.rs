@@ -12,7 +12,7 @@ const LEASE: Duration = Duration::from_millis(2400);
 
 async fn insist(world: &World, name: &str, policy: ReplicaAck) -> Result<Guard> {
     let client = world.client(policy).await?;
-    let lock = client.fenced_lock(name);
+    let lock = client.lock(name).fenced();
     let asking = async {
         loop {
             match lock.acquire_with(patient(policy)).await {
@@ -34,11 +34,11 @@ fn token(guard: &Guard) -> Result<u64> {
 async fn t31_a_planned_failover_loses_nothing() -> Result<()> {
     let world = World::new(LEASE)?;
     let client = world.client(Any).await?;
-    let held = client.fenced_lock("till").acquire().await?;
+    let held = client.lock("till").fenced().acquire().await?;
     let told = listen(&held);
     let mut last = 0;
     for _ in 0..5 {
-        let guard = client.fenced_lock("busy").acquire().await?;
+        let guard = client.lock("busy").fenced().acquire().await?;
         last = token(&guard)?;
         guard.release().await?;
     }
@@ -52,7 +52,7 @@ async fn t31_a_planned_failover_loses_nothing() -> Result<()> {
     // replica.
     world.proxy.set_upstream(new.addr());
     for _ in 0..5 {
-        let lock = client.fenced_lock("busy");
+        let lock = client.lock("busy").fenced();
         let guard = within(SOON, "a grant", lock.acquire_with(patient(Any))).await??;
         ensure!(token(&guard)? > last, "{} after {last}", token(&guard)?);
         last = token(&guard)?;
@@ -72,7 +72,7 @@ async fn t31_a_planned_failover_loses_nothing() -> Result<()> {
 async fn t32_a_lock_that_was_not_replicated_is_told_lost() -> Result<()> {
     let world = World::new(LEASE)?;
     let client = world.client(Any).await?;
-    let lock = client.fenced_lock("till");
+    let lock = client.lock("till").fenced();
     let mut replicated = 0;
     for _ in 0..3 {
         let guard = lock.acquire_with(patient(All)).await?;
@@ -104,7 +104,8 @@ async fn t32_what_was_not_acknowledged_was_never_granted() -> Result<()> {
         let world = World::new(LEASE)?;
         let client = world.client(policy).await?;
         client
-            .fenced_lock("till")
+            .lock("till")
+            .fenced()
             .acquire()
             .await?
             .release()
@@ -113,7 +114,7 @@ async fn t32_what_was_not_acknowledged_was_never_granted() -> Result<()> {
         for i in [1, 2] {
             world.all.stall(i);
         }
-        let asking = tokio::spawn(client.fenced_lock("till").acquire());
+        let asking = tokio::spawn(client.lock("till").fenced().acquire());
         let brief = AcquireOptions::new().wait(LEASE / 4);
         let error = client.lock("brief").acquire_with(brief).await.unwrap_err();
         ensure!(error.is_retryable(), "{error}");
@@ -140,7 +141,7 @@ async fn a_lock_that_all_acknowledged_survives_a_crash() -> Result<()> {
     for promoted in [1, 2] {
         let world = World::new(LEASE)?;
         let client = world.client(All).await?;
-        let guard = client.fenced_lock("till").acquire().await?;
+        let guard = client.lock("till").fenced().acquire().await?;
         let told = listen(&guard);
         world.all.primary().kill()?;
         let new = world.all.promote(promoted)?;

@@ -22,7 +22,7 @@ async fn what_was_reached_is_on_the_guard() -> Result<()> {
         (Majority, Some(1)),
         (All, Some(2)),
     ] {
-        let lock = client.fenced_lock("till");
+        let lock = client.lock("till").fenced();
         let guard = within(SOON, "a grant", lock.acquire_with(patient(policy))).await??;
         let seen = guard.acknowledged();
         ensure!(seen.map(|seen| seen.needed) == needed, "{policy}: {seen:?}");
@@ -255,7 +255,7 @@ async fn renewals_are_judged_by_their_own_policy() -> Result<()> {
 async fn without_replicas_nothing_more_is_sent() -> Result<()> {
     let server = RedisServer::start()?;
     let proxy = Proxy::start(server.addr())?;
-    let client = Client::builder().details(false);
+    let client = Client::builder().publish_process_info(false);
     let client = client.connect(&proxy.url()).await?;
     let lock = client.lock("till");
     lock.acquire().await?.release().await?;

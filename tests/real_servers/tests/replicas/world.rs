@@ -46,7 +46,7 @@ impl World {
             .lease(self.lease)
             .response_timeout(WITHIN * 4)
             .acknowledge_within(WITHIN)
-            .details(false)
+            .publish_process_info(false)
     }
 
     pub(crate) async fn client(&self, policy: ReplicaAck) -> Result<Client> {

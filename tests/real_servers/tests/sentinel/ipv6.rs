@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use testkit::servers::{RedisServer, Sentinels};
-use tidelock::Topology;
+use tidelock::redis::Topology;
 
 use real_servers::{SOON, builder, insist, within};
 
@@ -20,9 +20,7 @@ async fn sentinels_on_ipv6_are_followed() -> Result<()> {
     let client = builder(Duration::from_secs(6)).connect(&url).await?;
     // The same topology, built from its parts instead of a URL.
     let parts = Topology::sentinels(sentinels.service(), [seed.to_string()]);
-    let other = builder(Duration::from_secs(6))
-        .connect_servers(parts)
-        .await?;
+    let other = parts.connect(builder(Duration::from_secs(6))).await?;
     let guard = client.lock("stock").acquire().await?;
     ensure!(other.lock("stock").try_acquire().await?.is_none());
     let old = sentinels.primary()?;

@@ -12,7 +12,10 @@ use real_servers::{History, SOON, Span, boot_time, builder, eventually, within};
 const LEASE: Duration = Duration::from_secs(2);
 
 async fn client(server: &RedisServer) -> Result<Client> {
-    Ok(builder(LEASE).details(false).connect(&server.url()).await?)
+    Ok(builder(LEASE)
+        .publish_process_info(false)
+        .connect(&server.url())
+        .await?)
 }
 
 /// T53. Eight clients take overlapping sets: half of them through one server's addresses, half through two names of the

@@ -18,7 +18,12 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(300);
 async fn clients(servers: &Independents, lease: Duration) -> Result<Vec<Client>> {
     let mut clients = Vec::new();
     for url in servers.urls() {
-        clients.push(builder(lease).details(false).connect(&url).await?);
+        clients.push(
+            builder(lease)
+                .publish_process_info(false)
+                .connect(&url)
+                .await?,
+        );
     }
     Ok(clients)
 }
@@ -94,7 +99,7 @@ async fn t39_servers_that_forgot_make_no_second_majority() -> Result<()> {
     let one = RedLock::new(clients(&servers, lease).await?)?;
     let two = RedLock::new(clients(&servers, lease).await?)?;
     let young = one.lock("stock").try_acquire().await.unwrap_err();
-    ensure!(young.to_string().contains("restart guard"), "{young}");
+    ensure!(young.to_string().contains("restart_guard"), "{young}");
     let guard = within(
         SOON,
         "the servers are old enough",
@@ -138,7 +143,7 @@ async fn t39_servers_that_are_all_new_are_waited_for() -> Result<()> {
     let lock = settings.build()?.lock("stock");
     let young = lock.try_acquire().await.unwrap_err();
     ensure!(young.kind() == ErrorKind::Unavailable, "{young}");
-    ensure!(young.to_string().contains("restart guard"), "{young}");
+    ensure!(young.to_string().contains("restart_guard"), "{young}");
     let guard = within(SOON, "they are old enough", lock.acquire()).await??;
     for server in servers.nodes() {
         let info: String = server.query(&["INFO", "server"])?;
@@ -190,7 +195,12 @@ async fn one_server_by_two_addresses_has_one_vote() -> Result<()> {
     let servers = Independents::start(2)?;
     let mut clients = clients(&servers, LEASE).await?;
     let again = servers.nodes()[0].url().replace("127.0.0.1", "localhost");
-    clients.push(builder(LEASE).details(false).connect(&again).await?);
+    clients.push(
+        builder(LEASE)
+            .publish_process_info(false)
+            .connect(&again)
+            .await?,
+    );
     let redlock = RedLock::builder(clients)
         .node_timeout(NODE_TIMEOUT)
         .restart_guard(false)

@@ -48,17 +48,17 @@ async fn a_sequencer_is_checked_by_anothers_client_on_zookeeper() {
     let guard = world.far.lock("till").acquire().await.unwrap();
     let its: Sequencer = guard.sequencer().unwrap().to_string().parse().unwrap();
     assert_eq!(Some(its.generation()), guard.token().map(FencingToken::get));
-    assert!(world.near.check(&its).await.unwrap());
+    assert!(world.near.verify(&its).await.unwrap());
     let other = format!("tidelock1:exclusive:{}:till", its.generation() + 1);
-    assert!(!world.near.check(&other.parse().unwrap()).await.unwrap());
+    assert!(!world.near.verify(&other.parse().unwrap()).await.unwrap());
     // The holder is cut off: the sequencer is valid until the server has ended the session, and never again.
     world.partition();
     until(&guard, HoldState::Lost).await;
     world.until_nodes(0).await;
-    assert!(!world.near.check(&its).await.unwrap());
+    assert!(!world.near.verify(&its).await.unwrap());
     let next = world.near.lock("till").acquire().await.unwrap();
-    assert!(!world.near.check(&its).await.unwrap());
-    assert!(world.near.check(&next.sequencer().unwrap()).await.unwrap());
+    assert!(!world.near.verify(&its).await.unwrap());
+    assert!(world.near.verify(&next.sequencer().unwrap()).await.unwrap());
     world.heal();
     next.release().await.unwrap();
 }

@@ -6,7 +6,7 @@ use tidelock::{Client, ErrorKind, Severity};
 use crate::world::{client, free, ms};
 
 async fn rights(client: &Client) -> Severity {
-    let findings = client.examine().await.unwrap();
+    let findings = client.diagnose().await.unwrap();
     let rights = findings.iter().find(|one| one.subject == "rights");
     rights.unwrap().severity
 }

@@ -84,7 +84,7 @@ pub(crate) async fn client(url: &str, lease: Duration) -> Client {
     let builder = Client::builder()
         .lease(lease)
         .response_timeout((lease / 3).min(ms(600)))
-        .details(false);
+        .publish_process_info(false);
     builder.connect(url).await.unwrap()
 }
 

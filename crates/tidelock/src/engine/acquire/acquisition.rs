@@ -13,7 +13,7 @@ use crate::engine::lease::steward::StewardCommand;
 use crate::engine::runtime::background;
 use crate::engine::runtime::timers::Timer;
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::Cancel;
+use crate::options::CancelToken;
 use crate::store::{BoxFuture, LockKind, Name};
 
 /// A lazy, `Send` acquire future. `None`: the lock is not free, and the wait is zero.
@@ -67,7 +67,7 @@ impl Acquisition {
         self.cancel = options
             .cancel
             .clone()
-            .map(|cancel| Box::pin(Cancel::fired(cancel)) as _);
+            .map(|cancel| Box::pin(CancelToken::cancelled(cancel)) as _);
         let request = Arc::clone(request);
         Ok(AcquireLoop { request }.enter())
     }
@@ -140,18 +140,20 @@ fn check(request: &AcquireRequest) -> Result<()> {
     core.refuse_if_closed()?;
     background::need_runtime()?;
     if request.terms.kind == LockKind::Fenced && !store.front().capabilities().tokens {
-        return Err(Error::new(ErrorKind::Unsupported)
-            .because("this store cannot count, so it has no fencing tokens"));
+        return Err(Error::new(ErrorKind::Unsupported).because("this store has no fencing tokens"));
     }
     // Only a lock with one holder can have a delay. Each of several holders would leave one that bars the others.
     if options.lock_delay.is_some_and(|delay| !delay.is_zero())
         && !(store.front().capabilities().delays
             && matches!(request.terms.kind, LockKind::Mutex | LockKind::Fenced))
     {
-        return Err(Error::new(ErrorKind::Unsupported)
-            .because("this store cannot keep a lock back after its hold has ended (lock_delay)"));
+        return Err(Error::new(ErrorKind::Unsupported).because("this store has no lock_delay"));
     }
-    if options.cancel.as_ref().is_some_and(Cancel::is_fired) {
+    if options
+        .cancel
+        .as_ref()
+        .is_some_and(CancelToken::is_cancelled)
+    {
         return Err(Error::new(ErrorKind::Cancelled));
     }
     Ok(())
@@ -172,9 +174,8 @@ impl Future for Acquisition {
             }
         }
         let AcquisitionState::Running(rest) = &mut self.state else {
-            return Poll::Ready(Err(
-                Error::new(ErrorKind::Cancelled).because("polled again after it was done")
-            ));
+            return Poll::Ready(Err(Error::new(ErrorKind::Cancelled)
+                .because("the future was polled after it had completed")));
         };
         // We poll for the lock before we look at the deadline: a grant that arrives with the deadline still counts.
         if let Poll::Ready(result) = Pin::new(rest).poll(cx) {

@@ -409,8 +409,9 @@ impl AcquireLoop {
         if !status.is_proved() {
             pending.unclear = true; // so that its drop, in the next statement, withdraws the granted ticket
             *pending = PendingTicket::new(self);
-            return Err(Error::new(ErrorKind::Unavailable)
-                .because("the store answers more slowly than the lease lasts"));
+            return Err(Error::new(ErrorKind::Unavailable).because(
+                "the store took longer to answer than the lease lasts; set a longer lease",
+            ));
         }
         let store = &self.request.context.store;
         if let Some(queues) = store.queues() {

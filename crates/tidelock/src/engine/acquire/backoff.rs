@@ -66,7 +66,7 @@ impl Backoff {
         if let Some(leader) = leader {
             leader.last_error(Some(&error));
         }
-        tracing::debug!(lock = %one.request.name, %error, "no answer from the store; trying again");
+        tracing::debug!(lock = %one.request.name, %error, "the store did not answer; retrying");
         one.request.set_last_error(Some(error));
         let pause = RECONNECT.pause(self.tries);
         self.tries += 1;

@@ -88,7 +88,7 @@ impl AcquireRequest {
         if tracing::enabled!(tracing::Level::INFO)
             && let Some(held_at) = self.context.core.steward.table.location_of(&self.name)
         {
-            tracing::info!(lock = %self.name, held_since = %held_at, waiting_at = %self.location, "waits for a lock that a guard of this same client holds");
+            tracing::info!(lock = %self.name, held_since = %held_at, waiting_at = %self.location, "this acquire waits for a guard of the same client; use an Owner to re-enter the lock");
         }
     }
 
@@ -115,7 +115,7 @@ impl AcquireRequest {
                 } else {
                     ErrorKind::TimedOut
                 };
-                Error::new(kind).because("the store had not answered when the time was up")
+                Error::new(kind).because("the store did not answer within the wait time")
             }
             None => Error::new(ErrorKind::TimedOut),
         }

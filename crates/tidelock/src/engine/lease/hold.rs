@@ -83,7 +83,7 @@ impl Hold {
     pub(crate) fn shared_with(self: Arc<Self>, kind: LockKind) -> Result<Arc<Self>> {
         if kind == LockKind::Write && self.ticket.kind == LockKind::Read {
             return Err(Error::new(ErrorKind::InvalidOptions).because(
-                "this owner holds the lock for reading, and would wait for itself; release that first, or take it for writing from the start",
+                "this owner holds the read lock, so it would wait for itself; release the read lock first, or acquire the write lock from the start",
             ));
         }
         Ok(self)

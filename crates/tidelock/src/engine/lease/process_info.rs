@@ -30,7 +30,7 @@ impl ProcessInfo {
             return;
         }
         if let Err(error) = store.announce(&self.client, None).await {
-            tracing::debug!(%error, "the record of this client stays in the store until it expires");
+            tracing::debug!(%error, "the process info of this client could not be removed from the store; it expires by itself");
         }
     }
 }
@@ -53,7 +53,7 @@ pub(crate) fn publish(core: &Arc<ClientInner>) {
             };
             record.sent.store(true, Ordering::SeqCst);
             if let Err(error) = home.back().announce(&record.client, Some(&own)).await {
-                tracing::debug!(%error, "the record of this client could not be written to the store");
+                tracing::debug!(%error, "the process info of this client could not be written to the store; the client retries");
             }
             drop(write);
             timers.after(CLIENT_INFO_TTL / 3).await;

@@ -106,7 +106,7 @@ impl PendingRelease {
             self.term = None;
             match result {
                 Err(error) if error.is_retryable() && timers.now() < self.until => {
-                    tracing::debug!(lock = %self.ticket.name, %error, "release without an answer; trying again");
+                    tracing::debug!(lock = %self.ticket.name, %error, "the store did not answer the release; retrying");
                     timers.after(RECONNECT.pause(retries)).await;
                     retries += 1;
                 }
@@ -171,7 +171,7 @@ pub(crate) async fn settle(mut hold: Arc<Hold>) -> Result<()> {
                 Some(Ok(result)) => result,
                 _ => Err(Error::new(ErrorKind::OutcomeUnknown)
                     .on_lock(&hold.ticket.name)
-                    .because("the release has not been confirmed yet; it goes on in the background until the lease ends")
+                    .because("the store has not confirmed the release; the client retries in the background until the lease ends")
                     .caused_by(error)),
             }
         }
@@ -185,10 +185,10 @@ pub(crate) fn log(result: Result<()>) {
         Ok(()) => {}
         // The loss signal has told the holder, and the store has no lock of ours to release.
         Err(error) if error.kind() == ErrorKind::Lost => {
-            tracing::debug!(%error, "nothing to release");
+            tracing::debug!(%error, "the lock was already lost, so there is nothing to release");
         }
         Err(error) => {
-            tracing::warn!(%error, "a lock could not be released; it stays until its lease ends");
+            tracing::warn!(%error, "the lock could not be released; it stays held until its lease ends");
         }
     }
 }

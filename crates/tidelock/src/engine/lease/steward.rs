@@ -151,7 +151,7 @@ impl StewardCommand {
     /// Logs a command that no steward can execute any more.
     fn give_up(self) {
         if let Self::Release { ticket, .. } = self {
-            tracing::warn!(lock = %ticket.name, owner = %ticket.owner, "the client's steward has gone; this lock stays until its lease ends");
+            tracing::warn!(lock = %ticket.name, owner = %ticket.owner, "the background task of the client has ended; the lock stays held until its lease ends");
         }
     }
 }
@@ -326,7 +326,7 @@ impl Steward {
                     .await
                     .unwrap_or_else(|| {
                         Err(Error::new(ErrorKind::OutcomeUnknown)
-                            .because("the store's code panicked while it renewed"))
+                            .because("the code of the store panicked during the renewal"))
                     });
                 Some(RenewalReplies { sent, ids, result })
             }));
@@ -354,7 +354,7 @@ impl Steward {
                         Renewed::Gone => gone(table, id, LostReason::Taken),
                         Renewed::WrongType => gone(table, id, LostReason::WrongType),
                         Renewed::Failed(error) => table.renewed([id], |entry| {
-                            tracing::warn!(lock = %entry.ticket.name, %error, "this lock could not be renewed; trying again within the lease");
+                            tracing::warn!(lock = %entry.ticket.name, %error, "the lock could not be renewed; the client retries within the lease");
                             entry.failed(sent, now);
                         }),
                     }
@@ -362,7 +362,7 @@ impl Steward {
                 table.renewed(kept, |entry| entry.proved(sent, &self.drift));
             }
             Err(error) => {
-                tracing::warn!(locks = ids.len(), %error, "renewal failed; trying again within the lease");
+                tracing::warn!(locks = ids.len(), %error, "these locks could not be renewed; the client retries within the lease");
                 table.renewed(ids, |entry| entry.failed(sent, now));
             }
         }
@@ -385,7 +385,7 @@ async fn retirement(last_call: &mut Option<Pin<Box<Timer>>>, in_flight: &InFligh
 /// Removes a hold that the store has given up, and reports its loss.
 fn gone(table: &LeaseTable, id: u64, reason: LostReason) {
     if let Some(ticket) = table.lost(id, reason) {
-        tracing::warn!(lock = %ticket.name, owner = %ticket.owner, %reason, "the store says that this lock is not held any more");
+        tracing::warn!(lock = %ticket.name, owner = %ticket.owner, %reason, "the lock is lost: the store reports that this owner no longer holds it");
     }
 }
 
@@ -393,7 +393,7 @@ fn gone(table: &LeaseTable, id: u64, reason: LostReason) {
 async fn contained<T>(work: impl Future<Output = T>) -> Option<T> {
     let result = AssertUnwindSafe(work).catch_unwind().await;
     if result.is_err() {
-        tracing::error!("a panic in the background; what it was about is left to its lease");
+        tracing::error!("a background command panicked; its lock stays held until the lease ends");
     }
     result.ok()
 }

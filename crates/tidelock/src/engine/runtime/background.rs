@@ -86,8 +86,9 @@ impl Background {
 }
 
 fn no_thread(why: &io::Error) -> Error {
-    Error::new(ErrorKind::Runtime)
-        .because(format!("the steward's thread could not be started: {why}"))
+    Error::new(ErrorKind::Runtime).because(format!(
+        "cannot start the background thread of the client: {why}"
+    ))
 }
 
 /// Keeps the background thread alive until it is dropped.
@@ -135,8 +136,9 @@ pub(crate) async fn blocking<T: Send + 'static>(
 /// Returns a clear error outside of a tokio runtime. Otherwise a driver would panic later.
 pub(crate) fn need_runtime() -> Result<()> {
     Handle::try_current().map(drop).map_err(|_| {
-        Error::new(ErrorKind::Runtime)
-            .because("no tokio runtime here; call from async code, or use tidelock::blocking")
+        Error::new(ErrorKind::Runtime).because(
+            "called outside a tokio runtime; call it from async code, or use tidelock::blocking",
+        )
     })
 }
 
@@ -231,7 +233,7 @@ impl Drop for BlockingRuntime {
 fn refuse_inside_a_runtime() -> Result<()> {
     if Handle::try_current().is_ok() {
         return Err(Error::new(ErrorKind::Runtime)
-            .because("a blocking call inside an async runtime; use the async client there"));
+            .because("blocking call inside an async runtime; use the async client"));
     }
     Ok(())
 }

@@ -28,7 +28,7 @@ where
             Err(error) if error.is_retryable() && !limit.is_zero() => error,
             done => return done,
         };
-        tracing::debug!(%error, tries = tries + 1, "the store cannot be reached; trying again");
+        tracing::debug!(%error, tries = tries + 1, "cannot connect to the store; retrying");
         timers
             .until(end, timers.after(RECONNECT.pause(tries)))
             .await;
@@ -43,7 +43,7 @@ where
 
 fn out_of_time(error: Error, limit: Duration) -> Error {
     let why = error.detail().unwrap_or_default().to_owned();
-    error.because(format!("{why}; tried again for {limit:?}"))
+    error.because(format!("{why}; retried for {limit:?}"))
 }
 
 #[cfg(test)]

@@ -9,13 +9,12 @@ use futures_util::future::join;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::FencingToken;
-use crate::store::errors::{cannot_have_run, may_have_run};
 use crate::store::etcd::Etcd;
 use crate::store::etcd::api::{KeyValue, Op, TxnRequest, TxnResponse};
 use crate::store::etcd::calls::{
     created, found, get, is_empty, newest, oldest, ops, put, whole_seconds,
 };
-use crate::store::etcd::errors::{RequestError, unexpected, unsent};
+use crate::store::etcd::errors::{RequestError, unclear, unexpected, unsent, untouched};
 use crate::store::etcd::keys;
 use crate::store::etcd::keys::Folder;
 use crate::store::etcd::ticket_leases::Lease;
@@ -33,9 +32,57 @@ pub(crate) enum QueuePosition {
     Somewhere(i64),
 }
 
+/// The lock algorithm: reads a ticket's position from the answer to [`Etcd::transaction`]. `known` is the creation
+/// revision of its key that the transaction used, if it used one.
+pub(crate) fn decide(
+    ask: &AttemptRequest,
+    queue_keys: &QueueKeys,
+    answer: &TxnResponse,
+    known: Option<i64>,
+) -> Result<QueuePosition> {
+    let now = now(answer);
+    let range = |n: usize| found(answer.responses.get(n));
+    let is_own = |kv: &&KeyValue| queue_keys.owns(&kv.key);
+    if answer.succeeded && ask.patience.is_zero() {
+        return Ok(QueuePosition::First(now));
+    }
+    if answer.succeeded {
+        let first = range(1).and_then(|first| first.kvs.first());
+        if first.as_ref().is_some_and(is_own) {
+            return Ok(QueuePosition::First(now));
+        }
+        let last = range(2).map(|last| &*last.kvs).unwrap_or_default();
+        let before = last.iter().find(|kv| !is_own(kv));
+        let before = before.ok_or_else(|| unexpected("a queue without a first key"))?;
+        return Ok(QueuePosition::Behind(before.clone(), now));
+    }
+    let own = range(0).ok_or_else(|| unexpected("the reply lacks the key of the ticket"))?;
+    let first = range(1).and_then(|first| first.kvs.first());
+    let Some(own) = own.kvs.first() else {
+        return if ask.patience.is_zero() {
+            Ok(QueuePosition::Nowhere)
+        } else {
+            Err(unexpected("the key exists and does not exist"))
+        };
+    };
+    if own.value != ask.ticket.owner.text().as_bytes() {
+        return Err(Error::new(ErrorKind::WrongType)
+            .because("a key of another client has the name of this ticket's key"));
+    }
+    if first.as_ref().is_some_and(is_own) {
+        return Ok(QueuePosition::First(own.create_revision));
+    }
+    match range(2).and_then(|before| before.kvs.first()) {
+        Some(before) if known == Some(own.create_revision) => {
+            Ok(QueuePosition::Behind(before.clone(), now))
+        }
+        _ => Ok(QueuePosition::Somewhere(own.create_revision)),
+    }
+}
+
 impl Etcd {
     /// See [`Backend::attempt`](crate::store::Backend::attempt).
-    pub(crate) async fn decide(&self, ask: &AttemptRequest) -> Result<Attempt> {
+    pub(crate) async fn acquire(&self, ask: &AttemptRequest) -> Result<Attempt> {
         let deadline = self.connection.deadline();
         let claims = &self.shared.claims;
         let mut wake = None;
@@ -58,32 +105,14 @@ impl Etcd {
             } else {
                 None
             };
-            let txn = self.question(ask, &queue_keys, lease.id, marker);
+            let txn = self.transaction(ask, &queue_keys, lease.id, marker);
             if !ask.delay.is_zero() {
                 claims.marking(&ask.ticket, ask.delay);
             }
             claims.sending(&ask.ticket)?;
-            let asked = self.connection.txn(txn, deadline);
-            // An older lease may expire at any time, so a grant under it counts only after a successful keep-alive.
-            let (kept, answer) = if fresh {
-                (Ok(true), asked.await)
-            } else if ask.armed_by.is_some() || !claims.is_taken(&ask.ticket.name) {
-                // Run both concurrently: whichever executes first, both key and lease exist at that instant.
-                join(self.alive(lease, deadline), asked).await
-            } else {
-                // The lock was just taken, so a refusal is likely. A refusal needs no keep-alive, and we save that
-                // request.
-                let answer = asked.await;
-                let first = answer
-                    .as_ref()
-                    .is_ok_and(|answer| is_first(ask, &queue_keys, answer));
-                let kept = if first {
-                    self.alive(lease, deadline).await
-                } else {
-                    Ok(true)
-                };
-                (kept, answer)
-            };
+            let (kept, answer) = self
+                .send(ask, &queue_keys, txn, (lease, fresh), deadline)
+                .await;
             if answer.as_ref().err().is_none_or(RequestError::is_certain) {
                 claims.answered(&ask.ticket);
             }
@@ -108,8 +137,38 @@ impl Etcd {
             claims.ended(&ask.ticket, lease.id);
         }
         Err(unsent(
-            "the server ends leases as soon as it has granted them",
+            "the server ended every lease right after it had granted it",
         ))
+    }
+
+    /// Sends the transaction of one attempt and, unless the lease is `fresh`, a keep-alive of its lease.
+    async fn send(
+        &self,
+        ask: &AttemptRequest,
+        queue_keys: &QueueKeys,
+        txn: TxnRequest,
+        (lease, fresh): (Lease, bool),
+        deadline: BootInstant,
+    ) -> (
+        Result<bool, RequestError>,
+        Result<TxnResponse, RequestError>,
+    ) {
+        let asked = self.connection.txn(txn, deadline);
+        // An older lease may expire at any time, so a grant under it counts only after a successful keep-alive.
+        if fresh {
+            return (Ok(true), asked.await);
+        }
+        if ask.armed_by.is_some() || !self.shared.claims.is_taken(&ask.ticket.name) {
+            // Run both concurrently: whichever executes first, both key and lease exist at that instant.
+            return join(self.alive(lease, deadline), asked).await;
+        }
+        // The lock was just taken, so a refusal is likely. A refusal needs no keep-alive, and we save that request.
+        let answer = asked.await;
+        let first = |answer| is_first(ask, queue_keys, answer);
+        if answer.as_ref().is_ok_and(first) {
+            return (self.alive(lease, deadline).await, answer);
+        }
+        (Ok(true), answer)
     }
 
     /// For a `try_acquire` of a lock that was just found taken: reads the queue before it writes. A read costs the
@@ -172,7 +231,7 @@ impl Etcd {
     /// The ticket's key and queue. An error: the ticket has no lease yet, so its key has no name.
     fn queue_keys(&self, ticket: &Ticket) -> Result<QueueKeys> {
         let queue_keys = QueueKeys::of(self, ticket);
-        queue_keys.ok_or_else(|| unsent("a ticket without a lease"))
+        queue_keys.ok_or_else(|| unsent("the ticket has no lease"))
     }
 
     async fn alive(&self, lease: Lease, deadline: BootInstant) -> Result<bool, RequestError> {
@@ -180,8 +239,8 @@ impl Etcd {
         Ok(kept.contains_key(&lease.id))
     }
 
-    /// Builds the transaction of one attempt; [`stand`] reads its answer.
-    fn question(
+    /// Builds the transaction of one attempt; [`decide`] reads its answer.
+    fn transaction(
         &self,
         ask: &AttemptRequest,
         queue_keys: &QueueKeys,
@@ -219,6 +278,21 @@ impl Etcd {
         }
     }
 
+    /// Reads the key before the ticket's own key, which has this creation revision.
+    async fn predecessor(
+        &self,
+        queue_keys: &QueueKeys,
+        own: i64,
+        deadline: BootInstant,
+    ) -> Result<Option<QueuePosition>> {
+        let before = newest(&queue_keys.folder, 1, own - 1);
+        let before = self.connection.range(before, deadline).await;
+        let before = before.map_err(unclear)?;
+        let revision = before.header.as_ref().map_or(0, |header| header.revision);
+        let key = before.kvs.into_iter().next();
+        Ok(key.map(|key| QueuePosition::Behind(key, revision)))
+    }
+
     /// Turns the answer of an attempt into its result, and starts to watch the key before ours if we wait.
     async fn judge(
         &self,
@@ -233,45 +307,32 @@ impl Etcd {
         if answer.succeeded {
             claims.created(&ask.ticket, now(answer));
         }
-        let stand = match stand(ask, queue_keys, answer, claims.revision(&ask.ticket))? {
-            QueuePosition::Somewhere(own) => {
-                claims.created(&ask.ticket, own);
-                let before = newest(&queue_keys.folder, 1, own - 1);
-                let before = self
-                    .connection
-                    .range(before, deadline)
-                    .await
-                    .map_err(unclear)?;
-                let revision = before.header.as_ref().map_or(0, |header| header.revision);
-                match before.kvs.into_iter().next() {
-                    Some(before) => QueuePosition::Behind(before, revision),
-                    // The key before ours has gone meanwhile. A retry at once finds ours to be the first.
-                    None => return Ok(Attempt::held(wake, Duration::ZERO)),
-                }
-            }
-            stand => stand,
-        };
-        match stand {
+        let mut position = decide(ask, queue_keys, answer, claims.revision(&ask.ticket))?;
+        if let QueuePosition::Somewhere(own) = position {
+            claims.created(&ask.ticket, own);
+            let Some(behind) = self.predecessor(queue_keys, own, deadline).await? else {
+                // The key before ours has gone meanwhile. A retry at once finds ours to be the first.
+                return Ok(Attempt::held(wake, Duration::ZERO));
+            };
+            position = behind;
+        }
+        match position {
             QueuePosition::First(revision) => {
                 claims.created(&ask.ticket, revision);
+                // The marker must outlive the key before we report the grant. Otherwise the hold could expire without
+                // a lock-delay. `try_acquire` has written its marker under a lease that is long enough.
+                let marked = ask.delay.is_zero() || answer.succeeded && ask.patience.is_zero();
+                if !marked
+                    && !self
+                        .outlive(ask, queue_keys, lease, revision, deadline)
+                        .await?
+                {
+                    return Ok(Attempt::held(wake, Duration::ZERO));
+                }
                 if !ask.delay.is_zero() {
-                    // The marker must outlive the key before we report the grant. Otherwise the hold could expire
-                    // without a lock-delay.
-                    let marked = answer.succeeded && ask.patience.is_zero();
-                    if !marked
-                        && !self
-                            .outlive(ask, queue_keys, lease, revision, deadline)
-                            .await?
-                    {
-                        return Ok(Attempt::held(wake, Duration::ZERO));
-                    }
                     claims.holds(&ask.ticket);
                 }
-                let token = u64::try_from(revision).unwrap_or_default();
-                Ok(Attempt::Acquired(Grant {
-                    token: Some(FencingToken::new(token)),
-                    ..Grant::default()
-                }))
+                Ok(Attempt::Acquired(granted(revision)))
             }
             QueuePosition::Behind(before, revision) => {
                 claims.taken(&ask.ticket.name);
@@ -336,64 +397,16 @@ fn is_first(ask: &AttemptRequest, queue_keys: &QueueKeys, answer: &TxnResponse) 
     alone || first.is_some_and(|kv| queue_keys.owns(&kv.key))
 }
 
-/// Reads the answer to [`Etcd::question`]. `known` is the creation revision that the question used, if it used one.
-pub(crate) fn stand(
-    ask: &AttemptRequest,
-    queue_keys: &QueueKeys,
-    answer: &TxnResponse,
-    known: Option<i64>,
-) -> Result<QueuePosition> {
-    let now = now(answer);
-    let range = |n: usize| found(answer.responses.get(n));
-    let is_own = |kv: &&KeyValue| queue_keys.owns(&kv.key);
-    if answer.succeeded && ask.patience.is_zero() {
-        return Ok(QueuePosition::First(now));
-    }
-    if answer.succeeded {
-        let first = range(1).and_then(|first| first.kvs.first());
-        if first.as_ref().is_some_and(is_own) {
-            return Ok(QueuePosition::First(now));
-        }
-        let last = range(2).map(|last| &*last.kvs).unwrap_or_default();
-        let before = last.iter().find(|kv| !is_own(kv));
-        let before = before.ok_or_else(|| unexpected("a queue without a first"))?;
-        return Ok(QueuePosition::Behind(before.clone(), now));
-    }
-    let own = range(0).ok_or_else(|| unexpected("nothing was looked up"))?;
-    let first = range(1).and_then(|first| first.kvs.first());
-    let Some(own) = own.kvs.first() else {
-        return if ask.patience.is_zero() {
-            Ok(QueuePosition::Nowhere)
-        } else {
-            Err(unexpected("the key is there and is not"))
-        };
-    };
-    if own.value != ask.ticket.owner.text().as_bytes() {
-        return Err(Error::new(ErrorKind::WrongType)
-            .because("somebody else's key has the name that this ticket's must have"));
-    }
-    if first.as_ref().is_some_and(is_own) {
-        return Ok(QueuePosition::First(own.create_revision));
-    }
-    match range(2).and_then(|before| before.kvs.first()) {
-        Some(before) if known == Some(own.create_revision) => {
-            Ok(QueuePosition::Behind(before.clone(), now))
-        }
-        _ => Ok(QueuePosition::Somewhere(own.create_revision)),
+/// The creation revision of the ticket's key is its fencing token.
+fn granted(revision: i64) -> Grant {
+    let token = FencingToken::new(u64::try_from(revision).unwrap_or_default());
+    Grant {
+        token: Some(token),
+        ..Grant::default()
     }
 }
 
 /// The store's revision after the transaction.
 fn now(answer: &TxnResponse) -> i64 {
     answer.header.as_ref().map_or(0, |header| header.revision)
-}
-
-/// The error of a request that may have changed the lock.
-fn unclear(failure: RequestError) -> Error {
-    may_have_run(failure.error())
-}
-
-/// The error of a request that cannot have changed a lock.
-pub(crate) fn untouched(failure: RequestError) -> Error {
-    cannot_have_run(failure.error())
 }

@@ -63,8 +63,8 @@ impl Endpoint {
                 // The callback may block, and this may be the steward's thread. So it runs on a thread for blocking
                 // work.
                 let given = background::blocking(move || ask()).await;
-                let given =
-                    given.ok_or_else(|| unsent("the source of the credentials panicked"))?;
+                let given = given
+                    .ok_or_else(|| unsent("the function given to credentials_from panicked"))?;
                 given.user.zip(given.password)
             }
             None => self.login.clone(),
@@ -103,7 +103,8 @@ impl Endpoint {
                 None => last_error = Some(late()),
             }
         }
-        let last_error = last_error.unwrap_or_else(|| unsent(format_args!("{self}: no member")));
+        let last_error = last_error
+            .unwrap_or_else(|| unsent(format_args!("{self}: no member could be reached")));
         // A login changes no lock, so an unknown outcome is not reported as one.
         Err(cannot_have_run(last_error))
     }

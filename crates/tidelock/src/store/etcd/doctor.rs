@@ -8,9 +8,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{Finding, Severity};
 use crate::store::BootInstant;
 use crate::store::etcd::Etcd;
-use crate::store::etcd::acquire::untouched;
 use crate::store::etcd::api::{MemberListResponse, Nothing, StatusResponse, TxnRequest};
 use crate::store::etcd::calls::{created, get, ops, put};
+use crate::store::etcd::errors::untouched;
 
 /// Lower bound of the server's version: the oldest one that is tested.
 const OLDEST_VERSION: (u32, u32) = (3, 4);

@@ -4,9 +4,10 @@ use std::fmt;
 
 use tonic::{Code, Status};
 
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 use crate::store::errors;
 use crate::store::errors::ErrorReply;
+use crate::store::errors::{cannot_have_run, may_have_run};
 pub(crate) use crate::store::errors::{unexpected, unsent};
 
 pub(crate) type RequestError = errors::RequestError<EtcdError>;
@@ -121,6 +122,16 @@ impl fmt::Display for TransportFailure {
 }
 
 impl std::error::Error for TransportFailure {}
+
+/// The error of a request that may have changed the lock.
+pub(crate) fn unclear(failure: RequestError) -> Error {
+    may_have_run(failure.error())
+}
+
+/// The error of a request that cannot have changed a lock.
+pub(crate) fn untouched(failure: RequestError) -> Error {
+    cannot_have_run(failure.error())
+}
 
 #[cfg(test)]
 mod tests {

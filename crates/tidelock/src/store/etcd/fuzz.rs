@@ -88,7 +88,7 @@ fn stand(answer: &TxnResponse) {
             folder: keys.folder(&ask.ticket.name),
         };
         // An invalid answer must be an error, so we ignore the result.
-        let _ = acquire::stand(&ask, &place, answer, Some(7));
+        let _ = acquire::decide(&ask, &place, answer, Some(7));
     }
 }
 

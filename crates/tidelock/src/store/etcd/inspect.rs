@@ -7,12 +7,11 @@ use crate::error::Result;
 use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Holder, Snapshot, since_epoch};
 use crate::store::etcd::Etcd;
-use crate::store::etcd::acquire::untouched;
 use crate::store::etcd::api::{
     ASCENDING, BY_CREATION, KeyValue, PutRequest, PutResponse, RangeRequest, RangeResponse,
 };
 use crate::store::etcd::calls::{get, oldest};
-use crate::store::etcd::errors::RequestError;
+use crate::store::etcd::errors::{RequestError, untouched};
 use crate::store::etcd::keys;
 use crate::store::etcd::keys::Folder;
 use crate::store::glob::matches_glob;

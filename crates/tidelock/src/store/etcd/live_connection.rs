@@ -115,7 +115,9 @@ impl LiveConnection {
                 .map(Some)
                 .map_err(|_| RequestError::Broken("a token that cannot be sent".to_owned())),
             Err(failure) if failure.is_open_house() => {
-                tracing::debug!("a user is given, and the server asks for none");
+                tracing::debug!(
+                    "credentials are set, but the server does not require authentication"
+                );
                 Ok(None)
             }
             Err(failure) => Err(failure),
@@ -252,7 +254,7 @@ where
         });
         if let Err(error) = spawned {
             // Not expected: hyper calls this only from the connection's own task, which runs on a runtime.
-            tracing::error!(%error, "a task of a connection could not be started");
+            tracing::error!(%error, "cannot start a task of the connection");
         }
     }
 }

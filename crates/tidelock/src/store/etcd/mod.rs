@@ -63,7 +63,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let secured = target.places.iter().any(|place| place.tls);
     if !secured && tls::is_wanted(&env.tls) {
         return Err(Error::new(ErrorKind::InvalidOptions).because(
-            "certificates are given, but the URL asks for no TLS; write etcds:// instead of etcd://",
+            "TLS certificates are set, but the URL does not use TLS; write etcds:// instead of etcd://",
         ));
     }
     let login = target.user.zip(target.password);
@@ -95,7 +95,7 @@ fn missing_certificate(error: Error, none_shown: bool) -> Error {
         _ => error.kind(),
     };
     if none_shown && why.contains("the connection broke") {
-        let advice = "if the server wants a client certificate, set `tls_identity`";
+        let advice = "if the server requires a client certificate, set `tls_identity`";
         return Error::new(kind).because(format!("{why}; {advice}"));
     }
     if kind == error.kind() {
@@ -167,7 +167,7 @@ impl Backend for Etcd {
     }
 
     fn attempt<'a>(&'a self, ask: &'a AttemptRequest) -> BoxFuture<'a, AttemptReply> {
-        certain(self.decide(ask))
+        certain(self.acquire(ask))
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal]) -> BoxFuture<'a, Result<Vec<Renewed>>> {

@@ -97,7 +97,7 @@ impl Etcd {
         shared.background.spawn(async move {
             for id in leases {
                 if let Err(failure) = connection.revoke(id, connection.deadline()).await {
-                    tracing::debug!(error = %failure, "a lease is left to run out");
+                    tracing::debug!(error = %failure, "a lease could not be revoked; it expires by itself");
                 }
             }
         });

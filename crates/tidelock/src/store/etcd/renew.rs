@@ -9,10 +9,10 @@ use futures_util::future::join;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::etcd::Etcd;
-use crate::store::etcd::acquire::{QueueKeys, untouched};
+use crate::store::etcd::acquire::QueueKeys;
 use crate::store::etcd::api::{KeyValue, Op, TxnRequest};
 use crate::store::etcd::calls::{created, found, get, ops, put, says, whole_seconds};
-use crate::store::etcd::errors::{RequestError, unexpected};
+use crate::store::etcd::errors::{RequestError, unexpected, untouched};
 use crate::store::etcd::ticket_leases::Lease;
 use crate::store::{BootInstant, Renewal, Renewed, Ticket};
 
@@ -47,14 +47,16 @@ impl Etcd {
         for lost in markers.iter().filter(|id| !alive.contains_key(id)) {
             tracing::warn!(
                 lease = lost,
-                "the lease of a lock-delay has gone: there will be none if this hold ends by itself"
+                "the lease of the lock-delay has expired; if this hold ends without a release, there is no delay"
             );
         }
         let mut answers = Vec::with_capacity(batch.len());
         for (n, one) in batch.iter().enumerate() {
             let key = match places[n] {
                 // `seen` only has entries for tickets that can have a key.
-                Some(_) => seen.next().ok_or_else(|| unexpected("too few keys"))?,
+                Some(_) => seen
+                    .next()
+                    .ok_or_else(|| unexpected("the reply has too few keys"))?,
                 None => None,
             };
             let length = leases[n].and_then(|lease| alive.get(&lease.id).copied());
@@ -109,7 +111,7 @@ impl Etcd {
             .await
             .map_err(RequestError::error)?;
         let keys = seen.responses.iter().map(|response| {
-            let range = found(Some(response)).ok_or_else(|| unexpected("no key was looked for"))?;
+            let range = found(Some(response)).ok_or_else(|| unexpected("the reply lacks a key"))?;
             Ok(range.kvs.first().cloned())
         });
         keys.collect()
@@ -166,7 +168,7 @@ impl Etcd {
         let old = claims.lease(ticket)?;
         let new = self.lease(ticket, length, deadline).await?;
         let place = QueueKeys::of(self, ticket);
-        let place = place.ok_or_else(|| unexpected("a hold without a key"))?;
+        let place = place.ok_or_else(|| unexpected("the hold has no key"))?;
         let (key, owner) = (&place.key, ticket.owner.text());
         let (markers, delay) = (claims.markers(ticket), claims.delay(ticket));
         let marker = if delay.is_zero() {

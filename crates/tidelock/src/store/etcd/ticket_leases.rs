@@ -343,7 +343,9 @@ impl TicketRecord {
 
     fn refuse_if_withdrawn(&self) -> Result<()> {
         if self.stage != TicketStage::Open {
-            return Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"));
+            return Err(
+                Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before")
+            );
         }
         Ok(())
     }

@@ -146,7 +146,7 @@ impl Watcher {
             let Some(failures) = watcher.ended(&mine) else {
                 return; // closed
             };
-            tracing::debug!(error = %end, "the watches have ended; all that wait ask again");
+            tracing::debug!(error = %end, "the watch stream has ended; all waiters retry");
             // Each woken waiter retries and opens a new stream. Without a backoff, a stream that always fails would
             // cause a busy loop.
             timers.after(RECONNECT.pause(failures)).await;
@@ -178,7 +178,7 @@ impl Watcher {
         if is_refused(said) {
             tracing::debug!(
                 reason = said.cancel_reason,
-                "a watch was refused; its waiter looks by itself"
+                "a watch was refused; its waiter polls instead"
             );
         }
         if said.created && !said.canceled {

@@ -121,7 +121,7 @@ impl Memcached {
             }
             ([Reply::Server(_), _], _) => Err(unexpected(&replies[0])),
             _ => Err(unanswered(format_args!(
-                "the server's answer makes no sense: {replies:?}"
+                "unexpected reply from the server: {replies:?}"
             ))),
         }
     }
@@ -206,7 +206,7 @@ impl Memcached {
                 _ => return Ok(Renewed::Gone),
             }
         }
-        Err(unsent("the item could not be stored anew"))
+        Err(unsent("the item could not be stored"))
     }
 
     /// Releases one hold: deletes the item if it is ours.
@@ -223,7 +223,7 @@ impl Memcached {
                 _ => return Ok(Released::NotHeld),
             }
         }
-        Err(unsent("the item changes again and again"))
+        Err(unsent("the item changed during every try"))
     }
 
     /// Withdraws a ticket: writes its tombstone, then deletes its item.
@@ -278,7 +278,7 @@ impl Memcached {
                 return Ok(held);
             }
         }
-        Err(unsent("the item changes again and again"))
+        Err(unsent("the item changed during every try"))
     }
 }
 
@@ -289,5 +289,5 @@ fn refused(left: Option<u64>) -> Attempt {
 }
 
 fn withdrawn() -> Error {
-    Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn")
+    Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before")
 }

@@ -192,7 +192,7 @@ async fn run(endpoint: Arc<Endpoint>, mut inbox: mpsc::UnboundedReceiver<Connect
                 }
                 let standing = wire.as_ref().map(|wire| wire.connection_id);
                 if order.only_on.is_some() && order.only_on != standing {
-                    order.refuse(unsent("the connection it belongs to has gone"));
+                    order.refuse(unsent("the connection of this request was closed"));
                     continue;
                 }
                 if wire.is_none() {
@@ -257,7 +257,7 @@ impl Endpoint {
         };
         let given = background::blocking(move || ask())
             .await
-            .ok_or_else(|| unsent("the source of the credentials panicked"))?;
+            .ok_or_else(|| unsent("the function given to credentials_from panicked"))?;
         Ok(given.user.zip(given.password))
     }
 

@@ -32,9 +32,8 @@ pub(crate) async fn exchange(
     match wire.answer(Shape::One).await.map_err(broken)? {
         Reply::Text(text) if is_new_enough(&text) => {}
         Reply::Text(text) => {
-            return Err(Error::new(ErrorKind::Unsupported).because(format!(
-                "{address}: {text:?} is no memcached of version 1.6 or later"
-            )));
+            return Err(Error::new(ErrorKind::Unsupported)
+                .because(format!("{address}: {text:?} is not memcached 1.6 or later")));
         }
         other => return Err(refused(address, &other)),
     }
@@ -44,7 +43,7 @@ pub(crate) async fn exchange(
     match wire.answer(settings.shape).await.map_err(broken)? {
         Reply::Lines(lines) if lines.iter().any(|line| line.ends_with(" no")) => {
             Err(Error::new(ErrorKind::Unsupported).because(format!(
-                "{address}: this memcached was started with -C, so nothing can be compared before it is changed; start it without"
+                "{address}: this memcached was started with -C, which disables compare-and-swap; start it without -C"
             )))
         }
         _ => Ok(()),
@@ -62,7 +61,9 @@ fn refused(address: &Address, reply: &Reply) -> Error {
             };
             Error::new(kind).because(format!("{address}: {}", error.detail().unwrap_or_default()))
         }
-        other => unsent(format_args!("{address}: it greets with {other:?}")),
+        other => unsent(format_args!(
+            "{address}: unexpected reply to the handshake: {other:?}"
+        )),
     }
 }
 

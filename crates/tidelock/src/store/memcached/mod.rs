@@ -67,8 +67,9 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     let tls = &env.tls;
     if tls.ca.is_some() || tls.cert.is_some() || tls.key.is_some() {
-        return Err(Error::new(ErrorKind::InvalidOptions)
-            .because("certificates are given, but this client speaks no TLS to memcached"));
+        return Err(Error::new(ErrorKind::InvalidOptions).because(
+            "TLS certificates are set, but tidelock has no TLS for memcached; remove them",
+        ));
     }
     let endpoint = Arc::new(Endpoint {
         address: Address::parse(url)?,

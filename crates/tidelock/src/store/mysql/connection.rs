@@ -98,7 +98,11 @@ impl Pool {
         let work = async move { inner.serve(&text, deadline, &liveness).await };
         // The work ends by its own deadline. Its task ends early only with the background runtime.
         let answer = self.0.background.run(work).await;
-        answer.unwrap_or_else(|| Err(RequestError::Classified(unanswered("the client is going"))))
+        answer.unwrap_or_else(|| {
+            Err(RequestError::Classified(unanswered(
+                "the client is closing",
+            )))
+        })
     }
 
     /// Closes all idle connections. Those in use close when their requests end.
@@ -129,7 +133,7 @@ impl PoolInner {
         };
         if liveness.has_left() {
             return Err(RequestError::Classified(unsent(
-                "nobody waits for the answer",
+                "the caller no longer waits for the reply",
             )));
         }
         let Some(raw_connection) = self.timers.until(deadline, self.raw_connection()).await else {

@@ -97,15 +97,15 @@ fn meaning(code: u16) -> (ErrorKind, &'static str) {
         1045 | 1130 | 1129 | 1251 | 1698 | 1820 | 1862 => (Refused,
             "authentication: check user, password, from where the user may connect, and whether with TLS only (ssl-mode=VERIFY_IDENTITY)"),
         1044 | 1142 | 1143 | 1227 => (Refused, "the user may not use the tables; it needs SELECT, INSERT, UPDATE and DELETE"),
-        3159 => (Refused, "the server wants TLS: write ssl-mode=VERIFY_IDENTITY"),
+        3159 => (Refused, "the server requires TLS: write ssl-mode=VERIFY_IDENTITY"),
         1049 => (InvalidOptions, "there is no such database"),
-        1054 | 1064 | 1136 | 1193 | 1231 | 1364 => (Unsupported, "the server is too old, or the tables are not as tidelock makes them"),
-        1146 => (Refused, "tidelock's tables are not there"),
+        1054 | 1064 | 1136 | 1193 | 1231 | 1364 => (Unsupported, "the server is too old, or the tables differ from those that tidelock creates"),
+        1146 => (Refused, "tidelock's tables do not exist"),
         // Nothing else is counted up.
         1690 => (WrongType,
-            "the fencing token of this lock has no next one; nothing was acquired; set it back in the tables to the largest token that was given out"),
+            "the fencing token of this lock has no next token. The lock was not acquired; set the counter in the tables to the largest token in use"),
         // Anything else may have come after a part of the work.
-        _ => (OutcomeUnknown, "an error this client does not know"),
+        _ => (OutcomeUnknown, "unknown error"),
     }
 }
 

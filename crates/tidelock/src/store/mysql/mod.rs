@@ -119,12 +119,12 @@ impl Mysql {
         let Some(row) = rows.first() else {
             // The counter's row is missing, so nothing was inserted.
             schema::ready(&self.pool, self.pool.deadline()).await?;
-            return Err(errors::unsent(
-                "another process was creating the tables again",
-            ));
+            return Err(errors::unsent("another process is creating the tables"));
         };
         if number(row, 3)? != 0 {
-            return Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"));
+            return Err(
+                Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before")
+            );
         }
         if number(row, 0)? == 0 {
             let left = Duration::from_micros(number(row, 1)?);
@@ -210,7 +210,7 @@ impl Mysql {
         if number(row, 1)? == 0 {
             // The tables were emptied. Without the counter's row there was no row to mark.
             schema::ready(&self.pool, self.pool.deadline()).await?;
-            return Err(unanswered("another process was creating the tables again"));
+            return Err(unanswered("another process is creating the tables"));
         }
         Ok(released(number(row, 0)?))
     }
@@ -255,7 +255,7 @@ impl Mysql {
             .await?;
         // A failed sweep does no harm to locks. The next client that announces itself repeats it.
         if let Err(error) = self.ask(sql::sweep()).await {
-            tracing::debug!(%error, "old rows were not cleared away");
+            tracing::debug!(%error, "cannot delete expired rows");
         }
         Ok(())
     }
@@ -286,12 +286,12 @@ fn details(row: &TextRow) -> Result<Option<ClientInfo>> {
 fn text(row: &TextRow, column: usize) -> Result<String> {
     let word = row.get(column).and_then(Option::as_ref);
     let word = word.and_then(|word| String::from_utf8(word.clone()).ok());
-    word.ok_or_else(|| unanswered("the server's answer makes no sense"))
+    word.ok_or_else(|| unanswered("unexpected reply from the server"))
 }
 
 fn number(row: &TextRow, column: usize) -> Result<u64> {
     let number = text(row, column)?.parse();
-    number.map_err(|_| unanswered("the server's answer makes no sense"))
+    number.map_err(|_| unanswered("unexpected reply from the server"))
 }
 
 impl Backend for Mysql {

@@ -167,7 +167,7 @@ fn request_error(error: mysql_async::Error, first: bool) -> RequestError {
 fn closed(address: &Address, error: mysql_async::Error) -> Error {
     if let mysql_async::Error::Driver(DriverError::NoClientSslFlagFromServer) = error {
         return Error::new(ErrorKind::Refused).because(format!(
-            "{address}: the server speaks no TLS; let it, or write ssl-mode=DISABLED if everybody may read along"
+            "{address}: the server has no TLS; enable it there, or write ssl-mode=DISABLED to send everything unencrypted"
         ));
     }
     match request_error(error, true) {

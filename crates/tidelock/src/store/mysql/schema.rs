@@ -65,7 +65,7 @@ pub(crate) async fn ready(pool: &Pool, deadline: BootInstant) -> Result<()> {
     let format = format.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
     if format.unwrap_or(FORMAT) > FORMAT {
         return Err(Error::new(ErrorKind::Unsupported).because(
-            "the tables were made by a newer tidelock; update this program, or give it a database of its own",
+            "the tables were created by a newer tidelock; update this program, or use another database",
         ));
     }
     Ok(())
@@ -74,7 +74,7 @@ pub(crate) async fn ready(pool: &Pool, deadline: BootInstant) -> Result<()> {
 async fn make(pool: &Pool, deadline: BootInstant) -> Result<()> {
     if !pool.may_create() {
         return Err(Error::new(ErrorKind::InvalidOptions).because(format!(
-            "the database {} has none of tidelock's tables: no lock was ever taken in it. Is the URL right? Looking at locks makes no tables; taking one does",
+            "the database {} has none of tidelock's tables, so no lock was ever acquired in it; check the URL. Only an acquire creates tables",
             pool.database()
         )));
     }
@@ -83,7 +83,7 @@ async fn make(pool: &Pool, deadline: BootInstant) -> Result<()> {
             Ok(_) => {}
             Err(failure) if failure.is_denied() => {
                 return Err(Error::new(ErrorKind::Refused).because(format!(
-                    "tidelock's tables are not there, and the user may not make them; let somebody who may run:\n{};",
+                    "tidelock's tables do not exist, and this user may not create them; run this as a user with that right:\n{};",
                     tables().join(";\n")
                 )));
             }
@@ -95,7 +95,7 @@ async fn make(pool: &Pool, deadline: BootInstant) -> Result<()> {
                     kind => kind,
                 };
                 return Err(Error::new(kind)
-                    .because("tidelock's tables could not be made")
+                    .because("cannot create tidelock's tables")
                     .caused_by(error));
             }
         }

@@ -239,7 +239,7 @@ async fn dial(
     });
     match answered.await {
         Ok(client) => client,
-        Err(_) => Err(RequestError::Unsent("the client is going".to_owned())),
+        Err(_) => Err(RequestError::Unsent("the client is closing".to_owned())),
     }
 }
 

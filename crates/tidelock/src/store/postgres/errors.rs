@@ -85,7 +85,7 @@ impl fmt::Display for PostgresError {
         let text = self.0.message();
         let advice = match meaning(self.0.code()) {
             (ErrorKind::Refused, _) if wants_tls(text) => {
-                "; the server wants TLS: write sslmode=verify-full"
+                "; the server requires TLS: write sslmode=verify-full"
             }
             (_, advice) => advice,
         };

@@ -98,7 +98,7 @@ async fn make_tables(connection: &Connection, sql: &Sql, create: bool) -> Result
     }
     if !create {
         return Err(Error::new(ErrorKind::InvalidOptions).because(format!(
-            "this database has no table {}: no lock was ever taken in it. Is the URL right? Looking at locks makes no tables; taking one does",
+            "this database has no table {}, so no lock was ever acquired in it; check the URL. Only an acquire creates tables",
             sql.table
         )));
     }
@@ -107,7 +107,7 @@ async fn make_tables(connection: &Connection, sql: &Sql, create: bool) -> Result
         let error = failure.error();
         match error.kind() {
             ErrorKind::Refused => Error::new(ErrorKind::Refused).because(format!(
-                "the tables of the locks are missing, and this user may not make them ({}); have somebody run:\n{}",
+                "tidelock's tables do not exist, and this user may not create them ({}); run this as a user with that right:\n{}",
                 error.detail().unwrap_or_default(),
                 sql.make
             )),
@@ -174,7 +174,7 @@ impl Postgres {
                 let left = Duration::from_micros(u64::try_from(left).unwrap_or(0) + 1000);
                 Ok(self.refused(ask, wake, Some(left)))
             }
-            2 => Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn")),
+            2 => Err(Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before")),
             other => Err(unexpected(format_args!("{other:?}"))),
         }
     }
@@ -247,7 +247,7 @@ fn fencing(token: i64) -> Option<FencingToken> {
 fn not_a_token(row: &Row) -> Error {
     let token: i64 = row.get(1);
     Error::new(ErrorKind::OutcomeUnknown).because(format!(
-        "the sequence of the fencing tokens gave {token}, which is no token; let it begin at the largest token that was given out"
+        "the sequence of the fencing tokens returned {token}, which is not a token; restart it at the largest token in use"
     ))
 }
 

@@ -17,6 +17,9 @@ const ROW_TTL_SECONDS: u32 = 3600;
 /// wait behind it.
 const ROW_PATIENCE: u32 = 40;
 
+/// The server's time when the expression is evaluated, not when the transaction began.
+const NOW: &str = "clock_timestamp()";
+
 /// The statements for one table.
 #[derive(Debug)]
 pub(crate) struct Sql {
@@ -45,120 +48,146 @@ pub(crate) struct Sql {
 
 impl Sql {
     /// `table` was validated: letters, digits, underscores, and optionally a schema before a dot.
-    #[allow(clippy::too_many_lines, reason = "one statement after another")]
     pub(crate) fn new(table: &str) -> Self {
-        let clients = format!("{table}_clients");
-        let tokens = format!("{table}_tokens");
-        let withdrawn = format!("{table}_withdrawn");
-        // The server creates an index in its table's schema, and rejects a schema in the index's name.
-        let index = table.rsplit('.').next().unwrap_or(table);
-        let channel = table.replace('.', "_");
-        let now = "clock_timestamp()";
-        let free = format!("pg_notify('{channel}', 'f' || name)");
+        let channel = channel(table);
+        let free = free(table);
         Self {
             there: "SELECT to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL".to_owned(),
-            // Sent as one query, so it runs as one transaction. The advisory lock serializes concurrent processes.
-            //
-            // `token` is part of a unique key. So changing it takes a stronger row lock than a renewal or a release
-            // does, and a fence in a user's transaction blocks new grants only.
-            make: format!(
-                "SELECT pg_advisory_xact_lock(hashtext('{table}'));\n\
-                 CREATE TABLE IF NOT EXISTS {table} (\n  \
-                   name text COLLATE \"C\" PRIMARY KEY,\n  \
-                   owner text,\n  \
-                   expires timestamptz NOT NULL,\n  \
-                   token bigint NOT NULL,\n  \
-                   withdrawn text[] NOT NULL DEFAULT '{{}}',\n  \
-                   ended text,\n  \
-                   UNIQUE (name, token)\n);\n\
-                 CREATE TABLE IF NOT EXISTS {withdrawn} (owner text PRIMARY KEY, at timestamptz NOT NULL);\n\
-                 CREATE INDEX IF NOT EXISTS {index}_withdrawn_at ON {withdrawn} (at);\n\
-                 CREATE TABLE IF NOT EXISTS {clients} (\n  \
-                   client text PRIMARY KEY,\n  host text NOT NULL,\n  pid bigint NOT NULL,\n  program text NOT NULL,\n  \
-                   since bigint NOT NULL,\n  expires timestamptz NOT NULL\n);\n\
-                 CREATE SEQUENCE IF NOT EXISTS {tokens};"
-            ),
-            // The INSERT reads `patience`, so that `lock_timeout` is set before it waits for the row.
-            attempt: format!(
-                "WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', '{ROW_PATIENCE}ms', true) AS set), \
-                 granted AS (\
-                   INSERT INTO {table} AS l (name, owner, expires, token) \
-                   SELECT $1, $2, {now} + $3 * interval '1 microsecond', nextval('{tokens}') FROM patience WHERE set IS NOT NULL \
-                   ON CONFLICT (name) DO UPDATE SET \
-                     owner = EXCLUDED.owner, \
-                     expires = CASE WHEN l.owner = EXCLUDED.owner THEN greatest(l.expires, {now} + $3 * interval '1 microsecond') \
-                               ELSE {now} + $3 * interval '1 microsecond' END, \
-                     token = CASE WHEN l.owner = EXCLUDED.owner THEN l.token ELSE nextval('{tokens}') END \
-                   WHERE NOT $2 = ANY (l.withdrawn) AND NOT EXISTS (SELECT 1 FROM {withdrawn} WHERE owner = $2) \
-                     AND (l.owner IS NULL OR l.owner = EXCLUDED.owner OR l.expires <= {now}) \
-                   RETURNING token) \
-                 SELECT 1, token FROM granted UNION ALL \
-                 SELECT CASE WHEN $2 = ANY (withdrawn) OR EXISTS (SELECT 1 FROM {withdrawn} w WHERE w.owner = $2) THEN 2 ELSE 0 END, \
-                   (extract(epoch FROM expires - {now}) * 1000000)::bigint \
-                 FROM {table} WHERE name = $1 AND NOT EXISTS (SELECT 1 FROM granted)"
-            ),
+            make: make(table),
+            attempt: attempt(table),
             renew: format!(
-                "UPDATE {table} AS l SET expires = greatest(l.expires, {now} + a.lease * interval '1 microsecond') \
+                "UPDATE {table} AS l SET expires = greatest(l.expires, {NOW} + a.lease * interval '1 microsecond') \
                  FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS a (name, owner, lease, number) \
-                 WHERE l.name = a.name AND l.owner = a.owner AND l.expires > {now} RETURNING a.number"
+                 WHERE l.name = a.name AND l.owner = a.owner AND l.expires > {NOW} RETURNING a.number"
             ),
             release: format!(
-                "WITH freed AS (UPDATE {table} SET owner = NULL, expires = {now} \
-                   WHERE name = $1 AND owner = $2 AND expires > {now} RETURNING name) \
+                "WITH freed AS (UPDATE {table} SET owner = NULL, expires = {NOW} \
+                   WHERE name = $1 AND owner = $2 AND expires > {NOW} RETURNING name) \
                  SELECT true, {free}::text FROM freed"
             ),
-            // We record the owner twice. An attempt that began earlier sees the copy in the row, because it reads the
-            // row again once it has the row lock. The separate table has room for every owner.
-            withdraw: format!(
-                "WITH old AS (DELETE FROM {withdrawn} WHERE owner IN (SELECT owner FROM {withdrawn} \
-                     WHERE at < {now} - interval '{WITHDRAWN_TTL_SECONDS} seconds' ORDER BY at LIMIT 10 FOR UPDATE SKIP LOCKED)), \
-                 mark AS (INSERT INTO {withdrawn} (owner, at) VALUES ($2, {now}) ON CONFLICT DO NOTHING), \
-                 gone AS (INSERT INTO {table} AS l (name, expires, token, withdrawn) VALUES ($1, {now}, 0, ARRAY[$2]) \
-                   ON CONFLICT (name) DO UPDATE SET \
-                     owner = CASE WHEN l.owner = $2 THEN NULL ELSE l.owner END, \
-                     expires = CASE WHEN l.owner = $2 THEN {now} ELSE l.expires END, \
-                     ended = CASE WHEN l.owner = $2 AND l.expires > {now} THEN $2 END, \
-                     withdrawn = (ARRAY[$2] || l.withdrawn)[1:{NEWEST}] \
-                   RETURNING name, ended IS NOT NULL AS held) \
-                 SELECT held, CASE WHEN held THEN {free}::text END FROM gone"
-            ),
+            withdraw: withdraw(table),
             force: format!(
-                "WITH freed AS (UPDATE {table} SET owner = NULL, expires = {now} \
-                   WHERE name = $1 AND owner IS NOT NULL AND expires > {now} RETURNING name) \
+                "WITH freed AS (UPDATE {table} SET owner = NULL, expires = {NOW} \
+                   WHERE name = $1 AND owner IS NOT NULL AND expires > {NOW} RETURNING name) \
                  SELECT true, {free}::text FROM freed"
             ),
             inspect: format!(
-                "SELECT l.token, l.owner, (extract(epoch FROM l.expires - {now}) * 1000000)::bigint, \
+                "SELECT l.token, l.owner, (extract(epoch FROM l.expires - {NOW}) * 1000000)::bigint, \
                    c.host, c.pid, c.program, c.since \
-                 FROM {table} l LEFT JOIN {clients} c ON c.client = split_part(l.owner, ':', 1) AND c.expires > {now} \
+                 FROM {table} l LEFT JOIN {table}_clients c ON c.client = split_part(l.owner, ':', 1) AND c.expires > {NOW} \
                  WHERE l.name = $1"
             ),
             list: format!(
-                "SELECT name FROM {table} WHERE owner IS NOT NULL AND expires > {now} ORDER BY name LIMIT $1 OFFSET $2"
+                "SELECT name FROM {table} WHERE owner IS NOT NULL AND expires > {NOW} ORDER BY name LIMIT $1 OFFSET $2"
             ),
             announce: format!(
-                "INSERT INTO {clients} (client, host, pid, program, since, expires) \
-                 VALUES ($1, $2, $3, $4, $5, {now} + $6 * interval '1 microsecond') \
+                "INSERT INTO {table}_clients (client, host, pid, program, since, expires) \
+                 VALUES ($1, $2, $3, $4, $5, {NOW} + $6 * interval '1 microsecond') \
                  ON CONFLICT (client) DO UPDATE SET expires = EXCLUDED.expires"
             ),
-            retract: format!("DELETE FROM {clients} WHERE client = $1"),
+            retract: format!("DELETE FROM {table}_clients WHERE client = $1"),
             sweep: format!(
-                "WITH old AS (DELETE FROM {clients} WHERE expires < {now}) \
+                "WITH old AS (DELETE FROM {table}_clients WHERE expires < {NOW}) \
                  DELETE FROM {table} WHERE name IN (SELECT name FROM {table} \
-                   WHERE expires < {now} - interval '{ROW_TTL_SECONDS} seconds' LIMIT 1000 FOR UPDATE SKIP LOCKED)"
+                   WHERE expires < {NOW} - interval '{ROW_TTL_SECONDS} seconds' LIMIT 1000 FOR UPDATE SKIP LOCKED)"
             ),
             tell: format!("SELECT pg_notify('{channel}', $1)::text"),
-            // The text cannot be cast to bigint: the cast raises our message and aborts the user's transaction.
-            fence: format!(
-                "SELECT CASE WHEN held.token = $2 THEN held.token ELSE \
-                   ('tidelock: the lock was given to somebody else since, its newest token is ' \
-                     || coalesce(held.token::text, 'not known any more'))::bigint END AS token \
-                 FROM (VALUES (1)) AS one LEFT JOIN LATERAL \
-                   (SELECT token FROM {table} WHERE name = $1 FOR KEY SHARE) AS held ON true"
-            ),
+            fence: fence(table),
             table: table.to_owned(),
-            clients,
+            clients: format!("{table}_clients"),
             channel,
         }
     }
+}
+
+/// The `NOTIFY` channel of a table.
+fn channel(table: &str) -> String {
+    table.replace('.', "_")
+}
+
+/// The call that wakes the waiters of a row's lock.
+fn free(table: &str) -> String {
+    format!("pg_notify('{}', 'f' || name)", channel(table))
+}
+
+/// Creates the tables, index and sequence.
+fn make(table: &str) -> String {
+    // The server creates an index in its table's schema, and rejects a schema in the index's name.
+    let index = table.rsplit('.').next().unwrap_or(table);
+    // Sent as one query, so it runs as one transaction. The advisory lock serializes concurrent processes.
+    //
+    // `token` is part of a unique key. So changing it takes a stronger row lock than a renewal or a release
+    // does, and a fence in a user's transaction blocks new grants only.
+    format!(
+        "SELECT pg_advisory_xact_lock(hashtext('{table}'));\n\
+         CREATE TABLE IF NOT EXISTS {table} (\n  \
+           name text COLLATE \"C\" PRIMARY KEY,\n  \
+           owner text,\n  \
+           expires timestamptz NOT NULL,\n  \
+           token bigint NOT NULL,\n  \
+           withdrawn text[] NOT NULL DEFAULT '{{}}',\n  \
+           ended text,\n  \
+           UNIQUE (name, token)\n);\n\
+         CREATE TABLE IF NOT EXISTS {table}_withdrawn (owner text PRIMARY KEY, at timestamptz NOT NULL);\n\
+         CREATE INDEX IF NOT EXISTS {index}_withdrawn_at ON {table}_withdrawn (at);\n\
+         CREATE TABLE IF NOT EXISTS {table}_clients (\n  \
+           client text PRIMARY KEY,\n  host text NOT NULL,\n  pid bigint NOT NULL,\n  program text NOT NULL,\n  \
+           since bigint NOT NULL,\n  expires timestamptz NOT NULL\n);\n\
+         CREATE SEQUENCE IF NOT EXISTS {table}_tokens;"
+    )
+}
+
+/// Grants the lock, or says why not: 1 and the token; 0 and the holder's remaining time; 2 for a withdrawn owner.
+fn attempt(table: &str) -> String {
+    // The INSERT reads `patience`, so that `lock_timeout` is set before it waits for the row.
+    format!(
+        "WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', '{ROW_PATIENCE}ms', true) AS set), \
+         granted AS (\
+           INSERT INTO {table} AS l (name, owner, expires, token) \
+           SELECT $1, $2, {NOW} + $3 * interval '1 microsecond', nextval('{table}_tokens') FROM patience WHERE set IS NOT NULL \
+           ON CONFLICT (name) DO UPDATE SET \
+             owner = EXCLUDED.owner, \
+             expires = CASE WHEN l.owner = EXCLUDED.owner THEN greatest(l.expires, {NOW} + $3 * interval '1 microsecond') \
+                       ELSE {NOW} + $3 * interval '1 microsecond' END, \
+             token = CASE WHEN l.owner = EXCLUDED.owner THEN l.token ELSE nextval('{table}_tokens') END \
+           WHERE NOT $2 = ANY (l.withdrawn) AND NOT EXISTS (SELECT 1 FROM {table}_withdrawn WHERE owner = $2) \
+             AND (l.owner IS NULL OR l.owner = EXCLUDED.owner OR l.expires <= {NOW}) \
+           RETURNING token) \
+         SELECT 1, token FROM granted UNION ALL \
+         SELECT CASE WHEN $2 = ANY (withdrawn) OR EXISTS (SELECT 1 FROM {table}_withdrawn w WHERE w.owner = $2) THEN 2 ELSE 0 END, \
+           (extract(epoch FROM expires - {NOW}) * 1000000)::bigint \
+         FROM {table} WHERE name = $1 AND NOT EXISTS (SELECT 1 FROM granted)"
+    )
+}
+
+/// Ends a ticket, and records its owner so that a late attempt is refused.
+fn withdraw(table: &str) -> String {
+    let free = free(table);
+    // We record the owner twice. An attempt that began earlier sees the copy in the row, because it reads the
+    // row again once it has the row lock. The separate table has room for every owner.
+    format!(
+        "WITH old AS (DELETE FROM {table}_withdrawn WHERE owner IN (SELECT owner FROM {table}_withdrawn \
+             WHERE at < {NOW} - interval '{WITHDRAWN_TTL_SECONDS} seconds' ORDER BY at LIMIT 10 FOR UPDATE SKIP LOCKED)), \
+         mark AS (INSERT INTO {table}_withdrawn (owner, at) VALUES ($2, {NOW}) ON CONFLICT DO NOTHING), \
+         gone AS (INSERT INTO {table} AS l (name, expires, token, withdrawn) VALUES ($1, {NOW}, 0, ARRAY[$2]) \
+           ON CONFLICT (name) DO UPDATE SET \
+             owner = CASE WHEN l.owner = $2 THEN NULL ELSE l.owner END, \
+             expires = CASE WHEN l.owner = $2 THEN {NOW} ELSE l.expires END, \
+             ended = CASE WHEN l.owner = $2 AND l.expires > {NOW} THEN $2 END, \
+             withdrawn = (ARRAY[$2] || l.withdrawn)[1:{NEWEST}] \
+           RETURNING name, ended IS NOT NULL AS held) \
+         SELECT held, CASE WHEN held THEN {free}::text END FROM gone"
+    )
+}
+
+/// Fails the user's transaction unless the token is still the newest.
+fn fence(table: &str) -> String {
+    // The text cannot be cast to bigint: the cast raises our message and aborts the user's transaction.
+    format!(
+        "SELECT CASE WHEN held.token = $2 THEN held.token ELSE \
+           ('tidelock: the lock was given to somebody else since, its newest token is ' \
+             || coalesce(held.token::text, 'not known any more'))::bigint END AS token \
+         FROM (VALUES (1)) AS one LEFT JOIN LATERAL \
+           (SELECT token FROM {table} WHERE name = $1 FOR KEY SHARE) AS held ON true"
+    )
 }

@@ -117,7 +117,7 @@ async fn listen_once(listener: &Arc<NotifyListener>, told: &mut bool, failures: 
         }
         Err(why) => {
             if !std::mem::replace(told, true) {
-                tracing::warn!(store = %listener.connection, %why, "releases are not heard of: waiters ask again and again instead of being woken");
+                tracing::warn!(store = %listener.connection, %why, "cannot listen for releases; waiters poll instead of being woken");
             }
             listener.state.send_replace(ListenState::Deaf);
             why.is_pooled

@@ -6,7 +6,7 @@ pub(crate) mod url;
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::servers::PubSubMode;
+use crate::redis::topology::PubSubMode;
 
 /// The servers, the database and, if the URL has them, user and password.
 #[derive(Clone, PartialEq, Eq)]

@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-pub(crate) use self::open::{connect, connect_servers};
+pub(crate) use self::open::{connect, connect_topology};
 
 use crate::error::Result;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::servers::{PubSubMode, Topology};
+use crate::redis::topology::{PubSubMode, Topology};
 use crate::store::redis::address::{Address, ClusterNodes, ServerAddress};
 use crate::store::redis::layouts::Layout;
 use crate::store::redis::pubsub::channel_router::ChannelRouter;
@@ -29,7 +29,7 @@ pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
 }
 
 /// Like [`connect`], from parts.
-pub(crate) async fn connect_servers(servers: &Topology, env: &Env) -> Result<Store> {
+pub(crate) async fn connect_topology(servers: &Topology, env: &Env) -> Result<Store> {
     open(Address::of(servers)?, env).await
 }
 
@@ -41,7 +41,7 @@ async fn open(target: Address, env: &Env) -> Result<Store> {
     };
     if !target.is_tls() && tls::is_wanted(&env.tls) {
         return Err(Error::new(ErrorKind::InvalidOptions).because(
-            "certificates are given, but no TLS is asked for; write rediss:// instead of redis://, or Servers::tls",
+            "TLS certificates are set, but the address does not use TLS; write rediss:// instead of redis://, or call redis::Topology::tls",
         ));
     }
     let entry = EndpointLogin {
@@ -154,7 +154,7 @@ async fn knows_shards(cluster: &Arc<Cluster>) -> Result<bool> {
         // We return the error instead of a guess: with a wrong guess, some waiters would not be woken.
         Err(error) if error.kind() == ErrorKind::Unavailable => Err(error),
         Err(error) => {
-            tracing::debug!(%error, "no sharded messages");
+            tracing::debug!(%error, "the server has no sharded pub/sub; using plain messages");
             Ok(false)
         }
     }

@@ -244,7 +244,7 @@ pub(crate) fn give_up_if_strict(policy: ReplicaAck, why: &Error) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(why.kind()).because(format!(
-        "whether replicas have a lock cannot be known here; acknowledge `any` or `off` works without: {}",
+        "this server cannot tell which replicas have a lock; use the policy `any` or `off`: {}",
         why.detail().unwrap_or_default()
     )))
 }

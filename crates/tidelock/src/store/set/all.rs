@@ -47,7 +47,7 @@ pub(crate) async fn attempt(set: &Shared, ask: &AttemptRequest) -> Result<Attemp
                 set,
                 part,
                 Error::new(ErrorKind::Unavailable)
-                    .because("held by others again and again when the rest had been taken"),
+                    .because("other owners held a part during every try"),
             ));
         }
         let pause = set.collision_pause(now.since(round), collisions);
@@ -123,7 +123,7 @@ async fn sweep(set: &Shared, ask: &AttemptRequest, start: &SweepStart) -> Result
                 }
                 give_back(set, &ask.ticket, &taken).await;
                 return Err(Error::new(ErrorKind::Unavailable)
-                    .because("the parts answer too slowly, one after the other"));
+                    .because("the parts together took longer than the response timeout"));
             }
             Ok(Attempt::Held(wait)) => wait,
             Err(error) => {
@@ -189,7 +189,7 @@ async fn look_for_twin(
     let twin = seen.holders.iter().any(|holder| holder.owner == ours);
     member.set_twin(twin);
     if twin {
-        tracing::info!(lock = %name, "two parts of a set are one lock by two addresses; it is taken once");
+        tracing::info!(lock = %name, "two parts of a set are the same lock under two addresses; it is acquired once");
     }
     Ok(twin)
 }

@@ -103,5 +103,5 @@ async fn tell(member: &Member, errand: &CleanupJob) -> Result<()> {
 }
 
 fn given_up(member: &Member, ticket: &Ticket, error: &Error) {
-    tracing::debug!(lock = %ticket.name, member = %member.label, %error, "could not be released there; its lease has ended");
+    tracing::debug!(lock = %ticket.name, member = %member.label, %error, "the lock of this member could not be released before its lease ended");
 }

@@ -167,8 +167,8 @@ impl Votes {
                 .map(|(part, up)| format!("{} has been up for {up:?}", set.members[*part].label));
             let young: Vec<String> = young.collect();
             let error = Error::new(ErrorKind::Unavailable).because(format!(
-                "{}: a server votes when it has been up for {need:?}, the longest lease, because it may have forgotten a lock; \
-                 wait, or for a new deployment build the RedLock without its restart guard",
+                "{}: a server votes only after it has been up for {need:?}, the longest lease, because a restart may have lost a lock; \
+                 wait, or set restart_guard(false) for a new deployment",
                 young.join(", ")
             ));
             let youngest = self.young.iter().map(|(_, up)| *up).min();
@@ -246,7 +246,7 @@ async fn vote(set: &Shared, quorum: &Quorum, ask: &AttemptRequest, part: usize) 
 fn counted_already(set: &Shared, part: usize, first: usize) -> Error {
     let (member, first) = (&set.members[part], &set.members[first].label);
     if member.is_news() {
-        tracing::error!(server = %member.label, %first, "two clients of a majority lead to one server; it has one vote");
+        tracing::error!(server = %member.label, %first, "two clients of a RedLock connect to the same server; it has one vote");
     }
     Error::new(ErrorKind::InvalidOptions).because(format!(
         "is the same server as {first}, and has one vote; give each server one client"
@@ -270,7 +270,7 @@ fn by_age(
         // refused.
         Ok(None) | Err(_) => {
             if member.is_news() && member.store.front.capabilities().shared {
-                tracing::warn!(server = %member.label, "does not say since when it is up (INFO), so after a restart it may vote although it has forgotten a lock");
+                tracing::warn!(server = %member.label, "the server does not report its uptime (INFO); after a restart it may vote although it has forgotten a lock");
             }
             Vote::Granted(None, bond)
         }

@@ -59,7 +59,7 @@ pub(crate) async fn give_back(set: &Shared, ticket: &Ticket, parts: &[usize]) {
     });
     for (part, answer) in join_all(asked).await {
         if let Err(error) = answer {
-            tracing::debug!(lock = %ticket.name, %error, "what was taken in vain could not be given back; withdrawing it in the background");
+            tracing::debug!(lock = %ticket.name, %error, "a lock of a member could not be released; withdrawing it in the background");
             doubt(set, ticket, part);
         }
     }
@@ -137,7 +137,7 @@ fn all(set: &Shared, marks: &[MemberDoubt], failed: Failed, withdraw: bool) -> R
         .map(|part| &*set.members[*part].label)
         .collect();
     Err(Error::lost(reason).because(format!(
-        "not held any more: {}; the others were released",
+        "no longer held: {}; the others were released",
         names.join(", ")
     )))
 }
@@ -160,7 +160,7 @@ fn majority(
     let held = freed + failed.len() >= set.needed();
     for (part, withdraw, error) in failed {
         let member = &set.members[part];
-        tracing::debug!(lock = %ticket.name, member = %member.label, %error, "release without an answer; trying again in the background");
+        tracing::debug!(lock = %ticket.name, member = %member.label, %error, "the member did not answer the release; retrying in the background");
         Janitor::hand(set, part, member.ticket(ticket), withdraw);
     }
     Ok(if held {

@@ -107,7 +107,7 @@ fn outcome(set: &Arc<Shared>, side: Side, renewal: &Renewal, tally: Tally) -> Re
     let needed = set.needed().min(asked); // of members that are the same lock, only one is asked
     if tally.kept >= needed {
         for part in tally.gone {
-            tracing::info!(lock = %name, member = %set.members[part].label, "this server has lost the lock; it is put back");
+            tracing::info!(lock = %name, member = %set.members[part].label, "this member has lost the lock; acquiring it there again");
             mend(set, side, renewal, part);
         }
         return Renewed::Kept;
@@ -119,7 +119,7 @@ fn outcome(set: &Arc<Shared>, side: Side, renewal: &Renewal, tally: Tally) -> Re
             .iter()
             .map(|part| &*set.members[*part].label)
             .collect();
-        tracing::warn!(lock = %name, gone = %labels.join(", "), "lost");
+        tracing::warn!(lock = %name, gone = %labels.join(", "), "the lock of a set is lost");
         return if tally.wrong_type {
             Renewed::WrongType
         } else {
@@ -146,7 +146,7 @@ fn mend(set: &Arc<Shared>, side: Side, renewal: &Renewal, part: usize) {
         match reply.outcome {
             // The outcome is unknown, so the ticket stays in doubt there and the release withdraws it.
             Err(error) if error.outcome_unknown() => {
-                tracing::debug!(lock = %ask.ticket.name, %error, "not put back");
+                tracing::debug!(lock = %ask.ticket.name, %error, "cannot acquire the lock of this member again");
             }
             _ if reply.in_doubt => {}
             _ => set.in_doubt_log.repaired(&owner, part),

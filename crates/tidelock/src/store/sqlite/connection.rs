@@ -166,7 +166,7 @@ impl Database {
         if !open.empty_log() {
             return;
         }
-        tracing::warn!(file = %paths.main.display(), "the lock file, or the -wal or -shm beside it, was removed, renamed or replaced; it is opened again");
+        tracing::warn!(file = %paths.main.display(), "the lock file, or the -wal or -shm beside it, was removed, renamed or replaced; reopening it");
         self.open = None;
         self.setting.alarm.ring();
     }

@@ -174,11 +174,11 @@ impl<'a> EntryLock<'a> {
     /// Removes a log that does not belong to this file, for example after a copy or a restore. Otherwise SQLite would
     /// write the log's old pages over newer pages of the file.
     fn discard_log(&self) -> Result<(), Unfit> {
-        tracing::warn!(file = %self.paths.main.display(), "the -wal beside the lock file is not the one that belongs to it; it is removed");
+        tracing::warn!(file = %self.paths.main.display(), "the -wal file beside the lock file belongs to another file; removing it");
         for path in [&self.paths.wal, &self.paths.shm] {
             match std::fs::remove_file(path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    let why = "the -wal and -shm beside it belong to another lock file and cannot be removed; remove them by hand";
+                    let why = "the -wal and -shm files beside it belong to another lock file and cannot be removed; remove them by hand";
                     let refused = Error::new(ErrorKind::Refused).because(why);
                     return Err(Unfit::Other(refused.caused_by(error)));
                 }
@@ -292,6 +292,6 @@ fn is_busy(error: &rusqlite::Error) -> bool {
 
 fn missing(what: &str) -> Error {
     Error::new(ErrorKind::InvalidOptions).because(format!(
-        "{what}: no lock was ever taken there. Is the path right? Looking at locks makes no file; taking one does"
+        "{what}: no lock was ever acquired there; check the path. Only an acquire creates the file"
     ))
 }

@@ -73,7 +73,7 @@ pub(crate) fn explain(error: rusqlite::Error, stage: TransactionStage) -> Error 
             | ErrorCode::AuthorizationForStatementDenied,
         ) => (Refused, "the lock file (or its -wal or -shm companion, or its folder) may not be written by this user"),
         Some(ErrorCode::CannotOpen) => (Unavailable, "the lock file cannot be opened; is its folder there, and may this user write to it?"),
-        Some(ErrorCode::NotADatabase) => (InvalidOptions, "the file is not an SQLite database; it was left as it is"),
+        Some(ErrorCode::NotADatabase) => (InvalidOptions, "the file is not an SQLite database; it was not changed"),
         Some(ErrorCode::DatabaseCorrupt) => (Unavailable,
             "the lock file is damaged; stop all that use it, move it away with its -wal and -shm, and start again"),
         _ => (Unavailable, "SQLite reported an error"),

@@ -104,7 +104,7 @@ impl FileSystem {
 pub(crate) fn check(file: &Path) -> Result<()> {
     if is_mount_point(file) {
         return Err(Error::new(ErrorKind::Unsupported).because(format!(
-            "{} is mounted by itself, without its folder: the -wal and -shm files beside it would not be shared, and two processes \
+            "{} is mounted without its folder: the -wal and -shm files beside it would not be shared, and two processes \
              could have the same lock. Mount the folder instead",
             file.display()
         )));

@@ -136,7 +136,7 @@ async fn open_now(worker: &Worker) -> Result<bool> {
         // Many processes may open the file at the same moment. We do not fail here; an acquisition waits for them
         // within its own timeout.
         Err(error) if errors::is_busy(&error) || error.outcome_unknown() => {
-            tracing::debug!(%error, "the lock file cannot be opened yet");
+            tracing::debug!(%error, "cannot open the lock file yet; retrying");
             Ok(false)
         }
         Err(error) => Err(error),
@@ -200,10 +200,10 @@ impl Sqlite {
             }
             Decision::Held(left) => Ok(Attempt::held(wake, self.watch.recheck(name, left))),
             Decision::Withdrawn => {
-                Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"))
+                Err(Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before"))
             }
             Decision::NoToken(value) => Err(Error::new(ErrorKind::WrongType).because(format!(
-                "the counter of the fencing tokens in the lock file holds {value}, after which there is no token; nothing was acquired; set it to a whole number from the largest token that was given out to {}",
+                "the counter of the fencing tokens in the lock file holds {value}, which has no next token. The lock was not acquired; set the counter to a number between the largest token in use and {}",
                 i64::MAX - 1
             ))),
         }
@@ -270,7 +270,7 @@ fn give_back(database: &mut Database, ticket: &Ticket, decision: &Decision) {
         return;
     }
     if let Err(error) = database.write(Durable::No, |view| view.release(ticket)) {
-        tracing::warn!(lock = %ticket.name, %error, "a lock whose caller has gone stays until its lease ends");
+        tracing::warn!(lock = %ticket.name, %error, "cannot release a lock whose caller has left; it stays held until its lease ends");
     }
     database.hide(ticket.name.as_str());
 }

@@ -60,14 +60,14 @@ impl ProcessQueue {
             .name("tidelock-queue".to_owned())
             .spawn(move || {
                 if let Err(error) = serving.spot.serve(&*caller) {
-                    tracing::debug!(%error, "no such locks on this system; the lock file is looked at instead");
+                    tracing::debug!(%error, "this system has no locks for the queue; waiters poll the lock file instead");
                     serving.queue.is_useless.store(true, Ordering::Relaxed);
                     drop(serving);
                     caller.look();
                 }
             });
         if let Err(error) = started {
-            tracing::warn!(%error, "no thread to wait in; the lock file is looked at instead");
+            tracing::warn!(%error, "cannot start the thread of the queue; waiters poll the lock file instead");
         }
     }
 

@@ -74,13 +74,13 @@ pub(crate) fn is_ready(connection: &Connection) -> Result<bool, Unfit> {
     );
     if application == APPLICATION && version > VERSION {
         return Err(Unfit::Other(Error::new(ErrorKind::Unsupported).because(format!(
-            "the lock file was made by a newer tidelock (format {version}, this one knows {VERSION}); update this program, or give it a file of its own"
+            "the lock file was created by a newer tidelock (format {version}, this one knows {VERSION}); update this program, or use another file"
         ))));
     }
     let empty = number("SELECT count(*) FROM sqlite_schema")? == 0;
     if application != APPLICATION && (application != 0 || version != 0 || !empty) {
         return Err(Unfit::Other(Error::new(ErrorKind::InvalidOptions).because(
-            "the file is another program's SQLite database; give tidelock a file of its own. It was left as it is",
+            "the file is an SQLite database of another program; use another file. It was not changed",
         )));
     }
     Ok(version == VERSION)

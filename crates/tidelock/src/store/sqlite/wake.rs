@@ -149,7 +149,7 @@ impl FileWatch {
             .name("tidelock-watch".to_owned())
             .spawn(move || watch.run());
         if let Err(error) = started {
-            tracing::warn!(%error, "no thread to watch the lock file; waiters ask again when the lease ends");
+            tracing::warn!(%error, "cannot start the thread that watches the lock file; waiters retry when the lease ends");
             self.lock().running = false;
         }
     }
@@ -239,7 +239,7 @@ impl FileWatch {
             self.checks.fetch_add(1, Ordering::Relaxed);
             checks = if asked { 0 } else { checks + 1 };
             if let Err(error) = self.look(&mut database, &mut known, asked) {
-                tracing::debug!(%error, "the lock file could not be looked at");
+                tracing::debug!(%error, "cannot check the lock file");
                 // We cannot tell which locks are free, so all waiters make an attempt of their own.
                 self.listeners().iter().for_each(WakeChannels::wake_each);
                 known = LastLook::default();

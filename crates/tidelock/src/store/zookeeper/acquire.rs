@@ -20,9 +20,30 @@ use crate::store::zookeeper::delay;
 use crate::store::zookeeper::delay::{DelayDecision, DelayMark, FirstInQueue};
 use crate::store::zookeeper::entry::{NodePosition, QueueNode, WatchTask};
 use crate::store::zookeeper::keys;
+use crate::store::zookeeper::queue::{read, some};
 use crate::store::zookeeper::release::leave;
 use crate::store::zookeeper::{Shared, errors};
-use crate::store::{Attempt, AttemptRequest, BootInstant, Grant};
+use crate::store::{Attempt, AttemptRequest, BootInstant, Grant, LockKind};
+
+/// What the queue of a lock means for one of its nodes.
+enum QueueDecision<'a> {
+    Holds,
+    /// This node blocks ours. Ours may go on when it is gone.
+    Watch(&'a str),
+    /// Our node is not in the queue: its session has expired.
+    Gone,
+}
+
+/// The lock algorithm: a node holds the lock unless a node in front of it blocks it.
+fn decide<'a>(queue: &'a [String], own: &str, kind: LockKind) -> QueueDecision<'a> {
+    let Some(at) = queue.iter().position(|node| node == own) else {
+        return QueueDecision::Gone;
+    };
+    match keys::in_the_way(&queue[..at], kind) {
+        Some(predecessor) => QueueDecision::Watch(predecessor),
+        None => QueueDecision::Holds,
+    }
+}
 
 /// Repeats the step until it decides: the queue may change between our read and the request that relies on it.
 pub(crate) async fn attempt(shared: &Shared, ask: &AttemptRequest) -> Result<Attempt> {
@@ -79,6 +100,13 @@ enum Step {
     Again,
 }
 
+/// A node that this attempt has created, with the queue and the delay node as they were right after.
+struct NewNode {
+    node: QueueNode,
+    nodes: Vec<String>,
+    mark: Option<DelayMark>,
+}
+
 impl QueueAttempt<'_> {
     async fn step(&self, session: &ZooKeeperSession) -> Result<Step> {
         let sent = self.shared.timers.now();
@@ -94,34 +122,57 @@ impl QueueAttempt<'_> {
                 let name = &self.ask.ticket.name;
                 let (nodes, mark) =
                     delay::read_node(self.shared, session, name, self.deadline).await?;
-                self.decide(session, &node, nodes, mark, sent).await
+                self.act(session, &node, nodes, mark, sent).await
             }
         }
     }
 
-    /// Creates the node. With zero patience it checks first, and creates none if the lock is held.
+    /// Queues the node and decides. With zero patience it reads the queue first, and creates no node if the lock is
+    /// held.
     async fn queue(&self, session: &ZooKeeperSession, sent: BootInstant) -> Result<Step> {
-        if self.ask.patience.is_zero() {
-            let seen = read(self.shared, session, &self.parent, self.deadline).await?;
-            let kind = self.ask.ticket.kind;
-            let free = |nodes| keys::in_the_way(&keys::in_order(nodes), kind).is_none();
-            match seen.map(free) {
-                Some(true) => {}
-                Some(false) => {
-                    // The node that blocks us may be our own, created meanwhile by a late attempt of this ticket. A
-                    // refusal here would mean that the ticket blocks itself.
-                    let node_position = self
-                        .shared
-                        .registry
-                        .node_position(&self.ask.ticket.owner, session.id())?;
-                    return Ok(match node_position {
-                        NodePosition::Nowhere => Step::Refused,
-                        NodePosition::Unknown(_) | NodePosition::At(_) => Step::Again,
-                    });
-                }
-                None => self.make_parent(session).await?,
-            }
+        if self.ask.patience.is_zero()
+            && let Some(refused) = self.refuse_if_held(session).await?
+        {
+            return Ok(refused);
         }
+        let Some(created) = self.create(session, sent).await? else {
+            return Ok(Step::Again);
+        };
+        let NewNode { node, nodes, mark } = created;
+        let step = self.act(session, &node, nodes, mark, sent).await?;
+        if matches!(step, Step::Refused | Step::Barred(_)) && self.ask.patience.is_zero() {
+            // Others were faster. A node whose caller never returns would block everyone behind it.
+            leave(self.shared, &self.ask.ticket, false).await?;
+        }
+        Ok(step)
+    }
+
+    /// `None`: no node blocks this ticket, and the parent of its node exists.
+    async fn refuse_if_held(&self, session: &ZooKeeperSession) -> Result<Option<Step>> {
+        let (ticket, registry) = (&self.ask.ticket, &self.shared.registry);
+        let Some(nodes) = read(self.shared, session, &self.parent, self.deadline).await? else {
+            self.make_parent(session).await?;
+            return Ok(None);
+        };
+        if keys::in_the_way(&keys::in_order(nodes), ticket.kind).is_none() {
+            return Ok(None);
+        }
+        // The node that blocks us may be our own, created meanwhile by a late attempt of this ticket. A refusal here
+        // would mean that the ticket blocks itself.
+        Ok(Some(
+            match registry.node_position(&ticket.owner, session.id())? {
+                NodePosition::Nowhere => Step::Refused,
+                NodePosition::Unknown(_) | NodePosition::At(_) => Step::Again,
+            },
+        ))
+    }
+
+    /// Creates the node and reads the queue behind it. `None`: start over.
+    async fn create(
+        &self,
+        session: &ZooKeeperSession,
+        sent: BootInstant,
+    ) -> Result<Option<NewNode>> {
         let path = format!("{}/{}", self.parent, self.prefix);
         let (data, rights) = (
             self.shared.note(&self.ask.ticket),
@@ -142,7 +193,7 @@ impl QueueAttempt<'_> {
         let here = (self.connection, session.id());
         let begun = registry.create(&self.ask.ticket, here, &self.parent, ends, all)?;
         let Some((create, (created, listed, marked))) = begun else {
-            return Ok(Step::Again); // another attempt of this ticket has sent its create first
+            return Ok(None); // another attempt of this ticket has sent its create first
         };
         let answer = self.shared.timers.until(self.deadline, created).await;
         let answer = answer.ok_or_else(|| errors::late(ErrorKind::OutcomeUnknown))?;
@@ -155,7 +206,7 @@ impl QueueAttempt<'_> {
             Err(zk::Error::NoNode) => {
                 registry.gone(owner, create);
                 self.make_parent(session).await?;
-                return Ok(Step::Again);
+                return Ok(None);
             }
             Err(error) => {
                 let error = errors::unwritten(error);
@@ -166,14 +217,11 @@ impl QueueAttempt<'_> {
             }
         };
         registry.created(owner, create, node.clone());
-        let nodes = some(self.until(listed).await?)?.unwrap_or_default();
-        let mark = delay::mark(self.until(marked).await?)?;
-        let step = self.decide(session, &node, nodes, mark, sent).await?;
-        if matches!(step, Step::Refused | Step::Barred(_)) && self.ask.patience.is_zero() {
-            // Others were faster. A node whose caller never returns would block everyone behind it.
-            leave(self.shared, &self.ask.ticket, false).await?;
-        }
-        Ok(step)
+        Ok(Some(NewNode {
+            node,
+            nodes: some(self.until(listed).await?)?.unwrap_or_default(),
+            mark: delay::mark(self.until(marked).await?)?,
+        }))
     }
 
     /// After a lost reply, looks for the node by its prefix. If it is missing, the create never takes effect: the
@@ -209,8 +257,8 @@ impl QueueAttempt<'_> {
         Ok(())
     }
 
-    /// Grants or refuses, by the listed queue. A refusal with patience watches the node that blocks ours.
-    async fn decide(
+    /// Grants or refuses, by the decision on the listed queue. A refusal with patience watches the node that blocks ours.
+    async fn act(
         &self,
         session: &ZooKeeperSession,
         node: &QueueNode,
@@ -220,12 +268,13 @@ impl QueueAttempt<'_> {
     ) -> Result<Step> {
         let (owner, registry) = (&self.ask.ticket.owner, &self.shared.registry);
         let queue = keys::in_order(nodes);
-        let Some(at) = queue.iter().position(|name| *name == node.name) else {
-            registry.lost(owner, node);
-            return Ok(Step::Again);
-        };
-        let Some(before) = keys::in_the_way(&queue[..at], self.ask.ticket.kind) else {
-            return self.come_first(session, node, mark, sent).await;
+        let before = match decide(&queue, &node.name, self.ask.ticket.kind) {
+            QueueDecision::Holds => return self.come_first(session, node, mark, sent).await,
+            QueueDecision::Watch(before) => before,
+            QueueDecision::Gone => {
+                registry.lost(owner, node);
+                return Ok(Step::Again);
+            }
         };
         let watch = if self.ask.patience.is_zero() {
             None
@@ -315,7 +364,7 @@ impl QueueAttempt<'_> {
             .await?;
         answer.map_err(|error| match error {
             zk::Error::NoNode => Error::new(ErrorKind::Unavailable)
-                .because("a node above the lock went while it was made"),
+                .because("a parent node of the lock was deleted during the request"),
             // A parent that may or may not exist does no harm, so this failure never counts as an unknown outcome.
             other => errors::unread(other),
         })
@@ -330,81 +379,5 @@ impl QueueAttempt<'_> {
     async fn until<T>(&self, request: impl Future<Output = T>) -> Result<T> {
         let answer = self.shared.timers.until(self.deadline, request).await;
         answer.ok_or_else(|| errors::late(ErrorKind::Unavailable))
-    }
-}
-
-/// Lists the nodes under a lock, after a `sync` with the leader. Without it, a lagging server could still list a
-/// released lock.
-pub(crate) async fn read(
-    shared: &Shared,
-    session: &ZooKeeperSession,
-    parent: &str,
-    deadline: BootInstant,
-) -> Result<Option<Vec<String>>> {
-    Ok(see(shared, session, parent, None, deadline).await?.nodes)
-}
-
-/// The same list and, in the same round trip, the delay node at `mark`. Concurrent callers share one request.
-pub(crate) async fn see(
-    shared: &Shared,
-    session: &ZooKeeperSession,
-    parent: &str,
-    mark: Option<String>,
-    deadline: BootInstant,
-) -> Result<QueueView> {
-    let (client, path) = (session.client.clone(), parent.to_owned());
-    let at = (session.id(), parent.to_owned(), mark.is_some());
-    let ask = move || ask(client.clone(), path.clone(), mark.clone());
-    let seen = shared.reads.next(&shared.background, at, ask);
-    match shared.timers.until(deadline, seen).await.flatten() {
-        Some(Ok(sight)) => Ok(Arc::unwrap_or_clone(sight)),
-        Some(Err((kind, why))) => Err(Error::new(kind).because(why)),
-        None => Err(errors::late(ErrorKind::Unavailable)),
-    }
-}
-
-/// The result of one queue read.
-#[derive(Debug, Clone)]
-pub(crate) struct QueueView {
-    /// `None`: the lock's node does not exist.
-    pub(crate) nodes: Option<Vec<String>>,
-    pub(crate) mark: Option<DelayMark>,
-}
-
-/// The key of a shared read: the session, the lock's path, and whether the delay node is read too.
-pub(crate) type At = (i64, String, bool);
-
-/// The result that all callers of a shared read get. The error is a kind and a text, because `Error` cannot be
-/// cloned.
-pub(crate) type SharedView = std::result::Result<Arc<QueueView>, (ErrorKind, String)>;
-
-async fn ask(client: zk::Client, parent: String, mark: Option<String>) -> SharedView {
-    // We send all requests before we await the first, so they share one round trip. The delay node comes last:
-    // otherwise a holder could write it and go between the two reads, and we would see neither.
-    let synced = client.sync(&parent);
-    let listed = client.list_children(&parent);
-    let marked = mark.as_deref().map(|path| client.get_data(path));
-    let all = async {
-        match synced.await {
-            Ok(()) | Err(zk::Error::NoNode) => {}
-            Err(error) => return Err(errors::unread(error)),
-        }
-        let nodes = some(listed.await)?;
-        let mark = match marked {
-            Some(marked) => delay::mark(marked.await)?,
-            None => None,
-        };
-        Ok(Arc::new(QueueView { nodes, mark }))
-    };
-    all.await
-        .map_err(|error: Error| (error.kind(), error.detail().unwrap_or_default().to_owned()))
-}
-
-/// `None`: the node does not exist.
-pub(crate) fn some<T>(answer: std::result::Result<T, zk::Error>) -> Result<Option<T>> {
-    match answer {
-        Ok(value) => Ok(Some(value)),
-        Err(zk::Error::NoNode) => Ok(None),
-        Err(error) => Err(errors::unread(error)),
     }
 }

@@ -337,7 +337,7 @@ impl ConnectAttempt {
         let given = ask();
         let user = given.user.ok_or_else(|| {
             Error::new(ErrorKind::InvalidOptions)
-                .because("ZooKeeper has no default user: give a user with the password")
+                .because("ZooKeeper has no default user; set a user with the password")
         })?;
         Ok(Some((user, given.password.unwrap_or_default())))
     }

@@ -19,9 +19,9 @@ use futures_util::FutureExt;
 use zookeeper_client as zk;
 
 use crate::error::{ErrorKind, Result};
-use crate::store::zookeeper::acquire::{see, some};
 use crate::store::zookeeper::connection::ZooKeeperSession;
 use crate::store::zookeeper::entry::QueueNode;
+use crate::store::zookeeper::queue::{see, some};
 use crate::store::zookeeper::{Shared, errors, keys};
 use crate::store::{AttemptRequest, BootInstant, Name, Ticket};
 

@@ -8,8 +8,8 @@ use crate::error::{ErrorKind, Result};
 use crate::snapshot::{Finding, Severity};
 use crate::store::BootInstant;
 use crate::store::doctor::DoctorCheck;
-use crate::store::zookeeper::acquire::some;
 use crate::store::zookeeper::connection::ZooKeeperSession;
+use crate::store::zookeeper::queue::some;
 use crate::store::zookeeper::{Shared, errors};
 
 const RIGHTS: DoctorCheck = DoctorCheck {

@@ -21,6 +21,7 @@ pub(crate) mod fuzz;
 mod inspect;
 mod keys;
 mod note;
+mod queue;
 mod registry;
 mod release;
 mod renew;
@@ -64,8 +65,9 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
 /// Connects to the servers and opens the store. TLS files are refused with `InvalidOptions`.
 pub(crate) async fn connect(url: &str, env: &Env) -> Result<Store> {
     if env.tls != TlsFiles::default() {
-        return Err(Error::new(ErrorKind::InvalidOptions)
-            .because("certificates are given, but this client speaks no TLS to ZooKeeper"));
+        return Err(Error::new(ErrorKind::InvalidOptions).because(
+            "TLS certificates are set, but tidelock has no TLS for ZooKeeper; remove them",
+        ));
     }
     let address = Address::parse(url)?;
     let connection = |lease| Arc::new(Connection::new(env, address.clone(), lease));
@@ -113,7 +115,7 @@ struct Shared {
     registry: NodeRegistry,
     sightings: delay::DelaySightings,
     /// Single flight: callers that read the same queue share one request.
-    reads: SingleFlight<acquire::At, acquire::SharedView>,
+    reads: SingleFlight<queue::At, queue::SharedView>,
     /// One channel per ticket, so that a watch wakes only its own waiter.
     signals: WakeChannels,
     timers: Timers,

@@ -345,7 +345,9 @@ impl NodeRegistry {
 impl NodeRegistryState {
     fn refuse_withdrawn(&self, owner: &OwnerId) -> Result<()> {
         if self.withdrawn.contains_key(owner) {
-            return Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"));
+            return Err(
+                Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before")
+            );
         }
         Ok(())
     }

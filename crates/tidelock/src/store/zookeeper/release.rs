@@ -4,9 +4,9 @@ use futures_util::future::try_join_all;
 use zookeeper_client as zk;
 
 use crate::error::{ErrorKind, Result};
-use crate::store::zookeeper::acquire::read;
 use crate::store::zookeeper::connection::ZooKeeperSession;
 use crate::store::zookeeper::entry::QueueNode;
+use crate::store::zookeeper::queue::read;
 use crate::store::zookeeper::{Shared, delay, errors, keys};
 use crate::store::{BootInstant, Name, Released, Ticket};
 

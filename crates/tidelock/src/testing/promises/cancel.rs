@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use crate::client::Client;
 use crate::error::ErrorKind;
+use crate::lock::Lock;
 use crate::options::AcquireOptions;
+use crate::owner::Owner;
 use crate::testing::fixture::{Fixture, eventually, unique, within};
 use crate::testing::history::History;
 use crate::testing::polls::{Polled, poll_times};
@@ -264,25 +266,7 @@ async fn dropped_at_random_moments(fixture: &Fixture, turns: usize) {
         let history = Arc::clone(&histories[which]);
         tasks.spawn(async move {
             for turn in 0..turns.div_ceil(TASKS) {
-                // The patience is usually too short to get the lock, and sometimes long enough for a slow store. It is
-                // much longer while nobody has had the lock: cancelled attempts may keep the store busy.
-                let long = if turn % 6 == 5 && history.is_empty() {
-                    3
-                } else {
-                    0
-                };
-                let patience = Duration::from_micros(fastrand::u64(..4000 << (turn % 6 + long)));
-                let acquired = tokio::time::timeout(patience, lock.acquire()).await;
-                let Ok(guard) = acquired else { continue };
-                let guard = guard.expect("it waits");
-                let span = history.begin(guard.owner_id(), guard.token());
-                tokio::time::sleep(Duration::from_micros(fastrand::u64(..300))).await;
-                history.end(span);
-                match fastrand::u8(..3) {
-                    0 => drop(guard),
-                    1 => drop(poll_times(guard.release(), 1, Duration::from_secs(9)).await),
-                    _ => guard.release().await.expect("held"),
-                }
+                acquire_or_drop(&lock, &history, turn).await;
             }
         });
     }
@@ -313,6 +297,30 @@ async fn dropped_at_random_moments(fixture: &Fixture, turns: usize) {
     }
 }
 
+/// Drops an acquire at a random moment, or holds the lock for a moment and ends the hold in a random way.
+async fn acquire_or_drop(lock: &Lock, history: &History, turn: usize) {
+    // The patience is usually too short to get the lock, and sometimes long enough for a slow store. It is much longer
+    // while nobody has had the lock: cancelled attempts may keep the store busy.
+    let long = if turn % 6 == 5 && history.is_empty() {
+        3
+    } else {
+        0
+    };
+    let patience = Duration::from_micros(fastrand::u64(..4000 << (turn % 6 + long)));
+    let Ok(guard) = tokio::time::timeout(patience, lock.acquire()).await else {
+        return;
+    };
+    let guard = guard.expect("it waits");
+    let span = history.begin(guard.owner_id(), guard.token());
+    tokio::time::sleep(Duration::from_micros(fastrand::u64(..300))).await;
+    history.end(span);
+    match fastrand::u8(..3) {
+        0 => drop(guard),
+        1 => drop(poll_times(guard.release(), 1, Duration::from_secs(9)).await),
+        _ => guard.release().await.expect("held"),
+    }
+}
+
 /// A wait of an explicit owner that is dropped does not block the next acquire of the same owner.
 pub async fn an_owner_that_leaves_blocks_nobody(fixture: &Fixture) {
     let name = unique("stock");
@@ -320,7 +328,7 @@ pub async fn an_owner_that_leaves_blocks_nobody(fixture: &Fixture) {
         fixture.client(fixture.builder()).await,
         fixture.client(fixture.builder()).await,
     );
-    let owner = a.owner();
+    let owner = Owner::new();
     let guard = b.lock(&name).acquire().await.expect("free");
     for polls in 0..6 {
         let waiting = a

@@ -14,6 +14,7 @@ use std::time::Duration;
 use crate::client::Client;
 use crate::error::ErrorKind;
 use crate::options::AcquireOptions;
+use crate::owner::Owner;
 use crate::testing::fixture::{Fixture, eventually, unique, within};
 use crate::testing::polls::{Polled, poll_times};
 
@@ -195,7 +196,7 @@ pub async fn reentry_cancelled_at_every_await_harms_nothing(fixture: &Fixture) {
     let stage = Stage::new(fixture).await;
     let lock = stage.one.lock(&stage.name);
     for rival in [false, true] {
-        let owner = stage.one.owner();
+        let owner = Owner::new();
         let mine = || AcquireOptions::new().owner(&owner);
         let begin = async || {
             // With a rival, no acquire has completed: `one` is in flight, and `two` waits behind it.

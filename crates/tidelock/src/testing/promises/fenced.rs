@@ -12,13 +12,18 @@ pub async fn tokens_only_grow(fixture: &Fixture) {
     let (name, history) = (unique("ledger"), Arc::new(History::default()));
     let (a, b) = (fixture.party().await, fixture.party().await);
     if !fixture.capabilities().await.tokens {
-        let error = a.fenced_lock(&name).acquire().await.expect_err("no tokens");
+        let error = a
+            .lock(&name)
+            .fenced()
+            .acquire()
+            .await
+            .expect_err("no tokens");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         return;
     }
     let mut tasks = tokio::task::JoinSet::new();
     for party in [&a, &b, &a, &b] {
-        let (lock, history) = (party.fenced_lock(&name), Arc::clone(&history));
+        let (lock, history) = (party.lock(&name).fenced(), Arc::clone(&history));
         tasks.spawn(async move {
             for _ in 0..8 {
                 let held = lock.acquire().await.expect("it waits");
@@ -41,7 +46,7 @@ pub async fn a_fenced_lock_excludes_a_plain_one(fixture: &Fixture) {
     }
     let name = unique("ledger");
     let (a, b) = (fixture.party().await, fixture.party().await);
-    let held = a.fenced_lock(&name).acquire().await.expect("free");
+    let held = a.lock(&name).fenced().acquire().await.expect("free");
     assert!(
         b.lock(&name)
             .try_acquire()
@@ -52,7 +57,8 @@ pub async fn a_fenced_lock_excludes_a_plain_one(fixture: &Fixture) {
     held.release().await.expect("held");
     let held = b.lock(&name).acquire().await.expect("free");
     assert!(
-        a.fenced_lock(&name)
+        a.lock(&name)
+            .fenced()
             .try_acquire()
             .await
             .expect("answered")
@@ -68,7 +74,8 @@ pub async fn a_reentry_keeps_the_token(fixture: &Fixture) {
         return tokens_only_grow(fixture).await;
     }
     let guard = client
-        .fenced_lock(&unique("ledger"))
+        .lock(&unique("ledger"))
+        .fenced()
         .acquire()
         .await
         .expect("free");
@@ -85,7 +92,7 @@ pub async fn inspect_shows_the_token(fixture: &Fixture) {
         return tokens_only_grow(fixture).await;
     }
     let (name, a) = (unique("ledger"), fixture.party().await);
-    let lock = a.fenced_lock(&name);
+    let lock = a.lock(&name).fenced();
     let held = lock.acquire().await.expect("free");
     let seen = lock.lock().inspect().await.expect("readable");
     assert_eq!(seen.token, held.token().await);

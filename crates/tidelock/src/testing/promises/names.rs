@@ -8,7 +8,7 @@ pub async fn bad_names_are_refused_before_traffic(fixture: &Fixture) {
     let (a, plug) = fixture.mortal(fixture.builder()).await;
     let huge = "x".repeat(10_000_000);
     for bad in ["", "a\0b", "\0", &"x".repeat(513), &"ü".repeat(257), &huge] {
-        for lock in [a.lock(bad), a.fenced_lock(bad)] {
+        for lock in [a.lock(bad), a.lock(bad).fenced()] {
             let error = lock.acquire().await.expect_err("refused");
             assert_eq!(error.kind(), ErrorKind::InvalidName);
             assert!(

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::error::ErrorKind;
-use crate::options::{AcquireOptions, Cancel};
+use crate::options::{AcquireOptions, CancelToken};
 use crate::testing::fixture::{Fixture, unique, within};
 
 /// Invalid durations are refused without a request to the store.
@@ -64,12 +64,12 @@ pub async fn a_cancelled_wait_ends(fixture: &Fixture) {
     let name = unique("stock");
     let (a, b) = (fixture.party().await, fixture.party().await);
     let held = a.lock(&name).acquire().await.expect("free");
-    let cancel = Cancel::new();
+    let cancel = CancelToken::new();
     let options = AcquireOptions::new().cancel(&cancel);
     let place = b.lock(&name);
     let waiter = tokio::spawn(async move { place.acquire_with(options).await.map(drop) });
     tokio::time::sleep(fixture.lease() / 10).await;
-    cancel.fire();
+    cancel.cancel();
     let result = within("the cancelled wait", fixture.soon(), waiter).await;
     let error = result.expect("no panic").expect_err("cancelled");
     assert_eq!(error.kind(), ErrorKind::Cancelled);
@@ -88,11 +88,11 @@ pub async fn a_cancelled_wait_ends(fixture: &Fixture) {
     taken.expect("free").release().await.expect("held");
 }
 
-/// A cancel fired before the acquire ends it without a request, even if the lock is free.
+/// A token that is cancelled before the acquire ends it without a request, even if the lock is free.
 pub async fn a_cancel_that_was_fired_before_stops_it_at_once(fixture: &Fixture) {
     let (a, plug) = fixture.mortal(fixture.builder()).await;
-    let cancel = Cancel::new();
-    cancel.fire();
+    let cancel = CancelToken::new();
+    cancel.cancel();
     let options = AcquireOptions::new().cancel(&cancel);
     let error = a.lock(&unique("stock")).acquire_with(options).await;
     assert_eq!(error.expect_err("cancelled").kind(), ErrorKind::Cancelled);

@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use crate::error::ErrorKind;
 use crate::guard::LostReason;
 use crate::options::AcquireOptions;
+use crate::owner::Owner;
 use crate::snapshot::Mode;
 use crate::testing::fixture::{Fixture, eventually, unique, within};
 use crate::testing::party::{Held, Party, PartyMember};
@@ -345,7 +346,7 @@ pub async fn who_writes_may_read_and_stays_alone(fixture: &Fixture) {
     let a = fixture.client(fixture.builder()).await;
     let b = fixture.party().await;
     let sides = a.read_write_lock(&name).expect("the store has them");
-    let me = AcquireOptions::new().owner(&a.owner());
+    let me = AcquireOptions::new().owner(&Owner::new());
     let writer = sides.write().acquire_with(me.clone()).await.expect("free");
     let waiter = waiting(fixture, &b.write(&name), 1).await;
     let asked = within("itself", fixture.soon(), sides.read().acquire_with(me)).await;
@@ -365,7 +366,7 @@ pub async fn who_reads_and_would_write_is_refused(fixture: &Fixture) {
     let name = unique("prices");
     let a = fixture.client(fixture.builder()).await;
     let sides = a.read_write_lock(&name).expect("the store has them");
-    let me = AcquireOptions::new().owner(&a.owner());
+    let me = AcquireOptions::new().owner(&Owner::new());
     let reader = sides.read().acquire_with(me.clone()).await.expect("free");
     let again = sides
         .read()

@@ -2,6 +2,7 @@
 
 use crate::error::ErrorKind;
 use crate::options::AcquireOptions;
+use crate::owner::Owner;
 use crate::testing::fixture::{Fixture, unique, within};
 
 /// The last guard of an acquisition releases the lock, in whatever order the guards go.
@@ -64,7 +65,7 @@ pub async fn a_reentry_costs_no_trip(fixture: &Fixture) {
     let (a, plug) = fixture
         .mortal(fixture.builder().lease(fixture.lease() * 20))
         .await;
-    let owner = a.client().owner();
+    let owner = Owner::new();
     let lock = a.client().lock(&unique("stock"));
     let options = AcquireOptions::new().owner(&owner);
     let outer = lock.acquire_with(options.clone()).await.expect("free");
@@ -87,7 +88,7 @@ pub async fn a_reentry_costs_no_trip(fixture: &Fixture) {
 /// An explicit owner re-enters the lock that it holds; another owner does not.
 pub async fn an_explicit_owner_reenters(fixture: &Fixture) {
     let (name, a) = (unique("stock"), fixture.client(fixture.builder()).await);
-    let (me, you) = (a.owner(), a.owner());
+    let (me, you) = (Owner::new(), Owner::new());
     let lock = a.lock(&name);
     let as_me = || AcquireOptions::new().owner(&me);
     let outer = lock.acquire_with(as_me()).await.expect("free");
@@ -114,7 +115,7 @@ pub async fn an_explicit_owner_reenters(fixture: &Fixture) {
 /// Tasks of one owner that acquire concurrently share one hold.
 pub async fn an_owner_in_two_tasks_shares_one_hold(fixture: &Fixture) {
     let (name, a) = (unique("stock"), fixture.client(fixture.builder()).await);
-    let owner = a.owner();
+    let owner = Owner::new();
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..8 {
         let (lock, options) = (a.lock(&name), AcquireOptions::new().owner(&owner));
@@ -136,7 +137,7 @@ pub async fn an_owner_holds_per_client(fixture: &Fixture) {
         fixture.client(fixture.builder()).await,
         fixture.client(fixture.builder()).await,
     );
-    let owner = a.owner();
+    let owner = Owner::new();
     let guard = a
         .lock(&name)
         .acquire_with(AcquireOptions::new().owner(&owner))
@@ -156,7 +157,7 @@ pub async fn an_owner_holds_per_client(fixture: &Fixture) {
 /// reports the loss at its release.
 pub async fn a_lost_hold_is_not_reentered(fixture: &Fixture) {
     let (name, a) = (unique("stock"), fixture.client(fixture.builder()).await);
-    let owner = a.owner();
+    let owner = Owner::new();
     let options = AcquireOptions::new().owner(&owner);
     let guard = a
         .lock(&name)

@@ -9,7 +9,7 @@ use crate::testing::party::{Held, Party};
 /// Checks a sequencer, and retries until the store answers.
 async fn checked(party: &Party, sequencer: &Sequencer) -> bool {
     loop {
-        match party.check(sequencer).await {
+        match party.verify(sequencer).await {
             Ok(good) => return good,
             Err(error) => assert!(error.is_retryable(), "{error}"),
         }
@@ -40,7 +40,7 @@ async fn refuses(fixture: &Fixture) {
     let (b, plug) = fixture.mortal(fixture.builder()).await;
     let asked = plug.requests();
     let foreign = "tidelock1:exclusive:1:primary".parse().expect("good");
-    let error = b.check(&foreign).await.expect_err("unsupported");
+    let error = b.verify(&foreign).await.expect_err("unsupported");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert_eq!(plug.requests(), asked, "before any traffic");
 }
@@ -80,7 +80,7 @@ pub async fn a_sequencer_is_good_while_its_hold_has_the_lock(fixture: &Fixture) 
         past.push(its);
         next.release().await.expect("held");
     }
-    let forced = b.fenced_lock(&name).acquire().await.expect("free");
+    let forced = b.lock(&name).fenced().acquire().await.expect("free");
     let its = written(&forced).await;
     assert!(checked(&a, &its).await);
     let lock = a.lock(&name);

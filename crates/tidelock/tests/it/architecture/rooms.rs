@@ -28,7 +28,7 @@ const FLOOR_PLAN: [&str; 14] = [
 const BLOCKING: [&str; 4] = ["Client", "Guard", "Lock", "ReadWriteLock"];
 
 /// The types a file defines, without the associated types of traits.
-fn defined(code: &str) -> impl Iterator<Item = &str> {
+pub(super) fn defined(code: &str) -> impl Iterator<Item = &str> {
     code.lines().filter_map(|line| {
         let line = line.strip_prefix("pub ").unwrap_or(line);
         let line = match line.strip_prefix("pub(") {

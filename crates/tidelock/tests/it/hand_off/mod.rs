@@ -20,7 +20,9 @@ fn store() -> String {
 }
 
 fn builder() -> ClientBuilder {
-    Client::builder().simulated_time().details(false)
+    Client::builder()
+        .simulated_time()
+        .publish_process_info(false)
 }
 
 /// A client whose requests are counted and can be blocked.

@@ -111,7 +111,7 @@ async fn tokens_grow_across_hand_offs_and_processes() {
     for _ in 0..3 {
         let (client, _) = counted(builder().hand_off(rules), &store).await;
         for _ in 0..4 {
-            let (lock, seen) = (client.fenced_lock("a"), Arc::clone(&seen));
+            let (lock, seen) = (client.lock("a").fenced(), Arc::clone(&seen));
             tasks.spawn(async move {
                 for _ in 0..20 {
                     let guard = lock.acquire().await.unwrap();

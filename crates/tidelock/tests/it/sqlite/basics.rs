@@ -42,7 +42,7 @@ async fn tokens_grow_over_releases_and_new_clients() {
     for _ in 0..3 {
         let client = super::client(&file, LEASE).await;
         for _ in 0..3 {
-            let guard = client.fenced_lock("ledger").acquire().await.unwrap();
+            let guard = client.lock("ledger").fenced().acquire().await.unwrap();
             assert!(guard.token() > last);
             last = guard.token();
             let seen = client.lock("ledger").inspect().await.unwrap();

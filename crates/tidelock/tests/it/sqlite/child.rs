@@ -224,7 +224,7 @@ fn plays_its_role() {
 /// Acquires and releases, except the last time, when it keeps the lock. Prints each token.
 async fn hold(file: &Path, rounds: u32, lease: Duration) {
     let client = super::client(file, lease).await;
-    let lock = client.fenced_lock("ledger");
+    let lock = client.lock("ledger").fenced();
     for round in 1.. {
         let guard = lock.acquire().await.unwrap();
         say(guard.token().unwrap());

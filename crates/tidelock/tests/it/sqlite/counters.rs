@@ -67,7 +67,7 @@ async fn t68_the_last_tokens_are_given_out_once() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
     let client = super::client(&file, LEASE).await;
-    let lock = client.fenced_lock("ledger");
+    let lock = client.lock("ledger").fenced();
     let held = lock.acquire().await.unwrap();
     let tool = Connection::open(&file).unwrap();
     tool.execute("UPDATE counter SET token = ?1", [i64::MAX - 5])

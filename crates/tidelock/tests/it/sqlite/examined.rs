@@ -8,7 +8,7 @@ use tidelock::{Client, Finding, Severity};
 const LEASE: Duration = Duration::from_secs(5);
 
 async fn said(client: &Client, subject: &str) -> Finding {
-    let findings = client.examine().await.unwrap();
+    let findings = client.diagnose().await.unwrap();
     let found = findings.iter().find(|finding| finding.subject == subject);
     found
         .unwrap_or_else(|| panic!("nothing about {subject} in {findings:#?}"))
@@ -29,7 +29,7 @@ async fn a_fresh_file_is_good_in_every_respect_and_is_named() {
     );
     assert!(reach.advice.is_some_and(|advice| advice.contains("redis:")));
     assert_eq!(said(&client, "journal mode").await.found, "wal");
-    for finding in client.examine().await.unwrap() {
+    for finding in client.diagnose().await.unwrap() {
         // These two findings depend on the machine's temporary folder, not on the test.
         if !["file system", "free space"].contains(&finding.subject.as_str()) {
             assert_eq!(finding.severity, Severity::Good, "{finding:?}");

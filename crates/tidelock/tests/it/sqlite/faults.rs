@@ -76,7 +76,7 @@ async fn t58_killed_at_any_moment_a_process_leaves_a_whole_file_and_growing_toke
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
     let client = super::client(&file, Duration::from_millis(600)).await;
-    let lock = client.fenced_lock("ledger");
+    let lock = client.lock("ledger").fenced();
     let mut last = 0;
     for round in 0..ROUNDS {
         let mut others = [

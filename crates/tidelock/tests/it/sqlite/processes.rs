@@ -9,7 +9,7 @@ async fn a_lock_of_a_killed_process_is_free_when_its_lease_ends_and_tokens_grow(
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
     let client = super::client(&file, Duration::from_millis(600)).await;
-    let lock = client.fenced_lock("ledger");
+    let lock = client.lock("ledger").fenced();
     let mut last = 0_u64;
     for rounds in [1, 3, 5] {
         let mut holder = Other::start("hold", &file, rounds);

@@ -102,7 +102,7 @@ impl Shared {
     ) -> Result<T> {
         let done = self.background.run(work).await;
         done.unwrap_or_else(|| {
-            Err(Error::new(ErrorKind::OutcomeUnknown).because("the client is going"))
+            Err(Error::new(ErrorKind::OutcomeUnknown).because("the client is closing"))
         })
     }
 

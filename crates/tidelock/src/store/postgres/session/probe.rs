@@ -76,7 +76,6 @@ pub(crate) async fn check(connection: &Connection, session: &Session) -> Result<
 /// The error for a session that a pooler shares.
 pub(crate) fn pooled() -> RequestError {
     RequestError::Classified(Error::new(ErrorKind::Unsupported).because(
-        "locks=session needs a session of its own, and this connection is shared: a pooler gives it away after each transaction. \
-         Connect past it, let it keep sessions (pool_mode = session), or leave locks=session out: rows with leases work behind it",
+        "locks=session needs a database session of its own, but a pooler shares this connection after each transaction. Connect to the server directly, set pool_mode = session, or omit locks=session: rows with leases work behind a pooler",
     ))
 }

@@ -51,7 +51,7 @@ fn show_life(shared: &Arc<Shared>, session: &Arc<Session>) {
     let (session, deadline) = (Arc::clone(session), shared.deadline());
     shared.background.spawn(async move {
         if let Err(failure) = session.ask(SIGN, None, deadline).await {
-            tracing::debug!(error = %failure.error(), "the session has shown no sign of life");
+            tracing::debug!(error = %failure.error(), "the server did not answer the keep-alive of the session");
         }
     });
 }
@@ -73,7 +73,7 @@ fn end_due(shared: &Arc<Shared>, session: &Arc<Session>, now: BootInstant) {
             let deadline = shared.deadline();
             let ended = verbs::give_back(&shared, &session, key, unclear, deadline).await;
             if let Err(error) = ended {
-                tracing::debug!(%error, "a lease that has ended is still to be given back");
+                tracing::debug!(%error, "a lock whose lease has ended could not be released yet; retrying");
             }
         });
     }

@@ -41,7 +41,7 @@ async fn decide(
     };
     // We check after the slot is locked. Otherwise a withdrawal during the wait would be missed.
     if shared.is_withdrawn(owner) {
-        return Err(Error::new(ErrorKind::Cancelled).because("the attempt had been withdrawn"));
+        return Err(Error::new(ErrorKind::Cancelled).because("the attempt was withdrawn before"));
     }
     let now = shared.timers.now();
     match slot.get() {
@@ -63,7 +63,7 @@ async fn decide(
     }
     let taken = if ask.liveness.has_left() {
         Err(RequestError::Unsent(
-            "nobody waits for the answer".to_owned(),
+            "the caller no longer waits for the reply".to_owned(),
         ))
     } else {
         take(shared, session, slot, key, ask, deadline).await
@@ -119,7 +119,7 @@ fn refused(shared: &Shared, left: Option<Duration>) -> Attempt {
 }
 
 fn busy() -> Error {
-    Error::new(ErrorKind::Unavailable).because("the server did not come to it in time")
+    Error::new(ErrorKind::Unavailable).because("the server did not run the statement in time")
 }
 
 /// Renews a batch with one keepalive: the server keeps every lock as long as it keeps the session.

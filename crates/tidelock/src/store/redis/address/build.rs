@@ -1,7 +1,7 @@
 //! Validates the server addresses, for both a URL and a [`Topology`].
 
 use crate::error::{Error, Result};
-use crate::servers::{self, PubSubMode, Topology};
+use crate::redis::topology::{self as servers, PubSubMode, Topology};
 use crate::store::redis::address::url::tcp;
 use crate::store::redis::address::{Address, ClusterNodes, HostAddress, Sentinels, ServerAddress};
 use crate::store::url::{self, UrlRefusal, UrlResult};
@@ -58,7 +58,9 @@ impl Address {
         let places = |hosts: &[String], port| -> UrlResult<Vec<HostAddress>> {
             hosts.iter().map(|host| address(host, port, tls)).collect()
         };
-        if servers.messages.is_some() && !matches!(servers.way, servers::TopologyKind::Cluster(_)) {
+        if servers.pubsub_mode.is_some()
+            && !matches!(servers.way, servers::TopologyKind::Cluster(_))
+        {
             return Err("how messages are told is chosen for a cluster only".into());
         }
         let login = servers.sentinel_credentials.clone();
@@ -82,7 +84,7 @@ impl Address {
                 ServerAddress::sentinels(places(hosts, 26379)?, service, login.unwrap_or_default())?
             }
             servers::TopologyKind::Cluster(hosts) => {
-                let messages = servers.messages.unwrap_or(PubSubMode::Auto);
+                let messages = servers.pubsub_mode.unwrap_or(PubSubMode::Auto);
                 ServerAddress::cluster(places(hosts, 6379)?, servers.database, messages)?
             }
         };
@@ -142,7 +144,7 @@ mod tests {
                 "rediss+cluster://a,b:7,[::1]:9?sharded_pubsub=both",
                 Topology::cluster(hosts)
                     .tls(true)
-                    .messages(PubSubMode::Both),
+                    .pubsub_mode(PubSubMode::Both),
             ),
             ("redis+cluster://a", Topology::cluster(["a"])),
         ] {
@@ -169,7 +171,7 @@ mod tests {
             (Topology::cluster(none), "no host"),
             (Topology::cluster(["a"]).database(1), "database 0"),
             (Topology::cluster(["a", ""]), "host"),
-            (Topology::one("a").messages(PubSubMode::Off), "cluster"),
+            (Topology::one("a").pubsub_mode(PubSubMode::Off), "cluster"),
             (Topology::socket("/run/r").tls(true), "TLS"),
             (Topology::socket(""), "path"),
             (

@@ -1,7 +1,7 @@
 //! Parses a URL into addresses and login.
 
 use crate::error::Result;
-use crate::servers::PubSubMode;
+use crate::redis::topology::PubSubMode;
 use crate::store::redis::address::build::UrlLogin;
 use crate::store::redis::address::{Address, HostAddress, ServerAddress};
 use crate::store::url::{

@@ -69,7 +69,7 @@ fn stranger() -> Error {
 /// The error for a key that is Redisson's read-write lock.
 pub(crate) fn read_write(mode: &str) -> Error {
     Error::new(ErrorKind::WrongType).because(format!(
-        "the key is a read-write lock of Redisson (RReadWriteLock, mode {}), and was left as it is; use another name, or free it with Redisson's forceUnlock",
+        "the key is a read-write lock of Redisson (RReadWriteLock, mode {}). It was not changed; use another name, or free it with Redisson's forceUnlock",
         shown(mode)
     ))
 }
@@ -77,7 +77,7 @@ pub(crate) fn read_write(mode: &str) -> Error {
 /// The error for a counter without a next token.
 pub(crate) fn no_token(counter: &str, value: &str) -> Error {
     Error::new(ErrorKind::WrongType).because(format!(
-        "its fencing counter {counter} holds {}, after which there is no token; nothing was acquired; set it to a whole number from the largest token that was given out to {}",
+        "its fencing counter {counter} holds {}, which has no next token. The lock was not acquired; set the counter to a number between the largest token in use and {}",
         if value.is_empty() { "no number".to_owned() } else { format!("\"{}\"", shown(value)) },
         i64::MAX - 1
     ))

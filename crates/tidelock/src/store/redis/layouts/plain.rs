@@ -33,7 +33,7 @@ impl Redis {
         let forbidden = without_lua::forbids_scripts(error);
         if forbidden && !self.shared.unscripted.swap(true, Ordering::SeqCst) {
             tracing::debug!(
-                "scripts are forbidden: plain locks are taken by WATCH, MULTI and EXEC"
+                "the user may not run scripts; plain locks use WATCH, MULTI and EXEC instead"
             );
         }
         forbidden
@@ -82,5 +82,5 @@ impl Redis {
 
 fn without_scripts() -> Error {
     Error::new(ErrorKind::Refused)
-        .because("the user may not run scripts, and replicas are asked about scripts only")
+        .because("replicas acknowledge only scripts, and the user may not run scripts")
 }

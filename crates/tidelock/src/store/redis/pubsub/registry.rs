@@ -406,7 +406,7 @@ impl SubscriptionRegistry {
     /// Logs the reason why waiters poll, once until the next confirmed subscription.
     fn complain(&self, why: &crate::Error) {
         if !self.complained.swap(true, Ordering::SeqCst) {
-            tracing::warn!(error = %why, "no subscription just now: waiters ask again and again instead of being woken");
+            tracing::warn!(error = %why, "cannot subscribe at the moment; waiters poll instead of being woken");
         }
     }
 

@@ -65,7 +65,7 @@ impl AckResult {
                 match (replicas.needed(policy, demand.purpose), *reached) {
                     (0, _) => Ok(None),
                     (needed, reached) if reached < needed => short(format!(
-                        "{reached} of {} replicas acknowledged, {needed} must,",
+                        "{reached} of {} replicas acknowledged, but {needed} must,",
                         replicas.count
                     )),
                     (needed, reached) => Ok(Some(Acknowledged { needed, reached })),
@@ -109,7 +109,7 @@ impl AckPolicy {
         let result = source.result().await;
         match &result {
             AckResult::Forbidden(why) if !self.warned.swap(true, Ordering::SeqCst) => {
-                tracing::warn!(%why, "replicas are not asked whether they have a lock: a failover may forget what was granted just before it");
+                tracing::warn!(%why, "cannot ask the replicas for acknowledgements; a failover may lose a lock that was granted just before it");
             }
             AckResult::Count { replicas, reached } => {
                 if let Some(server) = &replicas.server {
@@ -141,7 +141,7 @@ impl AckPolicy {
         if policy > ReplicaAck::Any && *reached < policy.needed(all) {
             let left = self.history.who_left(server, purpose, now);
             return Err(unsent(format_args!(
-                "{reached} of {all} replicas acknowledged: the server has lost sight of {missed} ({left}), of which one may be about to replace it"
+                "{reached} of {all} replicas acknowledged: {missed} have left the server ({left}), and one of them may become the primary"
             )));
         }
         Ok(())
@@ -175,7 +175,7 @@ impl AckPolicy {
                 && self.history.had_any(server, now, lease) =>
             {
                 Err(unsent(
-                    "the server has lost its last replica: its word alone is not enough for a lease that another may have heard of",
+                    "the server has lost its last replica, which may be the primary now; the renewal does not count",
                 ))
             }
             _ => Ok(()),

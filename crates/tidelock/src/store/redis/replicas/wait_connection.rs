@@ -117,7 +117,7 @@ impl WaitConnection {
 
     fn uncounted(&self, conn: &Arc<LiveConnection>) -> Error {
         self.connection.retire(conn);
-        unsent("the server does not say how many replicas it has")
+        unsent("the server does not report its number of replicas")
     }
 
     /// Pipelines all scripts and one `WAIT` behind them, and returns each script's reply as it arrives. The result is

@@ -261,7 +261,7 @@ impl Cluster {
         });
         drop(map);
         for node in gone.iter().filter(|_| news) {
-            tracing::info!(node = %node.address, "this node of the cluster has no slots any more");
+            tracing::info!(node = %node.address, "this node of the cluster no longer has slots");
             node.endpoint.leave();
         }
         if !same {

@@ -246,13 +246,13 @@ impl Endpoint {
         // the old one did not see this connection. From here on, `leave` ends it too.
         if !sentinel.is_at(&address) {
             return Err(unsent(format_args!(
-                "{address}: another server has taken its part"
+                "{address}: another server has replaced it"
             )));
         }
         match role {
             Ok(reply) if is_primary(&reply) => Ok(conn),
             Ok(_) => Err(unsent(format_args!(
-                "{sentinel}: the sentinels name {address}, which is a replica: there is no primary just now"
+                "{sentinel}: the sentinels report {address}, which is a replica: there is no primary at the moment"
             ))),
             // The user is not allowed to run ROLE, so we trust the sentinels.
             Err(RequestError::Server(server_error))
@@ -292,7 +292,7 @@ impl Endpoint {
         };
         tokio::select! {
             result = opening => result,
-            _ = moves.changed() => Err(unsent(format_args!("{address}: another server has taken its part"))),
+            _ = moves.changed() => Err(unsent(format_args!("{address}: another server has replaced it"))),
         }
     }
 
@@ -303,7 +303,7 @@ impl Endpoint {
             Some(ask) => {
                 let given = background::blocking(move || ask())
                     .await
-                    .ok_or_else(|| unsent("the source of the credentials panicked"))?;
+                    .ok_or_else(|| unsent("the function given to credentials_from panicked"))?;
                 (given.user, given.password)
             }
             None => (self.entry.user.clone(), self.entry.password.clone()),

@@ -78,8 +78,8 @@ impl Router {
             Self::One(_) => Ok(()),
             Self::Cluster(..) if keys::share_a_slot(name) => Ok(()),
             Self::Cluster(..) => Err(Error::new(ErrorKind::InvalidName).on_lock(name).because(
-                "its braces make no hash tag, so the keys of this lock would lie on different nodes of the cluster; \
-                 write no braces, or {…} with something in it and before any other brace",
+                "the braces in its name are not a hash tag, so the keys of this lock would be on different nodes of the cluster; \
+                 use no braces, or a non-empty {…} before any other brace",
             )),
         }
     }
@@ -274,7 +274,7 @@ impl<'a> RoutedRequest<'a> {
             if over {
                 return Some(Err(self.last_error.take().unwrap_or_else(|| {
                     unsent(format_args!(
-                        "{}: its nodes do not agree who has slot {}",
+                        "{}: its nodes disagree about which node has slot {}",
                         self.cluster, self.slot
                     ))
                 })));

@@ -163,7 +163,7 @@ impl Sentinel {
                     if epoch < self.newest.load(Ordering::SeqCst) && args * 2 <= known.len() =>
                 {
                     Err(unsent(format_args!(
-                        "the sentinels {} that answer have missed the last failover",
+                        "the sentinels {} that answer have not seen the last failover",
                         address::short(&self.who.places)
                     )))
                 }
@@ -202,7 +202,7 @@ impl Sentinel {
         };
         let port = port
             .parse()
-            .map_err(|_| unsent(format_args!("{address}: {port:?} is no port")))?;
+            .map_err(|_| unsent(format_args!("{address}: {port:?} is not a port")))?;
         // If the user is not allowed to run SENTINEL MASTER, we do without the epoch.
         let (epoch, before) = more.ok().as_ref().map(details).unwrap_or_default();
         Ok(Some(SentinelReply {
@@ -259,7 +259,7 @@ impl Sentinel {
         };
         let (hosts, service) = (address::short(&self.who.places), &self.who.service);
         Error::new(kind).because(format!(
-            "the sentinels {hosts} know no service {service:?}{known}"
+            "the sentinels {hosts} do not monitor a service {service:?}{known}"
         ))
     }
 
@@ -275,7 +275,7 @@ impl Sentinel {
         };
         let each: Vec<&str> = troubles.iter().filter_map(Error::detail).collect();
         Error::new(kind).because(format!(
-            "no sentinel of {} could be asked: {}",
+            "no sentinel of {} answered: {}",
             self.who,
             if each.is_empty() {
                 "no answer".to_owned()
@@ -308,11 +308,11 @@ pub(crate) async fn follow(endpoint: Weak<Endpoint>, timers: Timers) {
             };
             match sentinel.find().await {
                 Ok(address) if sentinel.note(&address) => {
-                    tracing::info!(primary = %address, service = %sentinel.who.service, "the sentinels name another primary");
+                    tracing::info!(primary = %address, service = %sentinel.who.service, "the sentinels report another primary");
                     endpoint.leave();
                 }
                 Ok(_) => {}
-                Err(error) => tracing::debug!(%error, "the sentinels cannot be asked"),
+                Err(error) => tracing::debug!(%error, "cannot query the sentinels"),
             }
             if round % LEARN_EVERY == 0 {
                 sentinel.learn().await;

@@ -68,7 +68,7 @@ impl<T: Transaction> ServerJob for TransactionJob<'_, T> {
     async fn run(&self, connection: &Connection, asking: bool) -> Result<Reply> {
         if asking {
             return Err(unsent(
-                "the slot of this lock is on its way to another node",
+                "the slot of this lock is being migrated to another node",
             ));
         }
         let transactions = connection.transactions();
@@ -77,7 +77,9 @@ impl<T: Transaction> ServerJob for TransactionJob<'_, T> {
             .until(self.deadline, transactions.next_node.lock())
             .await
         else {
-            return Err(unsent("other transactions were not answered in time"));
+            return Err(unsent(
+                "earlier transactions on this connection did not finish in time",
+            ));
         };
         let own = transactions.connection.get_or_init(|| connection.sibling());
         for _ in 0..MAX_TRANSACTION_RETRIES {
@@ -85,7 +87,7 @@ impl<T: Transaction> ServerJob for TransactionJob<'_, T> {
                 return Ok(answer);
             }
         }
-        Err(unsent("the key changes again and again"))
+        Err(unsent("the key changed during every try"))
     }
 }
 

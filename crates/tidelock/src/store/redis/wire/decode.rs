@@ -186,7 +186,7 @@ impl Decoder {
             b'-' => Part::Wrong(unexpected(line)),
             b'_' => Part::Whole(Reply::Nil),
             b',' | b'#' | b'(' => Part::Wrong(strange()),
-            _ => return Err("bytes that no Redis sends"),
+            _ => return Err("bytes that are not RESP"),
         };
         self.whole(head, part)
     }

@@ -91,7 +91,7 @@ impl ServerError {
         match self.code.as_str() {
             "WRONGTYPE" => (
                 ErrorKind::WrongType,
-                "the key was left as it is; choose another name, or find out who writes it",
+                "the key was not changed; use another name, or find the program that writes it",
             ),
             "NOPERM" => (
                 ErrorKind::Refused,
@@ -107,25 +107,26 @@ impl ServerError {
             ),
             "MISCONF" => (
                 ErrorKind::Unavailable,
-                "the server cannot write its data to disk and takes no changes",
+                "the server cannot write its data to disk, and refuses changes",
             ),
             "READONLY" | "MASTERDOWN" => (ErrorKind::Unavailable, "this server is a replica now"),
-            "LOADING" | "BUSY" | "CLUSTERDOWN" | "TRYAGAIN" | "NOREPLICAS" | "UNKILLABLE" => {
-                (ErrorKind::Unavailable, "it may answer soon")
-            }
+            "LOADING" | "BUSY" | "CLUSTERDOWN" | "TRYAGAIN" | "NOREPLICAS" | "UNKILLABLE" => (
+                ErrorKind::Unavailable,
+                "the server refuses requests at the moment; retry",
+            ),
             // A cluster store follows redirects and never reports them. A store with one server would be redirected
             // each time, so this is a configuration error.
             "MOVED" | "ASK" => (
                 ErrorKind::InvalidOptions,
-                "another node of the cluster has this lock; connect with redis+cluster:// (or Servers::cluster)",
+                "another node of the cluster has this lock; connect with redis+cluster:// (or redis::Topology::cluster)",
             ),
             "ERR" if self.text.contains("max number of clients") => (
                 ErrorKind::Unavailable,
-                "the server has as many clients as it takes (maxclients)",
+                "the server has reached its limit of clients (maxclients)",
             ),
             "DENIED" => (
                 ErrorKind::Refused,
-                "the server takes nobody from this address; give it a password, or an address to bind to",
+                "the server is in protected mode and refuses clients from other machines; set a password or a bind address on it",
             ),
             "ERR" if self.text.contains("DB index") => {
                 (ErrorKind::InvalidOptions, "the server has no such database")
@@ -135,10 +136,7 @@ impl ServerError {
                 "the server does not have a command that locks need",
             ),
             // Any other error may have occurred after a part of the script had run.
-            _ => (
-                ErrorKind::OutcomeUnknown,
-                "an error this client does not know",
-            ),
+            _ => (ErrorKind::OutcomeUnknown, "unknown error"),
         }
     }
 }

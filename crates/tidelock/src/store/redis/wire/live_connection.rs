@@ -227,7 +227,7 @@ mod tests {
     async fn what_makes_no_sense_ends_the_connection() {
         for (junk, why) in [
             (":1\r\n:2\r\n", "nobody has asked"),
-            (":1\r\nHTTP/1.1 400\r\n", "no Redis"),
+            (":1\r\nHTTP/1.1 400\r\n", "not RESP"),
             (":1\r\n>2\r\n+message\r\n+x\r\n", "nobody listens"),
             (":1\r\n$99999999\r\n", "too long"),
             (":1\r\n*1\r\n*1\r\n*1\r\n", ""),

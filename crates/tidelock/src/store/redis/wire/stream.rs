@@ -54,7 +54,7 @@ async fn dial_socket(path: &Path, address: &HostAddress) -> Result<Pin<Box<dyn B
     reason = "the same shape as where sockets have files"
 )]
 async fn dial_socket(_path: &Path, _place: &HostAddress) -> Result<Pin<Box<dyn ByteStream>>> {
-    Err(Error::new(crate::error::ErrorKind::Unsupported).because("this system has no socket files"))
+    Err(Error::new(crate::error::ErrorKind::Unsupported).because("this system has no Unix sockets"))
 }
 
 fn unreachable_at(address: &HostAddress, why: &std::io::Error) -> Error {

@@ -151,7 +151,7 @@ impl Cluster {
         }
         let each: Vec<&str> = troubles.iter().filter_map(Error::detail).collect();
         unsent(format_args!(
-            "{self}: no node says who has which slot: {}",
+            "{self}: no node reports which node has which slot: {}",
             if each.is_empty() {
                 "no answer".to_owned()
             } else {
@@ -185,7 +185,7 @@ pub(crate) async fn follow(cluster: Weak<Cluster>, timers: Timers) {
             return;
         };
         if let Err(error) = cluster.refresh_map().await {
-            tracing::debug!(%error, "the cluster cannot be looked at");
+            tracing::debug!(%error, "cannot read the slots of the cluster");
         }
         if cluster.closed.load(Ordering::SeqCst) {
             // We close again, because this refresh may have opened a connection after the first close.
@@ -204,7 +204,7 @@ async fn view(
     let (slots, info) = tokio::join!(connection.ask(&slots, end), connection.ask(&info, end));
     let ranges = slot_ranges::read(&slots?, address);
     if ranges.is_empty() {
-        return Err(unsent("it knows of no slots"));
+        return Err(unsent("it reports no slots"));
     }
     // `CLUSTER INFO` may be forbidden: then the epoch is zero.
     let info = info.ok();

@@ -13,18 +13,18 @@ pub(crate) fn of(address: &HostAddress, db: i64, closed: HandshakeError) -> Erro
         )),
         HandshakeError::Ended(why) => {
             let hint = if address.is_tls() {
-                "if the server wants a client certificate, set `tls_identity`"
+                "if the server requires a client certificate, set `tls_identity`"
             } else {
                 "if the port speaks TLS, write rediss:// instead of redis://"
             };
             Error::new(tls::kind(&why)).because(format!(
-                "{address}: the server ended the connection during the greeting; {hint} ({why})"
+                "{address}: the server ended the connection during the handshake; {hint} ({why})"
             ))
         }
         HandshakeError::ClusterNode => cluster_node(address),
         HandshakeError::Server(server_error) => at(address, &server_error.error()),
         HandshakeError::Other(why) => unsent(format_args!(
-            "{address}: the server refused the greeting, perhaps the database {db}: {why}"
+            "{address}: the server refused the handshake, possibly because of database {db}: {why}"
         )),
     }
 }
@@ -41,7 +41,7 @@ fn cluster_node(address: &HostAddress) -> Error {
     };
     Error::new(ErrorKind::InvalidOptions).because(format!(
         "{address}: this server is a node of a cluster and has only the locks of its own slots; \
-         {advice} (in code Servers::cluster), without a database number"
+         {advice} (in code redis::Topology::cluster), without a database number"
     ))
 }
 

@@ -1,4 +1,4 @@
-//! Addresses of Redis and Valkey servers, without a URL.
+//! Which Redis or Valkey servers there are, without a URL.
 
 use std::path::PathBuf;
 
@@ -11,21 +11,17 @@ use crate::credentials::Credentials;
 /// [`SocketAddr`](std::net::SocketAddr). Invalid values make the connect fail, not these methods.
 ///
 /// # Examples
-/// ```
-/// use tidelock::{Client, Credentials, Topology};
+/// ```no_run
+/// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+/// use tidelock::{Client, Credentials, redis::Topology};
 ///
-/// # async fn f() -> tidelock::Result<()> {
-/// let servers = Topology::sentinels("shop", ["one:26379", "two", "[::1]:26379"])
+/// let topology = Topology::sentinels("shop", ["one:26379", "two", "[::1]:26379"])
 ///     .tls(true)
 ///     .database(2)
 ///     .sentinel_credentials(Credentials::new("watcher", "p@ss/word"));
-/// let client = Client::builder()
-///     .credentials(Credentials::new("locks", "secret"))
-///     .connect_servers(servers)
-///     .await?;
-/// # let _ = client;
-/// # Ok(())
-/// # }
+/// let settings = Client::builder().credentials(Credentials::new("locks", "secret"));
+/// let client = topology.connect(settings).await?;
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a description does nothing until it is connected to"]
@@ -35,7 +31,7 @@ pub struct Topology {
     pub(crate) database: i64,
     pub(crate) plain_locks: bool,
     pub(crate) sentinel_credentials: Option<Credentials>,
-    pub(crate) messages: Option<PubSubMode>,
+    pub(crate) pubsub_mode: Option<PubSubMode>,
 }
 
 /// The topology: how the client finds the server that has a lock.
@@ -47,30 +43,29 @@ pub(crate) enum TopologyKind {
     Cluster(Vec<String>),
 }
 
-/// How releases are told in a cluster: by sharded messages, which only the nodes of one shard pass on, or by plain ones,
-/// which every node does. Who listens in one form does not hear the other. `On` and `Off` are those of Redisson's
-/// `shardedSubscriptionMode`.
+/// How a cluster publishes releases: as sharded messages, which stay on the nodes of one shard, or as plain messages,
+/// which reach every node. A subscription to one form does not receive the other. `On` and `Off` mean the same as in
+/// Redisson's `shardedSubscriptionMode`.
 ///
 /// # Examples
 /// ```
-/// use tidelock::{PubSubMode, Topology};
+/// use tidelock::redis::{PubSubMode, Topology};
 ///
-/// let servers = Topology::cluster(["one", "two:7000"]).messages(PubSubMode::Both);
-/// # let _ = servers;
+/// let servers = Topology::cluster(["one", "two:7000"]).pubsub_mode(PubSubMode::Both);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PubSubMode {
-    /// The default, which wakes every client and is woken by every client: waiters listen in both forms, and a release is
-    /// told in the sharded one, and in the plain one too while somebody listens who hears only that. Servers before 7.0 know
-    /// plain messages only.
+    /// The default, which works together with every client. Waiters subscribe to both forms. A release is published in
+    /// the sharded form, and in the plain form too while a client subscribes only to that. Servers before 7.0 have only
+    /// plain messages.
     Auto,
-    /// Sharded only, heard and told.
+    /// Subscribes to and publishes sharded messages only.
     On,
-    /// Plain only, heard and told.
+    /// Subscribes to and publishes plain messages only.
     Off,
-    /// As `Auto`, and every release is told in both forms: for clients that listen to plain messages at replicas, where they
-    /// are not counted.
+    /// As `Auto`, but every release is published in both forms. For clients that subscribe to plain messages at
+    /// replicas, where the server that publishes cannot count them.
     Both,
 }
 
@@ -79,11 +74,11 @@ impl Topology {
     ///
     /// # Examples
     /// ```no_run
-    /// # async fn f() -> tidelock::Result<()> {
-    /// let client = tidelock::Client::builder().connect_servers(tidelock::Topology::one("10.0.0.1:6380")).await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// use tidelock::{Client, redis::Topology};
+    ///
+    /// let client = Topology::one("10.0.0.1:6380").connect(Client::builder()).await?;
+    /// # Ok(()) }
     /// ```
     pub fn one(host: impl Into<String>) -> Self {
         Self::on(TopologyKind::One(host.into()))
@@ -93,13 +88,11 @@ impl Topology {
     ///
     /// # Examples
     /// ```no_run
-    /// # async fn f() -> tidelock::Result<()> {
-    /// use tidelock::{Client, Topology};
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// use tidelock::{Client, redis::Topology};
     ///
-    /// let client = Client::builder().connect_servers(Topology::socket("/run/redis/redis.sock")).await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
+    /// let client = Topology::socket("/run/redis/redis.sock").connect(Client::builder()).await?;
+    /// # Ok(()) }
     /// ```
     pub fn socket(path: impl Into<PathBuf>) -> Self {
         Self::on(TopologyKind::Socket(path.into()))
@@ -110,7 +103,7 @@ impl Topology {
     ///
     /// # Examples
     /// ```
-    /// use tidelock::Topology;
+    /// use tidelock::redis::Topology;
     ///
     /// let hosts = std::env::var("SENTINELS").unwrap_or("one:26379,two".to_owned());
     /// let servers = Topology::sentinels("shop", hosts.split(','));
@@ -130,13 +123,11 @@ impl Topology {
     ///
     /// # Examples
     /// ```no_run
-    /// # async fn f() -> tidelock::Result<()> {
-    /// use tidelock::{Client, Topology};
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// use tidelock::{Client, redis::Topology};
     ///
-    /// let client = Client::builder().connect_servers(Topology::cluster(["one:7000", "two:7000"])).await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
+    /// let client = Topology::cluster(["one:7000", "two:7000"]).connect(Client::builder()).await?;
+    /// # Ok(()) }
     /// ```
     pub fn cluster<H: Into<String>>(hosts: impl IntoIterator<Item = H>) -> Self {
         Self::on(TopologyKind::Cluster(
@@ -151,7 +142,7 @@ impl Topology {
             database: 0,
             plain_locks: false,
             sentinel_credentials: None,
-            messages: None,
+            pubsub_mode: None,
         }
     }
 
@@ -160,14 +151,12 @@ impl Topology {
     ///
     /// # Examples
     /// ```no_run
-    /// # async fn f() -> tidelock::Result<()> {
-    /// use tidelock::{Client, Topology};
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// use tidelock::{Client, redis::Topology};
     ///
     /// let builder = Client::builder().tls_ca("/etc/shop/ca.pem");
-    /// let client = builder.connect_servers(Topology::one("locks.internal").tls(true)).await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
+    /// let client = Topology::one("locks.internal").tls(true).connect(builder).await?;
+    /// # Ok(()) }
     /// ```
     pub fn tls(mut self, yes: bool) -> Self {
         self.tls = yes;
@@ -178,7 +167,7 @@ impl Topology {
     ///
     /// # Examples
     /// ```
-    /// use tidelock::Topology;
+    /// use tidelock::redis::Topology;
     ///
     /// let servers = Topology::one("localhost").database(2); // as `redis://localhost/2`
     /// assert_ne!(servers, Topology::one("localhost"));
@@ -193,14 +182,12 @@ impl Topology {
     ///
     /// # Examples
     /// ```no_run
-    /// # async fn f() -> tidelock::Result<()> {
-    /// use tidelock::{Client, Topology};
+    /// # #[tokio::main] async fn main() -> tidelock::Result<()> {
+    /// use tidelock::{Client, redis::Topology};
     ///
     /// let shared_with_python = Topology::one("localhost").plain_locks(true); // as `redis://localhost?locks=plain`
-    /// let client = Client::builder().connect_servers(shared_with_python).await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
+    /// let client = shared_with_python.connect(Client::builder()).await?;
+    /// # Ok(()) }
     /// ```
     pub fn plain_locks(mut self, yes: bool) -> Self {
         self.plain_locks = yes;
@@ -213,7 +200,7 @@ impl Topology {
     ///
     /// # Examples
     /// ```
-    /// use tidelock::{Credentials, Topology};
+    /// use tidelock::{Credentials, redis::Topology};
     ///
     /// let watcher = Credentials::new("watcher", "secret");
     /// let servers = Topology::sentinels("shop", ["one", "two"]).sentinel_credentials(watcher);
@@ -228,14 +215,13 @@ impl Topology {
     ///
     /// # Examples
     /// ```
-    /// use tidelock::{PubSubMode, Topology};
+    /// use tidelock::redis::{PubSubMode, Topology};
     ///
     /// // Where some clients listen to plain messages at replicas.
-    /// let servers = Topology::cluster(["one", "two"]).messages(PubSubMode::Both);
-    /// # drop(servers);
+    /// let servers = Topology::cluster(["one", "two"]).pubsub_mode(PubSubMode::Both);
     /// ```
-    pub fn messages(mut self, how: PubSubMode) -> Self {
-        self.messages = Some(how);
+    pub fn pubsub_mode(mut self, mode: PubSubMode) -> Self {
+        self.pubsub_mode = Some(mode);
         self
     }
 }
