@@ -1,5 +1,7 @@
 //! The contract between the acquire loop and a store, and the plain data types of that contract.
 
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]
+pub(crate) mod connect_once;
 pub(crate) mod errors;
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;

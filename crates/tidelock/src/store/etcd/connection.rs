@@ -3,41 +3,20 @@
 //! We try the members in turn and start with the one that worked last. The first one that accepts us is used.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-
-use tokio::sync::oneshot;
 
 use crate::engine::runtime::background;
 use crate::error::Result;
+pub(crate) use crate::store::connect_once::ConnectionRuntime;
+use crate::store::connect_once::{ConnectOnce, MayEnd};
 use crate::store::errors::cannot_have_run;
 use crate::store::etcd::address::MemberAddress;
 use crate::store::etcd::errors::{RequestError, unsent};
 use crate::store::etcd::live_connection::{GrpcMessage, LiveConnection};
 use crate::store::etcd::stream;
 use crate::store::{Background, BootInstant, Env, Timers, TlsFiles};
-
-/// The runtime that a connection runs on.
-#[derive(Debug, Clone)]
-pub(crate) enum ConnectionRuntime {
-    /// The runtime of the caller that connects. It saves a change of thread, and puts no load on the steward's thread.
-    Caller,
-    /// The steward's thread.
-    Background(Background),
-}
-
-impl ConnectionRuntime {
-    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> Result<()> {
-        match self {
-            Self::Caller => background::spawn_detached(work),
-            Self::Background(background) => {
-                background.spawn(work);
-                Ok(())
-            }
-        }
-    }
-}
 
 /// Endpoint: the addresses of the members, the login, TLS and timeouts.
 pub(crate) struct Endpoint {
@@ -149,9 +128,13 @@ impl fmt::Display for Endpoint {
 pub(crate) struct Connection {
     pub(crate) endpoint: Arc<Endpoint>,
     home: ConnectionRuntime,
-    slot: RwLock<Option<Arc<LiveConnection>>>,
-    /// Single flight: one request connects, the others wait for it and use its connection.
-    connecting: tokio::sync::Mutex<()>,
+    once: ConnectOnce<LiveConnection>,
+}
+
+impl MayEnd for LiveConnection {
+    fn has_ended(&self) -> bool {
+        !self.alive()
+    }
 }
 
 impl Connection {
@@ -159,8 +142,7 @@ impl Connection {
         Self {
             endpoint,
             home,
-            slot: RwLock::default(),
-            connecting: tokio::sync::Mutex::default(),
+            once: ConnectOnce::new(),
         }
     }
 
@@ -169,67 +151,41 @@ impl Connection {
         self.endpoint.timers.now() + self.endpoint.limit
     }
 
-    fn live(&self) -> Option<Arc<LiveConnection>> {
-        let slot = self.slot.read().unwrap_or_else(PoisonError::into_inner);
-        slot.clone().filter(|conn| conn.alive())
-    }
-
     /// The live connection; connects before the deadline if there is none.
     pub(crate) async fn get(&self, deadline: BootInstant) -> Result<Arc<LiveConnection>> {
-        if let Some(conn) = self.live() {
-            return Ok(conn);
+        match self.once.live() {
+            Some(conn) => Ok(conn),
+            None => Box::pin(self.connect(deadline)).await,
         }
-        let connecting = Box::pin(async {
-            let _turn = self.connecting.lock().await;
-            // Another request may have connected while we waited.
-            if let Some(conn) = self.live() {
-                return Ok(conn);
+    }
+
+    async fn connect(&self, deadline: BootInstant) -> Result<Arc<LiveConnection>> {
+        let Self {
+            endpoint,
+            home,
+            once,
+        } = self;
+        let enter = || {
+            let (endpoint, home) = (Arc::clone(endpoint), home.clone());
+            async move {
+                let end = endpoint.timers.now() + endpoint.limit;
+                endpoint.enter(&home, end).await
             }
-            let (endpoint, home) = (Arc::clone(&self.endpoint), self.home.clone());
-            let (mut answer, answered) = oneshot::channel();
-            // Connect in a task of its own. The caller's future may be polled on another runtime next.
-            self.home.spawn(async move {
-                let entered = tokio::select! {
-                    entered = endpoint.enter(&home, deadline) => entered,
-                    // The caller gave up. Stop here: once the client is dropped, its timers no longer fire, and nothing
-                    // else would end this task.
-                    () = answer.closed() => return,
-                };
-                // An error means that the caller has given up.
-                let _ = answer.send(entered);
-            })?;
-            let entered = answered
-                .await
-                .map_err(|_| unsent("the runtime has gone"))??;
-            let conn = Arc::new(entered);
-            self.put(Some(Arc::clone(&conn)));
-            Ok(conn)
-        });
-        let in_time = self.endpoint.timers.until(deadline, connecting).await;
-        in_time.unwrap_or_else(|| {
-            Err(unsent(format_args!(
-                "{}: no connection in time",
-                self.endpoint
-            )))
-        })
+        };
+        once.connect(&endpoint.timers, deadline, home, endpoint, enter)
+            .await
     }
 
     /// Stops using a broken connection; requests in flight keep it until they end. The next request reconnects,
     /// starting with the next member.
     pub(crate) fn retire(&self, conn: &Arc<LiveConnection>) {
-        let mut slot = self.slot.write().unwrap_or_else(PoisonError::into_inner);
-        if slot.as_ref().is_some_and(|up| Arc::ptr_eq(up, conn)) {
-            *slot = None;
+        if self.once.retire(conn) {
             self.endpoint.doubt(conn.address());
         }
     }
 
-    fn put(&self, conn: Option<Arc<LiveConnection>>) {
-        *self.slot.write().unwrap_or_else(PoisonError::into_inner) = conn;
-    }
-
     pub(crate) fn close(&self) {
-        self.put(None);
+        self.once.close();
     }
 
     /// Sends one request and waits for its answer until the deadline. Sends it a second time only if the server asks
@@ -269,7 +225,8 @@ impl Connection {
             match answer {
                 Err(failure) if failure.wants_login() && !logged_in => {
                     logged_in = true;
-                    self.put_out(&conn);
+                    // The next request reconnects to the same member.
+                    self.once.retire(&conn);
                 }
                 Err(failure) => {
                     if failure.ends_connection() {
@@ -285,15 +242,9 @@ impl Connection {
 
     /// Whether new requests still use this connection.
     pub(crate) fn uses(&self, conn: &Arc<LiveConnection>) -> bool {
-        self.live().is_some_and(|live| Arc::ptr_eq(&live, conn))
-    }
-
-    /// Stops using a connection whose login has expired. The next request reconnects to the same member.
-    fn put_out(&self, conn: &Arc<LiveConnection>) {
-        let mut slot = self.slot.write().unwrap_or_else(PoisonError::into_inner);
-        if slot.as_ref().is_some_and(|up| Arc::ptr_eq(up, conn)) {
-            *slot = None;
-        }
+        self.once
+            .live()
+            .is_some_and(|live| Arc::ptr_eq(&live, conn))
     }
 }
 

@@ -1,7 +1,7 @@
 //! A connection that connects on first use and reconnects after a failure. Requests share it as a pipeline.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -9,6 +9,8 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Row};
 
 use crate::error::Result;
+use crate::store::connect_once::{ConnectOnce, ConnectionRuntime, MayEnd};
+use crate::store::errors::unsent;
 use crate::store::postgres::address::Address;
 use crate::store::postgres::errors::RequestError;
 use crate::store::{Background, BootInstant, Env, Liveness, Timers};
@@ -28,12 +30,16 @@ struct ConnectionInner {
     timers: Timers,
     background: Background,
     limit: Duration,
-    live: RwLock<Option<Arc<Client>>>,
-    /// Held while connecting. Other requests wait for the result instead of opening connections of their own.
-    turn: tokio::sync::Mutex<()>,
+    once: ConnectOnce<Client>,
     /// Bounds the statements in flight. The server runs them one after another. A request that still waits here is
     /// never sent if its caller leaves.
     places: Arc<Semaphore>,
+}
+
+impl MayEnd for Client {
+    fn has_ended(&self) -> bool {
+        self.is_closed()
+    }
 }
 
 /// Bounds the statements in flight on one connection. Enough that the server never waits for the next one.
@@ -46,8 +52,7 @@ impl Connection {
             timers: env.timers.clone(),
             background: env.background.clone(),
             limit: env.response_timeout,
-            live: RwLock::default(),
-            turn: tokio::sync::Mutex::default(),
+            once: ConnectOnce::new(),
             places: Arc::new(Semaphore::new(AT_ONCE)),
         }))
     }
@@ -68,48 +73,36 @@ impl Connection {
         self.0.timers.now() + self.0.limit
     }
 
-    fn live(&self) -> Option<Arc<Client>> {
-        let live = self.0.live.read().unwrap_or_else(PoisonError::into_inner);
-        live.as_ref().filter(|client| !client.is_closed()).cloned()
-    }
-
-    fn put(&self, client: Option<Arc<Client>>) {
-        *self.0.live.write().unwrap_or_else(PoisonError::into_inner) = client;
-    }
-
-    /// Makes the next request reconnect. Requests in flight keep this connection until they finish.
-    fn retire(&self, client: &Arc<Client>) {
-        let mut live = self.0.live.write().unwrap_or_else(PoisonError::into_inner);
-        if live.as_ref().is_some_and(|up| Arc::ptr_eq(up, client)) {
-            *live = None;
-        }
-    }
-
     pub(crate) fn close(&self) {
-        self.put(None);
+        self.0.once.close();
     }
 
     async fn get(&self, deadline: BootInstant) -> Result<Arc<Client>, RequestError> {
-        if let Some(client) = self.live() {
+        if let Some(client) = self.0.once.live() {
             return Ok(client);
         }
-        let connect = async {
-            let _turn = self.0.turn.lock().await;
-            // Another request may have connected while this one waited.
-            if let Some(client) = self.live() {
-                return Ok(client);
+        let ConnectionInner {
+            address,
+            timers,
+            background,
+            limit,
+            once,
+            ..
+        } = &*self.0;
+        let open = || {
+            let (address, background) = (Arc::clone(address), background.clone());
+            let (timers, limit) = (timers.clone(), *limit);
+            async move {
+                let dialled = dial(Arc::clone(&address), &background, None);
+                match timers.limit(limit, dialled).await {
+                    Some(dialled) => dialled.map_err(RequestError::error),
+                    None => Err(unsent(format_args!("{address}: no connection in time"))),
+                }
             }
-            let client = Arc::new(self.connect(None).await?);
-            self.put(Some(Arc::clone(&client)));
-            Ok(client)
         };
-        let connected = self.0.timers.until(deadline, connect).await;
-        connected.unwrap_or_else(|| {
-            Err(RequestError::Unsent(format!(
-                "{}: no connection in time",
-                self.0.address
-            )))
-        })
+        let home = ConnectionRuntime::Background(background.clone());
+        let connecting = once.connect(timers, deadline, &home, address, open);
+        Box::pin(connecting).await.map_err(RequestError::Classified)
     }
 
     /// Opens a separate connection, which runs on the steward's thread. It ends when the returned client is dropped.
@@ -117,44 +110,7 @@ impl Connection {
         &self,
         ear: Option<NotificationHandler>,
     ) -> Result<Client, RequestError> {
-        let (mut answer, answered) = oneshot::channel();
-        let address = Arc::clone(&self.0.address);
-        self.0.background.spawn(async move {
-            let dialled = tokio::select! {
-                dialled = address.dial() => dialled,
-                // The caller left. A server that does not answer could block this task for minutes.
-                () = answer.closed() => return,
-            };
-            let (client, mut connection) = match dialled {
-                Ok(both) => both,
-                Err(failure) => {
-                    // A send error means that the caller left.
-                    let _ = answer.send(Err(failure));
-                    return;
-                }
-            };
-            if answer.send(Ok(client)).is_err() {
-                return;
-            }
-            loop {
-                match std::future::poll_fn(|cx| connection.poll_message(cx)).await {
-                    Some(Ok(AsyncMessage::Notification(said))) => {
-                        if let Some(ear) = &ear {
-                            ear(Some(said.payload()));
-                        }
-                    }
-                    Some(Ok(_)) => {}
-                    Some(Err(_)) | None => break,
-                }
-            }
-            if let Some(ear) = &ear {
-                ear(None);
-            }
-        });
-        match answered.await {
-            Ok(client) => client,
-            Err(_) => Err(RequestError::Unsent("the client is going".to_owned())),
-        }
+        dial(Arc::clone(&self.0.address), &self.0.background, ear).await
     }
 
     /// Runs one statement, in one round trip, within the response timeout.
@@ -236,9 +192,54 @@ impl Connection {
         };
         // After a timeout the connection may be half-open, and TCP takes minutes to notice. So we reconnect.
         if answer.as_ref().is_err_and(RequestError::ends_connection) {
-            self.retire(client);
+            self.0.once.retire(client);
         }
         answer
+    }
+}
+
+/// Opens a connection, which runs on the steward's thread. It ends when the returned client is dropped.
+async fn dial(
+    address: Arc<Address>,
+    background: &Background,
+    ear: Option<NotificationHandler>,
+) -> Result<Client, RequestError> {
+    let (mut answer, answered) = oneshot::channel();
+    background.spawn(async move {
+        let dialled = tokio::select! {
+            dialled = address.dial() => dialled,
+            // The caller left. A server that does not answer could block this task for minutes.
+            () = answer.closed() => return,
+        };
+        let (client, mut connection) = match dialled {
+            Ok(both) => both,
+            Err(failure) => {
+                // A send error means that the caller left.
+                let _ = answer.send(Err(failure));
+                return;
+            }
+        };
+        if answer.send(Ok(client)).is_err() {
+            return;
+        }
+        loop {
+            match std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+                Some(Ok(AsyncMessage::Notification(said))) => {
+                    if let Some(ear) = &ear {
+                        ear(Some(said.payload()));
+                    }
+                }
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => break,
+            }
+        }
+        if let Some(ear) = &ear {
+            ear(None);
+        }
+    });
+    match answered.await {
+        Ok(client) => client,
+        Err(_) => Err(RequestError::Unsent("the client is going".to_owned())),
     }
 }
 

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use zookeeper_client as zk;
 
+use crate::engine::runtime::event::Event;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::zookeeper::address::Address;
 use crate::store::zookeeper::errors;
@@ -31,7 +31,7 @@ pub(crate) struct Connection {
 struct ConnectionSlot {
     state: Mutex<ConnectionState>,
     /// Notified when a connect attempt has ended.
-    notify: Notify,
+    ended: Event,
 }
 
 #[derive(Default)]
@@ -168,12 +168,8 @@ impl Connection {
     async fn connected(&self) -> Result<Arc<ZooKeeperSession>> {
         let mut seen = None;
         loop {
-            let mut notify = std::pin::pin!(self.slot.notify.notified());
-            notify.as_mut().enable(); // before we read the state; otherwise we could miss the end of an attempt
-            let Some(session) = self.read(&mut seen)? else {
-                notify.await;
-                continue;
-            };
+            let read = || self.read(&mut seen).transpose();
+            let session = self.slot.ended.until_some(read).await?;
             session.settled().await;
             if !session.has_ended() {
                 return Ok(session);
@@ -284,7 +280,7 @@ impl ConnectionSlot {
             }
         }
         drop(state);
-        self.notify.notify_waiters();
+        self.ended.notify();
     }
 }
 

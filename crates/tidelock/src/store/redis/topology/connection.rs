@@ -1,46 +1,21 @@
 //! A reconnecting connection: it connects at the first request, and again after it has broken.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::Shared;
-use tokio::sync::{oneshot, watch};
-
-use crate::engine::runtime::background;
-use crate::error::{Error, Result};
+use crate::error::Result;
+pub(crate) use crate::store::connect_once::ConnectionRuntime;
+use crate::store::connect_once::{ConnectOnce, MayEnd};
 use crate::store::redis::replicas::WaitConnections;
 use crate::store::redis::topology::endpoint::Endpoint;
 use crate::store::redis::topology::transaction;
 use crate::store::redis::topology::transaction::TransactionConnection;
-use crate::store::redis::wire::errors::unsent;
 use crate::store::redis::wire::live_connection::LiveConnection;
 use crate::store::redis::wire::reply::{Reply, RequestError};
 use crate::store::redis::wire::request::{Encode, Request, ScriptCall};
 use crate::store::redis::wire::script::Script;
-use crate::store::{Background, BootInstant, BoxFuture, Timers};
-
-/// The runtime on which a connection runs.
-#[derive(Debug, Clone)]
-pub(crate) enum ConnectionRuntime {
-    /// The runtime of the caller that needs the connection: the closest to its requests.
-    Caller,
-    /// The runtime of the steward.
-    Background(Background),
-}
-
-impl ConnectionRuntime {
-    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> Result<()> {
-        match self {
-            Self::Caller => background::spawn_detached(work),
-            Self::Background(background) => {
-                background.spawn(work);
-                Ok(())
-            }
-        }
-    }
-}
+use crate::store::{BootInstant, Timers};
 
 /// A connection that connects at the first request, and reconnects after it has broken.
 #[derive(Clone)]
@@ -49,132 +24,56 @@ pub(crate) struct Connection(Arc<ConnectionInner>);
 struct ConnectionInner {
     endpoint: Arc<Endpoint>,
     home: ConnectionRuntime,
-    slot: RwLock<ConnectionSlot>,
-    /// Dropped with the last clone. A connect in progress then stops.
-    used: watch::Sender<()>,
+    once: ConnectOnce<LiveConnection>,
     /// Additional connections, used when replicas must acknowledge.
     wait_connections: WaitConnections,
     /// Connections for transactions, used when the user is not allowed to run scripts.
     transactions: TransactionConnection,
 }
 
-#[derive(Default)]
-enum ConnectionSlot {
-    #[default]
-    Empty,
-    /// Concurrent callers share one connect.
-    Connecting(Arc<()>, Shared<BoxFuture<'static, ConnectOutcome>>),
-    Up(Arc<LiveConnection>),
+impl MayEnd for LiveConnection {
+    fn has_ended(&self) -> bool {
+        !self.alive()
+    }
 }
-
-/// `None`: the runtime that was connecting has shut down.
-type ConnectOutcome = Option<Result<Arc<LiveConnection>, Arc<Error>>>;
 
 impl Connection {
     pub(crate) fn new(endpoint: Arc<Endpoint>, home: ConnectionRuntime) -> Self {
         Self(Arc::new(ConnectionInner {
             endpoint,
             home,
-            slot: RwLock::default(),
-            used: watch::Sender::default(),
+            once: ConnectOnce::new(),
             wait_connections: WaitConnections::default(),
             transactions: TransactionConnection::default(),
         }))
     }
 
-    /// The connection, if it is open.
-    fn live(&self) -> Option<Arc<LiveConnection>> {
-        match &*self.0.slot.read().unwrap_or_else(PoisonError::into_inner) {
-            ConnectionSlot::Up(conn) if conn.alive() => Some(Arc::clone(conn)),
-            _ => None,
-        }
-    }
-
     /// The open connection, or a new one if it can be opened before the deadline.
     pub(crate) async fn get(&self, deadline: BootInstant) -> Result<Arc<LiveConnection>> {
-        match self.live() {
+        match self.0.once.live() {
             Some(conn) => Ok(conn),
             None => Box::pin(self.connect(deadline)).await,
         }
     }
 
     async fn connect(&self, deadline: BootInstant) -> Result<Arc<LiveConnection>> {
-        let (mark, connecting) = self.connecting()?;
-        let timers = &self.0.endpoint.timers;
-        match timers.until(deadline, connecting).await {
-            Some(Some(Ok(conn))) => Ok(conn),
-            Some(Some(Err(e))) => Err(Error::new(e.kind()).because(e.detail().unwrap_or_default())),
-            // The runtime that was connecting has shut down, or does not poll its tasks. The next call connects on
-            // its own runtime.
-            Some(None) | None => {
-                self.put(&mark, ConnectionSlot::Empty);
-                Err(unsent(format_args!(
-                    "{}: no connection in time",
-                    self.0.endpoint
-                )))
-            }
-        }
-    }
-
-    fn connecting(&self) -> Result<(Arc<()>, Shared<BoxFuture<'static, ConnectOutcome>>)> {
-        let mut slot = self.0.slot.write().unwrap_or_else(PoisonError::into_inner);
-        // We check again under the write lock: another caller may have connected since `live`.
-        match &*slot {
-            ConnectionSlot::Connecting(mark, connecting) => {
-                return Ok((Arc::clone(mark), connecting.clone()));
-            }
-            ConnectionSlot::Up(conn) if conn.alive() => {
-                let found = Arc::clone(conn);
-                let ready: BoxFuture<'static, ConnectOutcome> =
-                    Box::pin(std::future::ready(Some(Ok(found))));
-                return Ok((Arc::default(), ready.shared()));
-            }
-            _ => {}
-        }
-        let mark: Arc<()> = Arc::default();
-        let (answer, answered) = oneshot::channel();
-        let (endpoint, own) = (Arc::clone(&self.0.endpoint), Arc::clone(&mark));
-        let (connection, mut used) = (Arc::downgrade(&self.0), self.0.used.subscribe());
-        let work = async move {
-            let result = tokio::select! {
-                result = endpoint.enter(None) => result.map(Arc::new).map_err(Arc::new),
-                // The timers stop together with the client; without them, this connect would have no deadline.
-                _ = used.changed() => return,
-            };
-            if let Some(connection) = connection.upgrade().map(Connection) {
-                connection.put(
-                    &own,
-                    match &result {
-                        Ok(conn) => ConnectionSlot::Up(Arc::clone(conn)),
-                        Err(_) => ConnectionSlot::Empty,
-                    },
-                );
-            }
-            // A send error means that no caller waits any more. The next caller uses the connection.
-            let _ = answer.send(result);
+        let ConnectionInner {
+            endpoint,
+            home,
+            once,
+            ..
+        } = &*self.0;
+        let enter = || {
+            let endpoint = Arc::clone(endpoint);
+            async move { endpoint.enter(None).await }
         };
-        self.0.home.spawn(work)?;
-        let waiting: BoxFuture<'static, ConnectOutcome> =
-            Box::pin(async move { answered.await.ok() });
-        let waiting = waiting.shared();
-        *slot = ConnectionSlot::Connecting(Arc::clone(&mark), waiting.clone());
-        Ok((mark, waiting))
-    }
-
-    /// Ends the connect with this mark, unless another one has replaced it.
-    fn put(&self, mark: &Arc<()>, new: ConnectionSlot) {
-        let mut slot = self.0.slot.write().unwrap_or_else(PoisonError::into_inner);
-        if matches!(&*slot, ConnectionSlot::Connecting(own, _) if Arc::ptr_eq(own, mark)) {
-            *slot = new;
-        }
+        once.connect(&endpoint.timers, deadline, home, endpoint, enter)
+            .await
     }
 
     /// The next request reconnects. Requests in flight keep this connection until they are done.
     pub(crate) fn retire(&self, conn: &Arc<LiveConnection>) {
-        let mut slot = self.0.slot.write().unwrap_or_else(PoisonError::into_inner);
-        if matches!(&*slot, ConnectionSlot::Up(up) if Arc::ptr_eq(up, conn)) {
-            *slot = ConnectionSlot::Empty;
-        }
+        self.0.once.retire(conn);
     }
 
     /// The server rejects writes, or has no replicas left: another server is or becomes the primary.
@@ -185,7 +84,7 @@ impl Connection {
 
     pub(crate) fn close(&self) {
         self.0.wait_connections.close();
-        *self.0.slot.write().unwrap_or_else(PoisonError::into_inner) = ConnectionSlot::Empty;
+        self.0.once.close();
     }
 
     pub(crate) fn home(&self) -> &ConnectionRuntime {
