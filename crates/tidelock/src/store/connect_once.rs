@@ -114,8 +114,8 @@ impl<C: MayEnd + Send + Sync + 'static> ConnectOnce<C> {
         F: Future<Output = Result<C>> + Send + 'static,
     {
         let attempt = match self.join(runtime, connect)? {
-            Joined::Up(connection) => return Ok(connection),
-            Joined::Connecting(attempt) => attempt,
+            JoinedConnect::Up(connection) => return Ok(connection),
+            JoinedConnect::Connecting(attempt) => attempt,
         };
         match timers.until(deadline, attempt.outcome).await {
             Some(Some(Ok(connection))) => Ok(connection),
@@ -128,17 +128,21 @@ impl<C: MayEnd + Send + Sync + 'static> ConnectOnce<C> {
     }
 
     /// Joins the attempt in progress, or starts one.
-    fn join<F>(&self, runtime: &ConnectionRuntime, connect: impl FnOnce() -> F) -> Result<Joined<C>>
+    fn join<F>(
+        &self,
+        runtime: &ConnectionRuntime,
+        connect: impl FnOnce() -> F,
+    ) -> Result<JoinedConnect<C>>
     where
         F: Future<Output = Result<C>> + Send + 'static,
     {
         let mut slot = self.write();
         if let ConnectSlot::Connecting(attempt) = &*slot {
-            return Ok(Joined::Connecting(attempt.clone()));
+            return Ok(JoinedConnect::Connecting(attempt.clone()));
         }
         // We check again under the write lock: another caller may have connected since `live`.
         if let Some(connection) = slot.live() {
-            return Ok(Joined::Up(connection));
+            return Ok(JoinedConnect::Up(connection));
         }
         let id: Arc<()> = Arc::default();
         let (answer, answered) = oneshot::channel();
@@ -158,7 +162,7 @@ impl<C: MayEnd + Send + Sync + 'static> ConnectOnce<C> {
         let outcome = outcome.shared();
         let attempt = SharedAttempt { id, outcome };
         *slot = ConnectSlot::Connecting(attempt.clone());
-        Ok(Joined::Connecting(attempt))
+        Ok(JoinedConnect::Connecting(attempt))
     }
 
     /// The next caller reconnects. Requests in flight keep this connection until they are done. False: it is not in
@@ -186,7 +190,7 @@ impl<C: MayEnd + Send + Sync + 'static> ConnectOnce<C> {
     }
 }
 
-enum Joined<C> {
+enum JoinedConnect<C> {
     Up(Arc<C>),
     Connecting(SharedAttempt<C>),
 }
