@@ -9,9 +9,10 @@ use futures_util::{FutureExt, future};
 
 use crate::builder::ClientBuilder;
 use crate::engine::ClientInner;
+use crate::engine::lease::pending_release::PendingRelease;
 use crate::engine::lease::steward::StewardCommand;
+use crate::engine::local_queue::queued_store::QueuedStore;
 use crate::error::Result;
-use crate::guard::LostReason;
 use crate::lock::Lock;
 use crate::multi;
 use crate::owner::Owner;
@@ -19,6 +20,7 @@ use crate::read_write::ReadWriteLock;
 use crate::sequencer::{self, Sequencer};
 use crate::snapshot::Finding;
 use crate::store::LockKind;
+use crate::types::LostReason;
 
 /// A connection to a store of locks. Cheap to clone; all clones are one client, with one identity on the wire.
 ///
@@ -278,7 +280,7 @@ impl Client {
         let mut names = std::collections::BTreeSet::new();
         let mut cursor = 0;
         loop {
-            let page = self.0.home.front().list(pattern, cursor).await?;
+            let page = self.0.home.store.front().list(pattern, cursor).await?;
             names.extend(page.names);
             match page.next {
                 Some(next) if names.len() < most => cursor = next,
@@ -319,7 +321,7 @@ impl Client {
     /// ```
     pub async fn check(&self, sequencer: &Sequencer) -> Result<bool> {
         let (name, generation) = sequencer.parts();
-        let front = self.0.home.front();
+        let front = self.0.home.store.front();
         let asked = async {
             self.0.refuse_if_closed()?;
             if !front.capabilities().sequencers {
@@ -352,7 +354,7 @@ impl Client {
     /// ```
     pub async fn examine(&self) -> Result<Vec<Finding>> {
         self.0.refuse_if_closed()?;
-        self.0.home.front().examine().await
+        self.0.home.store.front().examine().await
     }
 
     /// Closes the client and all its clones. In this order, it refuses new acquisitions, ends waits with
@@ -382,8 +384,9 @@ impl Client {
     pub async fn close(&self, grace: Duration) -> usize {
         let core = &self.0;
         // Only the first of several calls announces the close; later calls wait with it.
-        if core.closed.set() {
-            core.home.close_queues();
+        if core.steward.closed.set() {
+            core.home.close();
+            core.plain.iter().for_each(QueuedStore::close);
             for status in core.steward.table.statuses() {
                 status.announce_close();
             }
@@ -398,7 +401,10 @@ impl Client {
         core.steward.retire();
         core.timers.until(end, core.steward.ended()).await;
         // Both closes start even if the time is over; once started they complete without a waiter.
-        let closed = future::join(core.home.back().close(), core.home.front().close());
+        let closed = future::join(
+            core.home.store.back().close(),
+            core.home.store.front().close(),
+        );
         let closed = core.steward.unless_ended(closed.map(drop));
         core.timers.until(end, closed).await;
         left
@@ -427,20 +433,20 @@ impl Client {
         let until = core.timers.now() + core.settings.response_timeout;
         // We empty the lease table first. Otherwise the steward would keep renewing a lock whose release fails.
         let rest = core.steward.table.drain();
-        for keep in &rest {
-            keep.status.lose(LostReason::Closed);
-            core.steward.send(StewardCommand::Release {
-                store: Arc::clone(&keep.store),
-                ticket: keep.ticket.clone(),
-                unclear: keep.unclear,
+        let left = rest.len();
+        for entry in rest {
+            entry.status.lose(LostReason::Closed);
+            core.steward.send(StewardCommand::Release(PendingRelease {
+                store: entry.store,
+                granted: entry.granted,
                 repeated: false,
                 until,
                 answer: None,
                 term: None,
                 kept: Duration::ZERO,
-            });
+            }));
         }
-        rest.len()
+        left
     }
 }
 
@@ -448,7 +454,7 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
             .field("id", &self.id())
-            .field("store", &self.0.home.front())
+            .field("store", &self.0.home.store.front())
             .finish_non_exhaustive()
     }
 }

@@ -12,12 +12,12 @@
 use std::time::Duration;
 
 use crate::AcquireOptions;
-use crate::engine::lease::hold::HoldStatus;
+use crate::engine::lease::status::HoldStatus;
 use crate::error::ErrorKind;
 use crate::name::Name;
-use crate::options::Drift;
 use crate::store::fuzz as stores;
 use crate::store::{BootInstant, Clock};
+use crate::types::Drift;
 
 /// URLs of Redis: one server, a socket, sentinels, a cluster.
 #[cfg(feature = "redis")]

@@ -8,10 +8,10 @@ use std::task::{Context, Poll};
 
 use tokio::sync::futures::OwnedNotified;
 
-use crate::engine::lease::hold::HoldStatus;
+use crate::engine::lease::status::HoldStatus;
 #[cfg(doc)]
 use crate::guard::Guard;
-use crate::guard::LostReason;
+use crate::types::LostReason;
 
 /// Future of [`Guard::lost`]. All clones resolve together.
 ///

@@ -1,5 +1,9 @@
 //! The engine: the acquire loop, the local queues, the lease table and the steward. It knows a store only by the
 //! backend trait. This file contains the state that all clones of a client share.
+//!
+//! Each room names only the rooms below it: `acquire`, `local_queue`, `lease`, `runtime`. A hold and the steward know
+//! the local queues above them by two traits, [`Queues`](lease::leader_term::Queues) and
+//! [`HoldContext`](lease::hold::HoldContext).
 
 pub(crate) mod acquire;
 pub(crate) mod lease;
@@ -7,20 +11,14 @@ pub(crate) mod local_queue;
 pub(crate) mod runtime;
 pub(crate) mod store_handle;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
 use crate::acknowledge::ReplicaAck;
-use crate::engine::lease::process_info::ProcessInfo;
 use crate::engine::lease::steward::StewardHandle;
+use crate::engine::local_queue::queued_store::QueuedStore;
 use crate::engine::runtime::timers::Timers;
-use crate::engine::store_handle::StoreHandle;
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::Drift;
-use crate::owner::OwnerMint;
+use crate::types::{Drift, OwnerMint};
 
 /// The settings of a client that the engine needs.
 #[derive(Debug, Clone)]
@@ -36,52 +34,24 @@ pub(crate) struct ClientSettings {
 #[derive(Debug)]
 pub(crate) struct ClientInner {
     /// The client's own store.
-    pub(crate) home: Arc<StoreHandle>,
+    pub(crate) home: QueuedStore,
+    /// The same store with the plain layout of locks, if it has one. It has local queues of its own: a plain lock and
+    /// another lock of the same name are different locks.
+    pub(crate) plain: Option<QueuedStore>,
     pub(crate) settings: ClientSettings,
     pub(crate) mint: OwnerMint,
-    pub(crate) process_info: Arc<ProcessInfo>,
     pub(crate) timers: Timers,
     pub(crate) steward: StewardHandle,
-    pub(crate) closed: CloseFlag,
 }
 
 impl ClientInner {
     /// Fails if the client is closed. Check after you have registered with the in-flight counter, a queue or the lease
     /// table. Otherwise a `close` between the two would miss this operation.
     pub(crate) fn refuse_if_closed(&self) -> Result<()> {
-        if self.closed.is_set() {
+        if self.steward.closed.is_set() {
             Err(Error::new(ErrorKind::Closed))
         } else {
             Ok(())
-        }
-    }
-}
-
-/// The flag that `Client::close` sets. It is never cleared.
-#[derive(Debug, Default)]
-pub(crate) struct CloseFlag {
-    set: AtomicBool,
-    notify: Notify,
-}
-
-impl CloseFlag {
-    /// Sets the flag and wakes all listeners. True for the first call only.
-    pub(crate) fn set(&self) -> bool {
-        let first = !self.set.swap(true, Ordering::SeqCst);
-        self.notify.notify_waiters();
-        first
-    }
-
-    pub(crate) fn is_set(&self) -> bool {
-        self.set.load(Ordering::SeqCst)
-    }
-
-    /// Resolves when the flag is set, at once if it is set already.
-    pub(crate) async fn happened(&self) {
-        let mut notify = std::pin::pin!(self.notify.notified());
-        notify.as_mut().enable(); // before we read the flag; otherwise we miss a `close` in between
-        if !self.is_set() {
-            notify.await;
         }
     }
 }

@@ -1,10 +1,12 @@
 //! The contract between the acquire loop and a store, and the plain data types of that contract.
 
+mod bond;
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod glob;
+mod liveness;
 #[cfg(feature = "memcached")]
 pub(crate) mod memcached;
 pub mod memory;
@@ -36,54 +38,27 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::bond::Bond;
 pub use self::glob::matches_glob;
+pub(crate) use self::liveness::Caller;
+pub use self::liveness::Liveness;
 pub use self::released::{Awaited, Released, ReleasesSeen};
 pub use crate::acknowledge::{Acknowledged, ReplicaAck};
-pub use crate::engine::acquire::request::Liveness;
-pub use crate::engine::lease::bond::Bond;
 pub use crate::engine::runtime::background::Background;
 pub use crate::engine::runtime::clock::{BootInstant, Clock};
 pub(crate) use crate::engine::runtime::jitter;
 pub use crate::engine::runtime::timers::{Timer, Timers};
 pub use crate::engine::runtime::wakes::{Wake, WakeChannels};
 pub use crate::name::Name;
-pub use crate::owner::{ClientId, OwnerId};
+pub use crate::types::{ClientId, LockKind, OwnerId};
 
 use crate::error::{Error, Result};
 use crate::fence::SqlFence;
-use crate::guard::FencingToken;
 use crate::snapshot::{ClientInfo, Finding, Snapshot};
+use crate::types::FencingToken;
 
 /// A boxed future. It makes [`Backend`] usable as `dyn`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// The kind of lock that a name is used as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LockKind {
-    /// One holder.
-    Mutex,
-    /// One holder. Every grant has a token larger than all before. Excludes [`Mutex`](Self::Mutex) on the same name.
-    Fenced,
-    /// Any number of holders, all of this kind. Only for stores with [`Capabilities::read_write`], as is
-    /// [`Write`](Self::Write).
-    Read,
-    /// One holder. Excludes every kind on the same name.
-    Write,
-}
-
-impl LockKind {
-    /// True for a side of a read-write lock. A waiter for a side always has a position in a queue of the store, even if
-    /// the store has no queue for other kinds. Otherwise a stream of readers would leave no gap for a writer.
-    pub fn is_read_write(self) -> bool {
-        matches!(self, Self::Read | Self::Write)
-    }
-
-    /// True if both kinds may hold the lock at the same time.
-    pub fn shares_with(self, other: Self) -> bool {
-        self == Self::Read && other == Self::Read
-    }
-}
 
 /// Everything needed to renew, release or clean up one acquisition. It exists before the first byte is sent, so that
 /// cleanup never depends on a reply.

@@ -4,6 +4,8 @@
 
 pub(crate) mod background;
 pub(crate) mod clock;
+pub(crate) mod close_flag;
+pub(crate) mod id_hasher;
 pub(crate) mod in_flight;
 pub(crate) mod jitter;
 pub(crate) mod retry;

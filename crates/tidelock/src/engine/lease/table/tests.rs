@@ -3,11 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::acknowledge::ReplicaAck;
 use crate::engine::lease::table::*;
-use crate::engine::store_handle::LocalQueueSettings;
-use crate::hand_off::HandOff;
-use crate::owner::OwnerMint;
 use crate::store::{Background, Bond, Clock, Env, LockKind, Timers, TlsFiles, memory};
+use crate::types::OwnerMint;
 
 const LEASE: Duration = Duration::from_secs(60);
 
@@ -28,29 +27,25 @@ fn store(background: &Background) -> Arc<StoreHandle> {
         tls: TlsFiles::default(),
         create: true,
     };
-    let manners = LocalQueueSettings {
-        hand_off: HandOff::default(),
-        timers: env.timers.clone(),
-        patience: Duration::from_secs(20),
-        notify: Arc::default(),
-    };
-    StoreHandle::home(memory::open("", &env), &manners)
+    StoreHandle::new(memory::open("", &env), None, None)
 }
 
 /// An entry that is never renewed.
 fn entry(store: &Arc<StoreHandle>, status: &Arc<HoldStatus>) -> LeaseEntry {
     LeaseEntry {
         store: Arc::clone(store),
-        ticket: Ticket {
-            kind: LockKind::Mutex,
-            name: Name::new("a").unwrap(),
-            owner: OwnerMint::new().fresh(),
+        granted: GrantedTicket {
+            ticket: Ticket {
+                kind: LockKind::Mutex,
+                name: Name::new("a").unwrap(),
+                owner: OwnerMint::new().fresh(),
+            },
+            lease: LEASE,
+            wish: ReplicaAck::Off,
+            unclear: false,
         },
         status: Arc::clone(status),
         location: Location::caller(),
-        lease: LEASE,
-        wish: ReplicaAck::Off,
-        unclear: false,
         renew_at: BootInstant::FAR,
         asked: false,
         ends_at: BootInstant::FAR,
